@@ -1,0 +1,65 @@
+"""The root command, and how its errors reach a person."""
+
+import sys
+from importlib import import_module
+
+import click
+
+from distributed_grid import __version__
+from distributed_grid.cli.output import explain
+from distributed_grid.errors import GridError
+
+# Command -> where it is and what it says in the list, so that `grid --help` imports none of them.
+_COMMANDS = {
+    "boost": ("boost:boost", "Lend capacity of one node to another for a while."),
+    "cluster": ("cluster:cluster", "Start, stop and see the embedded cluster."),
+    "start": ("start:start", "Put grid into a Ray cluster that is already running."),
+    "stop": ("start:stop", "Give all capacity back and take grid out of the cluster."),
+    "resource-sharing": ("resource_sharing:resource_sharing", "Who may lend what, and what is lent."),
+    "config": ("config:config", "Check and show the configuration."),
+    "doctor": ("doctor:doctor", "Check everything that grid needs, and say what to do."),
+    "demo": ("demo:demo", "See boosts work on a real cluster, in under a minute."),
+}
+
+
+class LazyGroup(click.Group):
+    """Imports a command when it is used: starting up is most of what a short command costs."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module, _, name = _COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(f"distributed_grid.cli.{module}"), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="grid")
+def app() -> None:
+    """Lend and borrow CPUs, GPUs and memory between the nodes of one live Ray cluster."""
+
+
+def main() -> None:
+    """Run a command; every expected error ends as a message and an exit code, never as a traceback."""
+    try:
+        code = app.main(standalone_mode=False, prog_name="grid")
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.Abort:
+        click.echo("Stopped.", err=True)
+        sys.exit(130)
+    except GridError as error:
+        explain(error, "--json" in sys.argv)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(0)
+    sys.exit(code if isinstance(code, int) else 0)

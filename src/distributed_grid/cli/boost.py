@@ -1,0 +1,176 @@
+"""grid boost: request, status, release, renew, shell."""
+
+from typing import Any
+
+import click
+
+from distributed_grid.cli.connection import with_client
+from distributed_grid.cli.output import json_option, say, show
+from distributed_grid.client import GridClient
+
+
+@click.group()
+def boost() -> None:
+    """Lend capacity of one node to another for a while."""
+
+
+# A negative amount looks like an option; it must reach our own check and its message.
+@boost.command(context_settings={"ignore_unknown_options": True})
+@click.argument("target")
+@click.argument("resource_type", metavar="cpu|gpu|memory|CUSTOM")
+@click.argument("amount")
+@click.option("--priority", default="normal", show_default=True, help="low, normal, high or critical.")
+@click.option("--duration", metavar="SECONDS", help="How long it lasts.  [default: 3600]")
+@click.option("--source", metavar="NODE", help="Who lends; chosen by free capacity if not given.")
+@click.option("--delivery", metavar="transfer|reserve|auto", help="How it reaches the target.")
+@click.option("--wait", metavar="SECONDS", help="Wait this long for capacity instead of failing.")
+@click.option("--grace", metavar="SECONDS", help="How long work may go on when the boost ends.  [default: 30]")
+@click.option("--on-grace-end", metavar="hold|drain|kill", help="What then happens to work that still holds it.")
+@click.option("--auto-renew", is_flag=True, help="Stay in the foreground and renew it while this process lives.")
+@json_option
+@with_client
+def request(
+    client: GridClient,
+    target: str,
+    resource_type: str,
+    amount: str,
+    priority: str,
+    duration: str | None,
+    source: str | None,
+    delivery: str | None,
+    wait: str | None,
+    grace: str | None,
+    on_grace_end: str | None,
+    auto_renew: bool,
+    as_json: bool,
+) -> None:
+    """Lend AMOUNT of a resource to TARGET. Memory is in GB."""
+    from distributed_grid.cli.tables import boost_card
+    from distributed_grid.model.requests import make_ask, seconds
+
+    # Checked here too: what makes no sense needs no cluster to say so.
+    ask = make_ask(
+        target,
+        resource_type,
+        amount,
+        priority=priority,
+        duration_s=duration,
+        source=source,
+        delivery=delivery,
+        grace_s=grace,
+        on_grace_end=on_grace_end,
+        fractional_gpus=True,
+    )
+    wait_s = 0.0 if wait is None else seconds("wait", wait, zero_allowed=True)
+    if wait_s:
+        say(f"Waiting up to {wait_s:g} s for {ask.describe()} ...")
+    granted = client.request_boost(
+        {
+            "target_node": target,
+            "resource_type": resource_type,
+            "amount": amount,
+            "priority": priority,
+            "duration_seconds": duration,
+            "source_node": source,
+            "delivery": delivery,
+            "grace_seconds": grace,
+            "on_grace_end": on_grace_end,
+            "wait_seconds": wait_s,
+        }
+    )
+    show(granted, as_json, boost_card)
+    _tell_warnings(granted, as_json)
+    if auto_renew:
+        _keep_renewing(client, granted, ask.duration_s)
+
+
+@boost.command()
+@click.option("--node", metavar="NODE", help="Only boosts to or from this node.")
+@click.option("--watch", is_flag=True, help="Keep showing it until Ctrl-C.")
+@json_option
+@with_client
+def status(client: GridClient, node: str | None, watch: bool, as_json: bool) -> None:
+    """Totals per resource type, then every boost."""
+    from distributed_grid.cli.tables import boost_table
+
+    if watch:
+        from distributed_grid.cli.watching import watch as keep_showing
+
+        keep_showing(lambda: client.boost_status(node), as_json, boost_table)
+        return
+    show(client.boost_status(node), as_json, boost_table)
+
+
+@boost.command()
+@click.argument("boost_id")
+@click.option("--grace", metavar="SECONDS", help="Another grace period than the boost was asked with.")
+@click.option("--wait", default="1", metavar="SECONDS", show_default=True, help="Wait this long for the capacity to be back.")
+@json_option
+@with_client
+def release(client: GridClient, boost_id: str, grace: str | None, wait: str, as_json: bool) -> None:
+    """Give a boost back. BOOST_ID may be shortened."""
+    from distributed_grid.cli.tables import quantity
+    from distributed_grid.model.requests import seconds
+
+    body: dict[str, Any] = {"wait_seconds": seconds("wait", wait, zero_allowed=True)}
+    if grace is not None:
+        body["grace_seconds"] = seconds("grace period", grace, zero_allowed=True)
+    released = client.release_boost(boost_id, body)
+
+    def told(boost: Any) -> str:
+        what = quantity(boost["resource_type"], boost["amount"])
+        if boost["state"] == "released":
+            return f"Released boost {boost['boost_id']}: {what} are back on {boost['source_node']}"
+        return f"Boost {boost['boost_id']} is {boost['state']}: {what} go back to {boost['source_node']} as work on them ends"
+
+    show(released, as_json, told)
+    _tell_warnings(released, as_json)
+
+
+@boost.command()
+@click.argument("boost_id")
+@click.option("--duration", metavar="SECONDS", help="From now; as long again as it was asked for, if not given.")
+@json_option
+@with_client
+def renew(client: GridClient, boost_id: str, duration: str | None, as_json: bool) -> None:
+    """Let a boost last longer."""
+    from distributed_grid.cli.tables import boost_card
+    from distributed_grid.model.requests import seconds
+
+    length = None if duration is None else seconds("duration", duration)
+    show(client.renew_boost(boost_id, length), as_json, boost_card)
+
+
+@boost.command(context_settings={"ignore_unknown_options": True})
+@click.argument("boost_id")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@with_client
+def shell(client: GridClient, boost_id: str, command: tuple[str, ...]) -> int:
+    """Open a shell, or run COMMAND, in which every Ray driver's tasks land in a reserved boost."""
+    from distributed_grid.cli.capture_shell import run_inside
+    from distributed_grid.client import Whereabouts
+
+    return run_inside(client.boost(boost_id), Whereabouts.of(client.home).ray_address, command, say)
+
+
+def _tell_warnings(boost: dict[str, Any], as_json: bool) -> None:
+    if not as_json:
+        for warning in boost["warnings"]:
+            say(click.style("Warning: ", fg="yellow") + warning)
+
+
+def _keep_renewing(client: GridClient, granted: dict[str, Any], duration_s: float) -> None:
+    """Renew at a third of the duration until this process ends; then the boost expires by itself."""
+    import time
+
+    from distributed_grid.cli.moments import clock
+
+    short = granted["boost_id"][:8]
+    say(f"Renewing {short} while this runs; Ctrl-C stops that.")
+    current = granted
+    try:
+        while True:
+            time.sleep(duration_s / 3)
+            current = client.renew_boost(granted["boost_id"])
+    except KeyboardInterrupt:
+        say(f"\nNo longer renewed: {short} ends at {clock(current['expires_at'])}. Now: grid boost release {short}")

@@ -1,0 +1,45 @@
+"""A shell, or a command, whose Ray programs run inside a reserved boost."""
+
+import os
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from distributed_grid import capture
+from distributed_grid.errors import InvalidRequest, NotReserved
+
+
+def run_inside(
+    boost: Mapping[str, Any], ray_address: str, command: tuple[str, ...], say: Callable[[str], None]
+) -> int:
+    """Run it in the user's terminal, folder and environment; its exit code."""
+    if boost["placement_group"] is None or boost["state"] != "active":
+        raise NotReserved(
+            f"Boost {boost['boost_id'][:8]} is a {boost['delivery']} and {boost['state']}: there is nothing to run inside of",
+            because=[f"its capacity is on {boost['target_node']} itself, where every Ray program sees it"]
+            if boost["delivery"] == "transfer"
+            else [],
+            try_next=f"Run the program as it is, with RAY_ADDRESS={ray_address}",
+        )
+    inside = command or (os.environ.get("SHELL", "/bin/sh"),)
+    if not command:
+        say(f"In this shell every Ray program runs on {boost['source_node']}, in boost {boost['boost_id'][:8]}. exit leaves it.")
+    try:
+        return subprocess.run(inside, env=environment(boost, ray_address), check=False).returncode
+    except FileNotFoundError:
+        raise InvalidRequest(f"There is no command {inside[0]!r}") from None
+    except PermissionError:
+        raise InvalidRequest(f"{inside[0]!r} cannot be executed", try_next=f"python {inside[0]}") from None
+
+
+def environment(boost: Mapping[str, Any], ray_address: str) -> dict[str, str]:
+    """The caller's environment, with the boost's group and the hook that Python finds on its path."""
+    hook = str(Path(capture.__file__).parent)
+    path = os.pathsep.join(part for part in (hook, os.environ.get("PYTHONPATH", "")) if part)
+    return os.environ | {
+        "RAY_ADDRESS": ray_address,
+        "GRID_BOOST": boost["boost_id"],
+        "GRID_PLACEMENT_GROUP": boost["placement_group"],
+        "PYTHONPATH": path,
+    }

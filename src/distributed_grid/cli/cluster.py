@@ -1,0 +1,66 @@
+"""grid cluster: the embedded cluster, and what any cluster looks like."""
+
+from typing import Any
+
+import click
+
+from distributed_grid.cli.connection import with_client
+from distributed_grid.cli.output import config_option, json_option, say, show
+from distributed_grid.client import GridClient
+
+
+@click.group()
+def cluster() -> None:
+    """Start, stop and see the embedded cluster."""
+
+
+@cluster.command()
+@config_option
+@json_option
+def start(config_path: str | None, as_json: bool) -> None:
+    """Start one raylet per configured node on this machine, and grid in them. Both go on after this command."""
+    from distributed_grid.cluster.embedded import start_embedded
+    from distributed_grid.store.home import GridHome
+
+    home = GridHome.find()
+    started = start_embedded(home, config_path, progress=say)
+
+    def told(found: Any) -> str:
+        return "\n".join(
+            [
+                f"The cluster {found['cluster']} is up at {found['ray_address']}; grid answers at {found['url']}",
+                "  grid cluster status                              what is there",
+                "  grid boost request gpu-master cpu 4              lend 4 CPUs to gpu-master for an hour",
+                f"  RAY_ADDRESS={found['ray_address']} python my_script.py   run a Ray program on it",
+                "  grid cluster stop                                end it",
+            ]
+        )
+
+    show(started, as_json, told)
+
+
+@cluster.command()
+@json_option
+def stop(as_json: bool) -> None:
+    """End exactly what `grid cluster start` started."""
+    from distributed_grid.cluster.embedded import stop_embedded
+    from distributed_grid.store.home import GridHome
+
+    stopped = stop_embedded(GridHome.find(), progress=say)
+    show(stopped, as_json, lambda found: f"Stopped {', '.join(found['stopped'])}" if found["stopped"] else "No embedded cluster is running here.")
+
+
+@cluster.command()
+@click.option("--watch", is_flag=True, help="Keep showing it until Ctrl-C.")
+@json_option
+@with_client
+def status(client: GridClient, watch: bool, as_json: bool) -> None:
+    """Every node's base, total, free, lent and borrowed amounts, and the boosts."""
+    from distributed_grid.cli.tables import cluster_view
+
+    if watch:
+        from distributed_grid.cli.watching import watch as keep_showing
+
+        keep_showing(client.cluster_status, as_json, cluster_view)
+        return
+    show(client.cluster_status(), as_json, cluster_view)

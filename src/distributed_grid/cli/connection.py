@@ -1,0 +1,57 @@
+"""How commands reach the controller, and the check that it runs the configuration that was named."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import click
+
+from distributed_grid.cli.output import config_option, say
+from distributed_grid.client import GridClient
+from distributed_grid.errors import ConfigDiffers
+
+
+def with_client(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Pass a client as first argument; adds `--config`, which the running controller must agree with."""
+
+    @wraps(command)
+    @click.pass_context
+    def connected(ctx: click.Context, config_path: str | None, *args: Any, **kwargs: Any) -> Any:
+        client = GridClient(on_wait=say)
+        try:
+            if config_path is not None:
+                check_config(client, config_path)
+            return ctx.invoke(command, client, *args, **kwargs)
+        finally:
+            client.close()
+
+    return config_option(connected)
+
+
+def check_config(client: GridClient, path: str) -> None:
+    """Refuse a configuration that the controller does not run: it would be silently ignored otherwise."""
+    import os
+    from pathlib import Path
+
+    from distributed_grid.config import find_config, load_config
+
+    wanted = load_config(find_config(path, os.environ, Path.cwd())).config
+    running = client.config()
+    if wanted.digest() == running["digest"]:
+        return
+    apply = (
+        f"grid cluster stop && grid cluster start --config {path}"
+        if running["config"].get("embedded")
+        else f"grid stop && grid start --address {_ray_address(client)} --config {path}"
+    )
+    raise ConfigDiffers(
+        f"The running controller has another configuration than {path}",
+        because=[f"it runs {running['source']}"],
+        try_next=f"Leave --config out to use what runs, or apply yours: {apply}",
+    )
+
+
+def _ray_address(client: GridClient) -> str:
+    from distributed_grid.client import Whereabouts
+
+    return Whereabouts.of(client.home).ray_address

@@ -1,0 +1,30 @@
+"""Times as people read them: on their own clock, and how far away."""
+
+from datetime import UTC, datetime
+
+
+def parse(at: str) -> datetime:
+    return datetime.fromisoformat(at.replace("Z", "+00:00"))
+
+
+def clock(at: str) -> str:
+    """"14:05:09", with the date where it is not today."""
+    local = parse(at).astimezone()
+    same_day = local.date() == datetime.now(UTC).astimezone().date()
+    return local.strftime("%H:%M:%S" if same_day else "%Y-%m-%d %H:%M")
+
+
+def distance(at: str, now: datetime | None = None) -> str:
+    """"in 29 min", "12 s ago"."""
+    left = (parse(at) - (now or datetime.now(UTC))).total_seconds()
+    return f"in {span(left)}" if left >= 0 else f"{span(-left)} ago"
+
+
+def span(seconds: float) -> str:
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    if seconds < 99 * 60:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 48 * 3600:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86400:.1f} days"

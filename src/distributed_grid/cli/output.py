@@ -1,0 +1,60 @@
+"""Data on stdout, messages on stderr; the same data as JSON where asked."""
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import click
+
+from distributed_grid.errors import GridError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def json_option(command: F) -> F:
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, with the API's schema.")(command)
+
+
+def config_option(command: F) -> F:
+    return click.option(
+        "--config",
+        "config_path",
+        type=click.Path(),
+        help="Cluster configuration (default: $GRID_CONFIG, config/my-cluster-enhanced.yaml, or the packaged one).",
+    )(command)
+
+
+def show(data: Mapping[str, Any], as_json: bool, render: Callable[[Mapping[str, Any]], Any]) -> None:
+    """Print `data`: as JSON, or as whatever rich renderable (or text) `render` makes of it."""
+    if as_json:
+        click.echo(json.dumps(data, indent=2))
+        return
+    rendered = render(data)
+    if isinstance(rendered, str):
+        click.echo(rendered)
+        return
+    from rich.console import Console
+
+    Console(soft_wrap=True).print(rendered)
+
+
+def say(text: str) -> None:
+    """A message to the person, apart from the data."""
+    click.echo(text, err=True)
+
+
+def explain(error: GridError, as_json: bool) -> None:
+    """An error as a person needs it: what happened, why, what to do next."""
+    if as_json:
+        click.echo(json.dumps({"error": error.to_dict()}, indent=2), err=True)
+        return
+    say(click.style("Error: ", fg="red", bold=True) + error.message)
+    for line in error.because:
+        say(f"  - {line}")
+    if error.try_next:
+        say(click.style("Try: ", bold=True) + error.try_next)
+
+
+def is_a_terminal() -> bool:
+    return sys.stdout.isatty()

@@ -1,0 +1,54 @@
+"""grid start and grid stop: grid in a Ray cluster that somebody else runs."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from distributed_grid.cli.output import config_option, json_option, say, show
+
+
+@click.command()
+@click.option("--address", required=True, metavar="HOST:PORT", help="The Ray cluster; `auto` finds one on this machine.")
+@config_option
+@click.option("--port", default=0, help="Where the controller answers, on loopback.  [default: any free port]")
+@json_option
+def start(address: str, config_path: str | None, port: int, as_json: bool) -> None:
+    """Put grid into a Ray cluster that is already running.
+
+    Run it on the head node. Without --config or $GRID_CONFIG all nodes are discovered and named by host name.
+    """
+    from distributed_grid.cluster.attach import put_controller_in
+    from distributed_grid.config import GridConfig, find_config, load_config
+    from distributed_grid.store.home import GridHome
+
+    home = GridHome.find().create()
+    if config_path or os.environ.get("GRID_CONFIG"):
+        loaded = load_config(find_config(config_path, os.environ, Path.cwd()))
+        for warning in loaded.warnings:
+            say(f"Warning: {warning}")
+        config, source = loaded.config, str(loaded.source)
+    else:
+        config, source = GridConfig.discovered(), "no file: nodes are discovered"
+    say(f"Putting grid into the Ray cluster at {address} ...")
+    found = put_controller_in(address, home, config.to_dict(), source, port=port)
+    show(found, as_json, lambda f: f"grid is in the cluster at {f['ray_address']} and answers at {f['url']}\n  grid cluster status\n  grid stop")
+
+
+@click.command()
+@click.option("--force", is_flag=True, help="End work that still holds borrowed capacity.")
+@click.option("--wait", default=30.0, show_default=True, help="Seconds to wait for capacity that is still in use.")
+@json_option
+def stop(force: bool, wait: float, as_json: bool) -> None:
+    """Give all capacity back and take grid out of the cluster. The cluster itself goes on."""
+    from distributed_grid.client import GridClient
+
+    client = GridClient(on_wait=say)
+    stopped = client.stop_controller(force=force, wait_s=wait)
+    client.home.controller.unlink(missing_ok=True)
+
+    def told(answer: Any) -> str:
+        return f"grid is out of the cluster; {answer['released']} boosts were given back"
+
+    show(stopped, as_json, told)

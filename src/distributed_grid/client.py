@@ -1,0 +1,179 @@
+"""Talking to the controller over HTTP. Never imports ray, so that a command answers at once."""
+
+import getpass
+import json
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from distributed_grid.errors import AccessDenied, ControllerUnreachable, GridError, NoCluster, error_from_dict
+from distributed_grid.store.home import GridHome
+
+RETRY_S: Final = 10.0
+_PAUSE_S: Final = 0.2
+_ANSWER_S: Final = 30.0
+
+NO_CLUSTER: Final = "Start one with: grid cluster start   (or put grid into a running one: grid start --address HOST:PORT)"
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """Where the controller of an installation is, as it wrote it down itself."""
+
+    url: str
+    pid: int
+    ray_address: str
+    token: str
+
+    @classmethod
+    def of(cls, home: GridHome) -> "Whereabouts":
+        try:
+            record = json.loads(home.controller.read_text())
+        except FileNotFoundError:
+            raise NoCluster("No cluster is running", try_next=NO_CLUSTER) from None
+        except (OSError, ValueError) as error:
+            raise NoCluster(f"{home.controller} cannot be read: {error}", try_next=NO_CLUSTER) from error
+        try:
+            token = home.token.read_text().strip()
+        except OSError as error:
+            raise AccessDenied(
+                f"The token {home.token} cannot be read: {error.strerror}",
+                try_next="Run grid as the user who started it, or set GRID_HOME.",
+            ) from error
+        return cls(record["url"], record["pid"], record["ray_address"], token)
+
+
+class GridClient:
+    """One controller's API as methods. Every answer is the API's own JSON."""
+
+    def __init__(self, home: GridHome | None = None, *, on_wait: Callable[[str], None] | None = None) -> None:
+        self.home = home or GridHome.find()
+        self._on_wait = on_wait or (lambda _: None)
+        self._http: Any = None
+        self._found: Whereabouts | None = None
+
+    def close(self) -> None:
+        if self._http is not None:
+            self._http.close()
+            self._http = None
+
+    def request_boost(self, body: Mapping[str, Any], *, idempotency_key: str | None = None) -> dict[str, Any]:
+        key = idempotency_key or uuid.uuid4().hex
+        wait = float(body.get("wait_seconds") or 0)
+        return self._call("POST", "/boosts", body, headers={"Idempotency-Key": key}, patience_s=_ANSWER_S + wait)
+
+    def boost_status(self, node: str | None = None) -> dict[str, Any]:
+        return self._call("GET", "/boosts", params={"node": node} if node else None)
+
+    def boost(self, boost_id: str) -> dict[str, Any]:
+        return self._call("GET", f"/boosts/{_segment(boost_id)}")
+
+    def release_boost(self, boost_id: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        wait = float((body or {}).get("wait_seconds") or 0)
+        return self._call("POST", f"/boosts/{_segment(boost_id)}/release", body or {}, patience_s=_ANSWER_S + wait)
+
+    def renew_boost(self, boost_id: str, duration_s: object = None) -> dict[str, Any]:
+        return self._call("POST", f"/boosts/{_segment(boost_id)}/renew", {"duration_seconds": duration_s})
+
+    def cluster_status(self) -> dict[str, Any]:
+        return self._call("GET", "/cluster")
+
+    def sharing_status(self) -> dict[str, Any]:
+        return self._call("GET", "/resource-sharing")
+
+    def events(self, after: int = 0) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._call("GET", "/events", params={"after": after})["events"]
+        return found
+
+    def config(self) -> dict[str, Any]:
+        return self._call("GET", "/config")
+
+    def stop_controller(self, *, force: bool, wait_s: float) -> dict[str, Any]:
+        return self._call(
+            "POST", "/controller/stop", {"force": force, "wait_seconds": wait_s}, patience_s=_ANSWER_S + wait_s
+        )
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        params: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        patience_s: float = _ANSWER_S,
+    ) -> dict[str, Any]:
+        """Ask, and ask again for ten seconds while the controller is away: Ray brings it back after a crash."""
+        import httpx2
+
+        deadline = time.monotonic() + RETRY_S
+        told = False
+        while True:
+            found = Whereabouts.of(self.home)
+            if self._http is None or found != self._found:
+                self.close()
+                self._found = found
+                self._http = httpx2.Client(
+                    base_url=f"{found.url}/api/v1",
+                    headers={"Authorization": f"Bearer {found.token}", "X-Grid-User": _user()},
+                    trust_env=False,
+                )
+            try:
+                answer = self._http.request(
+                    method, path, json=body, params=params, headers=headers, timeout=httpx2.Timeout(5.0, read=patience_s)
+                )
+            except httpx2.TransportError as error:
+                if not _listens(found.ray_address):
+                    raise NoCluster(
+                        "No cluster is running",
+                        because=[f"the one at {found.ray_address} that was started last is gone"],
+                        try_next=NO_CLUSTER,
+                    ) from error
+                if time.monotonic() > deadline:
+                    raise ControllerUnreachable(
+                        f"The controller at {found.url} does not answer",
+                        because=[str(error) or type(error).__name__],
+                        try_next="grid doctor tells what is in the way.",
+                    ) from error
+                if not told:
+                    self._on_wait("The controller does not answer; trying again for 10 s ...")
+                    told = True
+                time.sleep(_PAUSE_S)
+                continue
+            if answer.is_success:
+                result: dict[str, Any] = answer.json()
+                return result
+            raise _error_of(answer)
+
+
+def _error_of(answer: Any) -> GridError:
+    try:
+        return error_from_dict(answer.json()["error"])
+    except (ValueError, KeyError, TypeError):
+        return ControllerUnreachable(f"The controller answered {answer.status_code} without saying why")
+
+
+def _segment(boost_id: str) -> str:
+    from urllib.parse import quote
+
+    return quote(boost_id, safe="") or "%20"
+
+
+def _listens(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=1.0).close()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())

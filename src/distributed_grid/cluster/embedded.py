@@ -1,0 +1,59 @@
+"""The embedded cluster with grid in it: raylets, then the controller; all or nothing."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from distributed_grid.cluster import local
+from distributed_grid.cluster.attach import put_controller_in
+from distributed_grid.cluster.nodes import NodeSpec
+from distributed_grid.config import GridConfig, find_config, load_config
+from distributed_grid.errors import ConfigInvalid
+from distributed_grid.model.resources import GB
+from distributed_grid.store.home import GridHome
+
+Progress = Callable[[str], None]
+
+
+def start_embedded(home: GridHome, config_path: str | None, *, progress: Progress) -> dict[str, Any]:
+    """Start what the configuration describes, with the controller in it; how it is reached."""
+    loaded = load_config(find_config(config_path, os.environ, Path.cwd()))
+    for warning in loaded.warnings:
+        progress(f"Warning: {warning}")
+    config = loaded.config
+    if not config.embedded:
+        raise ConfigInvalid(
+            f"{loaded.source} describes real machines, not an embedded cluster",
+            because=["it does not say embedded: true"],
+            try_next="Start Ray on those machines, then on the head: grid start --address HOST:PORT --config FILE",
+        )
+    record = local.start(home.create(), config.name, node_specs(config), config_digest=config.digest(), progress=progress)
+    try:
+        progress("controller ...")
+        return put_controller_in(record.ray_address, home, config.to_dict(), str(loaded.source))
+    except BaseException:
+        local.stop(home, progress=lambda _: None)
+        raise
+
+
+def stop_embedded(home: GridHome, *, progress: Progress) -> dict[str, Any]:
+    """End the embedded cluster of this home. Its unexpired boosts stay on disk for its next start."""
+    record = local.stop(home, progress=progress)
+    if record is not None:
+        home.controller.unlink(missing_ok=True)
+    return {"stopped": [node.name for node in record.nodes] if record else []}
+
+
+def node_specs(config: GridConfig) -> list[NodeSpec]:
+    return [
+        NodeSpec(
+            name=node.name,
+            cpus=1 if node.cpu_count is None else node.cpu_count,
+            gpus=int(node.gpu_count or 0),
+            memory_bytes=round((1 if node.memory_gb is None else node.memory_gb) * GB),
+            resources=dict(node.resources),
+            is_head=config.head is not None and node.name == config.head.name,
+        )
+        for node in config.nodes
+    ]

@@ -1,0 +1,143 @@
+"""The embedded cluster: one real raylet per configured node, all on this host.
+
+It outlives the command that started it, and what started is always found again: the record is on disk before
+the first process, and every process carries the cluster's marker in its environment.
+"""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from distributed_grid.cluster import processes
+from distributed_grid.cluster.nodes import (
+    NodeSpec,
+    head_first,
+    ray_executable,
+    spawn,
+    start_command,
+    start_failed,
+    wait_until_up,
+)
+from distributed_grid.cluster.ports import ClaimedPorts, own_address
+from distributed_grid.cluster.record import ClusterRecord, NodeProcess, forget, load, only_one, save
+from distributed_grid.errors import AlreadyRunning
+from distributed_grid.store.home import GridHome
+
+Progress = Callable[[str], None]
+
+# A raylet that is told to end drains, for 30 s if it is busy and for ever if the head is gone: hence workers
+# first, and not for long.
+_WORKERS_GRACE_S: Final = 2.0
+_HEAD_GRACE_S: Final = 1.0
+
+
+def start(
+    home: GridHome,
+    name: str,
+    nodes: Sequence[NodeSpec],
+    *,
+    config_digest: str | None = None,
+    progress: Progress,
+) -> ClusterRecord:
+    """Start all nodes, or none: whatever goes wrong, what has been started is ended again.
+
+    Raises `AlreadyRunning` if any process of this home's last cluster lives, `RayUnsuitable` without Ray, and
+    `ClusterStartFailed` with the last lines of the log of the node that failed.
+    """
+    specs = head_first(nodes)
+    ray = ray_executable()
+    home.create().logs.mkdir(mode=0o700, exist_ok=True)
+    with only_one(home, wait=False), ClaimedPorts() as ports:
+        _refuse_if_running(home)
+        record = ClusterRecord(
+            name=name,
+            ray_address=f"{own_address()}:{ports.take()}",
+            started_at=datetime.now(UTC).isoformat(),
+            config_digest=config_digest,
+        )
+        save(home, record)
+        env = processes.child_environment(os.environ, record.marker)
+        try:
+            for spec in specs:  # one by one: two raylets that start together want the same socket names
+                began = time.monotonic()
+                log = home.logs / f"ray-{spec.name}.log"
+                process = spawn([*ray, *start_command(spec, record.ray_address, ports)], log, env)
+                record = record.with_node(_recorded(spec.name, process.pid, log))
+                save(home, record)
+                wait_until_up(spec.name, process, log)
+                progress(f"{spec.name}: {spec.describe()} ... up in {time.monotonic() - began:.1f} s")
+            _check_all_live(record)
+        except BaseException:  # an interrupt too must leave nothing behind
+            _end(record)
+            forget(home)
+            raise
+    return record
+
+
+def stop(home: GridHome, *, progress: Progress) -> ClusterRecord | None:
+    """End every process of this home's cluster, and nothing else; safe to repeat. None: nothing ran."""
+    if load(home) is None:
+        return None
+    with only_one(home, wait=True):
+        record = load(home)
+        if record is None:
+            return None
+        ended = _end(record)
+        forget(home)
+    if not ended:
+        return None
+    progress(f"{record.name}: {len(record.nodes)} nodes stopped, {ended} processes ended")
+    return record
+
+
+def running(home: GridHome) -> ClusterRecord | None:
+    """The record of this home's cluster, if its head lives."""
+    record = load(home)
+    return record if record and record.nodes and _process(record, record.nodes[0]) else None
+
+
+def _refuse_if_running(home: GridHome) -> None:
+    """Raise `AlreadyRunning`, or clear away what a cluster that died has left."""
+    record = load(home)
+    if record is None:
+        return
+    if any(_process(record, node) for node in record.nodes):
+        raise AlreadyRunning(
+            f"The cluster {record.name} is already running at {record.ray_address}",
+            try_next="Stop it with: grid cluster stop",
+        )
+    _end(record)
+    forget(home)
+
+
+def _check_all_live(record: ClusterRecord) -> None:
+    """Some faults, such as a port that was taken meanwhile, end a node only after it said that it was up."""
+    for node in record.nodes:
+        if not _process(record, node):
+            raise start_failed(node.name, "Ray ended soon after the start", Path(node.log))
+
+
+def _end(record: ClusterRecord) -> int:
+    found = [_process(record, node) for node in record.nodes]
+    head, workers = ([p for p in part if p] for part in (found[:1], found[1:]))
+    return processes.end(
+        stages=[(workers, _WORKERS_GRACE_S), (head, _HEAD_GRACE_S)],
+        strays=lambda: processes.carrying(record.marker),
+    )
+
+
+def _recorded(name: str, pid: int, log: Path) -> NodeProcess:
+    try:
+        create_time = psutil.Process(pid).create_time()
+    except psutil.NoSuchProcess:
+        create_time = 0.0  # gone already; the wait for it will say why
+    return NodeProcess(name=name, pid=pid, create_time=create_time, log=str(log))
+
+
+def _process(record: ClusterRecord, node: NodeProcess) -> psutil.Process | None:
+    return processes.find(node.pid, node.create_time, record.marker)

@@ -1,0 +1,117 @@
+"""The address and the ports of an embedded cluster.
+
+A port that Ray is told to use must be free when Ray gets to it, seconds after it was picked. So it is picked
+where nothing else helps itself: outside Ray's worker ports and outside the range from which the kernel gives
+ports to whoever asks for any.
+"""
+
+import random
+import socket
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from distributed_grid.errors import ClusterStartFailed
+
+RAY_WORKER_PORTS: Final = range(10002, 20000)
+
+_EPHEMERAL: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_USUAL_EPHEMERAL: Final = range(32768, 61000)
+_ABOVE_RAY: Final = range(RAY_WORKER_PORTS.stop, 65536)
+_BELOW_RAY: Final = range(2048, RAY_WORKER_PORTS.start)
+_ENOUGH: Final = 1000
+
+
+def ephemeral_ports() -> range:
+    """The ports that the kernel gives to connections and to servers that ask for any port."""
+    try:
+        low, high = _EPHEMERAL.read_text().split()
+        return range(int(low), int(high) + 1)
+    except (OSError, ValueError):
+        return _USUAL_EPHEMERAL
+
+
+def allowed_ports(ephemeral: range) -> list[int]:
+    """Where to pick: below the ephemeral ports, or elsewhere if those leave too little room there.
+
+    Never one of Ray's worker ports. Ephemeral ports only where they cover everything, as some hosts are set.
+    """
+    below = [port for port in _ABOVE_RAY if port < ephemeral.start]
+    if len(below) >= _ENOUGH:
+        return below
+    elsewhere = [port for part in (_ABOVE_RAY, _BELOW_RAY) for port in part if port not in ephemeral]
+    return elsewhere if len(elsewhere) >= _ENOUGH else list(_ABOVE_RAY)
+
+
+class ClaimedPorts:
+    """Free ports, claimed against every other grid on this host until the `with` block ends.
+
+    Binding shows that a port is free now; the claim keeps a second cluster, started at the same time, from
+    finding the same until Ray has bound it.
+    """
+
+    def __init__(self, allowed: Iterable[int] | None = None) -> None:
+        self._candidates = list(allowed_ports(ephemeral_ports()) if allowed is None else allowed)
+        random.shuffle(self._candidates)
+        self._claims: list[socket.socket] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for claim in self._claims:
+            claim.close()
+        self._claims.clear()
+
+    def take(self) -> int:
+        """A port that is free, and that no other `ClaimedPorts` gives out meanwhile."""
+        while self._candidates:
+            port = self._candidates.pop()
+            if self._claim(port) and is_free(port):
+                return port
+        raise ClusterStartFailed("No free port is left for Ray on this host")
+
+    def _claim(self, port: int) -> bool:
+        # An abstract socket is the lightest lock there is: its scope is that of the port (the network
+        # namespace, all users), and it goes with the process. Other systems than Linux must trust to chance.
+        if sys.platform != "linux":
+            return True
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(f"\0distributed-grid-port-{port}")
+        except OSError:
+            claim.close()
+            return False
+        self._claims.append(claim)
+        return True
+
+
+def is_free(port: int) -> bool:
+    """True if nobody on this host uses the port, on any address."""
+    with socket.socket() as probe:
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True
+
+
+def own_address() -> str:
+    """This host's address as Ray finds it: the one that faces the outside. Nothing is sent.
+
+    Ray never keeps 127.0.0.1 if there is another, so a cluster at that address would report a different one.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("8.8.8.8", 53))
+            return str(probe.getsockname()[0])
+        except OSError:
+            pass
+    try:
+        return socket.gethostbyname(socket.gethostname())
+    except OSError:
+        return "127.0.0.1"

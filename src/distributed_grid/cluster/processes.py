@@ -1,0 +1,115 @@
+"""Finding the processes of a cluster, and ending exactly these.
+
+Every process is known by pid and creation time, so a pid that the kernel gave away again is never hit.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Final
+
+import psutil
+
+from distributed_grid.errors import GridError
+
+MARKER: Final = "GRID_EMBEDDED_CLUSTER"
+"""The environment variable that all processes of an embedded cluster inherit; it says which cluster."""
+
+_POLL_S: Final = 0.05
+_KILLED_WITHIN_S: Final = 10.0
+
+# The creation time is computed from the boot time, which moves a little when the clock is set.
+_SAME_TIME_S: Final = 1.0
+
+
+def child_environment(environ: Mapping[str, str], marker: str) -> dict[str, str]:
+    """The caller's environment, as a raylet of an embedded cluster needs it."""
+    kept = {name: value for name, value in environ.items() if name != "RAY_ADDRESS"}
+    return kept | {
+        "RAY_prestart_worker_first_driver": "0",
+        "RAY_enable_worker_prestart": "0",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        MARKER: marker,
+    }
+
+
+def find(pid: int, create_time: float, marker: str) -> psutil.Process | None:
+    """The living process that was recorded with this pid, never a later one."""
+    try:
+        process = psutil.Process(pid)
+        same = abs(process.create_time() - create_time) < _SAME_TIME_S or carries(process, marker)
+    except psutil.Error:
+        return None
+    return process if same and alive(process) else None
+
+
+def alive(process: psutil.Process) -> bool:
+    """False for a zombie too: it only waits for its parent to take notice."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def carries(process: psutil.Process, marker: str) -> bool:
+    try:
+        return process.environ().get(MARKER) == marker
+    except (psutil.Error, OSError):
+        return False
+
+
+def carrying(marker: str) -> set[psutil.Process]:
+    """All living processes with this marker. What renames itself, as Ray's workers do, may hide it."""
+    return {p for p in psutil.process_iter() if carries(p, marker) and alive(p)}
+
+
+def trees(roots: Iterable[psutil.Process]) -> set[psutil.Process]:
+    """The roots and all their descendants that live. (Process groups would miss Ray's workers.)"""
+    found: set[psutil.Process] = set()
+    for root in roots:
+        with suppress(psutil.NoSuchProcess):
+            found |= {root, *root.children(recursive=True)}
+    return {p for p in found if alive(p)}
+
+
+def end(
+    stages: Iterable[tuple[Iterable[psutil.Process], float]], strays: Callable[[], set[psutil.Process]]
+) -> int:
+    """End the roots' trees and the strays; return how many processes that were, once all are gone.
+
+    Stage by stage, the roots are asked to end and get the stage's seconds to bring their trees down; what is
+    left after the last stage is killed. The trees are taken before the first signal: an orphan has no root.
+    """
+    plan = [(list(roots), seconds) for roots, seconds in stages]
+    ours = _others(trees(root for roots, _ in plan for root in roots) | strays())
+    for roots, seconds in plan:
+        tree = trees(roots)
+        for root in roots:
+            with suppress(psutil.NoSuchProcess):
+                root.terminate()
+        _wait_until_gone(tree, seconds)
+
+    killed_by = time.monotonic() + _KILLED_WITHIN_S
+    left = _others(trees(ours) | strays())
+    while left:
+        if time.monotonic() > killed_by:
+            raise GridError("Some processes do not end", because=[f"pid {p.pid}" for p in left])
+        ours |= left
+        for process in left:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        _wait_until_gone(left, _KILLED_WITHIN_S)
+        left = _others(trees(left) | strays())  # some may have been started while we looked
+    return len(ours)
+
+
+def _others(processes: set[psutil.Process]) -> set[psutil.Process]:
+    """Without this very process, which may itself run inside the cluster that it ends."""
+    return {p for p in processes if p.pid != os.getpid()}
+
+
+def _wait_until_gone(processes: set[psutil.Process], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while any(map(alive, processes)) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)

@@ -1,0 +1,100 @@
+"""What is known on disk about the embedded cluster of one home: enough to find all of it again."""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from distributed_grid.errors import AlreadyRunning, StoreBroken
+from distributed_grid.store.home import GridHome
+
+
+@dataclass(frozen=True, slots=True)
+class NodeProcess:
+    """The `ray start` process of one node. The creation time tells it from a later process with its pid."""
+
+    name: str
+    pid: int
+    create_time: float
+    log: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRecord:
+    """An embedded cluster; `nodes` are in the order in which they were started, the head first."""
+
+    name: str
+    ray_address: str
+    started_at: str
+    nodes: tuple[NodeProcess, ...] = ()
+    config_digest: str | None = None
+
+    @property
+    def marker(self) -> str:
+        """What no other cluster has, now or later; all its processes carry it in their environment."""
+        return f"{self.ray_address}@{self.started_at}"
+
+    def with_node(self, node: NodeProcess) -> "ClusterRecord":
+        return replace(self, nodes=(*self.nodes, node))
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> "ClusterRecord":
+        return cls(**{**data, "nodes": tuple(NodeProcess(**node) for node in data["nodes"])})
+
+
+def save(home: GridHome, record: ClusterRecord) -> None:
+    """Replace the record on disk in one step, readable by its owner only."""
+    new = home.cluster.with_suffix(".json.new")
+    try:
+        new.unlink(missing_ok=True)
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            json.dump(record.to_dict(), file, indent=2)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(home.cluster)
+    except OSError as error:
+        raise StoreBroken(f"Cannot write {home.cluster}: {error.strerror}") from error
+
+
+def load(home: GridHome) -> ClusterRecord | None:
+    """The record on disk; None where there is none."""
+    try:
+        return ClusterRecord.from_dict(json.loads(home.cluster.read_text()))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StoreBroken(f"Cannot read {home.cluster}: {error.strerror}") from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise StoreBroken(
+            f"{home.cluster} is not a cluster record: {error}",
+            try_next=f"End the cluster's processes by hand if any are left, then remove {home.cluster}.",
+        ) from error
+
+
+def forget(home: GridHome) -> None:
+    home.cluster.unlink(missing_ok=True)
+
+
+@contextmanager
+def only_one(home: GridHome, *, wait: bool) -> Iterator[None]:
+    """Keep other commands from starting or stopping this home's cluster meanwhile.
+
+    Without `wait`, raises `AlreadyRunning` if one is at it. The lock goes with the process that holds it.
+    """
+    lock: Path = home.cluster.with_suffix(".lock")
+    with lock.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            raise AlreadyRunning(
+                "Another command is starting or stopping this cluster",
+                try_next="Wait for it to finish, or set GRID_HOME to start a second cluster.",
+            ) from None
+        yield

@@ -1,0 +1,35 @@
+"""Configuration: found, read with the place of every value, normalised and checked."""
+
+from distributed_grid.config.effective import effective
+from distributed_grid.config.finding import ConfigSource, find_config, packaged_config
+from distributed_grid.config.loader import LoadedConfig, load_config
+from distributed_grid.config.models import GridConfig, NodeConfig, NodeRole, NodeSharing
+from distributed_grid.config.schema import json_schema
+from distributed_grid.config.sharing import (
+    DeliveryChoice,
+    GpuCompanions,
+    SharingConfig,
+    SharingMode,
+    SharingPolicy,
+    Thresholds,
+)
+
+__all__ = [
+    "ConfigSource",
+    "DeliveryChoice",
+    "GpuCompanions",
+    "GridConfig",
+    "LoadedConfig",
+    "NodeConfig",
+    "NodeRole",
+    "NodeSharing",
+    "SharingConfig",
+    "SharingMode",
+    "SharingPolicy",
+    "Thresholds",
+    "effective",
+    "find_config",
+    "json_schema",
+    "load_config",
+    "packaged_config",
+]

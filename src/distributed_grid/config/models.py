@@ -1,0 +1,219 @@
+"""The whole configuration: the cluster, its nodes, and what each may lend."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Annotated, Any, Self
+
+from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from distributed_grid.config.checking import check
+from distributed_grid.config.entries import entry_of
+from distributed_grid.config.sharing import Settings, SharingConfig
+from distributed_grid.config.values import (
+    CpuCount,
+    Cpus,
+    CustomAmount,
+    EmptyList,
+    EmptySection,
+    Flag,
+    Gigabytes,
+    GpuCount,
+    Gpus,
+    NodeNameText,
+    Number,
+    Port,
+    ResourceName,
+    Text,
+    Weight,
+    one_of,
+    units,
+    wrong,
+)
+from distributed_grid.errors import ConfigInvalid
+from distributed_grid.model.nodes import SharingLimits
+from distributed_grid.model.resources import CPU, GPU, MEMORY
+
+
+class NodeRole(StrEnum):
+    MASTER = "master"
+    WORKER = "worker"
+
+
+class NodeSharing(Settings):
+    """What a node's owner lets others have."""
+
+    can_share: Flag = Field(default=True, description="Whether this node lends at all.")
+    max_share_cpu: Cpus | None = Field(
+        default=None, description="Most CPUs it lends at a time. Left out: whatever is free."
+    )
+    max_share_memory_gb: Gigabytes | None = Field(
+        default=None, description="Most GB of memory it lends at a time. Left out: whatever is free."
+    )
+    max_share_gpu: Gpus | None = Field(
+        default=None, description="Most GPUs it lends at a time. Left out: whatever is free."
+    )
+    priority: Weight = Field(
+        default=1, description="Among equal lenders, the one with the higher priority lends first."
+    )
+
+    def limits(self) -> SharingLimits:
+        return SharingLimits(
+            can_share=self.can_share,
+            max_share_cpu=_units(CPU, self.max_share_cpu),
+            max_share_memory=_units(MEMORY, self.max_share_memory_gb),
+            max_share_gpu=_units(GPU, self.max_share_gpu),
+            priority=float(self.priority),
+        )
+
+
+class NodeConfig(Settings):
+    """One node of the cluster."""
+
+    name: NodeNameText = Field(description="The node's name in every command; unique, without spaces or '/'.")
+    host: Text | None = Field(default=None, description="Host name or address.")
+    port: Port = Field(default=22, description="SSH port.")
+    user: Text | None = Field(default=None, description="SSH user.")
+    ssh_key_path: Text | None = Field(default=None, description="SSH key file.")
+    role: Annotated[NodeRole, one_of(NodeRole)] = Field(
+        default=NodeRole.WORKER,
+        description="master for the head node (at most one; otherwise the first node), else worker.",
+    )
+    cpu_count: CpuCount | None = Field(default=None, description="CPUs. Left out: what Ray finds.")
+    gpu_count: GpuCount | None = Field(default=None, description="GPUs. Left out: what Ray finds.")
+    memory_gb: Gigabytes | None = Field(
+        default=None, description="Memory in GB (2**30 bytes). Left out: what Ray finds."
+    )
+    tags: Annotated[tuple[Text, ...], EmptyList] = Field(default=(), description="Words to group nodes by.")
+    resources: Annotated[dict[ResourceName, CustomAmount], EmptySection] = Field(
+        default={}, description="Custom Ray resources and how much of each the node has."
+    )
+    resource_sharing: Annotated[NodeSharing, EmptySection] = Field(
+        default=NodeSharing(), description="What this node lends."
+    )
+
+
+class GridConfig(Settings):
+    """A cluster's configuration, normalised: however the file spelled a setting, it has one name here."""
+
+    name: Text = Field(default="grid", description="The cluster's name.")
+    embedded: Flag = Field(
+        default=False,
+        description="true: the nodes are raylets that grid starts itself on this machine.",
+    )
+    nodes: Annotated[tuple[NodeConfig, ...], EmptyList] = Field(
+        default=(), description="The cluster's nodes."
+    )
+    resource_sharing: Annotated[SharingConfig, EmptySection] = Field(
+        default=SharingConfig(), description="Lending between nodes, for the whole cluster."
+    )
+
+    @field_validator("nodes", mode="wrap")
+    @classmethod
+    def _nodes_do_not_clash(
+        cls, given: Any, validate: ValidatorFunctionWrapHandler
+    ) -> tuple[NodeConfig, ...]:
+        # Looked for in what was given, so that a clash is reported together with mistakes inside the nodes.
+        problems = _clashes(given)
+        try:
+            nodes: tuple[NodeConfig, ...] = validate(given)
+        except ValidationError as error:
+            problems += _details(error)
+        if problems:
+            raise ValidationError.from_exception_data("nodes", problems)
+        return nodes
+
+    @classmethod
+    def discovered(cls) -> Self:
+        """For a cluster without a file: its nodes are whatever Ray has, and all of them lend."""
+        return cls(resource_sharing=SharingConfig(enabled=True))
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """The configuration in `data`, in either spelling; raises `ConfigInvalid` with all that is wrong."""
+        config, problems = check(cls, entry_of(dict(data)))
+        if config is None:
+            raise ConfigInvalid(
+                "The configuration is not valid", because=[problem.line() for problem in problems]
+            )
+        return config
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every setting as plain JSON data, defaults and kept extras too."""
+        return self.model_dump(mode="json")
+
+    def digest(self) -> str:
+        """Equal for files that mean the same, whatever their comments, order and spelling."""
+        settings = _without_order(self.to_dict(), self.head)
+        text = json.dumps(_whole_as_int(settings), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def head(self) -> NodeConfig | None:
+        """The master; the first node where none is named so; None where no node is configured."""
+        masters = (node for node in self.nodes if node.role is NodeRole.MASTER)
+        return next(masters, self.nodes[0] if self.nodes else None)
+
+    def node(self, name: str) -> NodeConfig | None:
+        return next((node for node in self.nodes if node.name == name), None)
+
+    def limits_for(self, name: str) -> SharingLimits:
+        """What this node lends; a node that the file does not mention has no limits."""
+        node = self.node(name)
+        return node.resource_sharing.limits() if node else SharingLimits()
+
+
+def _units(kind: str, amount: Number | None) -> int | None:
+    return None if amount is None else units(kind, amount)
+
+
+def _clashes(given: Any) -> list[InitErrorDetails]:
+    """Names used twice, and masters after the first."""
+    problems: list[InitErrorDetails] = []
+    first_with: dict[str, int] = {}
+    master: Any = None
+    for index, node in enumerate(given if isinstance(given, Sequence) else ()):
+        name, role = (_peek(node, field) for field in ("name", "role"))
+        if isinstance(name, str) and (first := first_with.setdefault(name, index)) != index:
+            said = f"the name {name!r} is taken by nodes[{first}]; every node needs its own"
+            problems.append(InitErrorDetails(type=wrong(said), loc=(index, "name"), input=name))
+        if role == NodeRole.MASTER and master is not None:
+            said = f"{master} is the master already; a cluster has one"
+            problems.append(InitErrorDetails(type=wrong(said), loc=(index, "role"), input=role))
+        elif role == NodeRole.MASTER:
+            master = name or f"nodes[{index}]"
+    return problems
+
+
+def _peek(node: Any, field: str) -> Any:
+    return node.get(field) if isinstance(node, Mapping) else getattr(node, field, None)
+
+
+def _details(error: ValidationError) -> list[InitErrorDetails]:
+    """Pydantic's problems in the form in which they can be raised again, beside others."""
+    return [
+        InitErrorDetails(
+            type=PydanticCustomError(found["type"], "{said}", {**found.get("ctx", {}), "said": found["msg"]}),
+            loc=found["loc"],
+            input=found["input"],
+        )
+        for found in error.errors(include_url=False)
+    ]
+
+
+def _without_order(settings: dict[str, Any], head: NodeConfig | None) -> dict[str, Any]:
+    """Nodes by name and tags by letter. The head may hang on the order, so it is named instead."""
+    nodes = [{**node, "tags": sorted(node["tags"]), "role": None} for node in settings["nodes"]]
+    by_name = sorted(nodes, key=lambda node: str(node["name"]))
+    return {"head": head.name if head else None, "settings": {**settings, "nodes": by_name}}
+
+
+def _whole_as_int(value: Any) -> Any:
+    """Kept extras may hold 4 or 4.0; they mean the same."""
+    if isinstance(value, dict):
+        return {key: _whole_as_int(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_whole_as_int(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value

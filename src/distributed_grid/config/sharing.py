@@ -1,0 +1,136 @@
+"""Settings of resource sharing for the whole cluster."""
+
+from enum import StrEnum
+from typing import Annotated, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+
+from distributed_grid.config.values import (
+    Cpus,
+    EmptySection,
+    Flag,
+    Fraction,
+    Gigabytes,
+    Interval,
+    Number,
+    Wait,
+    one_of,
+    wrong,
+)
+from distributed_grid.model.leases import OnGraceEnd
+
+
+class Settings(BaseModel):
+    """Frozen; keys that grid does not know are kept as they are, so that a file can serve other tools too."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+
+class SharingMode(StrEnum):
+    OFFLOAD_ONLY = "offload_only"
+    SHARE_AND_OFFLOAD = "share_and_offload"
+    DYNAMIC_BALANCING = "dynamic_balancing"
+
+
+class SharingPolicy(StrEnum):
+    CONSERVATIVE = "conservative"
+    BALANCED = "balanced"
+    AGGRESSIVE = "aggressive"
+    PREDICTIVE = "predictive"
+
+
+class DeliveryChoice(StrEnum):
+    TRANSFER = "transfer"
+    RESERVE = "reserve"
+    AUTO = "auto"
+
+
+PRESSURES: Final = ("cpu", "memory", "gpu")
+
+
+class Thresholds(Settings):
+    """From which load on a node is under pressure, and below which it can spare something."""
+
+    model_config = ConfigDict(validate_default=True)
+
+    # Each `high` stands before its `low`: the check of `low` looks back at it.
+    cpu_pressure_high: Fraction = Field(
+        default=0.8, description="CPU load (0 to 1) from which a node needs help."
+    )
+    cpu_pressure_low: Fraction = Field(
+        default=0.3, description="CPU load (0 to 1) below which a node can lend."
+    )
+    memory_pressure_high: Fraction = Field(
+        default=0.8, description="Memory load (0 to 1) from which a node needs help."
+    )
+    memory_pressure_low: Fraction = Field(
+        default=0.3, description="Memory load (0 to 1) below which a node can lend."
+    )
+    gpu_pressure_high: Fraction = Field(
+        default=0.8, description="GPU load (0 to 1) from which a node needs help."
+    )
+    gpu_pressure_low: Fraction = Field(
+        default=0.3, description="GPU load (0 to 1) below which a node can lend."
+    )
+    excess_threshold: Fraction = Field(
+        default=0.2, description="The part of a node (0 to 1) that must be idle before it counts as excess."
+    )
+
+    @field_validator(*(f"{kind}_pressure_low" for kind in PRESSURES))
+    @classmethod
+    def _low_is_below_high(cls, low: Number, info: ValidationInfo) -> Number:
+        high_name = str(info.field_name).replace("_low", "_high")
+        high = info.data.get(high_name)
+        if high is not None and low >= high:
+            # The person may have written only `high`; the message then points there.
+            raise wrong(f"the low threshold ({low}) must be below the high one ({high})", beside=high_name)
+        return low
+
+
+class GpuCompanions(Settings):
+    """What each reserved GPU brings along from its node."""
+
+    cpu: Cpus = Field(default=1, description="CPUs per reserved GPU.")
+    memory_gb: Gigabytes = Field(default=0, description="GB of memory per reserved GPU.")
+
+
+class SharingConfig(Settings):
+    """How nodes lend to each other."""
+
+    enabled: Flag = Field(default=False, description="Whether nodes lend to each other at all.")
+    mode: Annotated[SharingMode, one_of(SharingMode)] = Field(
+        default=SharingMode.DYNAMIC_BALANCING,
+        description="offload_only moves work, share_and_offload also lends resources on request, "
+        "dynamic_balancing also rebalances by itself.",
+    )
+    policy: Annotated[SharingPolicy, one_of(SharingPolicy)] = Field(
+        default=SharingPolicy.BALANCED, description="How readily resources are moved."
+    )
+    rebalance_interval_seconds: Interval = Field(
+        default=30, description="Seconds between two looks for a better balance."
+    )
+    monitoring_interval_seconds: Interval = Field(
+        default=10, description="Seconds between two measurements of each node."
+    )
+    thresholds: Annotated[Thresholds, EmptySection] = Field(
+        default=Thresholds(), description="From which load on a node needs help, and below which it can lend."
+    )
+    delivery: Annotated[DeliveryChoice, one_of(DeliveryChoice)] | None = Field(
+        default=None,
+        description="How a boost is delivered unless the request says it. Left out: transfer for cpu, memory "
+        "and custom resources, reserve for GPUs.",
+    )
+    fractional_gpus: Flag = Field(default=False, description="Whether parts of a GPU may be lent.")
+    gpu_companions: Annotated[GpuCompanions, EmptySection] = Field(
+        default=GpuCompanions(), description="What each reserved GPU brings along."
+    )
+    grace_seconds: Wait = Field(
+        default=30, description="Seconds that work on a borrowed resource gets to finish."
+    )
+    on_grace_end: Annotated[OnGraceEnd, one_of(OnGraceEnd)] = Field(
+        default=OnGraceEnd.HOLD,
+        description="After the grace: hold waits on, drain lets nothing new start, kill ends the work.",
+    )
+    expiry_warning_seconds: Wait = Field(
+        default=60, description="Seconds before its end at which a boost is announced as ending."
+    )

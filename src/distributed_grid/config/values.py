@@ -1,0 +1,194 @@
+"""The kinds of value a setting can have: each checks itself and says in plain words what is wrong."""
+
+import difflib
+import math
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BeforeValidator, Field, PlainValidator
+from pydantic_core import PydanticCustomError
+
+from distributed_grid.errors import InvalidAmount, UnknownResource
+from distributed_grid.model.requests import LONGEST_S
+from distributed_grid.model.resources import BUILT_IN, CPU, GPU, MEMORY, kind_of, units_of
+
+E = TypeVar("E", bound=StrEnum)
+Number = int | float
+
+
+def wrong(said: str, **context: Any) -> PydanticCustomError:
+    """A validation error with exactly these words."""
+    return PydanticCustomError("grid", "{said}", {"said": said, **context})
+
+
+def shown(value: object) -> str:
+    """A value as a message names it."""
+    if value is None:
+        return "empty"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list | tuple):
+        return "a list"
+    return repr(value)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A question to append to a message; empty where nothing is close."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.7)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def units(kind: str, amount: Number) -> int:
+    """An amount in the model's exact units; unlike a request's amount, it may be zero."""
+    return units_of(kind, amount) if amount else 0
+
+
+def number(value: object) -> Number:
+    """A finite number; whole ones become `int`, so that 4 and 4.0 are the same setting."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise wrong(f"must be a number, not {shown(value)}")
+    if isinstance(value, int):
+        return int(value)
+    if not math.isfinite(value):
+        raise wrong(f"must be a finite number, not {value}")
+    return int(value) if value.is_integer() else float(value)
+
+
+def _amount(kind: str) -> Callable[[object], Number]:
+    def check(value: object) -> Number:
+        found = number(value)
+        if found < 0:
+            raise wrong(f"must be zero or more, not {found}")
+        try:
+            units(kind, found)
+        except InvalidAmount as error:
+            raise wrong(error.message) from None
+        return found
+
+    return check
+
+
+def _count(kind: str) -> Callable[[object], int]:
+    def check(value: object) -> int:
+        found = _amount(kind)(value)
+        if not isinstance(found, int):
+            raise wrong(f"must be a whole number, not {found}")
+        return found
+
+    return check
+
+
+def _seconds(*, zero_allowed: bool) -> Callable[[object], Number]:
+    def check(value: object) -> Number:
+        found = number(value)
+        if found < 0 or (found == 0 and not zero_allowed):
+            raise wrong(f"must be {'zero or more' if zero_allowed else 'above zero'}, not {found}")
+        if found > LONGEST_S:
+            raise wrong(f"must be at most a year ({LONGEST_S:.0f} seconds), not {found}")
+        return found
+
+    return check
+
+
+def _fraction(value: object) -> Number:
+    found = number(value)
+    if not 0 <= found <= 1:
+        raise wrong(f"must be between 0 and 1, not {found}")
+    return found
+
+
+def _weight(value: object) -> Number:
+    found = number(value)
+    if found < 0:
+        raise wrong(f"must be zero or more, not {found}")
+    return found
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise wrong(f"must be true or false, not {shown(value)}")
+    return value
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool | int | float):
+        raise wrong(f'must be text, not {shown(value)}; quotes make it text: "{value}"')
+    if not isinstance(value, str):
+        raise wrong(f"must be text, not {shown(value)}")
+    if not value.strip():
+        raise wrong("must not be empty")
+    return value
+
+
+def _node_name(value: object) -> str:
+    name = _text(value)
+    if "/" in name or not name.isprintable() or any(letter.isspace() for letter in name):
+        raise wrong(f"a node's name has no spaces and no '/', unlike {name!r}")
+    return name
+
+
+def _resource_name(value: object) -> str:
+    name = _text(value)
+    try:
+        kind = kind_of(name)
+    except UnknownResource:
+        raise wrong(f"{name!r} is kept by Ray for itself; choose another name") from None
+    if kind in BUILT_IN:
+        field = {CPU: "cpu_count", GPU: "gpu_count", MEMORY: "memory_gb"}[kind]
+        raise wrong(f"{name!r} is not a custom resource; set the node's {field} instead")
+    return kind
+
+
+def _port(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 65535:
+        raise wrong(f"must be a port number from 1 to 65535, not {shown(value)}")
+    return int(value)
+
+
+def one_of(options: type[E]) -> BeforeValidator:
+    """A word out of a fixed few."""
+    words = [str(option) for option in options]
+
+    def check(value: object) -> E:
+        if isinstance(value, str) and value in words:
+            return options(value)
+        hint = did_you_mean(value, words) if isinstance(value, str) else ""
+        raise wrong(f"must be one of {', '.join(words)}, not {shown(value)}{hint}")
+
+    return BeforeValidator(check)
+
+
+def _empty_as(nothing: Callable[[], Any]) -> BeforeValidator:
+    return BeforeValidator(lambda value: nothing() if value is None else value)
+
+
+# A key that is written with nothing behind it (`thresholds:`) is a section that was left empty.
+EmptySection = _empty_as(dict)
+EmptyList = _empty_as(tuple)
+
+_NotNegative = Annotated[float, Field(ge=0)]
+_Whole = Annotated[int, Field(ge=0)]
+_AtMostOne = Annotated[float, Field(ge=0, le=1)]
+_AboveZero = Annotated[float, Field(gt=0)]
+_NotEmpty = Annotated[str, Field(min_length=1)]
+_NodeName = Annotated[str, Field(pattern=r"^[^\s/]+$")]
+_Port = Annotated[int, Field(ge=1, le=65535)]
+
+Flag = Annotated[bool, PlainValidator(_flag, json_schema_input_type=bool)]
+Text = Annotated[str, PlainValidator(_text, json_schema_input_type=_NotEmpty)]
+NodeNameText = Annotated[str, PlainValidator(_node_name, json_schema_input_type=_NodeName)]
+ResourceName = Annotated[str, PlainValidator(_resource_name, json_schema_input_type=_NotEmpty)]
+Port = Annotated[int, PlainValidator(_port, json_schema_input_type=_Port)]
+CpuCount = Annotated[int, PlainValidator(_count(CPU), json_schema_input_type=_Whole)]
+GpuCount = Annotated[int, PlainValidator(_count(GPU), json_schema_input_type=_Whole)]
+Cpus = Annotated[Number, PlainValidator(_amount(CPU), json_schema_input_type=_NotNegative)]
+Gpus = Annotated[Number, PlainValidator(_amount(GPU), json_schema_input_type=_NotNegative)]
+Gigabytes = Annotated[Number, PlainValidator(_amount(MEMORY), json_schema_input_type=_NotNegative)]
+CustomAmount = Annotated[Number, PlainValidator(_amount("custom"), json_schema_input_type=_NotNegative)]
+Weight = Annotated[Number, PlainValidator(_weight, json_schema_input_type=_NotNegative)]
+Fraction = Annotated[Number, PlainValidator(_fraction, json_schema_input_type=_AtMostOne)]
+Interval = Annotated[Number, PlainValidator(_seconds(zero_allowed=False), json_schema_input_type=_AboveZero)]
+Wait = Annotated[Number, PlainValidator(_seconds(zero_allowed=True), json_schema_input_type=_NotNegative)]

@@ -1,0 +1,82 @@
+"""The detached actor `grid-controller`: what Ray starts, restarts for ever, and pins to the head."""
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any, Final
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from distributed_grid.config import GridConfig
+from distributed_grid.controller.runtime import ControllerRuntime
+from distributed_grid.execution.ray_cluster import RayCluster
+from distributed_grid.store.home import GridHome
+
+NAME: Final = "grid-controller"
+NAMESPACE: Final = "grid"
+
+
+class GridController:
+    """Lives in a Ray worker on the head. Everything it does is in `ControllerRuntime`."""
+
+    def __init__(self, home: str, config: dict[str, Any], config_source: str, ray_address: str, host: str, port: int) -> None:
+        logging.getLogger("grid").setLevel(logging.INFO)
+        address = ray.get_runtime_context().gcs_address
+        self._runtime = ControllerRuntime(
+            RayCluster(address),
+            GridConfig.from_dict(config),
+            GridHome(Path(home)),
+            ray_address=ray_address,
+            config_source=config_source,
+            leave=_leave,
+            host=host,
+            port=port,
+        )
+        self._runtime.start()
+
+    def where(self) -> dict[str, Any]:
+        return self._runtime.where()
+
+
+async def _leave() -> None:
+    """Take this actor out of the cluster for good, once the answer to the caller is on its way."""
+
+    async def soon() -> None:
+        await asyncio.sleep(0.2)
+        myself = ray.get_actor(NAME, namespace=NAMESPACE)
+        await asyncio.to_thread(ray.kill, myself, no_restart=True)
+
+    _leaving.append(asyncio.create_task(soon()))
+
+
+_leaving: list["asyncio.Task[None]"] = []
+
+
+def create(
+    head_id: str, home: GridHome, config: GridConfig, config_source: str, ray_address: str, host: str, port: int
+) -> dict[str, Any]:
+    """Put the controller into the cluster and wait until it answers; how it is reached."""
+    controller = (
+        ray.remote(GridController)
+        .options(
+            name=NAME,
+            namespace=NAMESPACE,
+            lifetime="detached",
+            num_cpus=0,
+            max_restarts=-1,
+            max_task_retries=-1,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(head_id, soft=False),
+        )
+        .remote(str(home.path), config.to_dict(), config_source, ray_address, host, port)
+    )
+    where: dict[str, Any] = ray.get(controller.where.remote(), timeout=60)
+    return where
+
+
+def existing() -> Any | None:
+    """The handle of a controller that already is in the cluster."""
+    try:
+        return ray.get_actor(NAME, namespace=NAMESPACE)
+    except ValueError:
+        return None

@@ -1,0 +1,136 @@
+"""The HTTP API under `/api/v1`: thin; parsing here, meaning in the service."""
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Depends, FastAPI, Header, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+
+from distributed_grid import __version__
+from distributed_grid.controller import schemas
+from distributed_grid.controller.access import check_token
+from distributed_grid.errors import GridError, InvalidRequest
+from distributed_grid.model.requests import make_ask, seconds
+from distributed_grid.orchestration.boost_view import boost_dict, node_dicts, sharing_dict, status_dict
+from distributed_grid.orchestration.engine import Engine
+
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": schemas.ErrorAnswer} for status in (401, 403, 404, 409, 422, 500, 503)
+}
+
+
+def make_app(engine: Engine, token: str, where: Callable[[], dict[str, Any]], leave: Callable[[], Awaitable[None]]) -> FastAPI:
+    """The application. `where` tells how the controller is reached; `leave` ends it after a stop."""
+    app = FastAPI(title="Distributed Grid", version=__version__, docs_url="/api/v1/docs", openapi_url="/api/v1/openapi.json")
+
+    def authorised(authorization: Annotated[str | None, Header()] = None) -> None:
+        check_token(authorization, token)
+
+    def who(request: Request) -> str:
+        return request.headers.get("x-grid-user", "")[:64]
+
+    api = APIRouter(prefix="/api/v1", dependencies=[Depends(authorised)], responses=_ERRORS)
+    service, config = engine.service, engine.config
+
+    def shown(lease: Any) -> dict[str, Any]:
+        return boost_dict(lease, engine.parts.notes.get(lease.id, ()))
+
+    @api.post("/boosts", response_model=schemas.Boost, status_code=201)
+    async def request_boost(
+        body: schemas.BoostRequest,
+        user: Annotated[str, Depends(who)],
+        idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
+    ) -> dict[str, Any]:
+        """Lend part of a node's capacity to another for a while."""
+        ask = make_ask(
+            body.target_node,
+            body.resource_type,
+            body.amount,
+            priority=body.priority,
+            duration_s=body.duration_seconds,
+            source=body.source_node,
+            delivery=body.delivery,
+            grace_s=body.grace_seconds,
+            on_grace_end=body.on_grace_end,
+            requester=user,
+            idempotency_key=idempotency_key,
+            fractional_gpus=config.resource_sharing.fractional_gpus,
+        )
+        return shown(await service.request(ask, wait_s=body.wait_seconds))
+
+    @api.get("/boosts", response_model=schemas.BoostStatus)
+    async def boost_status(node: Annotated[str | None, Query()] = None) -> dict[str, Any]:
+        """Totals per resource type, then every boost."""
+        return status_dict(service.boosts(node), engine.parts.notes)
+
+    @api.get("/boosts/{boost_id}", response_model=schemas.Boost)
+    async def one_boost(boost_id: str) -> dict[str, Any]:
+        return shown(engine.parts.ledger.find(boost_id))
+
+    @api.post("/boosts/{boost_id}/release", response_model=schemas.Boost)
+    async def release_boost(
+        boost_id: str, user: Annotated[str, Depends(who)], body: Annotated[schemas.ReleaseRequest | None, Body()] = None
+    ) -> dict[str, Any]:
+        """Give the capacity back: `released` when it is home, `releasing` while the target still uses it."""
+        body = body or schemas.ReleaseRequest()
+        grace = None if body.grace_seconds is None else seconds("grace period", body.grace_seconds, zero_allowed=True)
+        return shown(await service.release(boost_id, grace_s=grace, wait_s=body.wait_seconds, who=user))
+
+    @api.post("/boosts/{boost_id}/renew", response_model=schemas.Boost)
+    async def renew_boost(
+        boost_id: str, user: Annotated[str, Depends(who)], body: Annotated[schemas.RenewRequest | None, Body()] = None
+    ) -> dict[str, Any]:
+        return shown(await service.renew(boost_id, (body or schemas.RenewRequest()).duration_seconds, who=user))
+
+    @api.get("/cluster", response_model=schemas.ClusterStatus)
+    async def cluster_status() -> dict[str, Any]:
+        """Every node's base, total, free, lent and borrowed amounts, and the boosts."""
+        nodes = await engine.parts.look()
+        found = where()
+        return {
+            "ray_address": found["ray_address"],
+            "controller": {"state": "running", "url": found["url"], "pid": found["pid"]},
+            "nodes": node_dicts(nodes, engine.parts.ledger.snapshot()),
+            "boosts": status_dict(service.boosts(), engine.parts.notes),
+            "problems": list(engine.problems()),
+        }
+
+    @api.get("/resource-sharing", response_model=schemas.SharingStatus)
+    async def sharing_status() -> dict[str, Any]:
+        nodes = await engine.parts.look()
+        return sharing_dict(nodes, engine.parts.ledger.snapshot(), config.resource_sharing)
+
+    @api.get("/events", response_model=schemas.EventList)
+    async def events(after: Annotated[int, Query(ge=0, le=2**53)] = 0) -> dict[str, Any]:
+        return {"events": [event.to_dict() for event in engine.parts.journal.since(after)]}
+
+    @api.get("/config", response_model=schemas.RunningConfig)
+    async def running_config() -> dict[str, Any]:
+        return {"digest": config.digest(), "source": where()["config_source"], "config": config.to_dict()}
+
+    @api.post("/controller/stop", response_model=schemas.Stopped)
+    async def stop(body: Annotated[schemas.StopRequest | None, Body()] = None) -> dict[str, Any]:
+        """Give all capacity back and take grid out of the cluster."""
+        body = body or schemas.StopRequest()
+        released = await engine.give_all_back(force=body.force, wait_s=body.wait_seconds)
+        await leave()
+        return {"released": released}
+
+    @app.get("/api/v1/health")
+    async def health() -> dict[str, str]:
+        """Whether somebody answers; needs no token and tells nothing else."""
+        return {"status": "ok"}
+
+    @app.exception_handler(GridError)
+    async def grid_error(_: Request, error: GridError) -> JSONResponse:
+        return JSONResponse({"error": error.to_dict()}, status_code=error.http_status)
+
+    @app.exception_handler(RequestValidationError)
+    async def bad_request(_: Request, error: RequestValidationError) -> JSONResponse:
+        lines = [f"{'.'.join(str(part) for part in e['loc'][1:]) or 'body'}: {e['msg']}" for e in error.errors()]
+        told = InvalidRequest("The request cannot be understood", because=lines)
+        return JSONResponse({"error": told.to_dict()}, status_code=told.http_status)
+
+    app.include_router(api)
+    return app

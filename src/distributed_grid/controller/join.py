@@ -1,0 +1,99 @@
+"""Runs apart from the command line: connects to a Ray cluster and puts the controller into it.
+
+`python -m distributed_grid.controller.join` reads one JSON object from stdin and writes one to stdout, so that
+the process of `grid` itself never imports ray.
+"""
+
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+from distributed_grid.config import GridConfig
+from distributed_grid.errors import AlreadyRunning, GridError, NoCluster, RayUnsuitable, Unavailable
+from distributed_grid.store.home import GridHome
+
+
+def join(order: dict[str, Any]) -> dict[str, Any]:
+    """Put the controller into the cluster at `order["address"]`; how it is reached."""
+    import ray
+
+    from distributed_grid.controller import actor
+    from distributed_grid.execution.ray_gateway import RayGateway, check_ray_version
+
+    check_ray_version(ray.__version__)
+    connect(order["address"])
+    gateway = RayGateway.connected()
+    if not gateway.can_resize:
+        raise RayUnsuitable(
+            f"Ray {ray.__version__} has no call to resize a running node",
+            try_next="Install Ray 2.55 or newer on every node and restart the cluster.",
+        )
+    head = next((raylet for raylet in gateway.raylets() if raylet.is_head), None)
+    if head is None:
+        raise Unavailable("The cluster has no head node that answers")
+    here = ray.util.get_node_ip_address()
+    if head.ip != here:
+        raise Unavailable(
+            f"grid has to be started on the head node, which is {head.ip}; this is {here}",
+            because=["the controller runs on the head and answers on its loopback address only"],
+            try_next=f"On {head.ip}: grid start --address {gateway.gcs_address}",
+        )
+    if (running := actor.existing()) is not None:
+        raise AlreadyRunning(
+            "grid is in this cluster already",
+            because=[f"its controller is {running}"],
+            try_next="Use it with the GRID_HOME it was started with, or take it out there: grid stop",
+        )
+    home = GridHome(Path(order["home"]))
+    config = GridConfig.from_dict(order["config"])
+    try:
+        return actor.create(
+            head.node_id, home, config, order["config_source"], gateway.gcs_address, order["host"], order["port"]
+        )
+    except ray.exceptions.RayError as error:
+        if (left := actor.existing()) is not None:
+            ray.kill(left, no_restart=True)
+        raise _why_it_failed(error) from error
+
+
+def connect(address: str) -> None:
+    """Join a running cluster as a driver, quietly."""
+    import ray
+
+    try:
+        ray.init(address=address, namespace="grid", log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise NoCluster(
+            f"No Ray cluster answers at {address}",
+            because=[str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__],
+            try_next="See the address with `ray status` on the head, or start one: grid cluster start",
+        ) from error
+
+
+def _why_it_failed(error: Exception) -> GridError:
+    """The controller's own error where there is one; else Ray's words, shortened."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, GridError):
+        return cause
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if any("No module named 'distributed_grid'" in line for line in lines):
+        return RayUnsuitable(
+            "The Python that runs Ray on the head does not have distributed-grid",
+            try_next="Install distributed-grid into the environment from which `ray start` was run on the head.",
+        )
+    return Unavailable("The controller did not start", because=lines[-3:], try_next="grid doctor tells what is in the way.")
+
+
+def main() -> int:
+    try:
+        answer = join(json.load(sys.stdin))
+    except GridError as error:
+        answer = {"error": error.to_dict()}
+    sys.stdout.write(json.dumps(answer) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

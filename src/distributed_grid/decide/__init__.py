@@ -1,0 +1,1 @@
+"""Pure decisions: functions of what was observed, what is asked and `now`."""

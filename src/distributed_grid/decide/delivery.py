@@ -1,0 +1,72 @@
+"""How a lease reaches its target: the capacity moves, or it is reserved where it is."""
+
+from dataclasses import dataclass
+
+from distributed_grid.model.leases import Delivery
+from distributed_grid.model.nodes import Node
+from distributed_grid.model.requests import Ask
+from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, amount_of, describe, scale
+
+
+@dataclass(frozen=True, slots=True)
+class Companions:
+    """What a reservation brings along, so that a default task can run in it."""
+
+    cpu_per_gpu: int = scale(CPU)
+    memory_per_gpu: int = 0
+    cpu_otherwise: int = scale(CPU)
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryChoice:
+    delivery: Delivery
+    reason: str
+    warnings: tuple[str, ...] = ()
+
+
+def choose_delivery(ask: Ask, target: Node, default: str | None) -> DeliveryChoice:
+    """What was asked for, else what the configuration says, else transfer for all but GPUs."""
+    wanted = ask.delivery or default
+    if ask.kind == GPU:
+        return DeliveryChoice(Delivery.RESERVE, "Ray cannot move GPUs between nodes; reserved on the lender")
+    if wanted == Delivery.RESERVE:
+        return DeliveryChoice(Delivery.RESERVE, "reserve was asked for")
+    lacking = _hardware_lacks(ask, target)
+    if wanted == "auto":
+        if lacking:
+            return DeliveryChoice(Delivery.RESERVE, f"auto: {lacking}")
+        return DeliveryChoice(Delivery.TRANSFER, f"auto: {target.name}'s hardware can carry it")
+    reason = "transfer was asked for" if ask.delivery else f"transfer is the default for {ask.kind}"
+    if not lacking:
+        return DeliveryChoice(Delivery.TRANSFER, reason)
+    warning = (
+        f"{lacking}: Ray will start more work there, but the hardware does not grow. "
+        "With --delivery reserve the work runs on the lender's hardware instead."
+    )
+    return DeliveryChoice(Delivery.TRANSFER, reason, (warning,))
+
+
+def _hardware_lacks(ask: Ask, target: Node) -> str | None:
+    """Why the target's machine cannot carry more of this kind; None if it can, or if nobody knows."""
+    if target.hardware is None or ask.kind not in (CPU, MEMORY):
+        return None
+    has = target.hardware.cpus * scale(CPU) if ask.kind == CPU else target.hardware.memory
+    if has - target.total[ask.kind] >= ask.units:
+        return None
+    return (
+        f"{target.name}'s machine has {describe(ask.kind, has)} "
+        f"and {target.name} already offers {amount_of(ask.kind, target.total[ask.kind])}"
+    )
+
+
+def lent_resources(ask: Ask, delivery: Delivery, companions: Companions) -> ResourceVector:
+    """All that the lender gives: a reservation brings CPUs along, since `{GPU: 1}` alone runs no default task."""
+    asked = ResourceVector({ask.kind: ask.units})
+    if delivery is Delivery.TRANSFER or ask.kind == CPU:
+        return asked
+    if ask.kind != GPU:
+        return asked + ResourceVector({CPU: companions.cpu_otherwise})
+    devices = -(-ask.units // scale(GPU))
+    return asked + ResourceVector(
+        {CPU: companions.cpu_per_gpu * devices, MEMORY: companions.memory_per_gpu * devices}
+    )

@@ -1,0 +1,108 @@
+"""Who lends: feasibility with a reason for every node that cannot, then the one left with the most."""
+
+from collections.abc import Iterable
+
+from distributed_grid.decide.delivery import Companions, choose_delivery, lent_resources
+from distributed_grid.model.leases import Delivery, Lease
+from distributed_grid.model.nodes import Node, NodeName, NodeTable
+from distributed_grid.model.plans import Grant, Refusal, RefusalCode, Refused
+from distributed_grid.model.requests import Ask
+from distributed_grid.model.resources import ResourceVector, amount_of, describe, total
+
+
+def lent_by(node: NodeName, leases: Iterable[Lease]) -> ResourceVector:
+    """What a node has given away, in whatever way; it counts until it is home again."""
+    return total([lease.resources for lease in leases if lease.source == node and lease.holds_capacity])
+
+
+def borrowed_by(node: NodeName, leases: Iterable[Lease]) -> ResourceVector:
+    return total([lease.resources for lease in leases if lease.target == node and lease.holds_capacity])
+
+
+def plan_grant(
+    ask: Ask,
+    nodes: NodeTable,
+    leases: tuple[Lease, ...],
+    *,
+    default_delivery: str | None = None,
+    companions: Companions = Companions(),
+) -> Grant | Refused:
+    """Choose how and from whom, or say for every node why not. The target must be in the table."""
+    choice = choose_delivery(ask, nodes[ask.target], default_delivery)
+    need = lent_resources(ask, choice.delivery, companions)
+    refusals = tuple(
+        refusal
+        for node in nodes.values()
+        if (refusal := why_not(node, ask, need, leases, delivery=choice.delivery))
+    )
+    refused = {refusal.node for refusal in refusals}
+    willing = [node for node in nodes.values() if node.name not in refused]
+    if not willing:
+        return Refused(ask, refusals)
+    # The name breaks ties, so equal inputs give equal plans.
+    best = min(willing, key=lambda node: (*_negated_headroom(node, need), node.name))
+    return Grant(ask, best.name, need, choice.delivery, choice.reason, choice.warnings)
+
+
+def why_not(
+    node: Node, ask: Ask, need: ResourceVector, leases: tuple[Lease, ...], *, delivery: Delivery
+) -> Refusal | None:
+    """The first reason why this node cannot lend `need`; None if it can."""
+    if node.name == ask.target:
+        return Refusal(node.name, RefusalCode.IS_TARGET, "it is the target itself")
+    if ask.source is not None and node.name != ask.source:
+        return Refusal(node.name, RefusalCode.NOT_THE_SOURCE, f"only {ask.source} was asked to lend")
+    if not node.alive:
+        return Refusal(node.name, RefusalCode.NODE_DOWN, "it is not connected to the cluster")
+    if not node.limits.can_share:
+        return Refusal(node.name, RefusalCode.SHARING_DISABLED, "its configuration says can_share: false")
+    could_lend = lendable(node, ask.kind, leases)
+    if delivery is Delivery.TRANSFER and borrowed_by(node.name, leases)[ask.kind]:
+        return Refusal(node.name, RefusalCode.IS_BORROWING, f"it borrows {ask.kind} itself")
+    lent = lent_by(node.name, leases)
+    for kind in need:
+        limit = node.limits.limit(kind)
+        if limit is not None and lent[kind] + need[kind] > limit:
+            return Refusal(
+                node.name,
+                RefusalCode.LENDING_LIMIT_REACHED,
+                f"{amount_of(kind, lent[kind])} of at most {describe(kind, limit)} lent, "
+                f"{amount_of(kind, need[kind])} asked",
+                could_lend,
+            )
+    for kind in need:
+        if node.free[kind] < need[kind]:
+            return Refusal(
+                node.name,
+                RefusalCode.NO_CAPACITY,
+                f"{amount_of(kind, max(0, node.free[kind]))} of {describe(kind, node.total[kind])} free, "
+                f"{amount_of(kind, need[kind])} asked",
+                could_lend,
+            )
+    return None
+
+
+def lendable(node: Node, kind: str, leases: tuple[Lease, ...]) -> int:
+    """How much of one kind a node could lend now, in units."""
+    if not node.alive or not node.limits.can_share:
+        return 0
+    limit = node.limits.limit(kind)
+    room = node.free[kind] if limit is None else min(node.free[kind], limit - lent_by(node.name, leases)[kind])
+    return max(0, room)
+
+
+def counter_offer(refused: Refused) -> str | None:
+    """The largest amount that one node could lend instead, as the command to ask for it."""
+    ask = refused.ask
+    best = max(refused.refusals, key=lambda r: (r.could_lend, r.node), default=None)
+    if best is None or best.could_lend <= 0 or best.could_lend >= ask.units:
+        return None
+    amount = amount_of(ask.kind, best.could_lend)
+    return (
+        f"{describe(ask.kind, best.could_lend)} can be lent by {best.node}: "
+        f"grid boost request {ask.target} {ask.kind} {amount} --source {best.node}"
+    )
+
+
+def _negated_headroom(node: Node, need: ResourceVector) -> tuple[int, ...]:
+    return tuple(need[kind] - node.free[kind] for kind in need)

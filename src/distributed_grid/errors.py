@@ -1,0 +1,199 @@
+"""One tree of errors: each says what happened, why, and what to do next.
+
+    GridError                     1
+      InvalidRequest              2   the caller asked for something that makes no sense
+        UnknownResource, InvalidAmount, InvalidDuration, SameNode, ConfigInvalid
+      NotFound                    3
+        TargetNotFound, SourceNotFound, BoostNotFound, AmbiguousBoost
+      Refused                     4   understood, and the answer is no
+        NoCapacity, SharingDisabled, NotRenewable, NotReserved, ConfigDiffers
+      Unavailable                 5   there is nobody to ask
+        NoCluster, ControllerUnreachable, AlreadyRunning, ClusterStartFailed
+      AccessDenied                6
+      RayUnsuitable               7   a Ray too old, or without what grid needs
+      StoreBroken                 8   the state on disk cannot be read or written
+      CheckFailed                 9   a check that grid made of itself or of the cluster failed
+
+The number is the exit code of `grid`; `code` is what the API and `--json` carry.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+__all__ = [
+    "AccessDenied",
+    "AlreadyRunning",
+    "AmbiguousBoost",
+    "BoostNotFound",
+    "CheckFailed",
+    "ClusterStartFailed",
+    "ConfigDiffers",
+    "ConfigInvalid",
+    "ControllerUnreachable",
+    "GridError",
+    "InvalidAmount",
+    "InvalidDuration",
+    "InvalidRequest",
+    "NoCapacity",
+    "NoCluster",
+    "NotFound",
+    "NotRenewable",
+    "NotReserved",
+    "RayUnsuitable",
+    "Refused",
+    "SameNode",
+    "SharingDisabled",
+    "SourceNotFound",
+    "StoreBroken",
+    "TargetNotFound",
+    "Unavailable",
+    "UnknownResource",
+    "error_from_dict",
+]
+
+
+class GridError(Exception):
+    """Something that a person should read; never shown as a traceback."""
+
+    code: ClassVar[str] = "ERROR"
+    exit_code: ClassVar[int] = 1
+    http_status: ClassVar[int] = 500
+
+    def __init__(self, message: str, *, because: Sequence[str] = (), try_next: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.because = tuple(because)
+        self.try_next = try_next
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "code": self.code,
+            "message": self.message,
+            "because": list(self.because),
+            "try_next": self.try_next,
+            "exit_code": self.exit_code,
+        }
+
+
+class InvalidRequest(GridError):
+    code, exit_code, http_status = "INVALID_REQUEST", 2, 422
+
+
+class UnknownResource(InvalidRequest):
+    code = "UNKNOWN_RESOURCE"
+
+
+class InvalidAmount(InvalidRequest):
+    code = "INVALID_AMOUNT"
+
+
+class InvalidDuration(InvalidRequest):
+    code = "INVALID_DURATION"
+
+
+class SameNode(InvalidRequest):
+    code = "SAME_NODE"
+
+
+class ConfigInvalid(InvalidRequest):
+    code = "CONFIG_INVALID"
+
+
+class NotFound(GridError):
+    code, exit_code, http_status = "NOT_FOUND", 3, 404
+
+
+class TargetNotFound(NotFound):
+    code = "TARGET_NOT_FOUND"
+
+
+class SourceNotFound(NotFound):
+    code = "SOURCE_NOT_FOUND"
+
+
+class BoostNotFound(NotFound):
+    code = "BOOST_NOT_FOUND"
+
+
+class AmbiguousBoost(NotFound):
+    code, http_status = "AMBIGUOUS_BOOST", 409
+
+
+class Refused(GridError):
+    code, exit_code, http_status = "REFUSED", 4, 409
+
+
+class NoCapacity(Refused):
+    code = "NO_CAPACITY"
+
+
+class SharingDisabled(Refused):
+    code, http_status = "SHARING_DISABLED", 403
+
+
+class NotRenewable(Refused):
+    code = "NOT_RENEWABLE"
+
+
+class NotReserved(Refused):
+    code = "NOT_RESERVED"
+
+
+class ConfigDiffers(Refused):
+    code = "CONFIG_DIFFERS"
+
+
+class Unavailable(GridError):
+    code, exit_code, http_status = "UNAVAILABLE", 5, 503
+
+
+class NoCluster(Unavailable):
+    code = "NO_CLUSTER"
+
+
+class ControllerUnreachable(Unavailable):
+    code = "CONTROLLER_UNREACHABLE"
+
+
+class AlreadyRunning(Unavailable):
+    code = "ALREADY_RUNNING"
+
+
+class ClusterStartFailed(Unavailable):
+    code = "CLUSTER_START_FAILED"
+
+
+class AccessDenied(GridError):
+    code, exit_code, http_status = "ACCESS_DENIED", 6, 401
+
+
+class RayUnsuitable(GridError):
+    code, exit_code, http_status = "RAY_UNSUITABLE", 7, 503
+
+
+class StoreBroken(GridError):
+    code, exit_code, http_status = "STORE_BROKEN", 8, 500
+
+
+class CheckFailed(GridError):
+    code, exit_code, http_status = "CHECK_FAILED", 9, 500
+
+
+def _tree(cls: type[GridError]) -> dict[str, type[GridError]]:
+    found = {cls.code: cls}
+    for sub in cls.__subclasses__():
+        found |= _tree(sub)
+    return found
+
+
+_BY_CODE = _tree(GridError)
+
+
+def error_from_dict(data: Mapping[str, Any]) -> GridError:
+    """The error that an API answer describes; an unknown code becomes a plain `GridError`."""
+    cls = _BY_CODE.get(str(data.get("code")), GridError)
+    return cls(
+        str(data.get("message", "the controller gave no reason")),
+        because=[str(line) for line in data.get("because", ())],
+        try_next=data.get("try_next"),
+    )

@@ -1,0 +1,176 @@
+"""Moving capacity: shrink before growing, and grow only by what was really given up."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from distributed_grid.decide.totals import Growth, desired_totals, plan_growth
+from distributed_grid.execution.port import RayletGone, Raylets, RayMap
+from distributed_grid.model.leases import Delivery, Lease
+from distributed_grid.model.nodes import NodeId, NodeName
+from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, amount_of, is_internal
+
+LENT: Final = "grid:lent:"
+BORROWED: Final = "grid:borrowed:"
+
+# The control service's view of a node lags by up to 0.2 s; what we were told directly is newer for this long.
+_VIEW_LAG_S: Final = 1.0
+_VIEW_PATIENCE_S: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Convergence:
+    """Where every node ended up, and what is still missing for which lease."""
+
+    totals: Mapping[NodeName, ResourceVector]
+    growth: Growth
+    unsettled: frozenset[NodeName] = field(default=frozenset())
+    """Nodes that should have grown and could not be told so; the next round tries again."""
+
+    def delivered(self, lease: Lease) -> bool:
+        ends = {lease.source, lease.target}
+        return ends <= set(self.totals) and lease.id not in self.growth.untaken and not ends & self.unsettled
+
+    def returned(self, lease: Lease) -> bool:
+        return lease.id not in self.growth.outstanding and lease.source not in self.unsettled
+
+
+class Capacity:
+    """The one place that changes nodes' totals. Not for concurrent use: its owner calls it one round at a time."""
+
+    def __init__(
+        self, raylets: Raylets, *, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._raylets = raylets
+        self._clock = clock
+        self._sleep = sleep
+        self._told: dict[NodeId, tuple[float, dict[str, float]]] = {}
+
+    def current(self, node_id: NodeId, seen: RayMap) -> dict[str, float]:
+        """A node's totals: what it told us itself if that is recent, else what the cluster shows."""
+        told = self._told.get(node_id)
+        if told and self._clock() - told[0] < _VIEW_LAG_S:
+            return told[1]
+        return dict(seen)
+
+    def converge(
+        self, ids: Mapping[NodeName, NodeId], bases: Mapping[NodeName, ResourceVector], leases: Iterable[Lease]
+    ) -> Convergence:
+        """Bring every node to its desired total as far as it goes.
+
+        Between the shrinks and the growths the cluster advertises too little, never too much. Safe to repeat at
+        any time, which is how a crash, a lost reply and a wiped store are repaired.
+        """
+        leases = tuple(leases)
+        view = self._raylets.view()
+        now = {name: self.current(node_id, view[node_id].total) for name, node_id in ids.items() if node_id in view}
+        bases = {name: bases[name] for name in now}
+        reached = {name: ResourceVector.from_ray(totals) for name, totals in now.items()}
+        ours = {name: _managed_kinds(name, now[name], leases) for name in now}
+        bases = {name: _only(base, ours[name], reached[name]) for name, base in bases.items()}
+        wanted = desired_totals(bases, leases)
+        gone: set[NodeName] = set()
+        shrunk: dict[NodeName, ResourceVector] = {}
+        for name in sorted(now):
+            free = ResourceVector.from_ray(view[ids[name]].free)
+            # Where nothing is idle there is nothing to take, and asking could do harm: on a node that Ray has
+            # oversubscribed (a parent came back from ray.get), a shrink request makes the total *grow*.
+            less = {k for k in ours[name] if wanted[name][k] < reached[name][k] and free[k] > 0}
+            if less:
+                answer = self._resize(ids[name], name, wanted[name], less, leases)
+                if answer is None:
+                    gone.add(name)
+                else:
+                    reached[name] = shrunk[name] = answer
+        growth = plan_growth(bases, leases, reached)
+        more = {
+            name: kinds
+            for name in sorted(now)
+            if name not in gone and (kinds := {k for k in ours[name] if growth.allowed[name][k] > reached[name][k]})
+        }
+        if more and not self._view_shows(ids, shrunk):
+            return Convergence(reached, growth, frozenset(more) | frozenset(gone))
+        unsettled = set(gone)
+        for name, kinds in more.items():
+            answer = self._resize(ids[name], name, growth.allowed[name], kinds, leases)
+            if answer is None or not answer.covers(_only_kinds(growth.allowed[name], kinds)):
+                unsettled.add(name)
+            if answer is not None:
+                reached[name] = answer
+        return Convergence(reached, growth, frozenset(unsettled))
+
+    def _resize(
+        self, node_id: NodeId, name: NodeName, to: ResourceVector, kinds: set[str], leases: tuple[Lease, ...]
+    ) -> ResourceVector | None:
+        asked = _full_ray_map(to, kinds)
+        try:
+            answer = self._raylets.resize(node_id, asked | _markers(name, kinds, leases))
+        except RayletGone:
+            return None
+        self._told[node_id] = (self._clock(), dict(answer))
+        return ResourceVector.from_ray(answer)
+
+    def _view_shows(self, ids: Mapping[NodeName, NodeId], shrunk: Mapping[NodeName, ResourceVector]) -> bool:
+        """Wait until everybody can see the shrinks: an observer must never add up more than there is."""
+        deadline = self._clock() + _VIEW_PATIENCE_S
+        while shrunk:
+            totals = self._raylets.totals()
+            if all(
+                node_id not in totals or shrunk[name].covers(_only_kinds(ResourceVector.from_ray(totals[node_id]), set(shrunk[name])))
+                for name in shrunk
+                if (node_id := ids[name])
+            ):
+                return True
+            if self._clock() > deadline:
+                return False
+            self._sleep(0.0005)
+        return True
+
+
+def _managed_kinds(name: NodeName, totals: RayMap, leases: tuple[Lease, ...]) -> set[str]:
+    """The kinds on this node that are grid's to change: those of its leases, and those its markers show.
+
+    Whatever else changed a node's totals (another tool, a person) is not ours to undo.
+    """
+    kinds = {
+        lease.kind
+        for lease in leases
+        if lease.delivery is Delivery.TRANSFER and name in (lease.source, lease.target) and lease.holds_capacity
+    }
+    for marker in totals:
+        for prefix in (LENT, BORROWED):
+            if marker.startswith(prefix):
+                kinds.add(marker.removeprefix(prefix))
+    return kinds - {GPU}
+
+
+def _markers(name: NodeName, kinds: set[str], leases: tuple[Lease, ...]) -> dict[str, float]:
+    """`grid:lent:cpu` and its like: what people see in `ray status`. They inform; they are not the ledger."""
+    found: dict[str, float] = {}
+    for kind in kinds:
+        moving = [
+            lease
+            for lease in leases
+            if lease.kind == kind and lease.delivery is Delivery.TRANSFER and lease.holds_capacity and not lease.is_winding_down
+        ]
+        for prefix, side in ((LENT, "source"), (BORROWED, "target")):
+            units = sum(lease.units for lease in moving if getattr(lease, side) == name)
+            found[f"{prefix}{kind}"] = float(amount_of(kind, units))
+    return found
+
+
+def _full_ray_map(vector: ResourceVector, kinds: set[str]) -> dict[str, float]:
+    """Like `to_ray`, with a zero for the kinds that are to vanish."""
+    zeros = {name: 0.0 for kind in kinds for name in ResourceVector({kind: 1}).to_ray()}
+    return zeros | _only_kinds(vector, kinds).to_ray()
+
+
+def _only_kinds(vector: ResourceVector, kinds: set[str]) -> ResourceVector:
+    return ResourceVector({k: vector[k] for k in kinds})
+
+
+def _only(base: ResourceVector, kinds: set[str], reached: ResourceVector) -> ResourceVector:
+    """For kinds that are not ours, take what is there as it is."""
+    every = {k for k in (*base, *reached) if not is_internal(k)} | {CPU, MEMORY}
+    return ResourceVector({k: base[k] if k in kinds else reached[k] for k in every})

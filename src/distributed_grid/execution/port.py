@@ -1,0 +1,83 @@
+"""What grid needs from a cluster. `RayCluster` is the real one; tests of the layers above may bring another."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from distributed_grid.decide.naming import Raylet
+from distributed_grid.model.leases import Lease
+from distributed_grid.model.nodes import NodeId
+from distributed_grid.model.resources import ResourceVector, describe
+
+RayMap = Mapping[str, float]
+
+
+class RayletGone(Exception):
+    """The raylet died, or was never there."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node's total and free resources as the cluster's control service shows them; up to 0.2 s old."""
+
+    total: RayMap
+    free: RayMap
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A task or actor that occupies part of a node."""
+
+    pid: int
+    what: str
+    is_actor: bool
+    since_ms: int | None
+    """None: it began less than about a second ago."""
+    holds: ResourceVector
+    job_id: str
+
+    def describe(self) -> str:
+        kind = "actor" if self.is_actor else "task"
+        return f"{kind} {self.what} (pid {self.pid}) holds {self.holds.describe()}"
+
+
+def youngest_covering(holders: tuple[Holder, ...], kind: str, units: int) -> tuple[Holder, ...]:
+    """The first holders that together hold at least `units`."""
+    chosen: list[Holder] = []
+    for holder in holders:
+        if units <= 0:
+            break
+        chosen.append(holder)
+        units -= holder.holds[kind]
+    return tuple(chosen)
+
+
+def says_who(holders: tuple[Holder, ...], kind: str, units: int, limit: int = 3) -> str:
+    """Who still holds what was asked back: for warnings and events."""
+    names = [h.describe() for h in holders[:limit]]
+    more = f", and {len(holders) - limit} more" if len(holders) > limit else ""
+    return f"{describe(kind, units)} still in use: {'; '.join(names) or 'work that just ended'}{more}"
+
+
+class Raylets(Protocol):
+    """Reading and resizing nodes."""
+
+    def raylets(self) -> tuple[Raylet, ...]: ...
+    def totals(self) -> dict[NodeId, RayMap]: ...
+    def view(self) -> dict[NodeId, NodeView]: ...
+    def resize(self, node_id: NodeId, resources: RayMap) -> RayMap: ...
+
+
+class Cluster(Raylets, Protocol):
+    """Everything that grid does to a cluster or asks of it. Calls block; none is made from an event loop."""
+
+    def reserve(self, lease: Lease, node_id: NodeId) -> str | None: ...
+    def groups(self) -> dict[str, str]: ...
+    def remove_group(self, group_id: str) -> None: ...
+    def cancel_tasks_in_group(self, group_id: str) -> int: ...
+    def holders_of(self, raylet: Raylet, kind: str) -> tuple[Holder, ...]: ...
+    def holders_in_group(self, raylet: Raylet, group_id: str) -> tuple[Holder, ...]: ...
+    def kill(self, node_id: NodeId, holders: tuple[Holder, ...]) -> int: ...
+    def gate(self, node_id: NodeId, cpus: float) -> None: ...
+    def lift_gate(self, node_id: NodeId) -> None: ...
+    def facts_of(self, node_ids: Iterable[NodeId], timeout_s: float) -> dict[NodeId, dict[str, Any]]: ...

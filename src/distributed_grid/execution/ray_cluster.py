@@ -1,0 +1,50 @@
+"""The real cluster: all of `port.Cluster`, each part by the module that knows how."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from distributed_grid.decide.naming import Raylet
+from distributed_grid.execution import errands, holders, ray_rpc, reservations
+from distributed_grid.execution.drain import DrainGates
+from distributed_grid.execution.port import Holder
+from distributed_grid.execution.ray_gateway import RayGateway
+from distributed_grid.model.leases import Lease
+from distributed_grid.model.nodes import NodeId
+
+
+class RayCluster(RayGateway):
+    """The cluster that this process is connected to with `ray.init`, or as one of its workers."""
+
+    def __init__(self, gcs_address: str) -> None:
+        super().__init__(gcs_address)
+        self._gates = DrainGates()
+
+    def reserve(self, lease: Lease, node_id: NodeId) -> str | None:
+        return reservations.reserve(lease, node_id)
+
+    def groups(self) -> dict[str, str]:
+        return reservations.standing_groups()
+
+    def remove_group(self, group_id: str) -> None:
+        reservations.remove(group_id)
+
+    def cancel_tasks_in_group(self, group_id: str) -> int:
+        return ray_rpc.cancel_tasks_in_group(self.raylets(), group_id)
+
+    def holders_of(self, raylet: Raylet, kind: str) -> tuple[Holder, ...]:
+        return holders.holders_of(raylet, kind, self.gcs_address)
+
+    def holders_in_group(self, raylet: Raylet, group_id: str) -> tuple[Holder, ...]:
+        return holders.holders_in_group(raylet, group_id, self.gcs_address)
+
+    def kill(self, node_id: NodeId, victims: tuple[Holder, ...]) -> int:
+        return len(errands.kill_workers(node_id, [victim.pid for victim in victims]))
+
+    def gate(self, node_id: NodeId, cpus: float) -> None:
+        self._gates.hold(node_id, cpus)
+
+    def lift_gate(self, node_id: NodeId) -> None:
+        self._gates.lift(node_id)
+
+    def facts_of(self, node_ids: Iterable[NodeId], timeout_s: float) -> dict[NodeId, dict[str, Any]]:
+        return errands.facts_of(node_ids, timeout_s)

@@ -1,0 +1,86 @@
+"""The one place that reads and resizes raylets.
+
+Resizing is a private interface of Ray (there since 2.55), so it is checked at start-up: a Ray without it still
+serves reservations, and says so.
+"""
+
+import math
+from typing import Any
+
+import ray
+import ray._private.state as ray_state
+from ray._raylet import GcsClient
+
+from distributed_grid.decide.naming import Raylet
+from distributed_grid.errors import RayUnsuitable
+from distributed_grid.execution.port import NodeView, RayletGone, RayMap
+from distributed_grid.model.nodes import NodeId
+
+OLDEST_RAY = (2, 55)
+
+def check_ray_version(version: str) -> None:
+    """Raise `RayUnsuitable` for a Ray that cannot resize raylets."""
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    if numbers < OLDEST_RAY:
+        raise RayUnsuitable(
+            f"Ray {version} is too old: grid needs {'.'.join(map(str, OLDEST_RAY))} or newer",
+            because=["older versions cannot change a running node's resources"],
+            try_next="pip install --upgrade 'ray[default]' on every node, then restart the cluster.",
+        )
+
+
+class RayGateway:
+    """Reads and resizes the raylets of the cluster that this process is connected to."""
+
+    def __init__(self, gcs_address: str) -> None:
+        check_ray_version(ray.__version__)
+        self.gcs_address = gcs_address
+        self._gcs: Any = GcsClient(address=gcs_address)
+
+    @classmethod
+    def connected(cls) -> "RayGateway":
+        return cls(ray.get_runtime_context().gcs_address)
+
+    @property
+    def can_resize(self) -> bool:
+        return hasattr(self._gcs, "resize_raylet_resource_instances")
+
+    def raylets(self) -> tuple[Raylet, ...]:
+        """All live raylets. Their `Resources` stay what they started with: that is the base."""
+        return tuple(
+            Raylet(
+                node_id=node["NodeID"],
+                labels=node.get("Labels") or {},
+                host=node.get("NodeManagerHostname", ""),
+                ip=node["NodeManagerAddress"],
+                base=node["Resources"],
+                is_head="node:__internal_head__" in node["Resources"],
+                manager_port=node["NodeManagerPort"],
+            )
+            for node in ray.nodes()
+            if node["Alive"]
+        )
+
+    def totals(self) -> dict[NodeId, RayMap]:
+        return dict(ray_state.total_resources_per_node())
+
+    def view(self) -> dict[NodeId, NodeView]:
+        free = ray_state.available_resources_per_node()
+        return {node: NodeView(total, free.get(node, {})) for node, total in self.totals().items()}
+
+    def resize(self, node_id: NodeId, resources: RayMap) -> RayMap:
+        """Set a live raylet's totals; return all its totals as they now are.
+
+        A shrink is clamped to what is in use, so callers act on what is returned, never on what they asked.
+        """
+        for name, value in resources.items():
+            # Ray itself accepts nonsense silently: -1 CPU would take all the node's CPUs away.
+            if not math.isfinite(value) or value < 0:
+                raise ValueError(f"refusing to resize {name} to {value}")
+        try:
+            reply: RayMap = self._gcs.resize_raylet_resource_instances(node_id, dict(resources))
+        except ValueError as error:
+            if "not alive" in str(error):
+                raise RayletGone(node_id) from error
+            raise
+        return reply

@@ -1,0 +1,137 @@
+"""Asking raylets and workers directly: who runs what, and please cancel it.
+
+Ray's public state API needs the dashboard and lags by a second; raylets and workers answer at once.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import grpc
+from ray._private.grpc_utils import init_grpc_channel
+from ray.core.generated import (
+    core_worker_pb2,
+    core_worker_pb2_grpc,
+    gcs_service_pb2,
+    gcs_service_pb2_grpc,
+    node_manager_pb2,
+    node_manager_pb2_grpc,
+)
+
+from distributed_grid.decide.naming import Raylet
+
+_TIMEOUT_S: Final = 2.0
+_WORKER, _DRIVER = 0, 1
+_RUNNING_STATES: Final = ("RUNNING",)
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A worker or driver process and what its lease holds on its node."""
+
+    node_id: str
+    pid: int
+    worker_id: bytes
+    address: str
+    job_id: str
+    is_driver: bool
+    actor_id: str | None
+    running: int
+    holds: dict[str, float] = field(default_factory=dict)
+
+
+def workers_on(raylet: Raylet) -> tuple[Worker, ...]:
+    """Every worker and driver process of one raylet; empty if the raylet does not answer."""
+    channel = init_grpc_channel(f"{raylet.ip}:{raylet.manager_port}")
+    try:
+        stub = node_manager_pb2_grpc.NodeManagerServiceStub(channel)
+        reply = stub.GetNodeStats(
+            node_manager_pb2.GetNodeStatsRequest(include_memory_info=False), timeout=_TIMEOUT_S
+        )
+    except grpc.RpcError:
+        return ()
+    finally:
+        channel.close()
+    return tuple(_worker(raylet.node_id, stats) for stats in reply.core_workers_stats)
+
+
+def _worker(node_id: str, stats: Any) -> Worker:
+    no_actor = b"\xff" * len(stats.actor_id)
+    return Worker(
+        node_id=node_id,
+        pid=stats.pid,
+        worker_id=stats.worker_id,
+        address=f"{stats.ip_address}:{stats.port}",
+        job_id=stats.job_id.hex(),
+        is_driver=stats.worker_type == _DRIVER,
+        actor_id=stats.actor_id.hex() if stats.actor_id and stats.actor_id != no_actor else None,
+        running=stats.num_running_tasks,
+        holds={
+            name: sum(slot.allocation for slot in slots.resource_slots)
+            for name, slots in stats.used_resources.items()
+        },
+    )
+
+
+def cancel_tasks_in_group(raylets: Iterable[Raylet], group_id: str) -> int:
+    """Cancel all tasks that run or wait in a placement group; return how many were asked to stop.
+
+    Without this, a running task with retries hangs for ever once its group is removed: Ray resubmits it to a
+    group that no longer exists. Only a task's owner can cancel it for good, so the owners are asked.
+    """
+    cancelled = 0
+    for worker in (w for raylet in raylets for w in workers_on(raylet)):
+        channel = init_grpc_channel(worker.address)
+        try:
+            stub = core_worker_pb2_grpc.CoreWorkerServiceStub(channel)
+            for task_id in _owned_in_group(stub, worker, group_id):
+                stub.RequestOwnerToCancelTask(
+                    core_worker_pb2.RequestOwnerToCancelTaskRequest(
+                        # A task is named by its first return value: its id and the number 1.
+                        remote_object_id=task_id + (1).to_bytes(4, "little"),
+                        force_kill=True,
+                        recursive=True,
+                    ),
+                    timeout=_TIMEOUT_S,
+                )
+                cancelled += 1
+        except grpc.RpcError:
+            continue  # the worker ended meanwhile, and its tasks with it
+        finally:
+            channel.close()
+    return cancelled
+
+
+def _owned_in_group(stub: Any, worker: Worker, group_id: str) -> Iterator[bytes]:
+    reply = stub.GetCoreWorkerStats(
+        core_worker_pb2.GetCoreWorkerStatsRequest(intended_worker_id=worker.worker_id, include_task_info=True),
+        timeout=_TIMEOUT_S,
+    )
+    for task in reply.owned_task_info_entries:
+        if any(group_id in resource for resource in task.required_resources):
+            yield task.task_id
+
+
+def running_since(gcs_address: str) -> dict[bytes, tuple[str, int]]:
+    """Worker id -> (what it runs, since when in ms) for running tasks, from the control service's task events.
+
+    Events are up to a second old: a worker that is missing here has only just begun.
+    """
+    channel = init_grpc_channel(gcs_address)
+    try:
+        stub = gcs_service_pb2_grpc.TaskInfoGcsServiceStub(channel)
+        request = gcs_service_pb2.GetTaskEventsRequest()
+        for state in _RUNNING_STATES:
+            request.filters.state_filters.add(state=state)
+        reply = stub.GetTaskEvents(request, timeout=_TIMEOUT_S)
+    except grpc.RpcError:
+        return {}
+    finally:
+        channel.close()
+    found: dict[bytes, tuple[str, int]] = {}
+    for event in reply.events_by_task:
+        updates = event.state_updates
+        since = max(updates.state_ts_ns.values(), default=0) // 1_000_000
+        if updates.worker_id:
+            found[updates.worker_id] = (event.task_info.name, since)
+    return found

@@ -1,0 +1,49 @@
+"""Placement groups on the lender, for the borrower's work alone."""
+
+from typing import Any, Final
+
+import ray
+from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
+
+from distributed_grid.model.leases import Lease
+from distributed_grid.model.nodes import NodeId
+
+GROUP_PREFIX: Final = "grid-boost-"
+_READY_S: Final = 2.0
+
+
+def group_handle(group_id: str) -> PlacementGroup:
+    """The handle that Ray's scheduling strategies take, from any process of the cluster."""
+    return PlacementGroup(ray.PlacementGroupID(bytes.fromhex(group_id)))
+
+
+def reserve(lease: Lease, node_id: NodeId) -> str | None:
+    """Reserve the lease's resources on its source; the group's id, or None if they are not free after all.
+
+    Detached: the group outlives whoever made it, and is found again by its name.
+    """
+    group = placement_group(
+        [lease.resources.to_ray()],
+        name=lease.group_name,
+        lifetime="detached",
+        bundle_label_selector=[{"ray.io/node-id": node_id}],
+    )
+    # Resources that were freed a moment ago may take Ray's scheduler up to a second to see.
+    if group.wait(_READY_S):
+        return str(group.id.hex())
+    remove_placement_group(group)
+    return None
+
+
+def remove(group_id: str) -> None:
+    remove_placement_group(group_handle(group_id))
+
+
+def standing_groups() -> dict[str, str]:
+    """Name -> id of grid's groups that exist in the cluster."""
+    table: dict[str, Any] = placement_group_table()
+    return {
+        group["name"]: group_id
+        for group_id, group in table.items()
+        if group["name"].startswith(GROUP_PREFIX) and group["state"] != "REMOVED"
+    }

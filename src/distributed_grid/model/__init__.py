@@ -1,0 +1,1 @@
+"""Frozen data: what things are. No I/O, no clock, no Ray."""

@@ -1,0 +1,93 @@
+"""Leases: time-bounded grants, and the only ways in which their state may change."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.priorities import AllocationPriority
+from distributed_grid.model.resources import ResourceVector, describe
+
+
+class LeaseState(StrEnum):
+    GRANTING = "granting"  # on disk, not yet complete in the cluster
+    ACTIVE = "active"
+    RELEASING = "releasing"  # draining; stays here while the target still uses it
+    RELEASED = "released"
+    LOST = "lost"  # its source or target node is gone
+
+
+LEGAL: Final[Mapping[LeaseState, frozenset[LeaseState]]] = {
+    LeaseState.GRANTING: frozenset({LeaseState.ACTIVE, LeaseState.RELEASING, LeaseState.LOST}),
+    LeaseState.ACTIVE: frozenset({LeaseState.ACTIVE, LeaseState.RELEASING, LeaseState.LOST}),  # ACTIVE: renewed
+    LeaseState.RELEASING: frozenset({LeaseState.RELEASED, LeaseState.LOST}),
+    LeaseState.LOST: frozenset({LeaseState.RELEASED}),  # once the other side has settled
+    LeaseState.RELEASED: frozenset(),
+}
+
+
+class Delivery(StrEnum):
+    TRANSFER = "transfer"  # the source's raylet shrinks, the target's grows
+    RESERVE = "reserve"  # a placement group on the source, for the target's work
+
+
+class OnGraceEnd(StrEnum):
+    HOLD = "hold"  # keep asking, say who holds it
+    DRAIN = "drain"  # let nothing new start on the borrowed part, so that a queue cannot hold it for ever
+    KILL = "kill"  # the youngest work on the borrowed part is ended; Ray retries it elsewhere
+
+
+class IllegalTransition(Exception):
+    """A bug in grid, never a user's mistake."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Part of the source's capacity, granted to the target until `expires_at`."""
+
+    id: str
+    source: NodeName
+    target: NodeName
+    kind: str
+    units: int
+    resources: ResourceVector
+    """All that is lent: what was asked, and what a reservation brings along."""
+    priority: AllocationPriority
+    delivery: Delivery
+    delivery_reason: str
+    state: LeaseState
+    allocated_at: datetime
+    expires_at: datetime
+    duration_s: float
+    grace_s: float = 30.0
+    on_grace_end: OnGraceEnd = OnGraceEnd.HOLD
+    requester: str = ""
+    idempotency_key: str | None = None
+    placement_group: str | None = None
+    release_reason: str | None = None
+    release_asked_at: datetime | None = None
+    warnings: tuple[str, ...] = field(default=())
+
+    @property
+    def holds_capacity(self) -> bool:
+        """True until the capacity is known to be home."""
+        return self.state is not LeaseState.RELEASED
+
+    @property
+    def is_winding_down(self) -> bool:
+        return self.state in (LeaseState.RELEASING, LeaseState.LOST)
+
+    @property
+    def group_name(self) -> str:
+        return f"grid-boost-{self.id}"
+
+    def describe(self) -> str:
+        return f"{describe(self.kind, self.units)} from {self.source} to {self.target}"
+
+    def to(self, state: LeaseState, **changes: object) -> "Lease":
+        """The lease in its next state; anything not in `LEGAL` is a bug."""
+        if state not in LEGAL[self.state]:
+            raise IllegalTransition(f"boost {self.id}: {self.state} -> {state}")
+        return replace(self, state=state, **changes)  # type: ignore[arg-type]

@@ -1,0 +1,69 @@
+"""Nodes as seen at one instant."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector
+
+NodeName = str
+NodeId = str
+
+
+@dataclass(frozen=True, slots=True)
+class SharingLimits:
+    """What a node's owner lets others have. None means: no limit beyond what is free."""
+
+    can_share: bool = True
+    max_share_cpu: int | None = None
+    max_share_memory: int | None = None
+    max_share_gpu: int | None = None
+    priority: float = 1.0
+
+    def limit(self, kind: str) -> int | None:
+        return {CPU: self.max_share_cpu, MEMORY: self.max_share_memory, GPU: self.max_share_gpu}.get(kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What the machine under a node really has, where somebody looked."""
+
+    cpus: int
+    memory: int
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One raylet: what it started with, advertises and has free. Amounts are exact; `free` may be a moment old."""
+
+    name: NodeName
+    node_id: NodeId
+    base: ResourceVector
+    total: ResourceVector
+    free: ResourceVector
+    alive: bool = True
+    is_head: bool = False
+    limits: SharingLimits = field(default_factory=SharingLimits)
+    hardware: Hardware | None = None
+    ip: str = ""
+    host: str = ""
+
+
+class NodeTable(Mapping[NodeName, Node]):
+    """The nodes of the cluster by name, in name order."""
+
+    def __init__(self, nodes: Iterable[Node] = ()) -> None:
+        self._nodes = {n.name: n for n in sorted(nodes, key=lambda n: n.name)}
+
+    def __getitem__(self, name: NodeName) -> Node:
+        return self._nodes[name]
+
+    def __iter__(self) -> Iterator[NodeName]:
+        return iter(self._nodes)
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    @property
+    def alive(self) -> "tuple[Node, ...]":
+        return tuple(n for n in self._nodes.values() if n.alive)

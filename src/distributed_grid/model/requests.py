@@ -1,0 +1,104 @@
+"""What a user asks for, checked once at the edge."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from distributed_grid.errors import InvalidAmount, InvalidDuration, InvalidRequest, SameNode
+from distributed_grid.model.leases import OnGraceEnd
+from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.priorities import AllocationPriority
+from distributed_grid.model.resources import GPU, describe, kind_of, units_of, whole
+
+DEFAULT_DURATION_S: Final = 3600.0
+LONGEST_S: Final = 366 * 24 * 3600.0
+DELIVERIES: Final = ("transfer", "reserve", "auto")
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A request whose every field makes sense on its own."""
+
+    target: NodeName
+    kind: str
+    units: int
+    priority: AllocationPriority = AllocationPriority.NORMAL
+    duration_s: float = DEFAULT_DURATION_S
+    source: NodeName | None = None
+    delivery: str | None = None
+    grace_s: float | None = None
+    on_grace_end: OnGraceEnd | None = None
+    requester: str = ""
+    idempotency_key: str | None = None
+
+    def describe(self) -> str:
+        return f"{describe(self.kind, self.units)} for {self.target}"
+
+
+def make_ask(
+    target: str,
+    resource_type: str,
+    amount: object,
+    *,
+    priority: str = AllocationPriority.NORMAL,
+    duration_s: object = None,
+    source: str | None = None,
+    delivery: str | None = None,
+    grace_s: object = None,
+    on_grace_end: str | None = None,
+    requester: str = "",
+    idempotency_key: str | None = None,
+    fractional_gpus: bool = False,
+) -> Ask:
+    """Check a request's fields, or raise the `InvalidRequest` that says which one is wrong."""
+    kind = kind_of(resource_type)
+    units = units_of(kind, amount)
+    if kind == GPU and not fractional_gpus and not whole(kind, units):
+        raise InvalidAmount(
+            f"{amount} GPUs: a GPU is lent whole",
+            try_next="Ask for 1, or allow parts with resource_sharing.fractional_gpus: true.",
+        )
+    if source is not None and source == target:
+        raise SameNode(f"{target} cannot lend to itself", try_next="Leave --source out, or name another node.")
+    if delivery is not None and delivery not in DELIVERIES:
+        raise InvalidRequest(f"Unknown delivery: {delivery!r}", try_next=f"Use one of: {', '.join(DELIVERIES)}.")
+    if delivery == "transfer" and kind == GPU:
+        raise InvalidRequest(
+            "Ray cannot transfer GPUs between nodes",
+            because=["a running raylet's GPUs are fixed: Ray refuses to resize them"],
+            try_next="Use --delivery reserve (the default for GPUs): the work then runs on the lender.",
+        )
+    return Ask(
+        target=target,
+        kind=kind,
+        units=units,
+        priority=AllocationPriority.parse(priority),
+        duration_s=DEFAULT_DURATION_S if duration_s is None else seconds("duration", duration_s),
+        source=source,
+        delivery=delivery,
+        grace_s=None if grace_s is None else seconds("grace period", grace_s, zero_allowed=True),
+        on_grace_end=None if on_grace_end is None else _on_grace_end(on_grace_end),
+        requester=requester,
+        idempotency_key=idempotency_key,
+    )
+
+
+def seconds(what: str, value: object, *, zero_allowed: bool = False) -> float:
+    """A length of time in seconds, or `InvalidDuration`."""
+    try:
+        number = float(str(value))
+    except ValueError:
+        raise InvalidDuration(f"The {what} must be a number of seconds, not {value!r}") from None
+    if number != number or number in (float("inf"), float("-inf")):
+        raise InvalidDuration(f"The {what} must be a finite number of seconds, not {value}")
+    if number < 0 or (number == 0 and not zero_allowed):
+        raise InvalidDuration(f"The {what} must be above zero, not {value}")
+    if number > LONGEST_S:
+        raise InvalidDuration(f"The {what} must be at most a year ({LONGEST_S:.0f} s), not {value}")
+    return number
+
+
+def _on_grace_end(value: str) -> OnGraceEnd:
+    try:
+        return OnGraceEnd(value)
+    except ValueError:
+        raise InvalidRequest(f"Unknown --on-grace-end: {value!r}", try_next=f"Use one of: {', '.join(OnGraceEnd)}.") from None

@@ -1,0 +1,180 @@
+"""Amounts of resources in exact integer units.
+
+Ray counts in ten-thousandths; so do we, for everything but memory, which is in bytes. Floats appear only at
+the edges (requests, JSON, Ray's own maps), so sums and differences are exact and "back at base" means equal.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Final, Self
+
+from distributed_grid.errors import InvalidAmount, UnknownResource
+
+CPU: Final = "cpu"
+GPU: Final = "gpu"
+MEMORY: Final = "memory"
+BUILT_IN: Final = (CPU, GPU, MEMORY)
+
+GB: Final = 2**30
+"""A GB of memory is 2**30 bytes, as Ray and the kernel count it."""
+
+_STEPS: Final = 10_000
+_RAY_NAMES: Final = {CPU: "CPU", GPU: "GPU", MEMORY: "memory"}
+_KINDS: Final = {ray: kind for kind, ray in _RAY_NAMES.items()}
+_LARGEST: Final = {MEMORY: 2**60}
+_LARGEST_COUNT: Final = 10_000_000 * _STEPS
+
+# What Ray adds by itself to a node; nobody lends these.
+_INTERNAL_PREFIXES: Final = ("node:", "bundle_group_", "CPU_group_", "GPU_group_", "memory_group_", "grid:")
+_INTERNAL: Final = ("object_store_memory",)
+
+
+def scale(kind: str) -> int:
+    """How many units make one of what people type: a core, a device, a GB."""
+    return GB if kind == MEMORY else _STEPS
+
+
+def kind_of(name: str) -> str:
+    """The resource kind a person means; custom resources keep their spelling."""
+    kind = name.strip()
+    if kind.lower() in BUILT_IN:
+        return kind.lower()
+    if kind in _KINDS:
+        return _KINDS[kind]
+    if not kind or is_internal(kind) or "_group_" in kind:
+        raise UnknownResource(
+            f"Unknown resource type: {name!r}",
+            try_next="Use cpu, gpu, memory, or the name of a custom Ray resource.",
+        )
+    return kind
+
+
+def is_internal(ray_name: str) -> bool:
+    """True for what Ray or grid put on a node for their own ends."""
+    return ray_name in _INTERNAL or ray_name.startswith(_INTERNAL_PREFIXES) or "_group_" in ray_name
+
+
+def ray_name(kind: str) -> str:
+    return _RAY_NAMES.get(kind, kind)
+
+
+def units_of(kind: str, amount: object) -> int:
+    """An amount as people write it (cores, devices, GB), in units. Raises `InvalidAmount` with what is wrong."""
+    try:
+        value = Decimal(str(amount).strip())
+    except InvalidOperation:
+        raise InvalidAmount(f"{amount!r} is not a number", try_next="Give an amount such as 2 or 0.5.") from None
+    if not value.is_finite():
+        raise InvalidAmount(f"The amount must be a finite number, not {amount}")
+    if value <= 0:
+        raise InvalidAmount(f"The amount must be above zero, not {amount}")
+    units = int((value * scale(kind)).to_integral_value())
+    if units <= 0:
+        raise InvalidAmount(f"{amount} is below the smallest amount that Ray can count")
+    if units > _LARGEST.get(kind, _LARGEST_COUNT):
+        raise InvalidAmount(f"{amount} {unit_label(kind)} is more than any cluster has")
+    return units
+
+
+def unit_label(kind: str) -> str:
+    return {CPU: "CPUs", GPU: "GPUs", MEMORY: "GB"}.get(kind, kind)
+
+
+def amount_of(kind: str, units: int) -> float | int:
+    """Units as people read them; whole numbers stay whole."""
+    value = units / scale(kind)
+    return int(value) if value == int(value) else round(value, 4)
+
+
+def describe(kind: str, units: int) -> str:
+    """"4 CPUs", "1 GPU", "2.5 GB": for messages."""
+    amount = amount_of(kind, units)
+    label = unit_label(kind)
+    if amount == 1 and kind in (CPU, GPU):
+        label = label[:-1]
+    suffix = " of memory" if kind == MEMORY else ""
+    return f"{amount} {label}{suffix}"
+
+
+class ResourceVector(Mapping[str, int]):
+    """Amounts per kind, in units. Immutable; kinds at zero are left out, so equal means equal."""
+
+    __slots__ = ("_units",)
+
+    def __init__(self, units: Mapping[str, int] | None = None) -> None:
+        self._units: dict[str, int] = {k: v for k, v in (units or {}).items() if v}
+
+    @classmethod
+    def of(cls, **amounts: float) -> Self:
+        """`ResourceVector.of(cpu=4, memory=8)`: amounts as people write them."""
+        return cls({kind_of(k): round(v * scale(kind_of(k))) for k, v in amounts.items()})
+
+    @classmethod
+    def from_ray(cls, resources: Mapping[str, float]) -> Self:
+        """What a Ray resource map holds for users; Ray's and grid's internal entries are left out."""
+        found: dict[str, int] = {}
+        for name, value in resources.items():
+            if is_internal(name):
+                continue
+            kind = _KINDS.get(name, name)
+            found[kind] = round(value) if kind == MEMORY else round(value * _STEPS)
+        return cls(found)
+
+    def to_ray(self) -> dict[str, float]:
+        return {ray_name(k): float(v) if k == MEMORY else v / _STEPS for k, v in self._units.items()}
+
+    def to_amounts(self) -> dict[str, float | int]:
+        """For JSON: cpu, gpu and memory are always there, custom resources where they exist."""
+        kinds = dict.fromkeys(BUILT_IN) | dict.fromkeys(sorted(self._units))
+        return {k: amount_of(k, self[k]) for k in kinds}
+
+    def __getitem__(self, kind: str) -> int:
+        return self._units.get(kind, 0)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._units)
+
+    def __len__(self) -> int:
+        return len(self._units)
+
+    def __contains__(self, kind: object) -> bool:
+        return kind in self._units
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._units.items()))
+
+    def __eq__(self, other: object) -> bool:
+        return self._units == other._units if isinstance(other, ResourceVector) else NotImplemented
+
+    def __repr__(self) -> str:
+        return f"ResourceVector({', '.join(f'{k}={amount_of(k, v)}' for k, v in sorted(self._units.items()))})"
+
+    def __add__(self, other: "ResourceVector") -> "ResourceVector":
+        return ResourceVector({k: self[k] + other[k] for k in {*self._units, *other._units}})
+
+    def __sub__(self, other: "ResourceVector") -> "ResourceVector":
+        return ResourceVector({k: self[k] - other[k] for k in {*self._units, *other._units}})
+
+    def covers(self, other: "ResourceVector") -> bool:
+        """True if this is at least `other` in every kind."""
+        return all(self[k] >= v for k, v in other._units.items())
+
+    def at_least_zero(self) -> "ResourceVector":
+        return ResourceVector({k: max(0, v) for k, v in self._units.items()})
+
+    def describe(self) -> str:
+        order = [*(k for k in (GPU, CPU, MEMORY) if k in self), *sorted(k for k in self if k not in BUILT_IN)]
+        return ", ".join(describe(k, self[k]) for k in order) or "nothing"
+
+
+def total(vectors: "Mapping[str, ResourceVector] | list[ResourceVector] | tuple[ResourceVector, ...]") -> ResourceVector:
+    result = ResourceVector()
+    for vector in vectors.values() if isinstance(vectors, Mapping) else vectors:
+        result = result + vector
+    return result
+
+
+def whole(kind: str, units: int) -> bool:
+    """True if the amount is a whole number of what people count."""
+    return math.gcd(units, scale(kind)) == scale(kind)

@@ -1,0 +1,85 @@
+"""Making leases true in the cluster: transfers in shared rounds, reservations one by one."""
+
+import asyncio
+from collections.abc import Mapping
+
+from distributed_grid.execution.capacity import Capacity, Convergence
+from distributed_grid.execution.port import Cluster, Holder, says_who, youngest_covering
+from distributed_grid.model.leases import Delivery, Lease
+from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.resources import CPU, ResourceVector, scale
+from distributed_grid.orchestration.ledger import Ledger
+from distributed_grid.orchestration.observer import Observer
+from distributed_grid.store.group_commit import GroupCommit
+
+
+class Applier:
+    """The one way in which the ledger reaches the cluster. Blocking calls run in threads."""
+
+    def __init__(self, cluster: Cluster, observer: Observer, ledger: Ledger) -> None:
+        self._cluster = cluster
+        self._observer = observer
+        self._ledger = ledger
+        self._capacity = Capacity(cluster)
+        self._rounds = GroupCommit(self._converge, ledger.snapshot)
+        self._gated: set[NodeName] = set()
+
+    async def converge(self) -> Convergence:
+        """One round over all nodes, shared by everybody who asks at the same time."""
+        return await self._rounds.commit()
+
+    def _converge(self, leases: tuple[Lease, ...]) -> Convergence:
+        raylets = self._observer.naming.raylets
+        return self._capacity.converge(
+            {name: raylet.node_id for name, raylet in raylets.items()},
+            {name: ResourceVector.from_ray(raylet.base) for name, raylet in raylets.items()},
+            leases,
+        )
+
+    async def reserve(self, lease: Lease) -> str | None:
+        """The new group's id, or None if the source could not give it (or is not there)."""
+        raylet = self._observer.naming.raylets.get(lease.source)
+        return None if raylet is None else await asyncio.to_thread(self._cluster.reserve, lease, raylet.node_id)
+
+    async def groups(self) -> dict[str, str]:
+        return await asyncio.to_thread(self._cluster.groups)
+
+    async def remove_group(self, group_id: str) -> None:
+        """Cancel what is left in a group, then remove it: the other way round, its tasks could hang for ever."""
+        await asyncio.to_thread(self._cluster.cancel_tasks_in_group, group_id)
+        await asyncio.to_thread(self._cluster.remove_group, group_id)
+
+    async def holders(self, lease: Lease) -> tuple[Holder, ...]:
+        """Who uses what this lease granted; those to take back first in front."""
+        place = lease.source if lease.delivery is Delivery.RESERVE else lease.target
+        raylet = self._observer.naming.raylets.get(place)
+        if raylet is None:
+            return ()
+        if lease.delivery is Delivery.TRANSFER:
+            return await asyncio.to_thread(self._cluster.holders_of, raylet, lease.kind)
+        if lease.placement_group is None:
+            return ()
+        return await asyncio.to_thread(self._cluster.holders_in_group, raylet, lease.placement_group)
+
+    async def who_holds(self, lease: Lease, units: int) -> str:
+        return says_who(await self.holders(lease), lease.kind, units)
+
+    async def kill_youngest(self, lease: Lease, units: int) -> tuple[Holder, ...]:
+        """End the youngest work on the borrowed part; Ray retries it elsewhere."""
+        raylet = self._observer.naming.raylets.get(lease.target)
+        victims = youngest_covering(await self.holders(lease), lease.kind, units)
+        if raylet is not None and victims:
+            await asyncio.to_thread(self._cluster.kill, raylet.node_id, victims)
+        return victims
+
+    async def gate(self, wanted: set[NodeName], totals: Mapping[NodeName, ResourceVector]) -> None:
+        """Have gates standing on exactly these nodes."""
+        raylets = self._observer.naming.raylets
+        for name in self._gated - wanted:
+            if name in raylets:
+                await asyncio.to_thread(self._cluster.lift_gate, raylets[name].node_id)
+        for name in wanted:
+            if name in raylets and name in totals:
+                cpus = totals[name][CPU] / scale(CPU)
+                await asyncio.to_thread(self._cluster.gate, raylets[name].node_id, cpus)
+        self._gated = {name for name in wanted if name in raylets}

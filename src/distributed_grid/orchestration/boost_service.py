@@ -1,0 +1,329 @@
+"""Boosts: asking, granting, renewing, giving back.
+
+Intent is on disk before the cluster changes, the outcome after. A grant that turns out to be impossible is
+undone by the same path as a release.
+"""
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+from distributed_grid.config import GridConfig
+from distributed_grid.decide.delivery import Companions
+from distributed_grid.decide.lending import counter_offer, plan_grant
+from distributed_grid.errors import NoCapacity, NotRenewable, SharingDisabled, SourceNotFound, TargetNotFound
+from distributed_grid.execution.capacity import Convergence
+from distributed_grid.execution.port import Cluster
+from distributed_grid.model.leases import Delivery, Lease, LeaseState, OnGraceEnd
+from distributed_grid.model.nodes import NodeTable
+from distributed_grid.model.plans import Grant, Refused, RefusalCode
+from distributed_grid.model.requests import Ask, seconds
+from distributed_grid.model.resources import CPU, MEMORY, scale
+from distributed_grid.orchestration.applier import Applier
+from distributed_grid.orchestration.journal import Journal
+from distributed_grid.orchestration.ledger import Ledger
+from distributed_grid.orchestration.observer import Observer
+from distributed_grid.store.audit_log import AuditLog
+from distributed_grid.store.boost_file import BoostFile
+from distributed_grid.store.group_commit import GroupCommit
+from distributed_grid.store.home import GridHome
+from distributed_grid.store.identity import ClusterIdentity
+
+# The cluster's view of a change of ours may be this old; a refusal is looked at again until then.
+_VIEW_LAG = timedelta(seconds=0.4)
+_LOOK_AGAIN_S = 0.05
+_WAIT_STEP_S = 0.25
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass
+class Parts:
+    """What the boost service is made of; upkeep works on the same parts."""
+
+    cluster: Cluster
+    config: GridConfig
+    home: GridHome
+    now: Callable[[], datetime] = utc_now
+    ledger: Ledger = field(default_factory=Ledger)
+    notes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Boost id -> what a person should know about it just now; not worth a write to disk."""
+
+    def __post_init__(self) -> None:
+        self.observer = Observer(self.cluster, self.config)
+        self.applier = Applier(self.cluster, self.observer, self.ledger)
+        self.file = BoostFile(self.home.boosts)
+        self.journal = Journal(AuditLog(self.home.audit_log), self.now)
+        self.changed = asyncio.Event()
+        self.in_flight: set[str] = set()
+        self.last_change = datetime.min.replace(tzinfo=UTC)
+        self.identity = ClusterIdentity(self.config.name, frozenset(node.name for node in self.config.nodes))
+        self._store = GroupCommit(self._save, self.ledger.snapshot)
+
+    def _save(self, leases: tuple[Lease, ...]) -> None:
+        self.file.save(leases, self.identity)
+
+    async def commit(self) -> None:
+        """Put the ledger on disk."""
+        await self._store.commit()
+
+    async def look(self) -> NodeTable:
+        """The nodes now, with what is being granted counted as taken."""
+        recent = self.now() - _VIEW_LAG
+        unseen = [
+            lease
+            for lease in self.ledger
+            if lease.state is LeaseState.GRANTING
+            or (lease.delivery is Delivery.RESERVE and lease.state is LeaseState.ACTIVE and lease.allocated_at > recent)
+        ]
+        return await asyncio.to_thread(self.observer.look, unseen)
+
+    def something_changed(self) -> None:
+        self.last_change = self.now()
+        self.changed.set()
+
+
+class BoostService:
+    """What users ask of grid, done on one cluster by its one writer."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._p = parts
+        self._companions = _companions(parts.config)
+
+    # -- asking ---------------------------------------------------------------------------------------------
+
+    async def request(self, ask: Ask, *, wait_s: float = 0.0) -> Lease:
+        """Grant what is asked, now or within `wait_s`; or raise why not, with a reason per node."""
+        p = self._p
+        if not p.config.resource_sharing.enabled:
+            raise SharingDisabled(
+                "Resource sharing not enabled",
+                try_next="Set resource_sharing.enabled: true in the configuration and start the cluster again with it.",
+            )
+        if (earlier := p.ledger.with_key(ask.idempotency_key)) is not None:
+            return await self._settled(earlier)
+        deadline = p.now() + timedelta(seconds=wait_s)
+        while True:
+            nodes = await p.look()
+            self._check_names(ask, nodes)
+            plan = plan_grant(
+                ask,
+                nodes,
+                p.ledger.snapshot(),
+                default_delivery=p.config.resource_sharing.delivery,
+                companions=self._companions,
+            )
+            if isinstance(plan, Grant):
+                # No await since the plan was made from the ledger: nobody else can have taken it.
+                lease = p.ledger.put(self._lease(plan))
+                if (granted := await self._grant(lease)) is not None:
+                    return granted
+            now = p.now()
+            if isinstance(plan, Refused) and now >= deadline and now - p.last_change > _VIEW_LAG:
+                p.journal.note("refused", f"{ask.describe()}: no capacity", node=ask.target, who=ask.requester,
+                               reasons=[f"{r.node}: {r.detail}" for r in plan.refusals])
+                raise refusal(plan)
+            if isinstance(plan, Grant) and now >= deadline:
+                raise NoCapacity(
+                    "No nodes have sufficient available resources",
+                    because=[f"{plan.source}: what was free there was taken by other work at this moment"],
+                    try_next="Ask again, or let it wait: --wait 60",
+                )
+            await self._something_new(_LOOK_AGAIN_S if now >= deadline else _WAIT_STEP_S)
+
+    def _check_names(self, ask: Ask, nodes: NodeTable) -> None:
+        known = f"Nodes: {', '.join(nodes) or 'none'}"
+        if ask.target not in nodes:
+            raise TargetNotFound("Target node not found in cluster", because=[f"no node is named {ask.target!r}"], try_next=known)
+        if not nodes[ask.target].alive:
+            raise TargetNotFound(
+                "Target node not found in cluster",
+                because=[f"{ask.target} is configured but not connected to the cluster"],
+                try_next="See which nodes are up: grid cluster status",
+            )
+        if ask.source is not None and ask.source not in nodes:
+            raise SourceNotFound("Source node not found in cluster", because=[f"no node is named {ask.source!r}"], try_next=known)
+
+    def _lease(self, plan: Grant) -> Lease:
+        ask, now = plan.ask, self._p.now()
+        sharing = self._p.config.resource_sharing
+        return Lease(
+            id=str(uuid.uuid4()),
+            source=plan.source,
+            target=ask.target,
+            kind=ask.kind,
+            units=ask.units,
+            resources=plan.resources,
+            priority=ask.priority,
+            delivery=plan.delivery,
+            delivery_reason=plan.delivery_reason,
+            state=LeaseState.GRANTING,
+            allocated_at=now,
+            expires_at=now + timedelta(seconds=ask.duration_s),
+            duration_s=ask.duration_s,
+            grace_s=sharing.grace_seconds if ask.grace_s is None else ask.grace_s,
+            on_grace_end=ask.on_grace_end or OnGraceEnd(sharing.on_grace_end),
+            requester=ask.requester,
+            idempotency_key=ask.idempotency_key,
+            warnings=plan.warnings,
+        )
+
+    async def _grant(self, lease: Lease) -> Lease | None:
+        """Carry out a grant that is in the ledger; None if the source could not give it after all."""
+        p = self._p
+        p.in_flight.add(lease.id)
+        try:
+            await p.commit()
+            granted = await self.deliver(lease)
+            await p.commit()
+        finally:
+            p.in_flight.discard(lease.id)
+            p.something_changed()
+        return granted
+
+    async def deliver(self, lease: Lease) -> Lease | None:
+        """Make a granting lease true in the cluster; it is then active, or gone again and nothing has changed."""
+        p = self._p
+        changes: dict[str, object] = {}
+        if lease.delivery is Delivery.RESERVE:
+            group = await p.applier.reserve(lease)
+            delivered, changes["placement_group"] = group is not None, group
+        else:
+            delivered = (await p.applier.converge()).delivered(lease)
+        if delivered:
+            active = p.ledger.put(lease.to(LeaseState.ACTIVE, **changes))
+            p.journal.note("granted", f"{active.describe()} until {active.expires_at:%H:%M:%S} UTC",
+                           lease=active, node=active.target, who=active.requester)
+            return active
+        undone = p.ledger.put(lease.to(LeaseState.RELEASING, release_reason="the source was busy after all",
+                                       release_asked_at=p.now()))
+        if lease.delivery is Delivery.TRANSFER:
+            await p.applier.converge()
+        p.ledger.put(undone.to(LeaseState.RELEASED))
+        p.journal.note("not_granted", f"{lease.describe()}: the source was busy after all", lease=undone, who=lease.requester)
+        return None
+
+    async def _settled(self, lease: Lease) -> Lease:
+        """A lease once its grant is through; for a client that asks a second time."""
+        while lease.id in self._p.in_flight:
+            await asyncio.sleep(_LOOK_AGAIN_S)
+        return self._p.ledger.get(lease.id) or lease
+
+    async def _something_new(self, within_s: float) -> None:
+        self._p.changed.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._p.changed.wait(), within_s)
+
+    # -- giving back ----------------------------------------------------------------------------------------
+
+    async def release(
+        self, boost_id: str, *, reason: str = "released", grace_s: float | None = None, who: str = "", wait_s: float = 1.0
+    ) -> Lease:
+        """Ask a boost back. The answer is `released` if the capacity is home within `wait_s`, else `releasing`."""
+        p = self._p
+        lease = await self._settled(p.ledger.find(boost_id))
+        if not lease.is_winding_down:
+            lease = self.begin_release(lease, reason, grace_s=grace_s, who=who)
+            await p.commit()
+        elif grace_s is not None:
+            lease = p.ledger.put(replace(lease, grace_s=grace_s))
+        deadline = p.now() + timedelta(seconds=wait_s)
+        lease = await self.try_finish(lease)
+        if lease.state is LeaseState.RELEASED:
+            await p.commit()
+        p.something_changed()  # upkeep drains what is still in use; here we only watch for a moment
+        while lease.state is not LeaseState.RELEASED and p.now() < deadline:
+            await asyncio.sleep(_LOOK_AGAIN_S)
+            lease = p.ledger.get(lease.id) or replace(lease, state=LeaseState.RELEASED)
+        return lease
+
+    def begin_release(self, lease: Lease, reason: str, *, grace_s: float | None = None, who: str = "grid") -> Lease:
+        """Mark a lease as winding down. It is not on disk yet: the caller commits."""
+        p = self._p
+        changes = {} if grace_s is None else {"grace_s": grace_s}
+        winding = p.ledger.put(
+            lease.to(LeaseState.RELEASING, release_reason=reason, release_asked_at=p.now(), **changes)
+        )
+        p.journal.note("release_asked", f"{winding.describe()}: {reason}", lease=winding, node=winding.target, who=who)
+        return winding
+
+    async def try_finish(self, lease: Lease, convergence: Convergence | None = None) -> Lease:
+        """One try to bring a winding-down lease home; it stays as it is while its capacity is in use.
+
+        `convergence`: a round that was made after the lease began to wind down. The caller commits.
+        """
+        p = self._p
+        if lease.delivery is Delivery.TRANSFER:
+            home = (convergence or await p.applier.converge()).returned(lease)
+        else:
+            home = await self._reservation_gone(lease)
+        current = p.ledger.get(lease.id)
+        if current is None:  # somebody else brought it home meanwhile
+            return replace(lease, state=LeaseState.RELEASED)
+        if not home:
+            return current
+        done = p.ledger.put(current.to(LeaseState.RELEASED))
+        p.notes.pop(lease.id, None)
+        p.journal.note("returned", f"{done.describe()}: capacity is back ({done.release_reason})", lease=done, node=done.source)
+        return done
+
+    async def _reservation_gone(self, lease: Lease) -> bool:
+        p = self._p
+        if lease.placement_group is None:
+            return True
+        asked_at = lease.release_asked_at or p.now()
+        left_s = (asked_at + timedelta(seconds=lease.grace_s) - p.now()).total_seconds()
+        if left_s > 0 and lease.state is not LeaseState.LOST and (holders := await p.applier.holders(lease)):
+            p.notes[lease.id] = (f"in use: {holders[0].describe()}; cancelled in {left_s:.0f} s",)
+            return False
+        await p.applier.remove_group(lease.placement_group)
+        return True
+
+    # -- keeping --------------------------------------------------------------------------------------------
+
+    async def renew(self, boost_id: str, duration_s: object = None, *, who: str = "") -> Lease:
+        """Let a boost last `duration_s` from now (as long again as it was asked for, if not given)."""
+        p = self._p
+        lease = await self._settled(p.ledger.find(boost_id))
+        if lease.state is not LeaseState.ACTIVE:
+            raise NotRenewable(
+                f"Boost {lease.id[:8]} is {lease.state} and cannot be renewed",
+                try_next=f"Ask for a new one: grid boost request {lease.target} {lease.kind} AMOUNT",
+            )
+        length = lease.duration_s if duration_s is None else seconds("duration", duration_s)
+        renewed = p.ledger.put(
+            lease.to(LeaseState.ACTIVE, expires_at=p.now() + timedelta(seconds=length), duration_s=length)
+        )
+        p.notes.pop(lease.id, None)
+        p.journal.note("renewed", f"{renewed.describe()} until {renewed.expires_at:%H:%M:%S} UTC", lease=renewed, who=who)
+        await p.commit()
+        return renewed
+
+    def boosts(self, target: str | None = None) -> list[Lease]:
+        found = [lease for lease in self._p.ledger if target is None or target in (lease.target, lease.source)]
+        return sorted(found, key=lambda lease: (lease.allocated_at, lease.id))
+
+
+def refusal(refused: Refused) -> NoCapacity:
+    """The error for a request that nobody can meet: the message users know, and a reason per node."""
+    return NoCapacity(
+        "No nodes have sufficient available resources",
+        because=[
+            f"{r.node}: {r.detail} [{r.code}]"
+            for r in refused.refusals
+            if r.code is not RefusalCode.NOT_THE_SOURCE
+        ],
+        try_next=counter_offer(refused) or "Ask for less, wait for it with --wait 60, or see: grid cluster status",
+    )
+
+
+def _companions(config: GridConfig) -> Companions:
+    extra = config.resource_sharing.gpu_companions
+    return Companions(
+        cpu_per_gpu=round(extra.cpu * scale(CPU)), memory_per_gpu=round(extra.memory_gb * scale(MEMORY))
+    )

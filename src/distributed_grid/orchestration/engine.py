@@ -1,0 +1,91 @@
+"""The whole machine for one cluster: parts, service and upkeep, started and stopped together."""
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+
+import structlog
+
+from distributed_grid.config import GridConfig
+from distributed_grid.errors import Refused
+from distributed_grid.execution.port import Cluster
+from distributed_grid.model.leases import OnGraceEnd
+from distributed_grid.orchestration.boost_service import BoostService, Parts
+from distributed_grid.orchestration.upkeep import Upkeep
+from distributed_grid.store.home import GridHome
+from distributed_grid.store.identity import ClusterIdentity
+from distributed_grid.store.writer_lock import WriterLock
+
+log = structlog.get_logger()
+
+
+class Engine:
+    """Runs in one event loop of one process, which holds the writer's lock meanwhile."""
+
+    def __init__(self, cluster: Cluster, config: GridConfig, home: GridHome) -> None:
+        self.config = config
+        self.parts = Parts(cluster, config, home.create())
+        self.service = BoostService(self.parts)
+        self._upkeep = Upkeep(self.parts, self.service)
+        self._lock = WriterLock(home.lock)
+        self._stored_problems: tuple[str, ...] = ()
+
+    async def start(self) -> None:
+        """Take the lock, read the store, settle what a crash left, and begin the upkeep."""
+        self._lock.acquire()
+        p = self.parts
+        nodes = await p.look()
+        names = frozenset(node.name for node in self.config.nodes) or frozenset(nodes)
+        p.identity = ClusterIdentity(self.config.name, names)
+        loaded = p.file.load()
+        self._stored_problems = loaded.problems
+        for problem in loaded.problems:
+            p.journal.note("store_problem", problem)
+        if loaded.cluster is not None and loaded.leases and not loaded.cluster.same_cluster(p.identity):
+            self._set_aside(loaded.cluster)
+        else:
+            for lease in loaded.leases:
+                p.ledger.put(lease)
+        await p.commit()
+        p.journal.note("started", f"grid is in charge of {len(nodes)} nodes; {len(p.ledger)} boosts are known")
+        self._upkeep.start()
+
+    def _set_aside(self, other: ClusterIdentity) -> None:
+        """Boosts of another cluster are never applied to this one; they are kept for it."""
+        p = self.parts
+        kept = p.file.path.with_name(f"{p.file.path.name}.of-{other.name}")
+        p.file.path.replace(kept)
+        p.file.load()
+        told = f"{p.file.path.name} belonged to the cluster {other.name!r}; it is kept as {kept.name} and not applied"
+        self._stored_problems = (*self._stored_problems, told)
+        p.journal.note("other_cluster", told)
+
+    def problems(self) -> tuple[str, ...]:
+        """What a person should know about the state of things."""
+        return (*self._stored_problems, *self.parts.observer.naming.problems)
+
+    async def give_all_back(self, *, force: bool = False, wait_s: float = 30.0) -> int:
+        """End all boosts; return how many. Raise `Refused` if work still holds some and `force` is not given."""
+        p = self.parts
+        ending = list(p.ledger)
+        for lease in ending:
+            winding = lease if lease.is_winding_down else self.service.begin_release(lease, "grid stops", grace_s=0.0)
+            if force:
+                p.ledger.put(replace(winding, grace_s=0.0, on_grace_end=OnGraceEnd.KILL))
+        await p.commit()
+        p.something_changed()
+        deadline = p.now() + timedelta(seconds=wait_s)
+        while len(p.ledger) and p.now() < deadline:
+            await asyncio.sleep(0.05)
+        if len(p.ledger):
+            raise Refused(
+                f"{len(p.ledger)} boosts are still in use",
+                because=[f"{lease.describe()}: {'; '.join(p.notes.get(lease.id, ('in use',)))}" for lease in p.ledger],
+                try_next="Wait for that work to end, or end it: grid stop --force",
+            )
+        return len(ending)
+
+    async def stop(self) -> None:
+        """End the upkeep and let go of the lock; boosts stay as they are."""
+        await self._upkeep.stop()
+        self._lock.release()

@@ -1,0 +1,61 @@
+"""What happened, told twice: to whoever watches now (events) and for good (the audit log)."""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from distributed_grid.model.leases import Lease
+from distributed_grid.store.audit_log import AuditLog
+
+_KEPT = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    number: int
+    at: str
+    event: str
+    message: str
+    boost_id: str | None = None
+    node: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Journal:
+    def __init__(self, audit: AuditLog, now: Callable[[], datetime]) -> None:
+        self._audit = audit
+        self._now = now
+        self._events: deque[Event] = deque(maxlen=_KEPT)
+        self._number = 0
+
+    def note(
+        self,
+        event: str,
+        message: str,
+        *,
+        lease: Lease | None = None,
+        node: str | None = None,
+        who: str = "grid",
+        **details: Any,
+    ) -> None:
+        """Tell watchers and the audit log about one thing."""
+        at = self._now()
+        self._number += 1
+        boost_id = lease.id if lease else None
+        self._events.append(Event(self._number, at.isoformat(), event, message, boost_id, node))
+        if lease is not None:
+            details = {
+                "source": lease.source,
+                "target": lease.target,
+                "resource_type": lease.kind,
+                "units": lease.units,
+                "state": str(lease.state),
+            } | details
+        self._audit.append(event, at, who=who, boost_id=boost_id, node=node, message=message, **details)
+
+    def since(self, number: int) -> list[Event]:
+        return [event for event in self._events if event.number > number]

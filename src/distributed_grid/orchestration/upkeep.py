@@ -1,0 +1,226 @@
+"""The loop that keeps promises while nobody asks: expiry, draining, recovery.
+
+Level-triggered: each turn compares the ledger with the cluster and does what is missing, whatever happened
+before.
+"""
+
+import asyncio
+import contextlib
+from datetime import datetime, timedelta
+from typing import Final
+
+import structlog
+
+from distributed_grid.errors import GridError
+from distributed_grid.execution.capacity import Convergence
+from distributed_grid.model.leases import Delivery, Lease, LeaseState, OnGraceEnd
+from distributed_grid.model.nodes import NodeName
+from distributed_grid.orchestration.boost_service import BoostService, Parts
+
+log = structlog.get_logger()
+
+_IDLE_S: Final = 1.0
+_DRAINING_S: Final = 0.05
+_TELL_EVERY = timedelta(seconds=2)
+_KILL_EVERY = timedelta(seconds=1)
+_NODE_GRACE = timedelta(seconds=2)
+_START_GRACE = timedelta(seconds=30)
+
+
+class Upkeep:
+    """Runs beside a `BoostService`, on the same parts."""
+
+    def __init__(self, parts: Parts, service: BoostService) -> None:
+        self._p = parts
+        self._service = service
+        self._began = parts.now()
+        self._absent_since: dict[NodeName, datetime] = {}
+        self._told_at: dict[str, datetime] = {}
+        self._killed_at: dict[str, datetime] = {}
+        self._gated: set[NodeName] = set()
+        self._warned: set[tuple[str, datetime]] = set()
+        self._last_full: datetime | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        if self._task:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.turn()
+            except GridError as error:
+                log.error("upkeep", error=error.message, because=error.because)
+            except Exception:  # noqa: BLE001 - the loop must outlive a Ray call that failed; the next turn repeats it
+                log.exception("upkeep turn failed; trying again")
+            self._p.changed.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._p.changed.wait(), self._pause())
+
+    def _pause(self) -> float:
+        if any(lease.is_winding_down for lease in self._p.ledger):
+            return _DRAINING_S
+        now = self._p.now()
+        next_end = min((lease.expires_at for lease in self._p.ledger), default=now + timedelta(seconds=_IDLE_S))
+        return min(_IDLE_S, max(0.0, (next_end - now).total_seconds()))
+
+    async def turn(self) -> None:
+        """One turn: 1 the file, 2 lost nodes, 3 expiry, 4 half-done grants and groups, 5 draining."""
+        p = self._p
+        full = self._last_full is None or p.now() - self._last_full >= timedelta(seconds=_IDLE_S * 0.9)
+        if full:
+            self._last_full = p.now()
+            await self._end_all_if_file_was_removed()
+            nodes = await p.look()
+            await self._end_lost({node.name for node in nodes.alive})
+        await self._end_expired()
+        if full:
+            self._warn_before_expiry()
+            await self._finish_grants()
+            await self._mend_groups()
+        await self._drain(full)
+
+    async def _end_all_if_file_was_removed(self) -> None:
+        p = self._p
+        if not p.file.was_removed():
+            return
+        live = [lease for lease in p.ledger if not lease.is_winding_down and lease.id not in p.in_flight]
+        p.journal.note("state_file_removed", f"{p.file.path.name} was removed: {len(live)} boosts end")
+        for lease in live:
+            self._service.begin_release(lease, "the state file was removed", grace_s=0.0)
+        await p.commit()
+
+    async def _end_lost(self, alive: set[NodeName]) -> None:
+        """A node that is gone ends its leases; what the other side has goes home."""
+        p = self._p
+        now = p.now()
+        named = {name for lease in p.ledger for name in (lease.source, lease.target)}
+        self._absent_since = {name: self._absent_since.get(name, now) for name in named - alive}
+        # After a restart of the whole cluster, nodes come back one by one.
+        grace = _START_GRACE if now - self._began < _START_GRACE else _NODE_GRACE
+        gone = {name for name, since in self._absent_since.items() if now - since >= grace}
+        changed = False
+        for lease in p.ledger:
+            missing = sorted({lease.source, lease.target} & gone)
+            if not missing or lease.state is LeaseState.LOST or lease.id in p.in_flight:
+                continue
+            # A reservation lives on its source; its target is only a name.
+            if lease.delivery is Delivery.RESERVE and lease.source not in gone:
+                continue
+            lost = p.ledger.put(
+                lease.to(LeaseState.LOST, release_reason=f"{missing[0]} is gone", release_asked_at=now)
+            )
+            p.journal.note("lost", f"{lost.describe()}: {missing[0]} left the cluster", lease=lost, node=missing[0])
+            changed = True
+        if changed:
+            await p.commit()
+
+    async def _end_expired(self) -> None:
+        p = self._p
+        due = [lease for lease in p.ledger if lease.state is LeaseState.ACTIVE and lease.expires_at <= p.now()]
+        for lease in due:
+            self._service.begin_release(lease, "expired")
+        if due:
+            await p.commit()
+
+    def _warn_before_expiry(self) -> None:
+        p = self._p
+        now = p.now()
+        for lease in p.ledger:
+            if lease.state is not LeaseState.ACTIVE:
+                continue
+            ahead = min(p.config.resource_sharing.expiry_warning_seconds, lease.duration_s / 2)
+            left = (lease.expires_at - now).total_seconds()
+            if left > ahead:
+                continue
+            p.notes[lease.id] = (f"expires in {max(0, left):.0f} s; to keep it: grid boost renew {lease.id[:8]}",)
+            if (lease.id, lease.expires_at) not in self._warned:
+                self._warned.add((lease.id, lease.expires_at))
+                p.journal.note("expiring", f"{lease.describe()} expires in {max(0, left):.0f} s", lease=lease)
+        self._warned = {key for key in self._warned if p.ledger.get(key[0])}
+
+    async def _finish_grants(self) -> None:
+        """Grants that a crash cut off: complete them, or undo them."""
+        p = self._p
+        for lease in p.ledger:
+            if lease.state is LeaseState.GRANTING and lease.id not in p.in_flight:
+                standing = await p.applier.groups() if lease.delivery is Delivery.RESERVE else {}
+                if (group := standing.get(lease.group_name)) is not None:
+                    p.ledger.put(lease.to(LeaseState.ACTIVE, placement_group=group))
+                else:
+                    await self._service.deliver(lease)
+                await p.commit()
+
+    async def _mend_groups(self) -> None:
+        """Groups nobody knows are removed; a reservation whose group is missing is made again, or ends."""
+        p = self._p
+        standing = await p.applier.groups()
+        known = {lease.group_name: lease for lease in p.ledger if lease.delivery is Delivery.RESERVE}
+        for name, group_id in standing.items():
+            if name not in known:
+                p.journal.note("unknown_group", f"removed the placement group {name}, which belongs to no boost")
+                await p.applier.remove_group(group_id)
+        for name, lease in known.items():
+            current = p.ledger.get(lease.id)
+            if current is None or current.state is not LeaseState.ACTIVE or name in standing:
+                continue
+            if lease.source not in p.observer.naming.raylets:
+                continue  # not there yet, or soon lost
+            group = await p.applier.reserve(lease)
+            if group is None:
+                ended = p.ledger.put(lease.to(LeaseState.LOST, release_reason="its reservation vanished",
+                                              placement_group=None, release_asked_at=p.now()))
+                p.journal.note("lost", f"{lease.describe()}: its reservation vanished and could not be made again", lease=ended)
+            else:
+                p.ledger.put(lease.to(LeaseState.ACTIVE, placement_group=group))
+                p.journal.note("reserved_again", f"{lease.describe()}: its reservation was made again", lease=lease)
+            await p.commit()
+
+    async def _drain(self, full: bool) -> None:
+        """Ask winding-down leases back, and act at the end of their grace period."""
+        p = self._p
+        winding = [lease for lease in p.ledger if lease.is_winding_down]
+        if not winding and not full:
+            return
+        convergence = await p.applier.converge()
+        gated: set[NodeName] = set()
+        finished = False
+        for lease in winding:
+            current = await self._service.try_finish(lease, convergence)
+            if current.state is LeaseState.RELEASED:
+                finished = True
+            elif lease.delivery is Delivery.TRANSFER and await self._press(current, convergence):
+                gated.add(lease.target)
+        self._told_at = {key: at for key, at in self._told_at.items() if p.ledger.get(key)}
+        await p.applier.gate(gated, convergence.totals)
+        self._gated = gated
+        if finished:
+            await p.commit()
+            p.something_changed()
+
+    async def _press(self, lease: Lease, convergence: Convergence) -> bool:
+        """At the end of the grace period, do what the lease says. True: let nothing new start on the target."""
+        p = self._p
+        now = p.now()
+        units = convergence.growth.outstanding.get(lease.id, lease.units)
+        over = now - (lease.release_asked_at or now) >= timedelta(seconds=lease.grace_s)
+        told_at = self._told_at.get(lease.id)
+        if told_at is None or now - told_at >= _TELL_EVERY:
+            self._told_at[lease.id] = now
+            p.notes[lease.id] = (await p.applier.who_holds(lease, units),)
+            p.journal.note("held", f"{lease.describe()}: {p.notes[lease.id][0]}", lease=lease, node=lease.target)
+        # The gate stands before anything is killed: otherwise the queue would take what the kill frees.
+        if over and lease.on_grace_end is OnGraceEnd.KILL and lease.target in self._gated:
+            last = self._killed_at.get(lease.id)
+            if last is None or now - last >= _KILL_EVERY:
+                self._killed_at[lease.id] = now
+                for victim in await p.applier.kill_youngest(lease, units):
+                    p.journal.note("killed", f"{victim.describe()}: ended to give {lease.describe()} back",
+                                   lease=lease, node=lease.target)
+        return over and lease.on_grace_end in (OnGraceEnd.KILL, OnGraceEnd.DRAIN)

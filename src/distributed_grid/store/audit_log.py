@@ -1,0 +1,129 @@
+"""The audit log: who did what when, one JSON object a line, only ever added to."""
+
+import errno
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import datetime
+from itertools import chain, islice, pairwise
+from pathlib import Path
+from typing import Any, Final
+
+from distributed_grid.errors import StoreBroken
+from distributed_grid.store.lease_codec import encode_instant
+
+_BLOCK: Final = 64 * 1024
+
+
+class AuditLog:
+    """Any number of threads and processes may append: each line is one write at the end of the file.
+
+    A file that has grown past `rotate_above` bytes becomes `.1`, the one before it `.2`, up to `keep`.
+    """
+
+    def __init__(self, path: Path, *, rotate_above: int = 64 * 2**20, keep: int = 3) -> None:
+        self.path = path
+        self._rotate_above = rotate_above
+        self._older = [path.with_name(f"{path.name}.{n}") for n in range(1, keep + 1)]
+
+    def append(
+        self,
+        event: str,
+        at: datetime,
+        *,
+        who: str = "",
+        boost_id: str | None = None,
+        node: str | None = None,
+        sync: bool = False,
+        **details: object,
+    ) -> None:
+        """Add one line; with `sync` it survives a power cut. `StoreBroken` if the disk does not take it."""
+        entry = {
+            "at": encode_instant(at),
+            "event": event,
+            "who": who,
+            "boost_id": boost_id,
+            "node": node,
+            **details,
+        }
+        line = json.dumps(entry, default=str).encode() + b"\n"
+        try:
+            fd = self._open()
+            try:
+                # A line torn by a crash must not swallow this one.
+                line = line if _ends_a_line(fd) else b"\n" + line
+                if os.write(fd, line) != len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                if sync:
+                    os.fsync(fd)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise StoreBroken(
+                f"Cannot write the audit log {self.path}: {error.strerror}",
+                try_next="Free some space there, or set GRID_HOME to a folder that you can write to.",
+            ) from error
+
+    def read(self, limit: int | None = None) -> list[dict[str, Any]]:
+        """The last `limit` entries, or all, oldest first, rotated files included. Torn lines are left out."""
+        try:
+            newest_first = chain.from_iterable(_lines_backwards(path) for path in (self.path, *self._older))
+            entries = (entry for line in newest_first if (entry := _entry(line)) is not None)
+            return list(islice(entries, limit))[::-1]
+        except OSError as error:
+            raise StoreBroken(f"Cannot read the audit log {self.path}: {error.strerror}") from error
+
+    def _open(self) -> int:
+        fd = self._open_newest()
+        if os.fstat(fd).st_size <= self._rotate_above:
+            return fd
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            self._rotate_if_large()
+        finally:
+            os.close(fd)
+        return self._open_newest()
+
+    def _open_newest(self) -> int:
+        return os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+
+    def _rotate_if_large(self) -> None:
+        """Asks again, under the lock, as another process may just have done it."""
+        with suppress(FileNotFoundError):
+            if self.path.stat().st_size > self._rotate_above:
+                for newer, older in reversed(list(pairwise([self.path, *self._older]))):
+                    if newer.exists():
+                        newer.replace(older)
+
+
+def _ends_a_line(fd: int) -> bool:
+    size = os.fstat(fd).st_size
+    return size == 0 or os.pread(fd, 1, size - 1) == b"\n"
+
+
+def _entry(line: bytes) -> dict[str, Any] | None:
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return None
+    return entry if isinstance(entry, dict) else None
+
+
+def _lines_backwards(path: Path) -> Iterator[bytes]:
+    """A file's lines, last first, without reading more of it than is asked for."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return
+    with file:
+        position = file.seek(0, os.SEEK_END)
+        rest = b""
+        while position:
+            size = min(_BLOCK, position)
+            position -= size
+            file.seek(position)
+            rest, *lines = (file.read(size) + rest).split(b"\n")
+            yield from reversed(lines)
+        yield rest

@@ -1,0 +1,300 @@
+"""The boost file: all leases of one cluster, written so that a crash at any moment leaves a good one.
+
+    {
+      "version": 1,
+      "cluster": {"name": "lab", "nodes": ["gpu-master", "gpu1"]},
+      "boosts": [
+        {
+          "id": "...",
+          ...
+        }
+      ],
+      "checksum": "sha256:..."
+    }
+
+The checksum covers the file's own bytes up to the comma before it, so checking needs no canonical form.
+"""
+
+import errno
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import chain, count
+from pathlib import Path
+from typing import Final, Literal
+
+from distributed_grid.errors import StoreBroken
+from distributed_grid.model.leases import Lease
+from distributed_grid.store.identity import ClusterIdentity, decode_identity, encode_identity
+from distributed_grid.store.lease_codec import decode_lease, encode_lease
+
+VERSION: Final = 1
+
+# JSON text has no raw line break inside a string, so this can only be the key at the end of the file.
+_BEFORE_CHECKSUM: Final = b',\n  "checksum": '
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What was on disk. `problems` are for people; without any, the file was good or there is none."""
+
+    leases: tuple[Lease, ...]
+    cluster: ClusterIdentity | None
+    problems: tuple[str, ...]
+    came_from: Literal["file", "previous", "nothing"]
+
+
+class BoostFile:
+    """One writer's view of the file; whoever saves holds the `WriterLock`.
+
+    The file as it was before the last save stays beside it as `.previous`, and what could not be read is kept
+    as `.broken-<time>`. One thread may save while others ask the questions.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.previous = path.with_name(path.name + ".previous")
+        self._new = path.with_name(path.name + ".new")
+        self._entries: dict[str, tuple[Lease, bytes]] = {}
+        self._loaded = False
+        self._there = False
+        self._damaged = False
+        self._removed = False
+        self._told = False
+
+    def exists(self) -> bool:
+        return self.path.exists()
+
+    def was_removed(self) -> bool:
+        """True if somebody removed the file after we last loaded or saved it: the boosts are to end.
+
+        A save that was under way puts the file back; so that the wish is not lost, the answer stays true
+        until it has been given once and another save was made.
+        """
+        removed = self._removed or (self._there and _is_gone(self.path))
+        self._told = self._told or removed
+        return removed
+
+    def load(self) -> Loaded:
+        """Read the file, or else `.previous`; a missing file is an empty store, whatever `.previous` holds.
+
+        Raises `StoreBroken` if it cannot be opened or a later grid wrote it: neither is ours to overwrite.
+        """
+        loaded = self._read()
+        self._loaded = True
+        self._there = loaded.came_from != "nothing"
+        self._damaged = loaded.came_from == "previous"
+        self._removed = self._told = False
+        return loaded
+
+    def save(self, leases: Sequence[Lease], cluster: ClusterIdentity | None) -> None:
+        """Put the leases on disk; on return they survive a power cut.
+
+        Raises `StoreBroken`, with the old file as it was, if the disk does not take them, and `ValueError`
+        for a lease that could not be read back, which is a bug in whoever made it.
+        """
+        if not self._loaded:
+            self.load()  # so that a damaged file never becomes `.previous`, and a later grid's is left alone
+        text = self._text(leases, cluster)
+        told = self._told
+        try:
+            _write_durably(self._new, text)
+            self._keep_old(removal_known=told)
+            self._new.replace(self.path)
+            _sync_folder(self.path.parent)
+        except OSError as error:
+            raise _unwritable(self.path, error) from error
+        finally:
+            with suppress(OSError):
+                self._new.unlink(missing_ok=True)
+        self._there, self._damaged = True, False
+        if told:
+            self._removed = self._told = False
+
+    def _text(self, leases: Sequence[Lease], cluster: ClusterIdentity | None) -> tuple[bytes, bytes]:
+        """The file up to its checksum, and the rest.
+
+        The whole file is rewritten for every change. A lease is immutable, so only a new one needs encoding.
+        """
+        known = self._entries
+        entries: dict[str, tuple[Lease, bytes]] = {}
+        for lease in leases:
+            entry = known.get(lease.id)
+            entries[lease.id] = entry if entry is not None and entry[0] is lease else (lease, _entry(lease))
+        if len(entries) != len(leases):
+            raise ValueError("two boosts have the same id")
+        self._entries = entries
+        identity = json.dumps(None if cluster is None else encode_identity(cluster))
+        head = f'{{\n  "version": {VERSION},\n  "cluster": {identity},\n  "boosts": ['.encode()
+        body = _joined(head, [text for _, text in entries.values()])
+        return body, _BEFORE_CHECKSUM + json.dumps(_checksum(body)).encode() + b"\n}\n"
+
+    def _keep_old(self, *, removal_known: bool) -> None:
+        """Give the present file a second name; it stays under its own until the new one replaces it."""
+        try:
+            if self._damaged:  # `.previous` is the good one
+                _set_aside(self.path)
+            else:
+                self.previous.unlink(missing_ok=True)
+                self.previous.hardlink_to(self.path)
+        except FileNotFoundError:
+            # `.previous` is older than the removal: it must not bring those boosts back one day.
+            self.previous.unlink(missing_ok=True)
+            if self._there and not removal_known:
+                self._removed = True
+
+    def _read(self) -> Loaded:
+        if (data := _bytes_of(self.path)) is None:
+            return Loaded((), None, (), "nothing")
+        try:
+            return Loaded(*_parse(data, self.path), (), "file")
+        except ValueError as error:
+            damage = f"{self.path} is damaged ({error})"
+
+        if (older := _bytes_of(self.previous)) is None:
+            why_not_older = f"there is no {self.previous.name}"
+        else:
+            try:
+                leases, cluster = _parse(older, self.previous)
+            except ValueError as error:
+                why_not_older = f"{self.previous.name} is damaged too ({error})"
+            else:
+                problem = f"{damage}; took {self.previous.name} instead, which lacks the last change"
+                return Loaded(leases, cluster, (problem,), "previous")
+
+        try:
+            kept = _set_aside(self.path)
+            self.path.unlink()
+            if older is not None:
+                _set_aside(self.previous)
+                self.previous.unlink()
+        except OSError as error:
+            raise _unwritable(self.path, error) from error
+        problem = f"{damage} and {why_not_older}: no boosts are known. The damaged file is kept as {kept}"
+        return Loaded((), None, (problem,), "nothing")
+
+
+def _entry(lease: Lease) -> bytes:
+    """A lease's text, one key a line. What would not load again is refused while its maker can be told."""
+    fields = [f"      {json.dumps(key)}: {_json(value)}" for key, value in encode_lease(lease).items()]
+    text = "{\n" + ",\n".join(fields) + "\n    }"
+    if decode_lease(json.loads(text)) != lease:
+        raise ValueError(f"boost {lease.id!r} would not come back from the file as it is")
+    return f"\n    {text}".encode()
+
+
+def _joined(head: bytes, boosts: list[bytes]) -> bytes:
+    """Built in one go: with 1,000 boosts each further copy costs as much as hashing it."""
+    if not boosts:
+        return head + b"]"
+    boosts[0] = head + boosts[0]
+    boosts[-1] += b"\n  ]"
+    return b",".join(boosts)
+
+
+_json: Final = json.JSONEncoder(allow_nan=False).encode
+
+
+def _parse(data: bytes, path: Path) -> tuple[tuple[Lease, ...], ClusterIdentity | None]:
+    """What a file holds; `ValueError` if it is damaged, `StoreBroken` if only a later grid can tell."""
+    if not data.strip():
+        raise ValueError("it is empty")
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not valid JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise ValueError("not a JSON object")
+    version = content.get("version")
+    if type(version) is not int or version < VERSION:
+        raise ValueError(f"unknown version {version!r}")
+    if version > VERSION:  # asked before the checksum, which a later grid may make differently
+        raise StoreBroken(
+            f"{path} was written by a later version of grid",
+            because=[f"it has format {version}; this grid reads up to {VERSION}"],
+            try_next="Upgrade grid, or move the file and its .previous elsewhere: the boosts in it then end.",
+        )
+    if content.get("checksum") != _checksum(data.rpartition(_BEFORE_CHECKSUM)[0]):
+        raise ValueError("its checksum does not match")
+    boosts, cluster = content.get("boosts"), content.get("cluster")
+    if not isinstance(boosts, list):
+        raise ValueError("boosts is not a list")
+    leases = tuple(decode_lease(boost) for boost in boosts)
+    if len({lease.id for lease in leases}) != len(leases):
+        raise ValueError("two boosts have the same id")
+    return leases, None if cluster is None else decode_identity(cluster)
+
+
+def _checksum(body: bytes) -> str:
+    return f"sha256:{hashlib.sha256(body).hexdigest()}"
+
+
+def _bytes_of(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StoreBroken(
+            f"Cannot read {path}: {error.strerror}",
+            try_next="Make it readable for your user, or set GRID_HOME to another folder.",
+        ) from error
+
+
+def _is_gone(path: Path) -> bool:
+    """True only if it surely is: a folder that cannot be looked into for a moment must not end all boosts."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _set_aside(path: Path) -> Path:
+    """Link the file under a name that tells when it was written; never over another one."""
+    written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    first = f"{path.name}.broken-{written:%Y%m%dT%H%M%SZ}"
+    for name in chain([first], (f"{first}-{n}" for n in count(2))):
+        with suppress(FileExistsError):
+            path.with_name(name).hardlink_to(path)
+            break
+    return path.with_name(name)
+
+
+def _write_durably(path: Path, text: Iterable[bytes]) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    try:
+        os.fchmod(fd, 0o600)  # one left by a crash keeps its own mode
+        for part in text:
+            rest = memoryview(part)
+            while rest:
+                rest = rest[os.write(fd, rest) :]
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _sync_folder(path: Path) -> None:
+    """A rename is durable only once its folder is."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _unwritable(path: Path, error: OSError) -> StoreBroken:
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return StoreBroken(
+        f"Cannot write {path}: {error.strerror}",
+        because=["the boosts as they were last saved are still there; this change is not"],
+        try_next=f"Free some space for {path.parent}."
+        if full
+        else "Set GRID_HOME to a folder that you can write to.",
+    )

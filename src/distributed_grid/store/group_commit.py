@@ -1,0 +1,34 @@
+"""Concurrent changes share one write."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+Snapshot = TypeVar("Snapshot")
+Result = TypeVar("Result")
+
+
+class GroupCommit(Generic[Snapshot, Result]):
+    """Writes snapshots in a worker thread, one at a time, for any number of callers of one event loop."""
+
+    def __init__(self, write: Callable[[Snapshot], Result], snapshot: Callable[[], Snapshot]) -> None:
+        self._write = write
+        self._snapshot = snapshot
+        self._current: asyncio.Task[Result] | None = None
+        self._next: asyncio.Task[Result] | None = None
+
+    async def commit(self) -> Result:
+        """Return once everything up to this call is written; raise what that write raised.
+
+        Who comes during a write waits for the next one: the snapshot of the present one may be older than the
+        call. A caller that is cancelled takes nothing from the others.
+        """
+        if self._next is None or self._next.done():
+            self._next = asyncio.create_task(self._write_after(self._current))
+        return await asyncio.shield(self._next)
+
+    async def _write_after(self, earlier: "asyncio.Task[Result] | None") -> Result:
+        if earlier is not None:
+            await asyncio.wait([earlier])
+        self._current, self._next = self._next, None
+        return await asyncio.to_thread(self._write, self._snapshot())

@@ -1,0 +1,61 @@
+"""`GRID_HOME`: the folder with all state of one installation."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from distributed_grid.errors import StoreBroken
+
+
+@dataclass(frozen=True, slots=True)
+class GridHome:
+    """Where each thing is kept. Two homes live side by side without touching each other."""
+
+    path: Path
+
+    @classmethod
+    def find(cls, environ: "os._Environ[str] | dict[str, str] | None" = None) -> "GridHome":
+        chosen = (os.environ if environ is None else environ).get("GRID_HOME")
+        return cls(Path(chosen).expanduser().absolute() if chosen else Path.home() / ".distributed_grid")
+
+    def create(self) -> "GridHome":
+        """Make the folder, readable by its owner only."""
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreBroken(
+                f"Cannot create {self.path}: {error.strerror}",
+                try_next="Set GRID_HOME to a folder that you can write to.",
+            ) from error
+        return self
+
+    @property
+    def boosts(self) -> Path:
+        return self.path / "resource_boosts.json"
+
+    @property
+    def audit_log(self) -> Path:
+        return self.path / "audit.jsonl"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the one writer of the boost file."""
+        return self.path / "writer.lock"
+
+    @property
+    def token(self) -> Path:
+        return self.path / "token"
+
+    @property
+    def controller(self) -> Path:
+        """Where the running controller is reached: url, pid, Ray address."""
+        return self.path / "controller.json"
+
+    @property
+    def cluster(self) -> Path:
+        """The processes of the embedded cluster that `grid cluster start` began."""
+        return self.path / "cluster.json"
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"

@@ -1,0 +1,137 @@
+"""What was logged stays, whole and in order."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from distributed_grid.errors import StoreBroken
+from distributed_grid.store.audit_log import AuditLog
+
+NOON = datetime(2025, 6, 1, 12, tzinfo=UTC)
+
+APPEND_MANY = """
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from distributed_grid.store.audit_log import AuditLog
+log = AuditLog(Path(sys.argv[1]), rotate_above=100_000)
+for n in range(200):
+    log.append("counted", datetime.now(UTC), who=sys.argv[2], n=n, padding="x" * (n % 50 * 10))
+"""
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> AuditLog:
+    return AuditLog(tmp_path / "audit.jsonl")
+
+
+def events(log: AuditLog, limit: int | None = None) -> list[str]:
+    return [entry["event"] for entry in log.read(limit)]
+
+
+def test_an_entry_says_when_what_who_and_on_what(log: AuditLog) -> None:
+    log.append("boost_granted", NOON, who="alice", boost_id="b1", node="gpu1", amount=2, sync=True)
+    assert log.read() == [
+        {
+            "at": "2025-06-01T12:00:00Z",
+            "event": "boost_granted",
+            "who": "alice",
+            "boost_id": "b1",
+            "node": "gpu1",
+            "amount": 2,
+        }
+    ]
+    assert len(log.path.read_bytes().splitlines()) == 1
+
+
+def test_only_the_owner_can_read_it(log: AuditLog) -> None:
+    log.append("started", NOON)
+    assert log.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_log_that_is_not_there_is_empty(log: AuditLog) -> None:
+    assert log.read() == []
+
+
+def test_the_last_entries_are_given_oldest_first(log: AuditLog) -> None:
+    for n in range(3000):
+        log.append(f"e{n}", NOON, padding="ü" * 20)
+    assert events(log, 3) == ["e2997", "e2998", "e2999"]
+    assert events(log, 0) == []
+    assert events(log) == [f"e{n}" for n in range(3000)]
+
+
+def test_a_value_that_json_does_not_know_is_written_as_text(log: AuditLog) -> None:
+    log.append("e", NOON, path=Path("/x"), line="two\nlines")
+    assert log.read()[0]["path"] == "/x"
+    assert len(log.path.read_bytes().splitlines()) == 1
+
+
+def test_a_line_torn_anywhere_is_left_out_and_swallows_nothing(log: AuditLog) -> None:
+    log.append("first", NOON)
+    log.append("torn", NOON)
+    whole = log.path.read_bytes()
+    start = whole.index(b"\n") + 1
+    for end in range(start, len(whole) - 1):
+        log.path.write_bytes(whole[:end])
+        assert events(log) == ["first"]
+        log.append("after", NOON)
+        assert events(log) == ["first", "after"]
+    log.path.write_bytes(whole[:-1])
+    log.append("after", NOON)
+    assert events(log) == ["first", "torn", "after"]
+
+
+def test_a_large_log_is_rotated_and_the_oldest_goes(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit.jsonl", rotate_above=1000)
+    for n in range(200):
+        log.append(f"e{n}", NOON)
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "audit.jsonl",
+        "audit.jsonl.1",
+        "audit.jsonl.2",
+        "audit.jsonl.3",
+    ]
+    kept = events(log)
+    assert kept == [f"e{n}" for n in range(200 - len(kept), 200)]
+    assert 30 < len(kept) < 60
+    assert events(log, 20) == kept[-20:]
+
+
+def test_lines_of_several_processes_never_mix_even_while_rotating(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    writers = [subprocess.Popen([sys.executable, "-c", APPEND_MANY, str(path), f"w{n}"]) for n in range(3)]
+    assert [writer.wait() for writer in writers] == [0, 0, 0]
+    lines = [line for file in tmp_path.iterdir() for line in file.read_bytes().splitlines() if line]
+    entries = [json.loads(line) for line in lines]
+    for who in ("w0", "w1", "w2"):
+        assert sorted(entry["n"] for entry in entries if entry["who"] == who) == list(range(200))
+    assert len(list(tmp_path.iterdir())) > 1
+
+
+def test_a_log_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("a file")
+    log = AuditLog(tmp_path / "home" / "audit.jsonl")
+    with pytest.raises(StoreBroken, match="Not a directory"):
+        log.append("e", NOON)
+    with pytest.raises(StoreBroken, match="Not a directory"):
+        log.read()
+
+
+def test_a_disk_that_takes_only_part_of_a_line_is_full(
+    log: AuditLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.append("first", NOON)
+    really_write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: really_write(fd, data[:10]))
+    with pytest.raises(StoreBroken, match=os.strerror(errno.ENOSPC)):
+        log.append("torn", NOON)
+    monkeypatch.undo()
+    log.append("after", NOON)
+    assert events(log) == ["first", "after"]
