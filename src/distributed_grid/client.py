@@ -17,7 +17,9 @@ RETRY_S: Final = 10.0
 _PAUSE_S: Final = 0.2
 _ANSWER_S: Final = 30.0
 
-NO_CLUSTER: Final = "Start one with: grid cluster start   (or put grid into a running one: grid start --address HOST:PORT)"
+NO_CLUSTER: Final = (
+    "Start one with: grid cluster start   (or put grid into a running one: grid start --address HOST:PORT)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,10 @@ class GridClient:
 
     def stop_controller(self, *, force: bool, wait_s: float) -> dict[str, Any]:
         return self._call(
-            "POST", "/controller/stop", {"force": force, "wait_seconds": wait_s}, patience_s=_ANSWER_S + wait_s
+            "POST",
+            "/controller/stop",
+            {"force": force, "wait_seconds": wait_s},
+            patience_s=_ANSWER_S + wait_s,
         )
 
     def _call(
@@ -124,7 +129,12 @@ class GridClient:
                 )
             try:
                 answer = self._http.request(
-                    method, path, json=body, params=params, headers=headers, timeout=httpx2.Timeout(5.0, read=patience_s)
+                    method,
+                    path,
+                    json=body,
+                    params=params,
+                    headers=headers,
+                    timeout=httpx2.Timeout(5.0, read=patience_s),
                 )
             except httpx2.TransportError as error:
                 if not _listens(found.ray_address):

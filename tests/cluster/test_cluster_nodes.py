@@ -43,9 +43,7 @@ def test_the_head_starts_first_and_the_others_keep_their_order() -> None:
         ([node("../a", is_head=True)], "no name for a node"),
     ],
 )
-def test_what_ray_could_not_start_is_refused_before_anything_starts(
-    specs: list[NodeSpec], reason: str
-) -> None:
+def test_what_ray_could_not_start_is_refused_before_anything_starts(specs: list[NodeSpec], reason: str) -> None:
     with pytest.raises(ClusterStartFailed) as refused:
         head_first(specs)
 
@@ -74,10 +72,7 @@ def test_no_two_ports_of_a_cluster_are_the_same() -> None:
         ]
 
     taken = [
-        value
-        for given in commands
-        for flag, value in given.items()
-        if flag.endswith("-port") and flag != "--port"
+        value for given in commands for flag, value in given.items() if flag.endswith("-port") and flag != "--port"
     ]
     assert len(taken) == 9
     assert len(set(taken)) == 9

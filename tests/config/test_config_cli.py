@@ -18,9 +18,7 @@ SOURCE = Path(__file__).parents[2] / "src"
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("GRID_CONFIG", raising=False)
-    (tmp_path / "good.yaml").write_text(
-        "name: lab\nnodes:\n- {name: a, cpu_count: 4}\n- {name: b, colour: red}\n"
-    )
+    (tmp_path / "good.yaml").write_text("name: lab\nnodes:\n- {name: a, cpu_count: 4}\n- {name: b, colour: red}\n")
     return tmp_path
 
 
@@ -33,9 +31,7 @@ def test_check_says_ok_and_warns_on_stderr() -> None:
 
     assert result.exit_code == 0
     assert result.stdout == "OK: good.yaml: 2 nodes, resource sharing not enabled\n"
-    assert (
-        result.stderr == "Warning: good.yaml:4:13: nodes[1].colour: unknown key 'colour' (kept, not used)\n"
-    )
+    assert result.stderr == "Warning: good.yaml:4:13: nodes[1].colour: unknown key 'colour' (kept, not used)\n"
 
 
 def test_check_without_a_file_checks_the_one_in_use(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,9 +86,7 @@ def test_show_as_a_table_names_the_file_once_and_each_origin(monkeypatch: pytest
 
     assert shown.startswith("good.yaml (named by the command line)")
     rows = {
-        cells[0]: cells[1:]
-        for line in shown.splitlines()
-        if len(cells := [c.strip() for c in line.split("│")[1:-1]])
+        cells[0]: cells[1:] for line in shown.splitlines() if len(cells := [c.strip() for c in line.split("│")[1:-1]])
     }
     assert rows["nodes[0].cpu_count"] == ["4", "good.yaml:3:24"]
     assert rows["embedded"] == ["false", "default"]

@@ -55,9 +55,7 @@ def test_a_named_file_that_is_missing_is_an_error_that_says_who_named_it(
     assert caught.value.because[0].endswith(f"does not exist (named by {origin})")
 
 
-def test_a_source_below_the_current_folder_is_shown_short(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_source_below_the_current_folder_is_shown_short(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
 
     assert str(find_config("one.yaml", {}, folder)) == "one.yaml"

@@ -64,8 +64,7 @@ SHARING = "must be one of offload_only, share_and_offload, dynamic_balancing, no
         ),
         (
             "resource_sharing: {policy: wild}\n",
-            "1:28: resource_sharing.policy: "
-            "must be one of conservative, balanced, aggressive, predictive, not 'wild'",
+            "1:28: resource_sharing.policy: must be one of conservative, balanced, aggressive, predictive, not 'wild'",
         ),
         (
             "resource_sharing: {delivery: mail}\n",
@@ -81,8 +80,7 @@ SHARING = "must be one of offload_only, share_and_offload, dynamic_balancing, no
         ),
         (
             "resource_sharing: {grace_seconds: 1e12}\n",
-            "1:35: resource_sharing.grace_seconds: "
-            "must be at most a year (31622400 seconds), not 1000000000000",
+            "1:35: resource_sharing.grace_seconds: must be at most a year (31622400 seconds), not 1000000000000",
         ),
         (
             "resource_sharing:\n  thresholds: {gpu_pressure_high: 1.1}\n",
@@ -246,9 +244,7 @@ def test_two_spellings_that_disagree_are_an_error_that_names_both(
         "resource_sharing: {thresholds: {cpu_pressure_low: 0.1}, pressure_thresholds: {cpu: {low: 0.2}}}\n",
     ],
 )
-def test_disagreement_is_found_in_every_pair_of_spellings(
-    problems: Callable[[str], list[str]], text: str
-) -> None:
+def test_disagreement_is_found_in_every_pair_of_spellings(problems: Callable[[str], list[str]], text: str) -> None:
     assert any("differs from" in line and "keep one of them" in line for line in problems(text))
 
 
@@ -294,8 +290,7 @@ def test_unknown_keys_warn_where_they_stand_and_are_kept(load: Callable[[str], L
     assert warned(loaded) == [
         "3:3: nodes[0].cpu_cuont: unknown key 'cpu_cuont' (kept, not used); did you mean 'cpu_count'?",
         "4:3: nodes[0].ray_start_params: unknown key 'ray_start_params' (kept, not used)",
-        "6:22: execution.resource_sharing.enabeld: "
-        "unknown key 'enabeld' (kept, not used); did you mean 'enabled'?",
+        "6:22: execution.resource_sharing.enabeld: unknown key 'enabeld' (kept, not used); did you mean 'enabled'?",
         "7:3: execution.retries: unknown key 'retries' (kept, not used)",
         "8:1: runtime_env: unknown key 'runtime_env' (kept, not used)",
     ]
@@ -353,9 +348,7 @@ def test_aliases_that_unfold_without_end_are_refused_quickly(problems: Callable[
 
 
 def test_origins_tell_each_value_its_line_or_default(load: Callable[[str], LoadedConfig]) -> None:
-    loaded = load(
-        "execution:\n  resource_sharing:\n    pressure_thresholds: {cpu: {high: 0.9}}\n    extra: [1]\n"
-    )
+    loaded = load("execution:\n  resource_sharing:\n    pressure_thresholds: {cpu: {high: 0.9}}\n    extra: [1]\n")
     here = loaded.source.path
 
     assert loaded.origins["resource_sharing.thresholds.cpu_pressure_high"] == f"{here}:3:39"

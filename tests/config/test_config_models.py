@@ -78,9 +78,7 @@ node_settings = with_extras(
 nodes = st.dictionaries(names, node_settings, max_size=4).map(
     lambda found: [{**s, "name": n} for n, s in found.items()]
 )
-configs = with_extras(
-    some_of({"name": names, "embedded": st.booleans(), "nodes": nodes, "resource_sharing": sharing})
-)
+configs = with_extras(some_of({"name": names, "embedded": st.booleans(), "nodes": nodes, "resource_sharing": sharing}))
 
 
 def reversed_keys(value: Any) -> Any:
@@ -144,9 +142,7 @@ def test_the_digest_sees_every_change(data: dict[str, Any], seconds: float) -> N
 
 def test_the_digest_does_not_see_comments_and_ways_to_write_a_number(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("nodes:\n- {name: a, cpu_count: 4, x: 2}\n")
-    (tmp_path / "b.yaml").write_text(
-        "# hello\nname: grid\nnodes:\n- cpu_count: 4.0 # four\n  x: 2.0\n  name: a\n"
-    )
+    (tmp_path / "b.yaml").write_text("# hello\nname: grid\nnodes:\n- cpu_count: 4.0 # four\n  x: 2.0\n  name: a\n")
 
     a, b = (load_config(tmp_path / name).config for name in ("a.yaml", "b.yaml"))
 
@@ -247,9 +243,7 @@ def test_extras_may_have_any_name(key: str) -> None:
 
 def test_wrong_data_from_python_is_explained_by_path() -> None:
     with pytest.raises(ConfigInvalid) as caught:
-        GridConfig.from_dict(
-            {"cluster": {"name": 3}, "nodes": [{"name": "a"}, {"name": "a", "cpu_count": -1}]}
-        )
+        GridConfig.from_dict({"cluster": {"name": 3}, "nodes": [{"name": "a"}, {"name": "a", "cpu_count": -1}]})
 
     assert caught.value.because == (
         'cluster.name: must be text, not 3; quotes make it text: "3"',

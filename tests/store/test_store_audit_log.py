@@ -124,9 +124,7 @@ def test_a_log_that_cannot_be_written_says_so(tmp_path: Path) -> None:
         log.read()
 
 
-def test_a_disk_that_takes_only_part_of_a_line_is_full(
-    log: AuditLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_takes_only_part_of_a_line_is_full(log: AuditLog, monkeypatch: pytest.MonkeyPatch) -> None:
     log.append("first", NOON)
     really_write = os.write
     monkeypatch.setattr(os, "write", lambda fd, data: really_write(fd, data[:10]))

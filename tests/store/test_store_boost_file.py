@@ -49,9 +49,7 @@ def test_only_the_owner_can_read_it(boosts: BoostFile, a_lease: Any, lab: Lab) -
     assert {file.stat().st_mode & 0o777 for file in boosts.path.parent.iterdir()} == {0o600}
 
 
-def test_the_version_before_is_kept_and_nothing_else_is_left(
-    boosts: BoostFile, a_lease: Any, lab: Lab
-) -> None:
+def test_the_version_before_is_kept_and_nothing_else_is_left(boosts: BoostFile, a_lease: Any, lab: Lab) -> None:
     boosts.save((a_lease("b1"),), lab)
     before = boosts.path.read_bytes()
     boosts.save((a_lease("b2"),), lab)
@@ -93,9 +91,7 @@ def test_a_file_that_was_never_there_was_not_removed(boosts: BoostFile) -> None:
     assert not boosts.was_removed()
 
 
-def test_a_removal_is_not_lost_when_a_save_puts_the_file_back(
-    boosts: BoostFile, a_lease: Any, lab: Lab
-) -> None:
+def test_a_removal_is_not_lost_when_a_save_puts_the_file_back(boosts: BoostFile, a_lease: Any, lab: Lab) -> None:
     boosts.save((a_lease(),), lab)
     boosts.path.unlink()
     boosts.save((a_lease(), a_lease("b2")), lab)
@@ -105,9 +101,7 @@ def test_a_removal_is_not_lost_when_a_save_puts_the_file_back(
     assert not boosts.was_removed()
 
 
-def test_removed_boosts_do_not_come_back_from_the_previous_file(
-    boosts: BoostFile, a_lease: Any, lab: Lab
-) -> None:
+def test_removed_boosts_do_not_come_back_from_the_previous_file(boosts: BoostFile, a_lease: Any, lab: Lab) -> None:
     boosts.save((a_lease("b1"),), lab)
     boosts.save((a_lease("b1"), a_lease("b2")), lab)
     boosts.path.unlink()

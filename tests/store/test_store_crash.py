@@ -107,9 +107,7 @@ def test_a_full_disk_changes_nothing_and_says_so(
     assert boosts.load().leases == (a_lease("b2"),)
 
 
-def test_a_file_that_the_system_stops_halfway_changes_nothing(
-    boosts: BoostFile, a_lease: Any, lab: Lab
-) -> None:
+def test_a_file_that_the_system_stops_halfway_changes_nothing(boosts: BoostFile, a_lease: Any, lab: Lab) -> None:
     boosts.save((a_lease("b1"),), lab)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (500, hard))

@@ -75,9 +75,7 @@ def test_a_changed_byte_never_changes_a_boost(saved: BoostFile, good: bytes, dat
     try:
         loaded = boosts.load()
     except StoreBroken:
-        assert good[:where].endswith(
-            b'"version": '
-        )  # it looks like a later grid's: left alone, nothing is lost
+        assert good[:where].endswith(b'"version": ')  # it looks like a later grid's: left alone, nothing is lost
         return
     if loaded.came_from == "file":
         assert [lease.id for lease in loaded.leases] == ["b1", "b2"]
@@ -138,9 +136,7 @@ def test_removing_a_damaged_file_ends_the_boosts_of_the_previous_one_too(saved: 
     assert not boosts.previous.exists()
 
 
-def test_with_both_damaged_the_store_is_empty_and_both_are_kept(
-    saved: BoostFile, a_lease: Any, lab: Lab
-) -> None:
+def test_with_both_damaged_the_store_is_empty_and_both_are_kept(saved: BoostFile, a_lease: Any, lab: Lab) -> None:
     boosts = damaged(saved, b"{", previous=b"[")
     loaded = boosts.load()
     assert (loaded.leases, loaded.cluster, loaded.came_from) == ((), None, "nothing")

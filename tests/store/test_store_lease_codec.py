@@ -54,9 +54,7 @@ def test_every_lease_comes_back_from_json_equal(lease: Lease) -> None:
 
 
 def test_a_person_reads_amounts_and_times(a_lease: Any) -> None:
-    shown = encode_lease(
-        a_lease(kind="memory", units=5 * 2**29, resources=ResourceVector({"memory": 5 * 2**29}))
-    )
+    shown = encode_lease(a_lease(kind="memory", units=5 * 2**29, resources=ResourceVector({"memory": 5 * 2**29})))
     assert shown["amount"] == 2.5
     assert shown["units"] == 5 * 2**29
     assert shown["active"] is True
@@ -105,9 +103,7 @@ def test_every_key_is_needed(a_lease: Any) -> None:
         ("warnings", [1], "warnings must be a list of texts"),
     ],
 )
-def test_what_is_wrong_is_said_with_the_boost_it_is_in(
-    a_lease: Any, key: str, value: object, complaint: str
-) -> None:
+def test_what_is_wrong_is_said_with_the_boost_it_is_in(a_lease: Any, key: str, value: object, complaint: str) -> None:
     with pytest.raises(ValueError, match=r"^boost ") as caught:
         decode_lease(encode_lease(a_lease()) | {key: value})
     assert complaint in str(caught.value)

@@ -10,12 +10,13 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
+from typing import Any
 
 _GROUP = "GRID_PLACEMENT_GROUP"
 _WORKER_MODULE = "ray._private.worker"
 
 
-def _capture(module):
+def _capture(module: Any) -> None:
     """Make the driver believe that it runs inside the group, and passes it on: what Ray does for captured tasks."""
     import ray
 
@@ -24,13 +25,13 @@ def _capture(module):
     own_group = worker_class.placement_group_id
     own_capture = worker_class.should_capture_child_tasks_in_placement_group
 
-    def is_driver(worker):
-        return worker.mode == module.SCRIPT_MODE
+    def is_driver(worker: Any) -> bool:
+        return bool(worker.mode == module.SCRIPT_MODE)
 
-    def placement_group_id(worker):
+    def placement_group_id(worker: Any) -> Any:
         return group_id if is_driver(worker) else own_group.fget(worker)
 
-    def should_capture(worker):
+    def should_capture(worker: Any) -> Any:
         return True if is_driver(worker) else own_capture.fget(worker)
 
     worker_class.placement_group_id = property(placement_group_id)
@@ -40,7 +41,7 @@ def _capture(module):
 class _AfterImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Lets Ray's worker module load as it is, then hooks it."""
 
-    def find_spec(self, fullname, path, target=None):
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:
         if fullname != _WORKER_MODULE:
             return None
         sys.meta_path.remove(self)
@@ -51,20 +52,20 @@ class _AfterImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         spec.loader = self
         return spec
 
-    def create_module(self, spec):
+    def create_module(self, spec: Any) -> Any:
         return self._inner.create_module(spec)
 
-    def exec_module(self, module):
+    def exec_module(self, module: Any) -> None:
         self._inner.exec_module(module)
         module.__loader__ = self._inner
         # The hook needs names that ray only has once it is imported whole.
         _when_ray_is_whole(module)
 
 
-def _when_ray_is_whole(module):
+def _when_ray_is_whole(module: Any) -> None:
     original = module.connect
 
-    def connect(*args, **kwargs):
+    def connect(*args: Any, **kwargs: Any) -> Any:
         if not getattr(module.Worker, "_grid_captured", False):
             _capture(module)
             module.Worker._grid_captured = True
@@ -73,7 +74,7 @@ def _when_ray_is_whole(module):
     module.connect = connect
 
 
-def _run_the_next_sitecustomize():
+def _run_the_next_sitecustomize() -> None:
     """This file hides another of the same name, which the machine may need."""
     here = os.path.dirname(os.path.abspath(__file__))
     paths = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]

@@ -104,7 +104,13 @@ def status(client: GridClient, node: str | None, watch: bool, as_json: bool) -> 
 @boost.command()
 @click.argument("boost_id")
 @click.option("--grace", metavar="SECONDS", help="Another grace period than the boost was asked with.")
-@click.option("--wait", default="1", metavar="SECONDS", show_default=True, help="Wait this long for the capacity to be back.")
+@click.option(
+    "--wait",
+    default="1",
+    metavar="SECONDS",
+    show_default=True,
+    help="Wait this long for the capacity to be back.",
+)
 @json_option
 @with_client
 def release(client: GridClient, boost_id: str, grace: str | None, wait: str, as_json: bool) -> None:
@@ -121,7 +127,7 @@ def release(client: GridClient, boost_id: str, grace: str | None, wait: str, as_
         what = quantity(boost["resource_type"], boost["amount"])
         if boost["state"] == "released":
             return f"Released boost {boost['boost_id']}: {what} are back on {boost['source_node']}"
-        return f"Boost {boost['boost_id']} is {boost['state']}: {what} go back to {boost['source_node']} as work on them ends"
+        return f"Boost {boost['boost_id']} is {boost['state']}: {what} go home to {boost['source_node']} as work ends"
 
     show(released, as_json, told)
     _tell_warnings(released, as_json)

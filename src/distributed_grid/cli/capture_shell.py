@@ -10,13 +10,11 @@ from distributed_grid import capture
 from distributed_grid.errors import InvalidRequest, NotReserved
 
 
-def run_inside(
-    boost: Mapping[str, Any], ray_address: str, command: tuple[str, ...], say: Callable[[str], None]
-) -> int:
+def run_inside(boost: Mapping[str, Any], ray_address: str, command: tuple[str, ...], say: Callable[[str], None]) -> int:
     """Run it in the user's terminal, folder and environment; its exit code."""
     if boost["placement_group"] is None or boost["state"] != "active":
         raise NotReserved(
-            f"Boost {boost['boost_id'][:8]} is a {boost['delivery']} and {boost['state']}: there is nothing to run inside of",
+            f"Boost {boost['boost_id'][:8]} is {boost['state']}, by {boost['delivery']}: nothing to run inside of",
             because=[f"its capacity is on {boost['target_node']} itself, where every Ray program sees it"]
             if boost["delivery"] == "transfer"
             else [],
@@ -24,7 +22,9 @@ def run_inside(
         )
     inside = command or (os.environ.get("SHELL", "/bin/sh"),)
     if not command:
-        say(f"In this shell every Ray program runs on {boost['source_node']}, in boost {boost['boost_id'][:8]}. exit leaves it.")
+        say(
+            f"Ray programs in this shell run on {boost['source_node']}, in boost {boost['boost_id'][:8]}. Leave it with exit."
+        )
     try:
         return subprocess.run(inside, env=environment(boost, ray_address), check=False).returncode
     except FileNotFoundError:

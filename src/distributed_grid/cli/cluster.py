@@ -47,7 +47,13 @@ def stop(as_json: bool) -> None:
     from distributed_grid.store.home import GridHome
 
     stopped = stop_embedded(GridHome.find(), progress=say)
-    show(stopped, as_json, lambda found: f"Stopped {', '.join(found['stopped'])}" if found["stopped"] else "No embedded cluster is running here.")
+    show(
+        stopped,
+        as_json,
+        lambda found: (
+            f"Stopped {', '.join(found['stopped'])}" if found["stopped"] else "No embedded cluster is running here."
+        ),
+    )
 
 
 @cluster.command()

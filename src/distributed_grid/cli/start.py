@@ -10,7 +10,9 @@ from distributed_grid.cli.output import config_option, json_option, say, show
 
 
 @click.command()
-@click.option("--address", required=True, metavar="HOST:PORT", help="The Ray cluster; `auto` finds one on this machine.")
+@click.option(
+    "--address", required=True, metavar="HOST:PORT", help="The Ray cluster; `auto` finds one on this machine."
+)
 @config_option
 @click.option("--port", default=0, help="Where the controller answers, on loopback.  [default: any free port]")
 @json_option
@@ -33,7 +35,14 @@ def start(address: str, config_path: str | None, port: int, as_json: bool) -> No
         config, source = GridConfig.discovered(), "no file: nodes are discovered"
     say(f"Putting grid into the Ray cluster at {address} ...")
     found = put_controller_in(address, home, config.to_dict(), source, port=port)
-    show(found, as_json, lambda f: f"grid is in the cluster at {f['ray_address']} and answers at {f['url']}\n  grid cluster status\n  grid stop")
+    show(
+        found,
+        as_json,
+        lambda f: (
+            f"grid is in the cluster at {f['ray_address']} and answers at {f['url']}\n"
+            "  grid cluster status    what is there\n  grid stop              take it out again"
+        ),
+    )
 
 
 @click.command()

@@ -23,7 +23,10 @@ def boost_card(boost: Mapping[str, Any]) -> RenderableType:
     what = quantity(boost["resource_type"], boost["amount"])
     lines = [
         Text.assemble(
-            ("Boost ", "bold"), boost["boost_id"], "  ", (boost["state"], _STATE_STYLE.get(boost["state"], "dim"))
+            ("Boost ", "bold"),
+            boost["boost_id"],
+            "  ",
+            (boost["state"], _STATE_STYLE.get(boost["state"], "dim")),
         ),
         Text(f"  {what} from {boost['source_node']} to {boost['target_node']}, priority {boost['priority']}"),
         Text(f"  until {clock(boost['expires_at'])} ({distance(boost['expires_at'])})"),
@@ -77,10 +80,16 @@ def boost_table(status: Mapping[str, Any]) -> RenderableType:
 
 def cluster_view(status: Mapping[str, Any]) -> RenderableType:
     """Every node's capacity, then the boosts."""
-    kinds = [*BUILT_IN, *sorted({k for n in status["nodes"] for k in (*n["base"], *n["total"])} - {*BUILT_IN})]
+    kinds = [
+        *BUILT_IN,
+        *sorted({k for n in status["nodes"] for k in (*n["base"], *n["total"])} - {*BUILT_IN}),
+    ]
     controller = status["controller"]
     head = Text.assemble(
-        ("Ray ", "bold"), status["ray_address"], ("   Controller ", "bold"), f"{controller['state']} at {controller['url']}"
+        ("Ray ", "bold"),
+        status["ray_address"],
+        ("   Controller ", "bold"),
+        f"{controller['state']} at {controller['url']}",
     )
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("Node")
@@ -119,7 +128,9 @@ def _amounts(amounts: Mapping[str, float]) -> str:
 def sharing_view(status: Mapping[str, Any]) -> RenderableType:
     enabled = ("enabled", "green") if status["enabled"] else ("not enabled", "red")
     head = Text.assemble(
-        ("Resource sharing ", "bold"), enabled, f"   mode {status['mode']}, policy {status['policy']}, delivery {status['delivery']}"
+        ("Resource sharing ", "bold"),
+        enabled,
+        f"   mode {status['mode']}, policy {status['policy']}, delivery {status['delivery']}",
     )
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("Node", "Lends", "Limits", "Lent", "Borrowed", "Free"):

@@ -28,7 +28,9 @@ def start_embedded(home: GridHome, config_path: str | None, *, progress: Progres
             because=["it does not say embedded: true"],
             try_next="Start Ray on those machines, then on the head: grid start --address HOST:PORT --config FILE",
         )
-    record = local.start(home.create(), config.name, node_specs(config), config_digest=config.digest(), progress=progress)
+    record = local.start(
+        home.create(), config.name, node_specs(config), config_digest=config.digest(), progress=progress
+    )
     try:
         progress("controller ...")
         return put_controller_in(record.ray_address, home, config.to_dict(), str(loaded.source))

@@ -103,18 +103,14 @@ class GridConfig(Settings):
         default=False,
         description="true: the nodes are raylets that grid starts itself on this machine.",
     )
-    nodes: Annotated[tuple[NodeConfig, ...], EmptyList] = Field(
-        default=(), description="The cluster's nodes."
-    )
+    nodes: Annotated[tuple[NodeConfig, ...], EmptyList] = Field(default=(), description="The cluster's nodes.")
     resource_sharing: Annotated[SharingConfig, EmptySection] = Field(
         default=SharingConfig(), description="Lending between nodes, for the whole cluster."
     )
 
     @field_validator("nodes", mode="wrap")
     @classmethod
-    def _nodes_do_not_clash(
-        cls, given: Any, validate: ValidatorFunctionWrapHandler
-    ) -> tuple[NodeConfig, ...]:
+    def _nodes_do_not_clash(cls, given: Any, validate: ValidatorFunctionWrapHandler) -> tuple[NodeConfig, ...]:
         # Looked for in what was given, so that a clash is reported together with mistakes inside the nodes.
         problems = _clashes(given)
         try:
@@ -135,9 +131,7 @@ class GridConfig(Settings):
         """The configuration in `data`, in either spelling; raises `ConfigInvalid` with all that is wrong."""
         config, problems = check(cls, entry_of(dict(data)))
         if config is None:
-            raise ConfigInvalid(
-                "The configuration is not valid", because=[problem.line() for problem in problems]
-            )
+            raise ConfigInvalid("The configuration is not valid", because=[problem.line() for problem in problems])
         return config
 
     def to_dict(self) -> dict[str, Any]:

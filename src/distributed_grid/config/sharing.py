@@ -54,24 +54,14 @@ class Thresholds(Settings):
     model_config = ConfigDict(validate_default=True)
 
     # Each `high` stands before its `low`: the check of `low` looks back at it.
-    cpu_pressure_high: Fraction = Field(
-        default=0.8, description="CPU load (0 to 1) from which a node needs help."
-    )
-    cpu_pressure_low: Fraction = Field(
-        default=0.3, description="CPU load (0 to 1) below which a node can lend."
-    )
+    cpu_pressure_high: Fraction = Field(default=0.8, description="CPU load (0 to 1) from which a node needs help.")
+    cpu_pressure_low: Fraction = Field(default=0.3, description="CPU load (0 to 1) below which a node can lend.")
     memory_pressure_high: Fraction = Field(
         default=0.8, description="Memory load (0 to 1) from which a node needs help."
     )
-    memory_pressure_low: Fraction = Field(
-        default=0.3, description="Memory load (0 to 1) below which a node can lend."
-    )
-    gpu_pressure_high: Fraction = Field(
-        default=0.8, description="GPU load (0 to 1) from which a node needs help."
-    )
-    gpu_pressure_low: Fraction = Field(
-        default=0.3, description="GPU load (0 to 1) below which a node can lend."
-    )
+    memory_pressure_low: Fraction = Field(default=0.3, description="Memory load (0 to 1) below which a node can lend.")
+    gpu_pressure_high: Fraction = Field(default=0.8, description="GPU load (0 to 1) from which a node needs help.")
+    gpu_pressure_low: Fraction = Field(default=0.3, description="GPU load (0 to 1) below which a node can lend.")
     excess_threshold: Fraction = Field(
         default=0.2, description="The part of a node (0 to 1) that must be idle before it counts as excess."
     )
@@ -124,9 +114,7 @@ class SharingConfig(Settings):
     gpu_companions: Annotated[GpuCompanions, EmptySection] = Field(
         default=GpuCompanions(), description="What each reserved GPU brings along."
     )
-    grace_seconds: Wait = Field(
-        default=30, description="Seconds that work on a borrowed resource gets to finish."
-    )
+    grace_seconds: Wait = Field(default=30, description="Seconds that work on a borrowed resource gets to finish.")
     on_grace_end: Annotated[OnGraceEnd, one_of(OnGraceEnd)] = Field(
         default=OnGraceEnd.HOLD,
         description="After the grace: hold waits on, drain lets nothing new start, kill ends the work.",

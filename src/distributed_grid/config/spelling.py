@@ -45,9 +45,7 @@ def other_spellings() -> dict[Steps, list[str]]:
 
 def is_section(path: Steps) -> bool:
     """True for a section that exists only in another spelling, such as `execution`."""
-    return any(
-        path == s.other[: len(path)] != s.name[: len(path)] and len(path) < len(s.other) for s in SPELLINGS
-    )
+    return any(path == s.other[: len(path)] != s.name[: len(path)] and len(path) < len(s.other) for s in SPELLINGS)
 
 
 def use_one_spelling(root: Entry) -> list[Problem]:
@@ -107,9 +105,7 @@ def _put(section: dict[str, Entry], key: str, moved: Entry) -> list[Problem]:
     if moved.value is None or _same(present.plain(), moved.plain()):
         return []
     if isinstance(present.value, dict) and isinstance(moved.value, dict):
-        return [
-            problem for name, entry in moved.value.items() for problem in _put(present.value, name, entry)
-        ]
+        return [problem for name, entry in moved.value.items() for problem in _put(present.value, name, entry)]
     first, second = sorted((present, moved), key=lambda entry: entry.place or (0, 0))
     there = f" at {first.place}" if first.place else ""
     given = f"{_brief(first)} given as {dotted(first.path)}{there}"

@@ -81,13 +81,7 @@ class _Reader:
         return Entry(self._value(node, path), path, place, key_place)
 
     def _value(self, node: Node, path: Steps) -> Any:
-        known = (
-            ("map",)
-            if isinstance(node, MappingNode)
-            else ("seq",)
-            if isinstance(node, SequenceNode)
-            else _SCALARS
-        )
+        known = ("map",) if isinstance(node, MappingNode) else ("seq",) if isinstance(node, SequenceNode) else _SCALARS
         if _kind(node) not in known:
             self._wrong(path, f"the tag {_shown_tag(node)} is not known here; write the plain value", node)
             return None
@@ -108,9 +102,7 @@ class _Reader:
                 self._wrong(path, "a key must be a single word, not a list or a mapping", key)
             elif key.value in own:
                 first = own[key.value].key_place
-                self._wrong(
-                    (*path, key.value), f"the key {key.value!r} is given twice, first at {first}", key
-                )
+                self._wrong((*path, key.value), f"the key {key.value!r} is given twice, first at {first}", key)
             else:
                 own[key.value] = self.entry(value, (*path, key.value), _start(key))
         return own | {name: entry for name, entry in merged.items() if name not in own}

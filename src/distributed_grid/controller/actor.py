@@ -20,7 +20,9 @@ NAMESPACE: Final = "grid"
 class GridController:
     """Lives in a Ray worker on the head. Everything it does is in `ControllerRuntime`."""
 
-    def __init__(self, home: str, config: dict[str, Any], config_source: str, ray_address: str, host: str, port: int) -> None:
+    def __init__(
+        self, home: str, config: dict[str, Any], config_source: str, ray_address: str, host: str, port: int
+    ) -> None:
         logging.getLogger("grid").setLevel(logging.INFO)
         address = ray.get_runtime_context().gcs_address
         self._runtime = ControllerRuntime(
@@ -54,7 +56,13 @@ _leaving: list["asyncio.Task[None]"] = []
 
 
 def create(
-    head_id: str, home: GridHome, config: GridConfig, config_source: str, ray_address: str, host: str, port: int
+    head_id: str,
+    home: GridHome,
+    config: GridConfig,
+    config_source: str,
+    ray_address: str,
+    host: str,
+    port: int,
 ) -> dict[str, Any]:
     """Put the controller into the cluster and wait until it answers; how it is reached."""
     controller = (

@@ -20,9 +20,16 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def make_app(engine: Engine, token: str, where: Callable[[], dict[str, Any]], leave: Callable[[], Awaitable[None]]) -> FastAPI:
+def make_app(
+    engine: Engine, token: str, where: Callable[[], dict[str, Any]], leave: Callable[[], Awaitable[None]]
+) -> FastAPI:
     """The application. `where` tells how the controller is reached; `leave` ends it after a stop."""
-    app = FastAPI(title="Distributed Grid", version=__version__, docs_url="/api/v1/docs", openapi_url="/api/v1/openapi.json")
+    app = FastAPI(
+        title="Distributed Grid",
+        version=__version__,
+        docs_url="/api/v1/docs",
+        openapi_url="/api/v1/openapi.json",
+    )
 
     def authorised(authorization: Annotated[str | None, Header()] = None) -> None:
         check_token(authorization, token)
@@ -70,7 +77,9 @@ def make_app(engine: Engine, token: str, where: Callable[[], dict[str, Any]], le
 
     @api.post("/boosts/{boost_id}/release", response_model=schemas.Boost)
     async def release_boost(
-        boost_id: str, user: Annotated[str, Depends(who)], body: Annotated[schemas.ReleaseRequest | None, Body()] = None
+        boost_id: str,
+        user: Annotated[str, Depends(who)],
+        body: Annotated[schemas.ReleaseRequest | None, Body()] = None,
     ) -> dict[str, Any]:
         """Give the capacity back: `released` when it is home, `releasing` while the target still uses it."""
         body = body or schemas.ReleaseRequest()
@@ -79,7 +88,9 @@ def make_app(engine: Engine, token: str, where: Callable[[], dict[str, Any]], le
 
     @api.post("/boosts/{boost_id}/renew", response_model=schemas.Boost)
     async def renew_boost(
-        boost_id: str, user: Annotated[str, Depends(who)], body: Annotated[schemas.RenewRequest | None, Body()] = None
+        boost_id: str,
+        user: Annotated[str, Depends(who)],
+        body: Annotated[schemas.RenewRequest | None, Body()] = None,
     ) -> dict[str, Any]:
         return shown(await service.renew(boost_id, (body or schemas.RenewRequest()).duration_seconds, who=user))
 

@@ -50,7 +50,13 @@ def join(order: dict[str, Any]) -> dict[str, Any]:
     config = GridConfig.from_dict(order["config"])
     try:
         return actor.create(
-            head.node_id, home, config, order["config_source"], gateway.gcs_address, order["host"], order["port"]
+            head.node_id,
+            home,
+            config,
+            order["config_source"],
+            gateway.gcs_address,
+            order["host"],
+            order["port"],
         )
     except ray.exceptions.RayError as error:
         if (left := actor.existing()) is not None:
@@ -83,7 +89,9 @@ def _why_it_failed(error: Exception) -> GridError:
             "The Python that runs Ray on the head does not have distributed-grid",
             try_next="Install distributed-grid into the environment from which `ray start` was run on the head.",
         )
-    return Unavailable("The controller did not start", because=lines[-3:], try_next="grid doctor tells what is in the way.")
+    return Unavailable(
+        "The controller did not start", because=lines[-3:], try_next="grid doctor tells what is in the way."
+    )
 
 
 def main() -> int:

@@ -93,7 +93,7 @@ class ControllerRuntime:
         # Signals belong to the Ray worker that we live in.
         server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
         serving = asyncio.create_task(server.serve(sockets=[listening]))
-        while not server.started and not serving.done():
+        while not server.started and not serving.done():  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.005)
         self._announce()
         self._ready.set()

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class BoostRequest(BaseModel):
-    """What `grid boost request` sends. Meaning is checked by the service, so that its messages are the same everywhere."""
+    """What `grid boost request` sends. Its meaning is checked in one place, below the API."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -67,6 +67,4 @@ def lent_resources(ask: Ask, delivery: Delivery, companions: Companions) -> Reso
     if ask.kind != GPU:
         return asked + ResourceVector({CPU: companions.cpu_otherwise})
     devices = -(-ask.units // scale(GPU))
-    return asked + ResourceVector(
-        {CPU: companions.cpu_per_gpu * devices, MEMORY: companions.memory_per_gpu * devices}
-    )
+    return asked + ResourceVector({CPU: companions.cpu_per_gpu * devices, MEMORY: companions.memory_per_gpu * devices})

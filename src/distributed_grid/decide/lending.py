@@ -31,9 +31,7 @@ def plan_grant(
     choice = choose_delivery(ask, nodes[ask.target], default_delivery)
     need = lent_resources(ask, choice.delivery, companions)
     refusals = tuple(
-        refusal
-        for node in nodes.values()
-        if (refusal := why_not(node, ask, need, leases, delivery=choice.delivery))
+        refusal for node in nodes.values() if (refusal := why_not(node, ask, need, leases, delivery=choice.delivery))
     )
     refused = {refusal.node for refusal in refusals}
     willing = [node for node in nodes.values() if node.name not in refused]

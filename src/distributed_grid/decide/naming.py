@@ -48,8 +48,9 @@ def name_raylets(raylets: Sequence[Raylet], configured: Sequence[ConfiguredName]
             found = [r for r in left if matches(r, wanted)]
             if len(found) > 1 and matches is not _by_label:
                 # Several raylets on one machine: without labels nobody can tell them apart.
-                problems.append(f"{wanted.name}: {len(found)} raylets have that host; start them with "
-                                f"--labels {NAME_LABEL}=NAME")
+                problems.append(
+                    f"{wanted.name}: {len(found)} raylets have that host; start them with --labels {NAME_LABEL}=NAME"
+                )
                 continue
             if found:
                 named[wanted.name] = found[0]

@@ -84,7 +84,9 @@ def _blame(
 ) -> None:
     """Say which lease each node's excess belongs to, youngest first; what is left in `excess` belongs to none."""
     youngest_first = sorted(
-        (lease for lease in moving if lease.kind == kind), key=lambda lease: (lease.allocated_at, lease.id), reverse=True
+        (lease for lease in moving if lease.kind == kind),
+        key=lambda lease: (lease.allocated_at, lease.id),
+        reverse=True,
     )
     for lease in youngest_first:
         if lease.is_winding_down and excess.get(lease.target):

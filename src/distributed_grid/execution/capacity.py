@@ -40,7 +40,11 @@ class Capacity:
     """The one place that changes nodes' totals. Not for concurrent use: its owner calls it one round at a time."""
 
     def __init__(
-        self, raylets: Raylets, *, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
+        self,
+        raylets: Raylets,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._raylets = raylets
         self._clock = clock
@@ -55,7 +59,10 @@ class Capacity:
         return dict(seen)
 
     def converge(
-        self, ids: Mapping[NodeName, NodeId], bases: Mapping[NodeName, ResourceVector], leases: Iterable[Lease]
+        self,
+        ids: Mapping[NodeName, NodeId],
+        bases: Mapping[NodeName, ResourceVector],
+        leases: Iterable[Lease],
     ) -> Convergence:
         """Bring every node to its desired total as far as it goes.
 
@@ -117,7 +124,8 @@ class Capacity:
         while shrunk:
             totals = self._raylets.totals()
             if all(
-                node_id not in totals or shrunk[name].covers(_only_kinds(ResourceVector.from_ray(totals[node_id]), set(shrunk[name])))
+                node_id not in totals
+                or shrunk[name].covers(_only_kinds(ResourceVector.from_ray(totals[node_id]), set(shrunk[name])))
                 for name in shrunk
                 if (node_id := ids[name])
             ):
@@ -152,7 +160,10 @@ def _markers(name: NodeName, kinds: set[str], leases: tuple[Lease, ...]) -> dict
         moving = [
             lease
             for lease in leases
-            if lease.kind == kind and lease.delivery is Delivery.TRANSFER and lease.holds_capacity and not lease.is_winding_down
+            if lease.kind == kind
+            and lease.delivery is Delivery.TRANSFER
+            and lease.holds_capacity
+            and not lease.is_winding_down
         ]
         for prefix, side in ((LENT, "source"), (BORROWED, "target")):
             units = sum(lease.units for lease in moving if getattr(lease, side) == name)

@@ -57,6 +57,6 @@ class DrainGates:
         return frozenset(self._up)
 
 
-@ray.remote(max_retries=0, name="grid-drain-gate")
+@ray.remote(max_retries=0, name="grid-drain-gate")  # type: ignore[untyped-decorator]
 def _gate() -> None:
     """Does nothing, and is cancelled before it could."""

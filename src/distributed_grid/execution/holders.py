@@ -45,4 +45,3 @@ def _holder(worker: Worker, known: Mapping[bytes, tuple[str, int]]) -> Holder:
         holds=_held(worker),
         job_id=worker.job_id,
     )
-

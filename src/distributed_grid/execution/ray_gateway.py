@@ -9,7 +9,7 @@ from typing import Any
 
 import ray
 import ray._private.state as ray_state
-from ray._raylet import GcsClient
+import ray._raylet
 
 from distributed_grid.decide.naming import Raylet
 from distributed_grid.errors import RayUnsuitable
@@ -17,6 +17,7 @@ from distributed_grid.execution.port import NodeView, RayletGone, RayMap
 from distributed_grid.model.nodes import NodeId
 
 OLDEST_RAY = (2, 55)
+
 
 def check_ray_version(version: str) -> None:
     """Raise `RayUnsuitable` for a Ray that cannot resize raylets."""
@@ -35,7 +36,7 @@ class RayGateway:
     def __init__(self, gcs_address: str) -> None:
         check_ray_version(ray.__version__)
         self.gcs_address = gcs_address
-        self._gcs: Any = GcsClient(address=gcs_address)
+        self._gcs: Any = ray._raylet.GcsClient(address=gcs_address)
 
     @classmethod
     def connected(cls) -> "RayGateway":

@@ -45,9 +45,7 @@ def workers_on(raylet: Raylet) -> tuple[Worker, ...]:
     channel = init_grpc_channel(f"{raylet.ip}:{raylet.manager_port}")
     try:
         stub = node_manager_pb2_grpc.NodeManagerServiceStub(channel)
-        reply = stub.GetNodeStats(
-            node_manager_pb2.GetNodeStatsRequest(include_memory_info=False), timeout=_TIMEOUT_S
-        )
+        reply = stub.GetNodeStats(node_manager_pb2.GetNodeStatsRequest(include_memory_info=False), timeout=_TIMEOUT_S)
     except grpc.RpcError:
         return ()
     finally:
@@ -67,8 +65,7 @@ def _worker(node_id: str, stats: Any) -> Worker:
         actor_id=stats.actor_id.hex() if stats.actor_id and stats.actor_id != no_actor else None,
         running=stats.num_running_tasks,
         holds={
-            name: sum(slot.allocation for slot in slots.resource_slots)
-            for name, slots in stats.used_resources.items()
+            name: sum(slot.allocation for slot in slots.resource_slots) for name, slots in stats.used_resources.items()
         },
     )
 

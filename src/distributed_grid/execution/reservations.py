@@ -3,7 +3,12 @@
 from typing import Any, Final
 
 import ray
-from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
+from ray.util.placement_group import (
+    PlacementGroup,
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
 
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeId

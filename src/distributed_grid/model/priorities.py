@@ -23,6 +23,4 @@ class AllocationPriority(StrEnum):
         try:
             return cls(str(value).lower())
         except ValueError:
-            raise InvalidRequest(
-                f"Unknown priority: {value!r}", try_next=f"Use one of: {', '.join(cls)}."
-            ) from None
+            raise InvalidRequest(f"Unknown priority: {value!r}", try_next=f"Use one of: {', '.join(cls)}.") from None

@@ -101,4 +101,6 @@ def _on_grace_end(value: str) -> OnGraceEnd:
     try:
         return OnGraceEnd(value)
     except ValueError:
-        raise InvalidRequest(f"Unknown --on-grace-end: {value!r}", try_next=f"Use one of: {', '.join(OnGraceEnd)}.") from None
+        raise InvalidRequest(
+            f"Unknown --on-grace-end: {value!r}", try_next=f"Use one of: {', '.join(OnGraceEnd)}."
+        ) from None

@@ -88,7 +88,7 @@ def amount_of(kind: str, units: int) -> float | int:
 
 
 def describe(kind: str, units: int) -> str:
-    """"4 CPUs", "1 GPU", "2.5 GB": for messages."""
+    """ "4 CPUs", "1 GPU", "2.5 GB": for messages."""
     amount = amount_of(kind, units)
     label = unit_label(kind)
     if amount == 1 and kind in (CPU, GPU):
@@ -168,7 +168,9 @@ class ResourceVector(Mapping[str, int]):
         return ", ".join(describe(k, self[k]) for k in order) or "nothing"
 
 
-def total(vectors: "Mapping[str, ResourceVector] | list[ResourceVector] | tuple[ResourceVector, ...]") -> ResourceVector:
+def total(
+    vectors: "Mapping[str, ResourceVector] | list[ResourceVector] | tuple[ResourceVector, ...]",
+) -> ResourceVector:
     result = ResourceVector()
     for vector in vectors.values() if isinstance(vectors, Mapping) else vectors:
         result = result + vector

@@ -19,7 +19,7 @@ from distributed_grid.execution.capacity import Convergence
 from distributed_grid.execution.port import Cluster
 from distributed_grid.model.leases import Delivery, Lease, LeaseState, OnGraceEnd
 from distributed_grid.model.nodes import NodeTable
-from distributed_grid.model.plans import Grant, Refused, RefusalCode
+from distributed_grid.model.plans import Grant, RefusalCode, Refused
 from distributed_grid.model.requests import Ask, seconds
 from distributed_grid.model.resources import CPU, MEMORY, scale
 from distributed_grid.orchestration.applier import Applier
@@ -125,8 +125,13 @@ class BoostService:
                     return granted
             now = p.now()
             if isinstance(plan, Refused) and now >= deadline and now - p.last_change > _VIEW_LAG:
-                p.journal.note("refused", f"{ask.describe()}: no capacity", node=ask.target, who=ask.requester,
-                               reasons=[f"{r.node}: {r.detail}" for r in plan.refusals])
+                p.journal.note(
+                    "refused",
+                    f"{ask.describe()}: no capacity",
+                    node=ask.target,
+                    who=ask.requester,
+                    reasons=[f"{r.node}: {r.detail}" for r in plan.refusals],
+                )
                 raise refusal(plan)
             if isinstance(plan, Grant) and now >= deadline:
                 raise NoCapacity(
@@ -139,7 +144,11 @@ class BoostService:
     def _check_names(self, ask: Ask, nodes: NodeTable) -> None:
         known = f"Nodes: {', '.join(nodes) or 'none'}"
         if ask.target not in nodes:
-            raise TargetNotFound("Target node not found in cluster", because=[f"no node is named {ask.target!r}"], try_next=known)
+            raise TargetNotFound(
+                "Target node not found in cluster",
+                because=[f"no node is named {ask.target!r}"],
+                try_next=known,
+            )
         if not nodes[ask.target].alive:
             raise TargetNotFound(
                 "Target node not found in cluster",
@@ -147,7 +156,11 @@ class BoostService:
                 try_next="See which nodes are up: grid cluster status",
             )
         if ask.source is not None and ask.source not in nodes:
-            raise SourceNotFound("Source node not found in cluster", because=[f"no node is named {ask.source!r}"], try_next=known)
+            raise SourceNotFound(
+                "Source node not found in cluster",
+                because=[f"no node is named {ask.source!r}"],
+                try_next=known,
+            )
 
     def _lease(self, plan: Grant) -> Lease:
         ask, now = plan.ask, self._p.now()
@@ -197,15 +210,26 @@ class BoostService:
             delivered = (await p.applier.converge()).delivered(lease)
         if delivered:
             active = p.ledger.put(lease.to(LeaseState.ACTIVE, **changes))
-            p.journal.note("granted", f"{active.describe()} until {active.expires_at:%H:%M:%S} UTC",
-                           lease=active, node=active.target, who=active.requester)
+            p.journal.note(
+                "granted",
+                f"{active.describe()} until {active.expires_at:%H:%M:%S} UTC",
+                lease=active,
+                node=active.target,
+                who=active.requester,
+            )
             return active
-        undone = p.ledger.put(lease.to(LeaseState.RELEASING, release_reason="the source was busy after all",
-                                       release_asked_at=p.now()))
+        undone = p.ledger.put(
+            lease.to(LeaseState.RELEASING, release_reason="the source was busy after all", release_asked_at=p.now())
+        )
         if lease.delivery is Delivery.TRANSFER:
             await p.applier.converge()
         p.ledger.put(undone.to(LeaseState.RELEASED))
-        p.journal.note("not_granted", f"{lease.describe()}: the source was busy after all", lease=undone, who=lease.requester)
+        p.journal.note(
+            "not_granted",
+            f"{lease.describe()}: the source was busy after all",
+            lease=undone,
+            who=lease.requester,
+        )
         return None
 
     async def _settled(self, lease: Lease) -> Lease:
@@ -222,7 +246,13 @@ class BoostService:
     # -- giving back ----------------------------------------------------------------------------------------
 
     async def release(
-        self, boost_id: str, *, reason: str = "released", grace_s: float | None = None, who: str = "", wait_s: float = 1.0
+        self,
+        boost_id: str,
+        *,
+        reason: str = "released",
+        grace_s: float | None = None,
+        who: str = "",
+        wait_s: float = 1.0,
     ) -> Lease:
         """Ask a boost back. The answer is `released` if the capacity is home within `wait_s`, else `releasing`."""
         p = self._p
@@ -269,7 +299,12 @@ class BoostService:
             return current
         done = p.ledger.put(current.to(LeaseState.RELEASED))
         p.notes.pop(lease.id, None)
-        p.journal.note("returned", f"{done.describe()}: capacity is back ({done.release_reason})", lease=done, node=done.source)
+        p.journal.note(
+            "returned",
+            f"{done.describe()}: capacity is back ({done.release_reason})",
+            lease=done,
+            node=done.source,
+        )
         return done
 
     async def _reservation_gone(self, lease: Lease) -> bool:
@@ -300,7 +335,9 @@ class BoostService:
             lease.to(LeaseState.ACTIVE, expires_at=p.now() + timedelta(seconds=length), duration_s=length)
         )
         p.notes.pop(lease.id, None)
-        p.journal.note("renewed", f"{renewed.describe()} until {renewed.expires_at:%H:%M:%S} UTC", lease=renewed, who=who)
+        p.journal.note(
+            "renewed", f"{renewed.describe()} until {renewed.expires_at:%H:%M:%S} UTC", lease=renewed, who=who
+        )
         await p.commit()
         return renewed
 
@@ -314,9 +351,7 @@ def refusal(refused: Refused) -> NoCapacity:
     return NoCapacity(
         "No nodes have sufficient available resources",
         because=[
-            f"{r.node}: {r.detail} [{r.code}]"
-            for r in refused.refusals
-            if r.code is not RefusalCode.NOT_THE_SOURCE
+            f"{r.node}: {r.detail} [{r.code}]" for r in refused.refusals if r.code is not RefusalCode.NOT_THE_SOURCE
         ],
         try_next=counter_offer(refused) or "Ask for less, wait for it with --wait 60, or see: grid cluster status",
     )
@@ -324,6 +359,4 @@ def refusal(refused: Refused) -> NoCapacity:
 
 def _companions(config: GridConfig) -> Companions:
     extra = config.resource_sharing.gpu_companions
-    return Companions(
-        cpu_per_gpu=round(extra.cpu * scale(CPU)), memory_per_gpu=round(extra.memory_gb * scale(MEMORY))
-    )
+    return Companions(cpu_per_gpu=round(extra.cpu * scale(CPU)), memory_per_gpu=round(extra.memory_gb * scale(MEMORY)))

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from distributed_grid.decide.lending import borrowed_by, lent_by
 from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.nodes import NodeTable
 from distributed_grid.model.resources import BUILT_IN, ResourceVector, amount_of, total
-from distributed_grid.decide.lending import borrowed_by, lent_by
 
 
 def boost_dict(lease: Lease, notes: tuple[str, ...] = ()) -> dict[str, Any]:

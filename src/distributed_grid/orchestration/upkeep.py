@@ -57,7 +57,8 @@ class Upkeep:
                 await self.turn()
             except GridError as error:
                 log.error("upkeep", error=error.message, because=error.because)
-            except Exception:  # noqa: BLE001 - the loop must outlive a Ray call that failed; the next turn repeats it
+            except Exception:
+                # The loop must outlive a Ray call that failed: the next turn repeats it.
                 log.exception("upkeep turn failed; trying again")
             self._p.changed.clear()
             with contextlib.suppress(TimeoutError):
@@ -113,9 +114,7 @@ class Upkeep:
             # A reservation lives on its source; its target is only a name.
             if lease.delivery is Delivery.RESERVE and lease.source not in gone:
                 continue
-            lost = p.ledger.put(
-                lease.to(LeaseState.LOST, release_reason=f"{missing[0]} is gone", release_asked_at=now)
-            )
+            lost = p.ledger.put(lease.to(LeaseState.LOST, release_reason=f"{missing[0]} is gone", release_asked_at=now))
             p.journal.note("lost", f"{lost.describe()}: {missing[0]} left the cluster", lease=lost, node=missing[0])
             changed = True
         if changed:
@@ -174,9 +173,19 @@ class Upkeep:
                 continue  # not there yet, or soon lost
             group = await p.applier.reserve(lease)
             if group is None:
-                ended = p.ledger.put(lease.to(LeaseState.LOST, release_reason="its reservation vanished",
-                                              placement_group=None, release_asked_at=p.now()))
-                p.journal.note("lost", f"{lease.describe()}: its reservation vanished and could not be made again", lease=ended)
+                ended = p.ledger.put(
+                    lease.to(
+                        LeaseState.LOST,
+                        release_reason="its reservation vanished",
+                        placement_group=None,
+                        release_asked_at=p.now(),
+                    )
+                )
+                p.journal.note(
+                    "lost",
+                    f"{lease.describe()}: its reservation vanished and could not be made again",
+                    lease=ended,
+                )
             else:
                 p.ledger.put(lease.to(LeaseState.ACTIVE, placement_group=group))
                 p.journal.note("reserved_again", f"{lease.describe()}: its reservation was made again", lease=lease)
@@ -221,6 +230,10 @@ class Upkeep:
             if last is None or now - last >= _KILL_EVERY:
                 self._killed_at[lease.id] = now
                 for victim in await p.applier.kill_youngest(lease, units):
-                    p.journal.note("killed", f"{victim.describe()}: ended to give {lease.describe()} back",
-                                   lease=lease, node=lease.target)
+                    p.journal.note(
+                        "killed",
+                        f"{victim.describe()}: ended to give {lease.describe()} back",
+                        lease=lease,
+                        node=lease.target,
+                    )
         return over and lease.on_grace_end in (OnGraceEnd.KILL, OnGraceEnd.DRAIN)

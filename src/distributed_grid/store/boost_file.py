@@ -294,7 +294,5 @@ def _unwritable(path: Path, error: OSError) -> StoreBroken:
     return StoreBroken(
         f"Cannot write {path}: {error.strerror}",
         because=["the boosts as they were last saved are still there; this change is not"],
-        try_next=f"Free some space for {path.parent}."
-        if full
-        else "Set GRID_HOME to a folder that you can write to.",
+        try_next=f"Free some space for {path.parent}." if full else "Set GRID_HOME to a folder that you can write to.",
     )

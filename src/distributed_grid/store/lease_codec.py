@@ -44,9 +44,7 @@ def encode_lease(lease: Lease) -> dict[str, object]:
         "idempotency_key": lease.idempotency_key,
         "placement_group": lease.placement_group,
         "release_reason": lease.release_reason,
-        "release_asked_at": None
-        if lease.release_asked_at is None
-        else encode_instant(lease.release_asked_at),
+        "release_asked_at": None if lease.release_asked_at is None else encode_instant(lease.release_asked_at),
         "warnings": list(lease.warnings),
     }
 
@@ -106,9 +104,7 @@ def _lease(data: Mapping[str, object]) -> Lease:
         idempotency_key=_text_or_none(data, "idempotency_key"),
         placement_group=_text_or_none(data, "placement_group"),
         release_reason=_text_or_none(data, "release_reason"),
-        release_asked_at=None
-        if (at := _text_or_none(data, "release_asked_at")) is None
-        else decode_instant(at),
+        release_asked_at=None if (at := _text_or_none(data, "release_asked_at")) is None else decode_instant(at),
         warnings=_texts(data, "warnings"),
     )
 

@@ -1,0 +1,136 @@
+"""Who carries out what a Python caller asks: a running controller, or this very process."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from distributed_grid.config import GridConfig, find_config, load_config
+from distributed_grid.errors import NoCluster
+from distributed_grid.model.requests import make_ask
+from distributed_grid.orchestration.boost_view import boost_dict, status_dict
+from distributed_grid.store.home import GridHome
+
+ConfigLike: TypeAlias = GridConfig | str | Path | None
+T = TypeVar("T")
+
+
+class Backend(Protocol):
+    """The calls behind the public classes. Answers are the API's JSON."""
+
+    async def request(self, body: Mapping[str, Any], idempotency_key: str | None) -> dict[str, Any]: ...
+    async def release(self, boost_id: str) -> dict[str, Any]: ...
+    async def renew(self, boost_id: str, duration_s: float | None) -> dict[str, Any]: ...
+    async def boost(self, boost_id: str) -> dict[str, Any]: ...
+    async def status(self) -> dict[str, Any]: ...
+    async def close(self) -> None: ...
+
+
+async def connect(config: ConfigLike, home: GridHome | None = None) -> Backend:
+    """The controller's client where one answers; else this process takes its place, if Ray is connected."""
+    home = home or GridHome.find()
+    if home.controller.exists():
+        from distributed_grid.client import GridClient
+
+        remote = RemoteBackend(GridClient(home))
+        try:
+            await remote.status()
+        except NoCluster:  # a record of a cluster that is gone
+            await remote.close()
+        else:
+            return remote
+    return await LocalBackend.start(_loaded(config), home)
+
+
+class RemoteBackend:
+    """A controller, over HTTP. Blocking calls run in threads."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    async def request(self, body: Mapping[str, Any], idempotency_key: str | None) -> dict[str, Any]:
+        return await self._call(lambda: self._client.request_boost(body, idempotency_key=idempotency_key))
+
+    async def release(self, boost_id: str) -> dict[str, Any]:
+        return await self._call(lambda: self._client.release_boost(boost_id))
+
+    async def renew(self, boost_id: str, duration_s: float | None) -> dict[str, Any]:
+        return await self._call(lambda: self._client.renew_boost(boost_id, duration_s))
+
+    async def boost(self, boost_id: str) -> dict[str, Any]:
+        return await self._call(lambda: self._client.boost(boost_id))
+
+    async def status(self) -> dict[str, Any]:
+        return await self._call(self._client.boost_status)
+
+    async def close(self) -> None:
+        self._client.close()
+
+    async def _call(self, call: Callable[[], T]) -> T:
+        return await asyncio.to_thread(call)
+
+
+class LocalBackend:
+    """The engine in this process, under the writer's lock: there is never a second writer."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+
+    @classmethod
+    async def start(cls, config: GridConfig, home: GridHome) -> "LocalBackend":
+        import ray
+
+        if not ray.is_initialized():
+            raise NoCluster(
+                "No cluster is running",
+                because=["no controller answers, and this process is not connected to Ray"],
+                try_next="Start one with `grid cluster start`, or call ray.init(address=...) first.",
+            )
+        from distributed_grid.execution.ray_cluster import RayCluster
+        from distributed_grid.orchestration.engine import Engine
+
+        engine = Engine(RayCluster(ray.get_runtime_context().gcs_address), config, home)
+        await engine.start()
+        return cls(engine)
+
+    async def request(self, body: Mapping[str, Any], idempotency_key: str | None) -> dict[str, Any]:
+        ask = make_ask(
+            body["target_node"],
+            body["resource_type"],
+            body["amount"],
+            priority=body["priority"],
+            duration_s=body["duration_seconds"],
+            source=body["source_node"],
+            delivery=body["delivery"],
+            grace_s=body["grace_seconds"],
+            on_grace_end=body["on_grace_end"],
+            idempotency_key=idempotency_key,
+            fractional_gpus=self._engine.config.resource_sharing.fractional_gpus,
+        )
+        return self._shown(await self._engine.service.request(ask, wait_s=body["wait_seconds"]))
+
+    async def release(self, boost_id: str) -> dict[str, Any]:
+        return self._shown(await self._engine.service.release(boost_id))
+
+    async def renew(self, boost_id: str, duration_s: float | None) -> dict[str, Any]:
+        return self._shown(await self._engine.service.renew(boost_id, duration_s))
+
+    async def boost(self, boost_id: str) -> dict[str, Any]:
+        return self._shown(self._engine.parts.ledger.find(boost_id))
+
+    async def status(self) -> dict[str, Any]:
+        return status_dict(self._engine.service.boosts(), self._engine.parts.notes)
+
+    async def close(self) -> None:
+        await self._engine.stop()
+
+    def _shown(self, lease: Any) -> dict[str, Any]:
+        return boost_dict(lease, self._engine.parts.notes.get(lease.id, ()))
+
+
+def _loaded(config: ConfigLike) -> GridConfig:
+    if config is None:
+        return GridConfig.discovered()
+    if isinstance(config, GridConfig):
+        return config
+    return load_config(find_config(config, {}, Path.cwd())).config

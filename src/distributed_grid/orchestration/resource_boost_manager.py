@@ -1,0 +1,215 @@
+"""Boosts from Python: the same requests as `grid boost`, as awaitable calls."""
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from distributed_grid.errors import GridError, Refused
+from distributed_grid.model.priorities import AllocationPriority
+from distributed_grid.orchestration.backend import Backend, ConfigLike, connect
+from distributed_grid.orchestration.resource_types import ResourceType
+
+if TYPE_CHECKING:
+    from ray.util.placement_group import PlacementGroup
+
+__all__ = ["ResourceBoost", "ResourceBoostManager", "ResourceBoostRequest"]
+
+log = structlog.get_logger()
+
+
+@dataclass
+class ResourceBoostRequest:
+    """What is wanted. Types and priorities may be given as enum members or as their lower-case names."""
+
+    target_node: str
+    resource_type: ResourceType | str
+    amount: float
+    priority: AllocationPriority | str = AllocationPriority.NORMAL
+    duration_seconds: float | None = None
+    preferred_source: str | None = None
+    delivery: str | None = None
+    wait_seconds: float = 0.0
+    grace_seconds: float | None = None
+    on_grace_end: str | None = None
+    auto_renew: bool = False
+    """Renew it for as long as this process (and its event loop) lives."""
+    idempotency_key: str | None = None
+
+    def body(self) -> dict[str, Any]:
+        return {
+            "target_node": self.target_node,
+            "resource_type": str(self.resource_type),
+            "amount": str(self.amount),
+            "priority": str(self.priority),
+            "duration_seconds": self.duration_seconds,
+            "source_node": self.preferred_source,
+            "delivery": self.delivery,
+            "grace_seconds": self.grace_seconds,
+            "on_grace_end": self.on_grace_end,
+            "wait_seconds": self.wait_seconds,
+        }
+
+
+@dataclass(frozen=True)
+class ResourceBoost:
+    """A boost as it was when it was asked for."""
+
+    boost_id: str
+    source_node: str
+    target_node: str
+    resource_type: str
+    amount: float
+    priority: str
+    delivery: str
+    delivery_reason: str
+    state: str
+    allocated_at: datetime
+    expires_at: datetime
+    placement_group_id: str | None = None
+    warnings: tuple[str, ...] = field(default=())
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> "ResourceBoost":
+        fields = dict(data)
+        for key in ("allocated_at", "expires_at"):
+            fields[key] = datetime.fromisoformat(data[key].replace("Z", "+00:00"))
+        fields["placement_group_id"] = fields.pop("placement_group")
+        fields["warnings"] = tuple(data["warnings"])
+        return cls(**fields)
+
+    @property
+    def is_active(self) -> bool:
+        return self.state == "active"
+
+    @property
+    def placement_group(self) -> "PlacementGroup | None":
+        """The handle of a reserved boost's placement group; None for a transfer, which needs none."""
+        if self.placement_group_id is None:
+            return None
+        from distributed_grid.execution.reservations import group_handle
+
+        return group_handle(self.placement_group_id)
+
+    def options(self, **more: Any) -> dict[str, Any]:
+        """Ray options that put a task or actor into this boost: `f.options(**boost.options(num_gpus=1)).remote()`.
+
+        For a transfer they name the target node, which has the capacity.
+        """
+        if (group := self.placement_group) is None:
+            return {"label_selector": {"grid/name": self.target_node}} | more
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        strategy = PlacementGroupSchedulingStrategy(
+            placement_group=group, placement_group_bundle_index=0, placement_group_capture_child_tasks=True
+        )
+        return {"scheduling_strategy": strategy} | more
+
+
+class ResourceBoostManager:
+    """Asks for boosts and gives them back.
+
+    Where a controller runs (`grid cluster start`, `grid start`), this is its client. Where none does, it takes
+    the controller's place in this process, which must then be connected to Ray: expiry and recovery go on for
+    as long as its event loop runs.
+
+    `cluster_config` is a loaded configuration or a path; without one, nodes are discovered.
+    """
+
+    def __init__(self, cluster_config: ConfigLike = None, **_historic: Any) -> None:
+        self._config = cluster_config
+        self._backend: Backend | None = None
+        self._connecting = asyncio.Lock()
+        self._renewals: dict[str, asyncio.Task[None]] = {}
+        self.last_refusal: GridError | None = None
+        """Why the last request was not met."""
+
+    async def initialize(self) -> None:
+        """Find the controller, or become it. The other calls do this by themselves."""
+        async with self._connecting:
+            if self._backend is None:
+                self._backend = await connect(self._config)
+
+    start = initialize
+
+    async def close(self) -> None:
+        """Stop renewing and let go; boosts stay until they expire or are released."""
+        for renewal in self._renewals.values():
+            renewal.cancel()
+        self._renewals.clear()
+        if self._backend is not None:
+            await self._backend.close()
+            self._backend = None
+
+    stop = close
+
+    async def __aenter__(self) -> "ResourceBoostManager":
+        await self.initialize()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def request_boost(self, request: ResourceBoostRequest) -> str | None:
+        """The new boost's id; None if nobody can lend that now (`last_refusal` says why, node by node).
+
+        A request that makes no sense (an unknown node, a negative amount) raises its `GridError`.
+        """
+        try:
+            granted = await (await self._ready()).request(request.body(), request.idempotency_key)
+        except Refused as error:
+            self.last_refusal = error
+            log.warning("boost refused", message=error.message, because=error.because, try_next=error.try_next)
+            return None
+        self.last_refusal = None
+        boost = ResourceBoost.from_dict(granted)
+        if request.auto_renew:
+            length = (boost.expires_at - boost.allocated_at).total_seconds()
+            self._renewals[boost.boost_id] = asyncio.create_task(self._keep_renewing(boost.boost_id, length))
+        return boost.boost_id
+
+    async def release_boost(self, boost_id: str) -> bool:
+        """Give a boost back (its id may be shortened). False if there is no such boost.
+
+        True once it is on its way home; work that still uses it is given its grace period.
+        """
+        from distributed_grid.errors import NotFound
+
+        if (renewal := self._renewals.pop(boost_id, None)) is not None:
+            renewal.cancel()
+        try:
+            await (await self._ready()).release(boost_id)
+        except NotFound:
+            return False
+        return True
+
+    async def renew_boost(self, boost_id: str, duration_seconds: float | None = None) -> ResourceBoost:
+        return ResourceBoost.from_dict(await (await self._ready()).renew(boost_id, duration_seconds))
+
+    async def get_boost(self, boost_id: str) -> ResourceBoost:
+        return ResourceBoost.from_dict(await (await self._ready()).boost(boost_id))
+
+    async def get_active_boosts(self, target_node: str | None = None) -> list[ResourceBoost]:
+        status = await (await self._ready()).status()
+        found = [ResourceBoost.from_dict(boost) for boost in status["boosts"]]
+        return [b for b in found if b.is_active and target_node in (None, b.target_node)]
+
+    async def get_boost_status(self) -> dict[str, Any]:
+        """The same as `grid boost status --json`."""
+        return await (await self._ready()).status()
+
+    async def _ready(self) -> Backend:
+        await self.initialize()
+        assert self._backend is not None
+        return self._backend
+
+    async def _keep_renewing(self, boost_id: str, length_s: float) -> None:
+        while True:
+            await asyncio.sleep(length_s / 3)
+            try:
+                await self.renew_boost(boost_id)
+            except GridError as error:
+                log.warning("auto-renew ended", boost=boost_id, message=error.message)
+                return
