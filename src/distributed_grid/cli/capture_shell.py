@@ -22,9 +22,7 @@ def run_inside(boost: Mapping[str, Any], ray_address: str, command: tuple[str, .
         )
     inside = command or (os.environ.get("SHELL", "/bin/sh"),)
     if not command:
-        say(
-            f"Ray programs in this shell run on {boost['source_node']}, in boost {boost['boost_id'][:8]}. Leave it with exit."
-        )
+        say(f"Ray programs in this shell run on {boost['source_node']}, in boost {boost['boost_id'][:8]}. exit leaves.")
     try:
         return subprocess.run(inside, env=environment(boost, ray_address), check=False).returncode
     except FileNotFoundError:

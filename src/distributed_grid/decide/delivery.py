@@ -1,6 +1,7 @@
 """How a lease reaches its target: the capacity moves, or it is reserved where it is."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from distributed_grid.model.leases import Delivery
 from distributed_grid.model.nodes import Node
@@ -15,6 +16,9 @@ class Companions:
     cpu_per_gpu: int = scale(CPU)
     memory_per_gpu: int = 0
     cpu_otherwise: int = scale(CPU)
+
+
+DEFAULT_COMPANIONS: Final = Companions()
 
 
 @dataclass(frozen=True, slots=True)

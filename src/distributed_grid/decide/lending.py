@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from distributed_grid.decide.delivery import Companions, choose_delivery, lent_resources
+from distributed_grid.decide.delivery import DEFAULT_COMPANIONS, Companions, choose_delivery, lent_resources
 from distributed_grid.model.leases import Delivery, Lease
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
 from distributed_grid.model.plans import Grant, Refusal, RefusalCode, Refused
@@ -25,7 +25,7 @@ def plan_grant(
     leases: tuple[Lease, ...],
     *,
     default_delivery: str | None = None,
-    companions: Companions = Companions(),
+    companions: Companions = DEFAULT_COMPANIONS,
 ) -> Grant | Refused:
     """Choose how and from whom, or say for every node why not. The target must be in the table."""
     choice = choose_delivery(ask, nodes[ask.target], default_delivery)

@@ -17,6 +17,7 @@ BORROWED: Final = "grid:borrowed:"
 # The control service's view of a node lags by up to 0.2 s; what we were told directly is newer for this long.
 _VIEW_LAG_S: Final = 1.0
 _VIEW_PATIENCE_S: Final = 3.0
+_FRESH_S: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,8 @@ class Capacity:
         any time, which is how a crash, a lost reply and a wiped store are repaired.
         """
         leases = tuple(leases)
-        view = self._raylets.view()
+        # The decision that led here has just looked; totals that we changed since are in `_told`.
+        view = self._raylets.view(max_age_s=_FRESH_S)
         now = {name: self.current(node_id, view[node_id].total) for name, node_id in ids.items() if node_id in view}
         bases = {name: bases[name] for name in now}
         reached = {name: ResourceVector.from_ray(totals) for name, totals in now.items()}

@@ -5,6 +5,7 @@ serves reservations, and says so.
 """
 
 import math
+import time
 from typing import Any
 
 import ray
@@ -37,6 +38,8 @@ class RayGateway:
         check_ray_version(ray.__version__)
         self.gcs_address = gcs_address
         self._gcs: Any = ray._raylet.GcsClient(address=gcs_address)
+        self._raylets: tuple[float, tuple[Raylet, ...]] = (0.0, ())
+        self._view: tuple[float, dict[NodeId, NodeView]] = (0.0, {})
 
     @classmethod
     def connected(cls) -> "RayGateway":
@@ -46,9 +49,13 @@ class RayGateway:
     def can_resize(self) -> bool:
         return hasattr(self._gcs, "resize_raylet_resource_instances")
 
-    def raylets(self) -> tuple[Raylet, ...]:
+    def raylets(self, max_age_s: float = 0.0) -> tuple[Raylet, ...]:
         """All live raylets. Their `Resources` stay what they started with: that is the base."""
-        return tuple(
+        read_at, known = self._raylets
+        if known and time.monotonic() - read_at < max_age_s:
+            return known
+        now = time.monotonic()
+        found = tuple(
             Raylet(
                 node_id=node["NodeID"],
                 labels=node.get("Labels") or {},
@@ -61,13 +68,21 @@ class RayGateway:
             for node in ray.nodes()
             if node["Alive"]
         )
+        self._raylets = (now, found)
+        return found
 
     def totals(self) -> dict[NodeId, RayMap]:
         return dict(ray_state.total_resources_per_node())
 
-    def view(self) -> dict[NodeId, NodeView]:
+    def view(self, max_age_s: float = 0.0) -> dict[NodeId, NodeView]:
+        read_at, known = self._view
+        if known and time.monotonic() - read_at < max_age_s:
+            return known
+        now = time.monotonic()
         free = ray_state.available_resources_per_node()
-        return {node: NodeView(total, free.get(node, {})) for node, total in self.totals().items()}
+        found = {node: NodeView(total, free.get(node, {})) for node, total in self.totals().items()}
+        self._view = (now, found)
+        return found
 
     def resize(self, node_id: NodeId, resources: RayMap) -> RayMap:
         """Set a live raylet's totals; return all its totals as they now are.

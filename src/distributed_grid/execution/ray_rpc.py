@@ -5,6 +5,7 @@ Ray's public state API needs the dashboard and lags by a second; raylets and wor
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 
 import grpc
@@ -40,16 +41,20 @@ class Worker:
     holds: dict[str, float] = field(default_factory=dict)
 
 
+@lru_cache(maxsize=512)
+def _raylet_stub(address: str) -> Any:
+    """Connections to raylets are kept: opening one costs more than asking."""
+    return node_manager_pb2_grpc.NodeManagerServiceStub(init_grpc_channel(address))
+
+
 def workers_on(raylet: Raylet) -> tuple[Worker, ...]:
     """Every worker and driver process of one raylet; empty if the raylet does not answer."""
-    channel = init_grpc_channel(f"{raylet.ip}:{raylet.manager_port}")
     try:
-        stub = node_manager_pb2_grpc.NodeManagerServiceStub(channel)
-        reply = stub.GetNodeStats(node_manager_pb2.GetNodeStatsRequest(include_memory_info=False), timeout=_TIMEOUT_S)
+        reply = _raylet_stub(f"{raylet.ip}:{raylet.manager_port}").GetNodeStats(
+            node_manager_pb2.GetNodeStatsRequest(include_memory_info=False), timeout=_TIMEOUT_S
+        )
     except grpc.RpcError:
         return ()
-    finally:
-        channel.close()
     return tuple(_worker(raylet.node_id, stats) for stats in reply.core_workers_stats)
 
 

@@ -23,6 +23,7 @@ class Applier:
         self._capacity = Capacity(cluster)
         self._rounds = GroupCommit(self._converge, ledger.snapshot)
         self._gated: set[NodeName] = set()
+        self._sweeps: set[asyncio.Task[int]] = set()
 
     async def converge(self) -> Convergence:
         """One round over all nodes, shared by everybody who asks at the same time."""
@@ -44,10 +45,18 @@ class Applier:
     async def groups(self) -> dict[str, str]:
         return await asyncio.to_thread(self._cluster.groups)
 
-    async def remove_group(self, group_id: str) -> None:
-        """Cancel what is left in a group, then remove it: the other way round, its tasks could hang for ever."""
-        await asyncio.to_thread(self._cluster.cancel_tasks_in_group, group_id)
+    async def remove_group(self, group_id: str, *, in_use: bool = True) -> None:
+        """Cancel what is left in a group and remove it.
+
+        A task that is not cancelled could hang for ever: Ray would retry it in a group that is gone. One may also
+        have begun while nobody looked, so its owner is asked once more afterwards.
+        """
+        if in_use:
+            await asyncio.to_thread(self._cluster.cancel_tasks_in_group, group_id)
         await asyncio.to_thread(self._cluster.remove_group, group_id)
+        sweep = asyncio.create_task(asyncio.to_thread(self._cluster.cancel_tasks_in_group, group_id))
+        self._sweeps.add(sweep)
+        sweep.add_done_callback(self._sweeps.discard)
 
     async def holders(self, lease: Lease) -> tuple[Holder, ...]:
         """Who uses what this lease granted; those to take back first in front."""

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
+import structlog
+
 from distributed_grid.config import GridConfig
 from distributed_grid.decide.delivery import Companions
 from distributed_grid.decide.lending import counter_offer, plan_grant
@@ -36,6 +38,9 @@ from distributed_grid.store.identity import ClusterIdentity
 _VIEW_LAG = timedelta(seconds=0.4)
 _LOOK_AGAIN_S = 0.05
 _WAIT_STEP_S = 0.25
+_NODES_KNOWN_S = 1.0
+
+log = structlog.get_logger()
 
 
 def utc_now() -> datetime:
@@ -64,6 +69,7 @@ class Parts:
         self.last_change = datetime.min.replace(tzinfo=UTC)
         self.identity = ClusterIdentity(self.config.name, frozenset(node.name for node in self.config.nodes))
         self._store = GroupCommit(self._save, self.ledger.snapshot)
+        self._committing: set[asyncio.Task[None]] = set()
 
     def _save(self, leases: tuple[Lease, ...]) -> None:
         self.file.save(leases, self.identity)
@@ -72,7 +78,21 @@ class Parts:
         """Put the ledger on disk."""
         await self._store.commit()
 
-    async def look(self) -> NodeTable:
+    def commit_soon(self) -> None:
+        """Put an outcome on disk without waiting for it.
+
+        What was intended is there already, and from that a restart reaches the same outcome.
+        """
+        task = asyncio.create_task(self._store.commit())
+        self._committing.add(task)
+        task.add_done_callback(self._committed)
+
+    def _committed(self, task: "asyncio.Task[None]") -> None:
+        self._committing.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("an outcome could not be written; the next write repeats it", error=str(error))
+
+    async def look(self, max_age_s: float = 0.0) -> NodeTable:
         """The nodes now, with what is being granted counted as taken."""
         recent = self.now() - _VIEW_LAG
         unseen = [
@@ -81,7 +101,7 @@ class Parts:
             if lease.state is LeaseState.GRANTING
             or (lease.delivery is Delivery.RESERVE and lease.state is LeaseState.ACTIVE and lease.allocated_at > recent)
         ]
-        return await asyncio.to_thread(self.observer.look, unseen)
+        return await asyncio.to_thread(self.observer.look, unseen, max_age_s=max_age_s)
 
     def something_changed(self) -> None:
         self.last_change = self.now()
@@ -108,8 +128,12 @@ class BoostService:
         if (earlier := p.ledger.with_key(ask.idempotency_key)) is not None:
             return await self._settled(earlier)
         deadline = p.now() + timedelta(seconds=wait_s)
+        looked = False
         while True:
-            nodes = await p.look()
+            nodes = await p.look(max_age_s=0.0 if looked else _NODES_KNOWN_S)
+            if not looked and ask.target not in nodes:
+                nodes = await p.look()  # it may have joined just now
+            looked = True
             self._check_names(ask, nodes)
             plan = plan_grant(
                 ask,
@@ -191,9 +215,13 @@ class BoostService:
         p = self._p
         p.in_flight.add(lease.id)
         try:
-            await p.commit()
+            try:
+                await p.commit()
+            except BaseException:
+                p.ledger.forget(lease)  # nothing has happened yet, and nothing will
+                raise
             granted = await self.deliver(lease)
-            await p.commit()
+            p.commit_soon()
         finally:
             p.in_flight.discard(lease.id)
             p.something_changed()
@@ -235,7 +263,7 @@ class BoostService:
     async def _settled(self, lease: Lease) -> Lease:
         """A lease once its grant is through; for a client that asks a second time."""
         while lease.id in self._p.in_flight:
-            await asyncio.sleep(_LOOK_AGAIN_S)
+            await self._something_new(_LOOK_AGAIN_S)
         return self._p.ledger.get(lease.id) or lease
 
     async def _something_new(self, within_s: float) -> None:
@@ -265,7 +293,7 @@ class BoostService:
         deadline = p.now() + timedelta(seconds=wait_s)
         lease = await self.try_finish(lease)
         if lease.state is LeaseState.RELEASED:
-            await p.commit()
+            p.commit_soon()
         p.something_changed()  # upkeep drains what is still in use; here we only watch for a moment
         while lease.state is not LeaseState.RELEASED and p.now() < deadline:
             await asyncio.sleep(_LOOK_AGAIN_S)
@@ -313,10 +341,11 @@ class BoostService:
             return True
         asked_at = lease.release_asked_at or p.now()
         left_s = (asked_at + timedelta(seconds=lease.grace_s) - p.now()).total_seconds()
-        if left_s > 0 and lease.state is not LeaseState.LOST and (holders := await p.applier.holders(lease)):
+        holders = () if lease.state is LeaseState.LOST else await p.applier.holders(lease)
+        if left_s > 0 and holders:
             p.notes[lease.id] = (f"in use: {holders[0].describe()}; cancelled in {left_s:.0f} s",)
             return False
-        await p.applier.remove_group(lease.placement_group)
+        await p.applier.remove_group(lease.placement_group, in_use=bool(holders))
         return True
 
     # -- keeping --------------------------------------------------------------------------------------------

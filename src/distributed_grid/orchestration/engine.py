@@ -75,7 +75,7 @@ class Engine:
         await p.commit()
         p.something_changed()
         deadline = p.now() + timedelta(seconds=wait_s)
-        while len(p.ledger) and p.now() < deadline:
+        while len(p.ledger) and p.now() < deadline:  # noqa: ASYNC110 - the end of the upkeep's work, not one event
             await asyncio.sleep(0.05)
         if len(p.ledger):
             raise Refused(

@@ -32,6 +32,10 @@ class Ledger:
             self._leases[lease.id] = lease
         return lease
 
+    def forget(self, lease: Lease) -> None:
+        """Take back a lease that was never carried out."""
+        self._leases.pop(lease.id, None)
+
     def with_key(self, idempotency_key: str | None) -> Lease | None:
         """The lease that an earlier try of the same request made."""
         if idempotency_key is None:

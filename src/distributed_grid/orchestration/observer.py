@@ -22,9 +22,12 @@ class Observer:
         self._asked: set[NodeId] = set()
         self.naming = Naming({}, ())
 
-    def look(self, unseen: Iterable[Lease] = ()) -> NodeTable:
-        """The nodes now. `unseen`: leases whose effect the cluster's view does not show yet; they count as taken."""
-        self.naming = name_raylets(self._cluster.raylets(), self._configured)
+    def look(self, unseen: Iterable[Lease] = (), *, max_age_s: float = 0.0) -> NodeTable:
+        """The nodes now; which there are may be known from up to `max_age_s` ago.
+
+        `unseen`: leases whose effect the cluster's view does not show yet; they count as taken.
+        """
+        self.naming = name_raylets(self._cluster.raylets(max_age_s), self._configured)
         view = self._cluster.view()
         taken: dict[str, list[ResourceVector]] = {}
         for lease in unseen:
