@@ -18,6 +18,7 @@ BORROWED: Final = "grid:borrowed:"
 _VIEW_LAG_S: Final = 1.0
 _VIEW_PATIENCE_S: Final = 3.0
 _FRESH_S: Final = 0.02
+_PRESS_S: Final = 0.06
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +65,9 @@ class Capacity:
         ids: Mapping[NodeName, NodeId],
         bases: Mapping[NodeName, ResourceVector],
         leases: Iterable[Lease],
+        pressed: frozenset[NodeName] = frozenset(),
     ) -> Convergence:
-        """Bring every node to its desired total as far as it goes.
+        """Bring every node to its desired total as far as it goes; insist on the nodes that are `pressed`.
 
         Between the shrinks and the growths the cluster advertises too little, never too much. Safe to repeat at
         any time, which is how a crash, a lost reply and a wiped store are repaired.
@@ -85,9 +87,12 @@ class Capacity:
             free = ResourceVector.from_ray(view[ids[name]].free)
             # Where nothing is idle there is nothing to take, and asking could do harm: on a node that Ray has
             # oversubscribed (a parent came back from ray.get), a shrink request makes the total *grow*.
-            less = {k for k in ours[name] if wanted[name][k] < reached[name][k] and free[k] > 0}
+            more_than_wanted = {k for k in ours[name] if wanted[name][k] < reached[name][k]}
+            less = {k for k in more_than_wanted if free[k] > 0 or name in pressed}
             if less:
                 answer = self._resize(ids[name], name, wanted[name], less, leases)
+                if name in pressed and answer is not None:
+                    answer = self._keep_asking(ids[name], name, wanted[name], less, leases, answer)
                 if answer is None:
                     gone.add(name)
                 else:
@@ -108,6 +113,25 @@ class Capacity:
             if answer is not None:
                 reached[name] = answer
         return Convergence(reached, growth, frozenset(unsettled))
+
+    def _keep_asking(
+        self,
+        node_id: NodeId,
+        name: NodeName,
+        to: ResourceVector,
+        kinds: set[str],
+        leases: tuple[Lease, ...],
+        answer: ResourceVector,
+    ) -> ResourceVector | None:
+        """Ask without a pause for a moment: on a pressed node CPUs may be idle for a millisecond only."""
+        deadline = self._clock() + _PRESS_S
+        latest: ResourceVector | None = answer
+        while latest is not None and not to.covers(_only_kinds(latest, kinds)) and self._clock() < deadline:
+            before = latest
+            latest = self._resize(node_id, name, to, kinds, leases)
+            if latest is not None and not before.covers(latest):
+                break  # oversubscribed: asking on would only raise the total
+        return latest
 
     def _resize(
         self, node_id: NodeId, name: NodeName, to: ResourceVector, kinds: set[str], leases: tuple[Lease, ...]

@@ -5,7 +5,7 @@ from typing import Any
 
 from distributed_grid.decide.naming import Raylet
 from distributed_grid.execution import errands, holders, ray_rpc, reservations
-from distributed_grid.execution.drain import DrainGates
+from distributed_grid.execution.drain import LATCH, DrainGates
 from distributed_grid.execution.port import Holder
 from distributed_grid.execution.ray_gateway import RayGateway
 from distributed_grid.model.leases import Lease
@@ -17,7 +17,7 @@ class RayCluster(RayGateway):
 
     def __init__(self, gcs_address: str) -> None:
         super().__init__(gcs_address)
-        self._gates = DrainGates()
+        self._gates = DrainGates(self)
 
     def reserve(self, lease: Lease, node_id: NodeId) -> str | None:
         return reservations.reserve(lease, node_id)
@@ -45,6 +45,10 @@ class RayCluster(RayGateway):
 
     def lift_gate(self, node_id: NodeId) -> None:
         self._gates.lift(node_id)
+
+    def clear_gates(self) -> None:
+        left = [node_id for node_id, totals in self.totals().items() if LATCH in totals]
+        self._gates.clear(left)
 
     def facts_of(self, node_ids: Iterable[NodeId], timeout_s: float) -> dict[NodeId, dict[str, Any]]:
         return errands.facts_of(node_ids, timeout_s)

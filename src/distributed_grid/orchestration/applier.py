@@ -35,6 +35,7 @@ class Applier:
             {name: raylet.node_id for name, raylet in raylets.items()},
             {name: ResourceVector.from_ray(raylet.base) for name, raylet in raylets.items()},
             leases,
+            frozenset(self._gated),
         )
 
     async def reserve(self, lease: Lease) -> str | None:
@@ -91,4 +92,8 @@ class Applier:
             if name in raylets and name in totals:
                 cpus = totals[name][CPU] / scale(CPU)
                 await asyncio.to_thread(self._cluster.gate, raylets[name].node_id, cpus)
-        self._gated = {name for name in wanted if name in raylets}
+        self._gated = {name for name in wanted if name in raylets}  # from now on, rounds insist there
+
+    async def clear_gates(self) -> None:
+        """Remove the gates that a process that died has left."""
+        await asyncio.to_thread(self._cluster.clear_gates)

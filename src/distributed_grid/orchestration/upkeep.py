@@ -80,6 +80,7 @@ class Upkeep:
             await self._end_all_if_file_was_removed()
             nodes = await p.look()
             await self._end_lost({node.name for node in nodes.alive})
+            await p.applier.clear_gates()
         await self._end_expired()
         if full:
             self._warn_before_expiry()

@@ -1,0 +1,34 @@
+"""Shared by all tests: the support folder on the path, and real clusters for those that need one."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent / "support"))
+
+
+@pytest.fixture(scope="module")
+def grid(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> "Iterator[object]":
+    """A real embedded cluster with grid in it, and this process as a Ray driver of its own.
+
+    A module may set `CONFIG` to another configuration than the packaged one.
+    """
+    from live_grid import LiveGrid
+
+    config = getattr(request.module, "CONFIG", None)
+    live = LiveGrid(tmp_path_factory.mktemp("grid"), config)
+    try:
+        live.start()
+        yield live
+    finally:
+        live.stop()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_over(request: pytest.FixtureRequest) -> "Iterator[None]":
+    """Each test on a shared cluster gives back what it took."""
+    yield
+    if "grid" in request.fixturenames:
+        request.getfixturevalue("grid").release_everything()

@@ -1,0 +1,189 @@
+"""Reserve: a placement group on the lender, for the borrower's work alone."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+import ray
+from live_grid import LiveGrid, is_pending, until, where_am_i
+from ray.util.placement_group import placement_group_table
+
+from distributed_grid.errors import InvalidAmount, NoCapacity
+from distributed_grid.orchestration.resource_boost_manager import ResourceBoost
+
+pytestmark = pytest.mark.cluster
+
+CONFIG = """
+name: reserve-test
+embedded: true
+resource_sharing: {enabled: true}
+nodes:
+- {name: head, role: master, cpu_count: 2, memory_gb: 2, resource_sharing: {can_share: false}}
+- {name: gpubox, cpu_count: 4, gpu_count: 1, memory_gb: 4, resource_sharing: {max_share_cpu: 3, max_share_gpu: 1}}
+"""
+
+
+def group_of(boost: dict) -> dict:
+    return placement_group_table()[boost["placement_group"]]
+
+
+@ray.remote(max_retries=3)
+def sleepy(seconds: float) -> str:
+    time.sleep(seconds)
+    return "done"
+
+
+def test_the_group_is_on_the_lender_and_a_default_gpu_task_runs_in_it(grid: LiveGrid) -> None:
+    boost = grid.boost("head", "gpu", 1)
+
+    assert boost["delivery"] == "reserve"
+    assert set(group_of(boost)["bundles_to_node_id"].values()) == {grid.ids["gpubox"]}
+    assert group_of(boost)["bundles"] == {0: {"GPU": 1.0, "CPU": 1.0}}
+    in_boost = ResourceBoost.from_dict(boost).options(num_gpus=1)
+    assert ray.get(where_am_i.options(**in_boost).remote(), timeout=20) == "gpubox"
+    assert grid.is_at_base()  # a reservation moves no totals
+
+
+def test_only_its_holders_can_use_it(grid: LiveGrid) -> None:
+    boost = grid.boost("head", "gpu", 1)
+
+    outsider = where_am_i.options(num_gpus=1).remote()
+
+    assert is_pending(outsider, 1.5)
+    grid.release(boost)
+    assert ray.get(outsider, timeout=20) == "gpubox"
+
+
+def test_one_gpu_is_lent_once(grid: LiveGrid) -> None:
+    grid.settled()
+    grid.boost("head", "gpu", 1)
+
+    with pytest.raises(NoCapacity) as refused:
+        grid.boost("head", "gpu", 1)
+
+    assert any("1 of at most 1 GPU lent, 1 asked" in line for line in refused.value.because)
+    with pytest.raises(InvalidAmount):
+        grid.boost("head", "gpu", 0.5)
+
+
+def test_actors_and_nested_tasks_run_there_in_one_line(grid: LiveGrid) -> None:
+    boost = ResourceBoost.from_dict(grid.boost("head", "cpu", 2, delivery="reserve"))
+
+    @ray.remote
+    class Counter:
+        def where(self) -> str:
+            return ray.get(where_am_i.remote())
+
+    counter = Counter.options(**boost.options(num_cpus=1)).remote()
+
+    assert ray.get(counter.where.remote(), timeout=20) == "gpubox"
+    assert boost.placement_group is not None
+    ray.kill(counter)
+
+
+def test_release_with_nobody_inside_is_done_at_once(grid: LiveGrid) -> None:
+    boost = grid.boost("head", "cpu", 1, delivery="reserve")
+
+    assert grid.release(boost)["state"] == "released"
+
+    until(lambda: group_of(boost)["state"] == "REMOVED", 5)
+    grid.settled()
+
+
+def test_release_waits_for_the_grace_period_then_cancels_what_is_left_and_nothing_hangs(grid: LiveGrid) -> None:
+    grid.settled()
+    boost = grid.boost("head", "cpu", 2, delivery="reserve")
+    options = ResourceBoost.from_dict(boost).options(num_cpus=1)
+    tasks = [sleepy.options(**options).remote(300) for _ in range(5)]  # two run, three wait
+    until(lambda: grid.free("gpubox").get(f"CPU_group_{boost['placement_group']}", 0.0) == 0.0, 20, "both running")
+    time.sleep(1.5)  # the two are then known to be running by their names
+
+    releasing = grid.release(boost, grace_seconds=2, wait_seconds=0.2)
+
+    assert releasing["state"] == "releasing"
+    assert "cancelled in" in releasing["warnings"][-1]
+    assert not ray.wait(tasks, timeout=0.3)[0]
+    until(lambda: grid.state(boost) == "released", 15)
+    for task in tasks:  # each ends with an error that says so; none hangs
+        with pytest.raises((ray.exceptions.TaskCancelledError, ray.exceptions.TaskPlacementGroupRemoved)):
+            ray.get(task, timeout=20)
+    assert group_of(boost)["state"] == "REMOVED"
+    grid.settled()
+
+
+SCRIPT = """
+import ray
+ray.init(log_to_driver=False, logging_level="ERROR")
+
+@ray.remote
+def outer():
+    return [me(), ray.get(inner.remote())]
+
+@ray.remote
+def inner():
+    return me()
+
+@ray.remote
+class Actor:
+    def where(self):
+        return me()
+
+def me():
+    node = ray.get_runtime_context().get_node_id()
+    return next(n["Labels"]["grid/name"] for n in ray.nodes() if n["NodeID"] == node)
+
+actor = Actor.remote()
+print(ray.get(outer.remote()), ray.get(actor.where.remote()))
+"""
+
+
+def test_an_unmodified_script_in_the_shell_runs_on_the_borrowed_node(grid: LiveGrid, tmp_path) -> None:
+    boost = grid.boost("head", "cpu", 3, delivery="reserve")
+    script = tmp_path / "unmodified.py"
+    script.write_text(SCRIPT)
+
+    done = grid.cli("boost", "shell", boost["boost_id"][:8], "--", sys.executable, str(script))
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "['gpubox', 'gpubox'] gpubox"
+
+
+def test_the_shell_passes_on_exit_codes_and_input(grid: LiveGrid) -> None:
+    boost = grid.boost("head", "cpu", 1, delivery="reserve")
+
+    assert grid.cli("boost", "shell", boost["boost_id"], "--", "sh", "-c", "exit 7").returncode == 7
+    shell = subprocess.run(
+        [grid_command(), "boost", "shell", boost["boost_id"]],
+        input="echo in $GRID_BOOST\n",
+        env=grid.env | {"SHELL": "/bin/sh"},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert f"in {boost['boost_id']}" in shell.stdout
+    missing = grid.cli("boost", "shell", boost["boost_id"], "--", "no-such-command-here")
+    assert (missing.returncode, "Traceback" in missing.stderr) == (2, False)
+
+
+def test_a_transfer_has_no_shell_and_says_what_to_do(grid: LiveGrid) -> None:
+    boost = grid.boost("head", "cpu", 1)
+
+    done = grid.cli("boost", "shell", boost["boost_id"], "--", "true")
+
+    assert done.returncode == 4
+    assert "RAY_ADDRESS=" in done.stderr
+
+
+def test_auto_reserves_where_the_hardware_cannot_carry_more(grid: LiveGrid) -> None:
+    """Every node here runs on one machine that advertises more CPUs than it can carry."""
+    until(lambda: "auto:" in grid.boost("head", "cpu", 1, delivery="auto")["delivery_reason"], 20)
+    big = grid.boost("head", "cpu", 1, delivery="auto", source_node="gpubox")
+    assert big["delivery"] in ("reserve", "transfer")
+
+
+def grid_command() -> str:
+    from live_grid import GRID
+
+    return GRID

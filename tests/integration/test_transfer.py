@@ -1,0 +1,153 @@
+"""Transfer: the capacity itself moves, and Ray's own scheduler sees it."""
+
+import pytest
+import ray
+from live_grid import GB, LiveGrid, hold_until, is_pending, on, until, where_am_i
+
+from distributed_grid.errors import NoCapacity, SourceNotFound
+
+pytestmark = pytest.mark.cluster
+
+CONFIG = """
+name: transfer-test
+embedded: true
+resource_sharing: {enabled: true}
+nodes:
+- {name: head, role: master, cpu_count: 2, memory_gb: 4, resource_sharing: {can_share: false}}
+- name: lender
+  cpu_count: 8
+  memory_gb: 16
+  resources: {widget: 6}
+  resource_sharing: {max_share_cpu: 6, max_share_memory_gb: 12}
+- {name: small, cpu_count: 1, memory_gb: 2}
+"""
+
+
+def test_a_task_too_big_for_the_head_waits_and_runs_once_the_boost_is_there(grid: LiveGrid) -> None:
+    big = where_am_i.options(**on("head", num_cpus=5)).remote()
+    assert is_pending(big)
+
+    boost = grid.boost("head", "cpu", 3)
+
+    assert boost["state"] == "active"
+    assert boost["delivery"] == "transfer"
+    assert boost["source_node"] == "lender"
+    assert ray.get(big, timeout=10) == "head"
+    grid.total_is("head", "CPU", 5.0)
+    grid.total_is("lender", "CPU", 5.0)
+    assert grid.release(boost)["state"] == "released"
+    until(grid.is_at_base, 5, "every node exactly at base")
+
+
+def test_memory_moves_like_cpus(grid: LiveGrid) -> None:
+    big = where_am_i.options(**on("head", num_cpus=0, memory=7 * GB)).remote()
+    assert is_pending(big)
+
+    boost = grid.boost("head", "memory", 4)
+
+    assert ray.get(big, timeout=10) == "head"
+    grid.total_is("head", "memory", 8.0 * GB)
+    grid.total_is("lender", "memory", 12.0 * GB)
+    assert grid.release(boost)["state"] == "released"
+    until(grid.is_at_base, 5)
+
+
+def test_a_custom_resource_moves_to_a_node_that_had_none(grid: LiveGrid) -> None:
+    odd = where_am_i.options(**on("head", num_cpus=0, resources={"widget": 2})).remote()
+    assert is_pending(odd)
+
+    boost = grid.boost("head", "widget", 2.5)
+
+    assert boost["amount"] == 2.5
+    assert ray.get(odd, timeout=10) == "head"
+    grid.total_is("head", "widget", 2.5)
+    grid.total_is("lender", "widget", 3.5)
+    assert grid.release(boost)["state"] == "released"
+    until(lambda: "widget" not in grid.totals("head"), 5, "the custom resource gone from the head")
+    until(grid.is_at_base, 5)
+
+
+def test_the_amounts_are_shown_on_the_nodes_while_they_are_lent(grid: LiveGrid) -> None:
+    boost = grid.boost("head", "cpu", 2)
+    grid.total_is("head", "grid:borrowed:cpu", 2.0)
+    grid.total_is("lender", "grid:lent:cpu", 2.0)
+
+    grid.release(boost)
+
+    until(grid.is_at_base, 5, "no marker left")
+
+
+def test_a_busy_source_refuses_with_a_reason_per_node_and_nothing_changes(grid: LiveGrid, tmp_path) -> None:
+    stop = tmp_path / "stop"
+    busy = hold_until.options(**on("lender", num_cpus=7)).remote(str(stop))
+    until(lambda: grid.free("lender").get("CPU", 0.0) == 1.0, 15, "the lender busy")
+
+    with pytest.raises(NoCapacity) as refused:
+        grid.boost("head", "cpu", 4)
+
+    assert refused.value.message == "No nodes have sufficient available resources"
+    reasons = "\n".join(refused.value.because)
+    assert "lender: 1 of 8 CPUs free, 4 asked" in reasons
+    assert "small: 1 of 1 CPU free, 4 asked" in reasons
+    assert "head: it is the target" in reasons
+    assert refused.value.try_next is not None and "grid boost request head cpu 1" in refused.value.try_next
+    assert grid.is_at_base()
+    stop.touch()
+    ray.get(busy)
+
+
+def test_a_lender_is_never_taken_below_its_limit(grid: LiveGrid) -> None:
+    grid.settled()
+    first = grid.boost("head", "cpu", 4)
+
+    with pytest.raises(NoCapacity) as refused:
+        grid.boost("head", "cpu", 3)
+
+    assert "lender: 4 of at most 6 CPUs lent, 3 asked [LendingLimitReached]" in refused.value.because
+    assert grid.state(first) == "active"
+    grid.total_is("lender", "CPU", 4.0)
+
+
+def test_a_named_source_is_honoured_or_refused_never_replaced(grid: LiveGrid) -> None:
+    grid.settled()
+    assert grid.boost("head", "cpu", 1, source_node="small")["source_node"] == "small"
+
+    with pytest.raises(NoCapacity) as refused:
+        grid.boost("head", "cpu", 1, source_node="small")
+
+    assert [line.split(":")[0] for line in refused.value.because] == ["head", "small"]
+    with pytest.raises(SourceNotFound):
+        grid.boost("head", "cpu", 1, source_node="nowhere")
+
+
+def test_several_boosts_add_up(grid: LiveGrid) -> None:
+    grid.settled()
+    boosts = [grid.boost("head", "cpu", amount) for amount in (1, 1.5, 0.25)]
+    grid.total_is("head", "CPU", 4.75)
+
+    grid.release(boosts[1])
+
+    grid.total_is("head", "CPU", 3.25)
+
+
+def test_a_request_can_wait_until_capacity_comes_back(grid: LiveGrid, tmp_path) -> None:
+    grid.settled()
+    stop = tmp_path / "stop"
+    busy = hold_until.options(**on("lender", num_cpus=8)).remote(str(stop))
+    until(lambda: grid.free("lender").get("CPU", 0.0) == 0.0, 15)
+    grid_request = grid.cli  # the wait happens in the controller, so the command line is the honest client
+    import threading
+
+    answers = []
+    waiting = threading.Thread(
+        target=lambda: answers.append(grid_request("boost", "request", "head", "cpu", "4", "--wait", "30", "--json"))
+    )
+    waiting.start()
+    until(lambda: not answers and waiting.is_alive(), 1)
+
+    stop.touch()
+    waiting.join(40)
+
+    assert answers[0].returncode == 0, answers[0].stderr
+    grid.total_is("head", "CPU", 6.0)
+    ray.get(busy)

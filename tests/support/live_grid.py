@@ -1,0 +1,167 @@
+"""A real cluster for tests. It asks Ray, not grid, whether things are true."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import ray
+import ray._private.state as ray_state
+
+from distributed_grid.client import GridClient
+from distributed_grid.store.home import GridHome
+
+GRID = str(Path(sys.executable).with_name("grid"))
+GB = 2**30
+
+
+def until(condition: Callable[[], Any], within_s: float = 20.0, what: str = "the condition") -> Any:
+    """Wait for something to become true; return it."""
+    deadline = time.monotonic() + within_s
+    while True:
+        found = condition()
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what} did not become true within {within_s} s (last: {found!r})")
+        time.sleep(0.02)
+
+
+class LiveGrid:
+    def __init__(self, folder: Path, config: str | None = None) -> None:
+        self.folder = folder
+        self.home = GridHome(folder / "home")
+        self.env = os.environ | {"GRID_HOME": str(self.home.path), "COLUMNS": "200"}
+        self.env.pop("RAY_ADDRESS", None)
+        self.env.pop("GRID_CONFIG", None)
+        self.config = folder / "cluster.yaml" if config else None
+        if config:
+            self.config.write_text(config)
+        self.client = GridClient(self.home)
+
+    # -- life ----------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        args = ["--config", str(self.config)] if self.config else []
+        self.json("cluster", "start", *args)
+        self.connect()
+
+    def connect(self) -> None:
+        self.address = json.loads(self.home.controller.read_text())["ray_address"]
+        ray.init(address=self.address, namespace="test", log_to_driver=False, logging_level="ERROR")
+        self.ids = {n["Labels"]["grid/name"]: n["NodeID"] for n in ray.nodes() if n["Alive"]}
+        self.base = {name: self.ray_base(name) for name in self.ids}
+
+    def stop(self) -> None:
+        self.client.close()
+        ray.shutdown()
+        self.cli("cluster", "stop")
+
+    def controller_pid(self) -> int:
+        return int(json.loads(self.home.controller.read_text())["pid"])
+
+    # -- commands ------------------------------------------------------------------------------------------
+
+    def cli(self, *args: str, cwd: Path | None = None, env: dict[str, str] | None = None, timeout: float = 120):
+        """Run `grid` as a user does."""
+        return subprocess.run(
+            [GRID, *args],
+            env=self.env | (env or {}),
+            cwd=cwd or self.folder,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    def json(self, *args: str) -> Any:
+        done = self.cli(*args, "--json")
+        assert done.returncode == 0, f"grid {' '.join(args)} exited {done.returncode}: {done.stderr}"
+        return json.loads(done.stdout)
+
+    def boost(self, target: str, kind: str, amount: float | str, **options: Any) -> dict[str, Any]:
+        body = {"target_node": target, "resource_type": kind, "amount": str(amount)} | options
+        return self.client.request_boost(body)
+
+    def release(self, boost: dict[str, Any] | str, **options: Any) -> dict[str, Any]:
+        return self.client.release_boost(boost if isinstance(boost, str) else boost["boost_id"], options)
+
+    def state(self, boost: dict[str, Any]) -> str:
+        """The boost's state, `released` once it is gone."""
+        found = [b for b in self.client.boost_status()["boosts"] if b["boost_id"] == boost["boost_id"]]
+        return found[0]["state"] if found else "released"
+
+    def shown(self, boost: dict[str, Any]) -> dict[str, Any]:
+        return self.client.boost(boost["boost_id"])
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        return [event for event in self.client.events() if event["event"] == name]
+
+    def release_everything(self) -> None:
+        for boost in self.client.boost_status()["boosts"]:
+            with contextlib.suppress(Exception):
+                self.release(boost["boost_id"], grace_seconds=0, wait_seconds=0)
+        until(lambda: not self.client.boost_status()["boosts"], 30, "all boosts released")
+        until(self.is_at_base, 10, "every node at base")
+
+    # -- what Ray says -------------------------------------------------------------------------------------
+
+    def ray_base(self, name: str) -> dict[str, float]:
+        node = next(n for n in ray.nodes() if n["Alive"] and n["Labels"].get("grid/name") == name)
+        return {k: v for k, v in node["Resources"].items() if not k.startswith("node:")}
+
+    def totals(self, name: str) -> dict[str, float]:
+        found = ray_state.total_resources_per_node()[self.ids[name]]
+        return {k: v for k, v in found.items() if not k.startswith("node:") and "_group_" not in k}
+
+    def free(self, name: str) -> dict[str, float]:
+        return ray_state.available_resources_per_node()[self.ids[name]]
+
+    def is_at_base(self) -> bool:
+        return all(self.totals(name) == self.base[name] for name in self.ids)
+
+    def total_is(self, name: str, resource: str, amount: float) -> None:
+        """Ray's own total becomes this; its view needs a moment to show a change."""
+        until(lambda: self.totals(name).get(resource, 0.0) == amount, 5, f"{name}'s {resource} == {amount}")
+
+    def settled(self) -> None:
+        """Nothing runs and everything is free: what a test may start from."""
+        until(
+            lambda: all(self.free(n).get("CPU", 0.0) == self.base[n].get("CPU", 0.0) for n in self.ids),
+            20,
+            "all CPUs free",
+        )
+
+    @contextlib.contextmanager
+    def in_folder(self) -> Iterator[Path]:
+        yield self.folder
+
+
+def on(name: str, **options: Any) -> dict[str, Any]:
+    """Ray options for a task that must run on a named node."""
+    return {"label_selector": {"grid/name": name}} | options
+
+
+@ray.remote
+def where_am_i() -> str:
+    """The name of the node it runs on."""
+    me = ray.get_runtime_context().get_node_id()
+    return next(n["Labels"]["grid/name"] for n in ray.nodes() if n["NodeID"] == me)
+
+
+@ray.remote
+def hold_until(path: str) -> str:
+    """Keep what it holds until the file appears; the node it ran on."""
+    while not Path(path).exists():
+        time.sleep(0.02)
+    me = ray.get_runtime_context().get_node_id()
+    return next(n["Labels"]["grid/name"] for n in ray.nodes() if n["NodeID"] == me)
+
+
+def is_pending(reference: Any, for_s: float = 1.0) -> bool:
+    return not ray.wait([reference], timeout=for_s)[0]
