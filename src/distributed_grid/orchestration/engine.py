@@ -48,6 +48,8 @@ class Engine:
                 p.ledger.put(lease)
         await p.commit()
         p.journal.note("started", f"grid is in charge of {len(nodes)} nodes; {len(p.ledger)} boosts are known")
+        # What a crash cut off is settled before anybody is answered.
+        await self._upkeep.try_turn()
         self._upkeep.start()
 
     def _set_aside(self, other: ClusterIdentity) -> None:

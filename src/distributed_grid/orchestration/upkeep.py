@@ -53,16 +53,19 @@ class Upkeep:
 
     async def _run(self) -> None:
         while True:
-            try:
-                await self.turn()
-            except GridError as error:
-                log.error("upkeep", error=error.message, because=error.because)
-            except Exception:
-                # The loop must outlive a Ray call that failed: the next turn repeats it.
-                log.exception("upkeep turn failed; trying again")
+            await self.try_turn()
             self._p.changed.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._p.changed.wait(), self._pause())
+
+    async def try_turn(self) -> None:
+        """A turn whose failure is told and not raised: the next turn repeats what is missing."""
+        try:
+            await self.turn()
+        except GridError as error:
+            log.error("upkeep", error=error.message, because=error.because)
+        except Exception:
+            log.exception("upkeep turn failed; trying again")
 
     def _pause(self) -> float:
         if any(lease.is_winding_down for lease in self._p.ledger):

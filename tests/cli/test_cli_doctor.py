@@ -1,0 +1,275 @@
+"""`grid doctor` without a cluster: exit codes, messages, and what it sees of this machine."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from distributed_grid.cli.doctor import doctor, findings_view
+from distributed_grid.cluster.attach import ask_apart
+from distributed_grid.controller.checkup import TRIAL, Checkup, look_at_home, mounted_at, try_resize
+from distributed_grid.errors import CheckFailed
+from distributed_grid.store.home import GridHome
+
+NO_ONE = "127.0.0.1:1"
+BELONGS_TO_RAY = ("RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GridHome:
+    for name in BELONGS_TO_RAY:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("GRID_HOME", str(tmp_path / "home"))
+    return GridHome(tmp_path / "home")
+
+
+def grid(*arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
+    """The real command, in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-c", "from distributed_grid.cli import main; main()", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | env,
+    )
+
+
+def by_check(output: str) -> dict[str, dict[str, str]]:
+    return {finding["check"]: finding for finding in json.loads(output)["findings"]}
+
+
+def test_without_a_cluster_nothing_fails_and_it_says_how_to_start_one(home: GridHome) -> None:
+    done = grid("doctor")
+
+    assert done.returncode == 0, done.stderr
+    assert "no --address, no controller, no embedded cluster" in done.stdout
+    assert "controller, ray cluster: Start one: grid cluster start" in done.stdout
+    assert not home.path.exists()
+
+
+def test_a_cluster_that_is_gone_fails_with_9_after_the_whole_table(home: GridHome) -> None:
+    done = grid("doctor", "--address", NO_ONE)
+
+    assert done.returncode == 9
+    assert f"{NO_ONE} (from --address): nothing listens" in " ".join(done.stdout.split())
+    assert "view lag" in done.stdout
+    assert "To do:" in done.stdout
+    assert "1 of 15 checks failed" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_as_json_the_findings_are_on_stdout_and_the_error_is_on_stderr(home: GridHome) -> None:
+    done = grid("doctor", "--address", NO_ONE, "--json")
+    told = json.loads(done.stdout)
+
+    assert done.returncode == 9
+    assert told["ok"] is False
+    assert {tuple(finding) for finding in told["findings"]} == {("check", "status", "detail", "what_to_do")}
+    assert by_check(done.stdout)["ray cluster"]["status"] == "fail"
+    assert json.loads(done.stderr.partition("\n")[2])["error"]["code"] == "CHECK_FAILED"
+
+
+@pytest.mark.parametrize(
+    ("address", "detail"),
+    [
+        ("nonsense", "not HOST:PORT"),
+        ("127.0.0.1:99999", "nothing listens there"),
+        ("ray://127.0.0.1:10001", "Ray client server"),
+    ],
+)
+def test_an_address_that_cannot_be_one_is_told_as_such(home: GridHome, address: str, detail: str) -> None:
+    found = by_check(grid("doctor", "--address", address, "--json").stdout)["ray cluster"]
+
+    assert found["status"] == "fail"
+    assert detail in found["detail"]
+
+
+def test_the_address_comes_from_the_controller_before_the_embedded_cluster_before_ray(
+    home: GridHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found() -> tuple[str, str]:
+        checkup = Checkup(home, None)
+        checkup.look()
+        cluster = checkup.facts(ended=True).cluster
+        assert cluster is not None
+        return cluster.address, cluster.address_from
+
+    home.create()
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:3")
+    assert found() == ("127.0.0.1:3", "RAY_ADDRESS")
+    home.cluster.write_text(json.dumps({"ray_address": "127.0.0.1:2"}))
+    assert found() == ("127.0.0.1:2", "cluster.json")
+    home.controller.write_text(json.dumps({"url": "http://127.0.0.1:9", "pid": 1, "ray_address": NO_ONE}))
+    assert found() == (NO_ONE, "controller.json")
+
+
+def test_a_controller_that_died_with_its_cluster_is_told_once_each(home: GridHome) -> None:
+    home.create().controller.write_text(json.dumps({"url": "http://127.0.0.1:9", "pid": 1, "ray_address": NO_ONE}))
+
+    found = by_check(grid("doctor", "--json").stdout)
+
+    assert found["controller"]["status"] == found["ray cluster"]["status"] == "fail"
+    assert "is gone too" in found["controller"]["detail"]
+
+
+@pytest.mark.parametrize(
+    ("ray", "detail"),
+    [
+        ("__version__ = '2.9.3'", "Ray 2.9.3 is too old"),
+        ("raise ImportError('libray.so: cannot open shared object file')", "cannot be imported: libray.so"),
+    ],
+)
+def test_an_unsuitable_ray_is_a_finding_and_no_traceback(home: GridHome, tmp_path: Path, ray: str, detail: str) -> None:
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray" / "__init__.py").write_text(ray)
+
+    done = grid("doctor", "--address", NO_ONE, "--json", PYTHONPATH=str(tmp_path))
+    found = by_check(done.stdout)
+
+    assert done.returncode == 9
+    assert found["ray"]["status"] == "fail"
+    assert detail in found["ray"]["detail"]
+    assert found["ray cluster"]["status"] == found["resize"]["status"] == "skip"
+
+
+def test_what_hangs_is_told_with_all_that_was_seen_before(
+    home: GridHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray" / "__init__.py").write_text("import time; time.sleep(60)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    seen = ask_apart("distributed_grid.controller.checkup", {"home": str(home.path), "limit_s": 2}, patience_s=30)
+
+    assert seen["machine"]["ray_error"] == "its import did not end"
+    assert seen["home"]["free_bytes"]
+
+
+def test_the_command_ends_with_the_exit_code_of_a_failed_check(home: GridHome, monkeypatch: pytest.MonkeyPatch) -> None:
+    finding = {"check": "ray", "status": "fail", "detail": "Ray 2.9 [old]", "what_to_do": "pip install"}
+    monkeypatch.setattr("distributed_grid.cli.doctor.examine", lambda address: [finding])
+
+    result = CliRunner().invoke(doctor, [])
+
+    assert isinstance(result.exception, CheckFailed)
+    assert result.exception.exit_code == 9
+    assert result.exception.because == ("ray: Ray 2.9 [old]",)
+    assert "Ray 2.9 [old]" in result.stdout
+
+
+def test_nothing_is_to_be_done_where_all_is_well() -> None:
+    from rich.console import Console
+
+    finding = {"check": "ray", "status": "ok", "detail": "Ray 2.60.0", "what_to_do": ""}
+    console = Console(width=80)
+    with console.capture() as shown:
+        console.print(findings_view({"ok": True, "findings": [finding]}))
+
+    assert "To do" not in shown.get()
+
+
+class TestHome:
+    def test_one_that_is_there_is_really_written_to_and_left_as_it_was(self, home: GridHome) -> None:
+        home.create().token.touch(0o640)
+
+        found = look_at_home(home)
+
+        assert (found.exists, found.error, found.mode, found.token_mode) == (True, "", 0o700, 0o640)
+        assert found.filesystem
+        assert found.free_bytes
+        assert [path.name for path in home.path.iterdir()] == ["token"]
+
+    def test_one_that_is_a_file_is_none(self, home: GridHome) -> None:
+        home.path.touch()
+
+        assert look_at_home(home).error == "it is not a folder"
+        assert "is not a folder" in look_at_home(GridHome(home.path / "below")).error
+
+    def test_a_damaged_record_is_named(self, home: GridHome) -> None:
+        home.create().cluster.write_text("{")
+
+        (damage,) = look_at_home(home).damaged
+
+        assert damage.startswith("cluster.json cannot be read")
+
+
+MOUNTS = r"""
+/dev/sda1 / ext4 rw 0 0
+auto.home /home autofs rw 0 0
+server:/home /home nfs4 rw 0 0
+server:/big /home/ann/big\040data lustre rw 0 0
+broken
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("/var/lib", ("ext4", "/")),
+        ("/home/ann", ("nfs4", "/home")),
+        ("/home/ann/big data/grid", ("lustre", "/home/ann/big data")),
+        ("/homeless", ("ext4", "/")),
+    ],
+)
+def test_a_path_is_on_the_last_of_the_longest_mounts(path: str, found: tuple[str, str]) -> None:
+    assert mounted_at(Path(path), MOUNTS) == found
+
+
+class FakeRaylets:
+    """One node, whose view shows what it is told to; calls fail from the given one on, until told otherwise."""
+
+    def __init__(self, *, blind: bool = False, fails_at: int | None = None) -> None:
+        self.total = 0.0
+        self.blind = blind
+        self.fails_at = fails_at
+        self.calls: list[float] = []
+
+    def resize(self, node_id: str, resources: Mapping[str, float]) -> dict[str, float]:
+        self.calls.append(resources[TRIAL])
+        if self.fails_at == len(self.calls):
+            raise RuntimeError("the raylet said no")
+        self.total = resources[TRIAL]
+        return {"CPU": 1.0} | ({TRIAL: self.total} if self.total else {})
+
+    def totals(self) -> dict[str, dict[str, float]]:
+        return {"a": {TRIAL: 0.0 if self.blind else self.total}}
+
+
+def trial(raylets: Any) -> Any:
+    ticks = iter(range(10**6))
+    return try_resize(raylets, "a", clock=lambda: next(ticks) / 10)
+
+
+def test_the_trial_resource_is_grown_and_taken_away_three_times() -> None:
+    raylets = FakeRaylets()
+
+    found = trial(raylets)
+
+    assert (found.grown_to, found.back_to, found.error) == (1.0, 0.0, "")
+    assert len(found.lags_s) == 3
+    assert raylets.total == 0.0
+
+
+@pytest.mark.parametrize("fails_at", [1, 2, 3, 4])
+def test_the_trial_resource_is_taken_away_whatever_happens(fails_at: int) -> None:
+    raylets = FakeRaylets(fails_at=fails_at)
+
+    found = trial(raylets)
+
+    assert found.error == "the raylet said no"
+    assert raylets.calls[-1] == raylets.total == 0.0
+
+
+def test_a_view_that_never_shows_it_is_told_and_the_resource_taken_away() -> None:
+    raylets = FakeRaylets(blind=True)
+
+    found = trial(raylets)
+
+    assert found.unseen
+    assert raylets.total == 0.0

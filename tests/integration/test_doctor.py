@@ -1,0 +1,147 @@
+"""`grid doctor` on a real embedded cluster with grid in it; what it left behind is asked of Ray."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from pydantic import TypeAdapter
+
+from distributed_grid.cluster.attach import ask_apart
+from distributed_grid.cluster.processes import trees
+from distributed_grid.cluster.record import load
+from distributed_grid.decide.diagnosis import Facts, Status, diagnose
+from distributed_grid.store.home import GridHome
+
+pytestmark = pytest.mark.cluster
+
+CONFIG = """
+name: doctor-test
+embedded: true
+resource_sharing: {enabled: true}
+nodes:
+- {name: gpu-master, role: master, cpu_count: 1, memory_gb: 1}
+- {name: gpu1, cpu_count: 2, memory_gb: 1}
+"""
+COMMAND = (sys.executable, "-c", "from distributed_grid.cli import main; main()")
+
+
+def run(home: GridHome, *arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
+    kept = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        env=kept | {"GRID_HOME": str(home.path)} | env,
+        capture_output=True,
+        text=True,
+        timeout=150,
+    )
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GridHome]:
+    folder = tmp_path_factory.mktemp("doctor")
+    (folder / "two.yaml").write_text(CONFIG)
+    home = GridHome(folder / "home")
+    try:
+        started = run(home, "cluster", "start", "--config", str(folder / "two.yaml"))
+        assert started.returncode == 0, started.stderr
+        yield home
+    finally:
+        run(home, "cluster", "stop")
+
+
+def address(home: GridHome) -> str:
+    record = load(home)
+    assert record is not None
+    return record.ray_address
+
+
+def examined(home: GridHome, *arguments: str, **env: str) -> dict[str, dict[str, str]]:
+    done = run(home, "doctor", "--json", *arguments, **env)
+    assert "Traceback" not in done.stderr
+    told = json.loads(done.stdout)
+    assert told["ok"] is (done.returncode == 0)
+    return {finding["check"]: finding for finding in told["findings"]}
+
+
+def left_in(home: GridHome) -> Any:
+    """Every resource name and every standing placement group of the cluster, as a driver of its own sees them."""
+    script = """
+        import json, sys, time, ray, ray._private.state as state
+        from ray.util.placement_group import placement_group_table
+        ray.init(sys.argv[1], namespace="t", log_to_driver=False)
+        time.sleep(0.5)  # the view lags
+        names = sorted({name for total in state.total_resources_per_node().values() for name in total})
+        groups = [g["name"] for g in placement_group_table().values() if g["state"] != "REMOVED"]
+        print(json.dumps([names, groups]))
+    """
+    driver = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), address(home)], capture_output=True, text=True, timeout=60
+    )
+    assert driver.returncode == 0, driver.stderr
+    return json.loads(driver.stdout.splitlines()[-1])
+
+
+def test_a_healthy_cluster_is_found_healthy_and_nothing_is_left_behind(home: GridHome) -> None:
+    found = examined(home)
+
+    assert {check: f for check, f in found.items() if f["status"] != "ok" and check != "authentication"} == {}
+    assert {"node gpu-master", "node gpu1"} <= set(found)
+    assert address(home) in found["ray cluster"]["detail"]
+    assert "for gpu1 by label was made there and removed" in found["reservations"]["detail"]
+    names, groups = left_in(home)
+    assert [name for name in names if name.startswith("grid:")] == []
+    assert groups == []
+
+
+def test_the_table_says_the_same_to_a_person(home: GridHome) -> None:
+    done = run(home, "doctor", COLUMNS="200")
+
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[:3] for line in done.stdout.splitlines() if line.startswith("node ")] == [
+        ["node", "gpu-master", "ok"],
+        ["node", "gpu1", "ok"],
+    ]
+
+
+def test_from_another_home_the_controller_is_seen_but_not_known(home: GridHome, tmp_path: Path) -> None:
+    found = examined(GridHome(tmp_path / "other"), "--address", address(home))
+
+    assert found["controller"]["status"] == "warn"
+    assert "not started from this GRID_HOME" in found["controller"]["detail"]
+    assert found["resize"]["status"] == "ok"
+
+
+def test_a_wrong_token_is_told_from_a_controller_that_is_gone(home: GridHome, tmp_path: Path) -> None:
+    other = GridHome(tmp_path / "other").create()
+    other.controller.write_text(home.controller.read_text())
+    other.token.touch(0o600)
+    other.token.write_text("not the token")
+
+    found = examined(other)["controller"]
+
+    assert found["status"] == "fail"
+    assert "not to the token of this GRID_HOME: it answered 401" in found["detail"]
+
+
+def test_a_node_that_does_not_answer_is_named(home: GridHome) -> None:
+    record = load(home)
+    assert record is not None
+    (raylet,) = [process for process in trees([psutil.Process(record.nodes[1].pid)]) if process.name() == "raylet"]
+    raylet.send_signal(signal.SIGSTOP)
+    try:
+        seen = ask_apart("distributed_grid.controller.checkup", {"home": str(home.path), "nodes_within_s": 3})
+    finally:
+        raylet.send_signal(signal.SIGCONT)
+
+    found = {finding.check: finding for finding in diagnose(TypeAdapter(Facts).validate_python(seen))}
+    assert found["node gpu1"].status is Status.FAIL
+    assert "gpu1 is in the cluster, but ran nothing for us within 3 s" in found["node gpu1"].detail
+    assert {found[check].status for check in ("node gpu-master", "resize", "reservations")} == {Status.OK}
