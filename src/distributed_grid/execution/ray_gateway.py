@@ -13,22 +13,9 @@ import ray._private.state as ray_state
 import ray._raylet
 
 from distributed_grid.decide.naming import Raylet
-from distributed_grid.errors import RayUnsuitable
 from distributed_grid.execution.port import NodeView, RayletGone, RayMap
+from distributed_grid.execution.ray_version import check_ray_version
 from distributed_grid.model.nodes import NodeId
-
-OLDEST_RAY = (2, 55)
-
-
-def check_ray_version(version: str) -> None:
-    """Raise `RayUnsuitable` for a Ray that cannot resize raylets."""
-    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    if numbers < OLDEST_RAY:
-        raise RayUnsuitable(
-            f"Ray {version} is too old: grid needs {'.'.join(map(str, OLDEST_RAY))} or newer",
-            because=["older versions cannot change a running node's resources"],
-            try_next="pip install --upgrade 'ray[default]' on every node, then restart the cluster.",
-        )
 
 
 class RayGateway:

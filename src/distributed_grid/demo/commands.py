@@ -1,0 +1,62 @@
+"""Grid's own commands, run the way a person runs them: a process each, over before the next one starts."""
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any, Final
+
+from distributed_grid.errors import GridError, error_from_dict
+from distributed_grid.store.home import GridHome
+
+_RUN: Final = "from distributed_grid.cli import main; main()"
+_PATIENCE_S: Final = 60.0
+
+
+class Grid:
+    """`grid` with one installation's GRID_HOME. Knows which of its boosts have not been given back."""
+
+    def __init__(self, home: GridHome) -> None:
+        self._env = os.environ | {"GRID_HOME": str(home.path)}
+        self._open: list[str] = []
+
+    def request(self, *words: str) -> dict[str, Any]:
+        granted = self._run("boost", "request", *words)
+        self._open.append(granted["boost_id"])
+        return granted
+
+    def release(self, boost_id: str) -> dict[str, Any]:
+        self._open.remove(boost_id)
+        return self._run("boost", "release", boost_id)
+
+    def status(self) -> dict[str, Any]:
+        return self._run("boost", "status")
+
+    def forget(self, boost_id: str) -> None:
+        """It has ended by itself."""
+        self._open.remove(boost_id)
+
+    def release_what_is_left(self) -> None:
+        """For an end before the end: others may use this cluster."""
+        for boost_id in list(self._open):
+            self.release(boost_id)
+
+    def _run(self, *words: str) -> dict[str, Any]:
+        command = [sys.executable, "-P", "-c", _RUN, *words, "--json"]
+        try:
+            done = subprocess.run(
+                command, env=self._env, capture_output=True, text=True, timeout=_PATIENCE_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise GridError(f"grid {' '.join(words)} did not end within {_PATIENCE_S:.0f} s") from None
+        if done.returncode != 0:
+            raise _error_in(done.stderr, words)
+        answer: dict[str, Any] = json.loads(done.stdout)
+        return answer
+
+
+def _error_in(stderr: str, words: tuple[str, ...]) -> GridError:
+    try:
+        return error_from_dict(json.loads(stderr)["error"])
+    except (ValueError, KeyError, TypeError):
+        return GridError(f"grid {' '.join(words)} failed", because=stderr.strip().splitlines()[-3:])
