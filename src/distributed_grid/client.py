@@ -3,6 +3,7 @@
 import getpass
 import json
 import os
+import re
 import socket
 import time
 import uuid
@@ -10,7 +11,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from distributed_grid.errors import AccessDenied, ControllerUnreachable, GridError, NoCluster, error_from_dict
+from distributed_grid.errors import (
+    AccessDenied,
+    BoostNotFound,
+    ControllerUnreachable,
+    GridError,
+    NoCluster,
+    error_from_dict,
+)
 from distributed_grid.store.home import GridHome
 
 RETRY_S: Final = 10.0
@@ -168,9 +176,12 @@ def _error_of(answer: Any) -> GridError:
 
 
 def _segment(boost_id: str) -> str:
-    from urllib.parse import quote
-
-    return quote(boost_id, safe="") or "%20"
+    """A boost's id as part of a path; what cannot be one is not asked for."""
+    if re.fullmatch(r"[0-9A-Za-z-]+", boost_id.strip()) is None:
+        raise BoostNotFound(
+            f"No boost with the id {boost_id!r}", try_next="See the ids of all boosts: grid boost status"
+        )
+    return boost_id.strip()
 
 
 def _listens(address: str) -> bool:

@@ -6,7 +6,7 @@
       NotFound                    3
         TargetNotFound, SourceNotFound, BoostNotFound, AmbiguousBoost
       Refused                     4   understood, and the answer is no
-        NoCapacity, SharingDisabled, NotRenewable, NotReserved, ConfigDiffers
+        NoCapacity, SharingDisabled, NotRenewable, NotReserved, TransfersUnavailable, ConfigDiffers
       Unavailable                 5   there is nobody to ask
         NoCluster, ControllerUnreachable, AlreadyRunning, ClusterStartFailed
       AccessDenied                6
@@ -46,6 +46,7 @@ __all__ = [
     "SourceNotFound",
     "StoreBroken",
     "TargetNotFound",
+    "TransfersUnavailable",
     "Unavailable",
     "UnknownResource",
     "error_from_dict",
@@ -137,6 +138,10 @@ class NotRenewable(Refused):
 
 class NotReserved(Refused):
     code = "NOT_RESERVED"
+
+
+class TransfersUnavailable(Refused):
+    code = "TRANSFERS_UNAVAILABLE"
 
 
 class ConfigDiffers(Refused):

@@ -13,7 +13,9 @@ from click.testing import CliRunner
 
 from distributed_grid.cli.doctor import doctor, findings_view
 from distributed_grid.cluster.attach import ask_apart
-from distributed_grid.controller.checkup import TRIAL, Checkup, look_at_home, mounted_at, try_resize
+from distributed_grid.controller.checkup import Checkup
+from distributed_grid.controller.checkup.home import look_at_home, mounted_at
+from distributed_grid.controller.checkup.trials import TRIAL, try_resize
 from distributed_grid.errors import CheckFailed
 from distributed_grid.store.home import GridHome
 
@@ -94,9 +96,9 @@ def test_the_address_comes_from_the_controller_before_the_embedded_cluster_befor
     home: GridHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def found() -> tuple[str, str]:
-        checkup = Checkup(home, None)
+        checkup = Checkup(home)
         checkup.look()
-        cluster = checkup.facts(ended=True).cluster
+        cluster = checkup.facts.cluster
         assert cluster is not None
         return cluster.address, cluster.address_from
 

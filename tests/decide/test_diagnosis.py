@@ -5,23 +5,22 @@ from typing import Any
 
 import pytest
 
-from distributed_grid.decide.diagnosis import (
+from distributed_grid.decide.diagnosis import Finding, Status, diagnose
+from distributed_grid.decide.diagnosis.home import is_shared
+from distributed_grid.model.checkup_facts import (
     REPORT_PERIOD,
     ActorState,
     AutoscalerFacts,
     ClusterFacts,
     ControllerFacts,
     Facts,
-    Finding,
     GroupFacts,
     HomeFacts,
     MachineFacts,
     NodeFacts,
     ResizeFacts,
-    Status,
     Trouble,
-    diagnose,
-    is_shared,
+    Unreached,
 )
 
 ADDRESS = "10.0.0.1:6379"
@@ -39,8 +38,20 @@ HOME = HomeFacts(
     token_mode=0o600,
 )
 CONTROLLER = ControllerFacts(recorded=True, url=URL, ray_address=ADDRESS, actor=ActorState.THERE, actor_url=URL)
-HEAD = NodeFacts("gpu-master", True, True, "3.11.7", "2.60.0", "/home/ann", clock_offset_s=0.001, round_trip_s=0.01)
+HEAD = NodeFacts(
+    "gpu-master",
+    is_head=True,
+    answered=True,
+    python="3.11.7",
+    ray="2.60.0",
+    home="/home/ann",
+    clock_offset_s=0.001,
+    round_trip_s=0.01,
+    env={},
+    token_auth=True,
+)
 WORKER = replace(HEAD, name="gpu1", is_head=False)
+FAST = replace(HEAD, env={REPORT_PERIOD: "10"})
 CLUSTER = ClusterFacts(
     ADDRESS,
     "controller.json",
@@ -48,8 +59,6 @@ CLUSTER = ClusterFacts(
     nodes=(HEAD, WORKER),
     resize=ResizeFacts(1.0, 0.0, lags_s=(0.05, 0.07, 0.9)),
     group=GroupFacts("gpu1", "0.01 CPU", "gpu1"),
-    token_auth=True,
-    head_env={},
     head_labels={"ray.io/node-id": "ab", "grid/name": "gpu-master"},
     autoscaler=AutoscalerFacts(node_types=(MIRRORED,)),
 )
@@ -77,11 +86,19 @@ def cluster(**changes: Any) -> Facts:
     return replace(HEALTHY, cluster=replace(CLUSTER, **changes))
 
 
+def head(**changes: Any) -> Facts:
+    return cluster(nodes=(replace(HEAD, **changes), WORKER))
+
+
+def unreached(trouble: Trouble, why: str) -> Facts:
+    return cluster(unreached=Unreached(trouble, why))
+
+
 def worker(**changes: Any) -> Facts:
     return cluster(nodes=(HEAD, replace(WORKER, **changes)))
 
 
-UNREACHED = ClusterFacts(ADDRESS, "controller.json", trouble=Trouble.NOBODY, error="nothing listens there")
+GONE = ClusterFacts(ADDRESS, "controller.json", Unreached(Trouble.NOBODY, "nothing listens there"))
 NO_CLUSTER = Facts(MACHINE, HOME, ControllerFacts(), None)
 
 TABLE = [
@@ -121,7 +138,7 @@ TABLE = [
     ("controller", controller(record_error="Expecting value"), "fail", "Expecting value", "Remove controller.json"),
     ("controller", controller(health_error="refused"), "fail", f"{URL} does not answer: refused",
      f"grid start --address {ADDRESS}"),
-    ("controller", replace(controller(health_error="refused"), cluster=UNREACHED), "fail",
+    ("controller", replace(controller(health_error="refused"), cluster=GONE), "fail",
      f"its Ray cluster at {ADDRESS} is gone too", "grid cluster start"),
     ("controller", controller(token_error="it answered 401"), "fail", "it answered 401", "same GRID_HOME"),
     ("controller", controller(actor=ActorState.ABSENT), "fail", f"{ADDRESS} has no controller", "grid stop"),
@@ -132,16 +149,16 @@ TABLE = [
     ("controller", controller(actor=ActorState.UNASKED), "warn", "could not be asked", ""),
     ("ray cluster", HEALTHY, "ok", f"{ADDRESS} (from controller.json) answers, with 2 live nodes", ""),
     ("ray cluster", NO_CLUSTER, "skip", "no RAY_ADDRESS", "grid cluster start"),
-    ("ray cluster", replace(HEALTHY, cluster=UNREACHED), "fail", "nothing listens there", "grid cluster start"),
-    ("ray cluster", cluster(trouble=Trouble.TOKEN, error="it asks for a token"), "fail", "token",
+    ("ray cluster", replace(HEALTHY, cluster=GONE), "fail", "nothing listens there", "grid cluster start"),
+    ("ray cluster", unreached(Trouble.TOKEN, "it asks for a token"), "fail", "token",
      "RAY_AUTH_MODE=token"),
-    ("ray cluster", cluster(trouble=Trouble.VERSIONS, error="Version mismatch"), "fail", "mismatch",
+    ("ray cluster", unreached(Trouble.VERSIONS, "Version mismatch"), "fail", "mismatch",
      "very Python and Ray"),
-    ("ray cluster", cluster(trouble=Trouble.SILENT, error="no answer in 5 s"), "fail", "5 s", "gcs_server.out"),
-    ("ray cluster", cluster(trouble=Trouble.NOT_RAY, error="not like a Ray head"), "fail", "Ray head",
+    ("ray cluster", unreached(Trouble.SILENT, "no answer in 5 s"), "fail", "5 s", "gcs_server.out"),
+    ("ray cluster", unreached(Trouble.NOT_RAY, "not like a Ray head"), "fail", "Ray head",
      "ray start --port"),
-    ("ray cluster", cluster(trouble=Trouble.ADDRESS, error="that is not HOST:PORT"), "fail", "HOST:PORT", "6379"),
-    ("ray cluster", cluster(trouble=Trouble.OTHER, error="odd"), "fail", "odd", "on a machine of that cluster"),
+    ("ray cluster", unreached(Trouble.ADDRESS, "that is not HOST:PORT"), "fail", "HOST:PORT", "6379"),
+    ("ray cluster", unreached(Trouble.OTHER, "odd"), "fail", "odd", "on a machine of that cluster"),
     ("ray cluster", cluster(stuck_at="making a placement group"), "fail", "hung at: making a placement group", "logs"),
     ("ray cluster", cluster(missing=("gpu2",)), "warn", "gpu2 is configured but not there", "--labels grid/name=NAME"),
     ("ray cluster", cluster(errors={"ray cluster": "boom"}), "fail", "boom", "Try again"),
@@ -173,11 +190,11 @@ TABLE = [
      "one Ray version"),
     ("reservations", cluster(group=None, errors={"reservations": "boom"}), "fail", "boom", "Try again"),
     ("authentication", HEALTHY, "ok", "RAY_AUTH_MODE=token", ""),
-    ("authentication", cluster(token_auth=False), "warn", "anyone who reaches the Ray ports of 10.0.0.1",
+    ("authentication", head(token_auth=False), "warn", "anyone who reaches the Ray ports of 10.0.0.1",
      "ray get-auth-token --generate"),
-    ("authentication", cluster(token_auth=False, address="127.0.0.1:1"), "warn", "every user of this machine",
-     "RAY_AUTH_MODE=token"),
-    ("authentication", cluster(token_auth=None), "skip", "not reached", ""),
+    ("authentication", cluster(nodes=(replace(HEAD, token_auth=False),), address="127.0.0.1:1"), "warn",
+     "every user of this machine", "RAY_AUTH_MODE=token"),
+    ("authentication", head(token_auth=None), "skip", "not reached", ""),
     ("autoscaler", HEALTHY, "ok", "no Ray autoscaler", ""),
     ("autoscaler", cluster(autoscaler=AutoscalerFacts(reports_state=True)), "ok", "no Ray autoscaler", ""),
     ("autoscaler", cluster(autoscaler=AutoscalerFacts(instance_types=("small",))), "ok", "no Ray autoscaler", ""),
@@ -187,16 +204,16 @@ TABLE = [
      "reservations work"),
     ("autoscaler", cluster(autoscaler=AutoscalerFacts(has_config=True)), "fail", "is active", "reserve"),
     ("kuberay", HEALTHY, "ok", "not run by KubeRay", ""),
-    ("kuberay", cluster(head_env={"KUBERNETES_SERVICE_HOST": "10.0.0.9"}), "ok", "not run by KubeRay", ""),
-    ("kuberay", cluster(head_env={"KUBERNETES_SERVICE_HOST": "10.0.0.9", "RAY_CLUSTER_NAME": "lab"}), "fail",
+    ("kuberay", head(env={"KUBERNETES_SERVICE_HOST": "10.0.0.9"}), "ok", "not run by KubeRay", ""),
+    ("kuberay", head(env={"KUBERNETES_SERVICE_HOST": "10.0.0.9", "RAY_CLUSTER_NAME": "lab"}), "fail",
      "RAY_CLUSTER_NAME=lab): its in-place pod resizing uses the same call", "delivery: reserve"),
-    ("kuberay", cluster(head_env=None, head_labels={"ray.io/group": "headgroup"}), "fail", "ray.io/group", "reserve"),
-    ("kuberay", cluster(head_env=None), "skip", "not reached", ""),
+    ("kuberay", cluster(nodes=None, head_labels={"ray.io/group": "headgroup"}), "fail", "ray.io/group", "reserve"),
+    ("kuberay", head(env=None), "skip", "not reached", ""),
     ("view lag", HEALTHY, "ok",
      f"70 ms (median of 3); nodes report every 100 ms; grants are faster with {REPORT_PERIOD}",
      ""),
-    ("view lag", cluster(nodes=(replace(HEAD, report_period_ms="10"),)), "ok", "nodes report every 10 ms", ""),
-    ("view lag", cluster(nodes=(replace(HEAD, report_period_ms="10"), WORKER)), "ok", "gpu1 report every 100 ms", ""),
+    ("view lag", cluster(nodes=(FAST,)), "ok", "nodes report every 10 ms", ""),
+    ("view lag", cluster(nodes=(FAST, WORKER)), "ok", "gpu1 report every 100 ms", ""),
     ("view lag", cluster(resize=ResizeFacts(1.0, 0.0, lags_s=(0.4, 0.5, 0.6))), "warn", "500 ms",
      f"{REPORT_PERIOD}=10"),
     ("view lag", cluster(resize=ResizeFacts(1.0, 0.0, unseen=True)), "warn", "did not show", "CPU time"),
@@ -251,7 +268,7 @@ def test_without_a_cluster_nothing_fails() -> None:
 
 
 def test_without_a_suitable_ray_the_cluster_is_left_alone_and_says_so() -> None:
-    found = diagnose(replace(machine(ray=None, ray_error="No module named 'ray'"), cluster=UNREACHED))
+    found = diagnose(replace(machine(ray=None, ray_error="No module named 'ray'"), cluster=GONE))
 
     assert [finding.check for finding in found if finding.status is Status.FAIL] == ["ray"]
 

@@ -83,7 +83,7 @@ def test_an_unknown_id(grid: LiveGrid, verb: str) -> None:
 def test_an_ambiguous_id_prefix(grid: LiveGrid) -> None:
     boosts: list[dict] = []
     while True:  # until two ids share their first character: seventeen boosts at most
-        boosts.append(grid.boost("head", "cpu", 0.01))
+        boosts.append(grid.boost("head", "cpu", "0.01"))
         firsts = [boost["boost_id"][0] for boost in boosts]
         shared = next((first for first in firsts if firsts.count(first) > 1), None)
         if shared:
@@ -94,21 +94,3 @@ def test_an_ambiguous_id_prefix(grid: LiveGrid) -> None:
     assert done.returncode == 3
     assert "Give more characters" in done.stderr
     assert len(grid.client.boost_status()["boosts"]) == len(boosts)
-
-
-def test_sharing_that_is_not_enabled(tmp_path) -> None:
-    """The message users know; the decision is the service's, so no second cluster is needed."""
-    import asyncio
-
-    from distributed_grid.config import GridConfig
-    from distributed_grid.errors import SharingDisabled
-    from distributed_grid.model.requests import make_ask
-    from distributed_grid.orchestration.boost_service import BoostService, Parts
-    from distributed_grid.store.home import GridHome
-
-    async def ask() -> None:
-        parts = Parts(None, GridConfig(), GridHome(tmp_path))  # type: ignore[arg-type]
-        await BoostService(parts).request(make_ask("head", "cpu", 1))
-
-    with pytest.raises(SharingDisabled, match="Resource sharing not enabled"):
-        asyncio.run(ask())

@@ -340,6 +340,8 @@ def test_the_example_shows_all_five_parts(here: Installation) -> None:
     assert shown.stderr == ""
     for part in ("Cluster status", "Resource monitoring", "A request", "Scheduling", "Load balancing"):
         assert f"\n{part}" in shown.stdout
+    monitored = [line.split()[0] for line in shown.stdout.splitlines() if line.count(" = ") == 3]
+    assert len(set(monitored)) > 1 and monitored[-1] == "0", "the numbers move, and come back"
     assert "Released: True; active boosts: 0" in shown.stdout
     assert "Before the boost, after 2 s: it waits" in shown.stdout
     assert "With the boost: it started by itself, on gpu-master" in shown.stdout
@@ -350,32 +352,18 @@ def test_the_example_shows_all_five_parts(here: Installation) -> None:
 
 
 @pytest.mark.cluster
-def test_monitoring_shows_the_numbers_move(here: Installation) -> None:
-    shown = part_of_the_example(here, "_demo_resource_monitoring")
-
-    samples = [line.split("=")[0].split()[0] for line in shown.splitlines() if line.count("=") == 3]
-    assert len(set(samples)) > 1, shown
-    assert samples[-1] == "0"
-
-
-@pytest.mark.cluster
 def test_one_part_of_the_example_works_alone(here: Installation) -> None:
-    shown = part_of_the_example(here, "_demo_cluster_status")
-
-    assert "Cluster status" in shown
-    assert "gpu-master" in shown
-    assert "Active boosts: 0" in shown
-
-
-def part_of_the_example(here: Installation, method: str) -> str:
-    script = (
+    shown = here.python(
+        "-c",
         "import asyncio\n"
         "from examples.intelligent_sharing_demo import ResourceSharingDemo\n"
-        f"asyncio.run(ResourceSharingDemo('config/my-cluster-enhanced.yaml').{method}())"
+        "asyncio.run(ResourceSharingDemo('config/my-cluster-enhanced.yaml')._demo_cluster_status())",
     )
-    shown = here.python("-c", script)
+
     assert shown.returncode == 0, shown.stderr
-    return shown.stdout
+    assert "Cluster status" in shown.stdout
+    assert "gpu-master" in shown.stdout
+    assert "Active boosts: 0" in shown.stdout
 
 
 def slots_used(output: str, line_start: str) -> int:

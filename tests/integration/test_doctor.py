@@ -17,7 +17,8 @@ from pydantic import TypeAdapter
 from distributed_grid.cluster.attach import ask_apart
 from distributed_grid.cluster.processes import trees
 from distributed_grid.cluster.record import load
-from distributed_grid.decide.diagnosis import Facts, Status, diagnose
+from distributed_grid.decide.diagnosis import Status, diagnose
+from distributed_grid.model.checkup_facts import Facts
 from distributed_grid.store.home import GridHome
 
 pytestmark = pytest.mark.cluster

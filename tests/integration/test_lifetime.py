@@ -191,3 +191,19 @@ def test_every_request_is_audited(grid: LiveGrid) -> None:
     assert refused.returncode == 4
     assert any(line["event"] == "refused" and "99 CPUs for head" in line["message"] for line in lines)
     assert all(line["who"] for line in lines)
+
+
+def test_the_same_cluster_started_again_gets_its_unexpired_boosts_back(grid: LiveGrid) -> None:
+    moved = grid.boost("head", "cpu", 2, duration_seconds=600)
+    reserved = grid.boost("head", "cpu", 1, delivery="reserve", duration_seconds=600)
+    brief = grid.boost("head", "cpu", 1, duration_seconds=2)
+
+    grid.stop()
+    until(lambda: expiry(brief).timestamp() < time.time(), 5)
+    grid.start()
+
+    grid.total_is("head", "CPU", 4.0)
+    grid.total_is("lender", "CPU", 4.0)
+    until(lambda: grid.free("lender").get("CPU", 0.0) == 3.0, 15, "the reservation made again")
+    states = {b["boost_id"]: b["state"] for b in grid.client.boost_status()["boosts"]}
+    assert states == {moved["boost_id"]: "active", reserved["boost_id"]: "active"}

@@ -52,7 +52,10 @@ class LiveGrid:
         self.connect()
 
     def connect(self) -> None:
-        self.address = json.loads(self.home.controller.read_text())["ray_address"]
+        self.connect_to(json.loads(self.home.controller.read_text())["ray_address"])
+
+    def connect_to(self, address: str) -> None:
+        self.address = address
         ray.init(address=self.address, namespace="test", log_to_driver=False, logging_level="ERROR")
         self.ids = {n["Labels"]["grid/name"]: n["NodeID"] for n in ray.nodes() if n["Alive"]}
         self.base = {name: self.ray_base(name) for name in self.ids}

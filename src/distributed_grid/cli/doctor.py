@@ -48,11 +48,17 @@ def examine(address: str | None) -> list[dict[str, Any]]:
     from pydantic import TypeAdapter
 
     from distributed_grid.cluster.attach import ask_apart
-    from distributed_grid.decide.diagnosis import Facts, diagnose
+    from distributed_grid.decide.diagnosis import diagnose
+    from distributed_grid.model.checkup_facts import Facts
     from distributed_grid.store.home import GridHome
 
     order = {"home": str(GridHome.find().path), "address": address}
-    seen = ask_apart("distributed_grid.controller.checkup", order, patience_s=_PATIENCE_S)
+    seen = ask_apart(
+        "distributed_grid.controller.checkup",
+        order,
+        if_silent="See whether this machine has CPU time and memory to spare, then try again.",
+        patience_s=_PATIENCE_S,
+    )
     return [asdict(finding) for finding in diagnose(TypeAdapter(Facts).validate_python(seen))]
 
 

@@ -30,11 +30,16 @@ def put_controller_in(
         "host": host,
         "port": port,
     }
-    return ask_apart("distributed_grid.controller.join", order)
+    return ask_apart("distributed_grid.controller.join", order, if_silent="grid doctor tells what is in the way.")
 
 
-def ask_apart(module: str, order: Mapping[str, Any], *, patience_s: float = _PATIENCE_S) -> dict[str, Any]:
-    """Run one of grid's modules that import ray in a process of its own: JSON in, JSON out."""
+def ask_apart(
+    module: str, order: Mapping[str, Any], *, if_silent: str | None = None, patience_s: float = _PATIENCE_S
+) -> dict[str, Any]:
+    """Run one of grid's modules that import ray in a process of its own: JSON in, JSON out.
+
+    `if_silent` tells a person what to try when no answer comes in time.
+    """
     try:
         done = subprocess.run(
             [sys.executable, "-m", module],
@@ -45,10 +50,7 @@ def ask_apart(module: str, order: Mapping[str, Any], *, patience_s: float = _PAT
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise Unavailable(
-            f"The cluster did not answer within {patience_s:.0f} s",
-            try_next="grid doctor tells what is in the way.",
-        ) from error
+        raise Unavailable(f"The cluster did not answer within {patience_s:.0f} s", try_next=if_silent) from error
     lines = done.stdout.strip().splitlines()
     try:
         answer: dict[str, Any] = json.loads(lines[-1])

@@ -1,9 +1,12 @@
 """The embedded cluster with grid in it: raylets, then the controller; all or nothing."""
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from distributed_grid.cluster import local
 from distributed_grid.cluster.attach import put_controller_in
@@ -41,10 +44,23 @@ def start_embedded(home: GridHome, config_path: str | None, *, progress: Progres
 
 def stop_embedded(home: GridHome, *, progress: Progress) -> dict[str, Any]:
     """End the embedded cluster of this home. Its unexpired boosts stay on disk for its next start."""
+    _freeze_controller(home)
     record = local.stop(home, progress=progress)
     if record is not None:
         home.controller.unlink(missing_ok=True)
     return {"stopped": [node.name for node in record.nodes] if record else []}
+
+
+def _freeze_controller(home: GridHome) -> None:
+    """Keep the controller from seeing its nodes go one by one: it would end their boosts."""
+    running = local.running(home)
+    try:
+        controller = psutil.Process(json.loads(home.controller.read_text())["pid"])
+        family = {parent.pid for parent in controller.parents()}
+    except (OSError, ValueError, KeyError, psutil.Error):
+        return
+    if running is not None and family & {node.pid for node in running.nodes}:
+        controller.suspend()
 
 
 def node_specs(config: GridConfig) -> list[NodeSpec]:

@@ -6,11 +6,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Depends, FastAPI, Header, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
 
 from distributed_grid import __version__
 from distributed_grid.controller import schemas
 from distributed_grid.controller.access import check_token
-from distributed_grid.errors import GridError, InvalidRequest
+from distributed_grid.errors import GridError, InvalidRequest, NotFound
 from distributed_grid.model.requests import make_ask, seconds
 from distributed_grid.orchestration.boost_view import boost_dict, node_dicts, sharing_dict, status_dict
 from distributed_grid.orchestration.engine import Engine
@@ -136,6 +137,11 @@ def make_app(
     @app.exception_handler(GridError)
     async def grid_error(_: Request, error: GridError) -> JSONResponse:
         return JSONResponse({"error": error.to_dict()}, status_code=error.http_status)
+
+    @app.exception_handler(HTTPException)
+    async def http_error(_: Request, error: HTTPException) -> JSONResponse:
+        told = NotFound(str(error.detail)) if error.status_code == 404 else InvalidRequest(str(error.detail))
+        return JSONResponse({"error": told.to_dict()}, status_code=error.status_code)
 
     @app.exception_handler(RequestValidationError)
     async def bad_request(_: Request, error: RequestValidationError) -> JSONResponse:

@@ -5,13 +5,14 @@ the process of `grid` itself never imports ray.
 """
 
 import json
-import logging
 import sys
 from pathlib import Path
 from typing import Any
 
 from distributed_grid.config import GridConfig
-from distributed_grid.errors import AlreadyRunning, GridError, NoCluster, RayUnsuitable, Unavailable
+from distributed_grid.decide.diagnosis import HOW_TO_REACH
+from distributed_grid.errors import AccessDenied, AlreadyRunning, GridError, NoCluster, RayUnsuitable, Unavailable
+from distributed_grid.model.checkup_facts import Trouble
 from distributed_grid.store.home import GridHome
 
 
@@ -27,11 +28,6 @@ def join(order: dict[str, Any]) -> dict[str, Any]:
 
     connect(order["address"])
     gateway = RayGateway.connected()
-    if not gateway.can_resize:
-        raise RayUnsuitable(
-            f"Ray {ray.__version__} has no call to resize a running node",
-            try_next="Install Ray 2.55 or newer on every node and restart the cluster.",
-        )
     head = next((raylet for raylet in gateway.raylets() if raylet.is_head), None)
     if head is None:
         raise Unavailable("The cluster has no head node that answers")
@@ -67,17 +63,18 @@ def join(order: dict[str, Any]) -> dict[str, Any]:
 
 
 def connect(address: str) -> None:
-    """Join a running cluster as a driver, quietly."""
-    import ray
+    """Join a running cluster as a driver, quietly; `NoCluster` or `AccessDenied` if that cannot be."""
+    from distributed_grid.controller import reach
 
-    try:
-        ray.init(address=address, namespace="grid", log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        raise NoCluster(
-            f"No Ray cluster answers at {address}",
-            because=[str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__],
-            try_next="See the address with `ray status` on the head, or start one: grid cluster start",
-        ) from error
+    unreached = reach.connect(address)
+    if unreached is None:
+        return
+    because, try_next = [unreached.why], HOW_TO_REACH[unreached.trouble]
+    if unreached.trouble is Trouble.TOKEN:
+        raise AccessDenied(
+            f"The Ray cluster at {address} lets nobody in without its token", because=because, try_next=try_next
+        )
+    raise NoCluster(f"No Ray cluster answers at {address}", because=because, try_next=try_next)
 
 
 def _why_it_failed(error: Exception) -> GridError:

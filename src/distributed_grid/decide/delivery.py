@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
+from distributed_grid.errors import TransfersUnavailable
 from distributed_grid.model.leases import Delivery
 from distributed_grid.model.nodes import Node
 from distributed_grid.model.requests import Ask
@@ -28,11 +29,24 @@ class DeliveryChoice:
     warnings: tuple[str, ...] = ()
 
 
-def choose_delivery(ask: Ask, target: Node, default: str | None) -> DeliveryChoice:
-    """What was asked for, else what the configuration says, else transfer for all but GPUs."""
+def choose_delivery(
+    ask: Ask, target: Node, default: str | None, no_transfers_because: str | None = None
+) -> DeliveryChoice:
+    """What was asked for, else what the configuration says, else transfer for all but GPUs.
+
+    Where transfers are not possible at all, everything is reserved, and an explicit transfer is refused.
+    """
     wanted = ask.delivery or default
     if ask.kind == GPU:
         return DeliveryChoice(Delivery.RESERVE, "Ray cannot move GPUs between nodes; reserved on the lender")
+    if no_transfers_because is not None:
+        if ask.delivery == Delivery.TRANSFER:
+            raise TransfersUnavailable(
+                "Capacity cannot be transferred in this cluster",
+                because=[no_transfers_because],
+                try_next="Use --delivery reserve: the work then runs on the lender.",
+            )
+        return DeliveryChoice(Delivery.RESERVE, f"no transfers here: {no_transfers_because}")
     if wanted == Delivery.RESERVE:
         return DeliveryChoice(Delivery.RESERVE, "reserve was asked for")
     lacking = _hardware_lacks(ask, target)

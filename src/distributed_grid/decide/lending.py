@@ -26,9 +26,10 @@ def plan_grant(
     *,
     default_delivery: str | None = None,
     companions: Companions = DEFAULT_COMPANIONS,
+    no_transfers_because: str | None = None,
 ) -> Grant | Refused:
     """Choose how and from whom, or say for every node why not. The target must be in the table."""
-    choice = choose_delivery(ask, nodes[ask.target], default_delivery)
+    choice = choose_delivery(ask, nodes[ask.target], default_delivery, no_transfers_because)
     need = lent_resources(ask, choice.delivery, companions)
     refusals = tuple(
         refusal for node in nodes.values() if (refusal := why_not(node, ask, need, leases, delivery=choice.delivery))

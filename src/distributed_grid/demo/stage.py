@@ -46,21 +46,17 @@ def own_stage(config_path: str | None, *, progress: Progress) -> Iterator[Stage]
     """
     with ended_by_the_first_signal():
         home = GridHome(Path(tempfile.mkdtemp(prefix="grid-demo-")))
+        logs_are_needed = False
         try:
             started = start_embedded(home, config_path, progress=progress)
             yield Stage(home, started["ray_address"], is_own=True)
-        except ClusterStartFailed:
-            raise  # its message names a log in that folder
-        except BaseException:
-            _end(home)
+        except ClusterStartFailed:  # its message names a log in that folder
+            logs_are_needed = True
             raise
-        else:
-            _end(home)
-
-
-def _end(home: GridHome) -> None:
-    stop_embedded(home, progress=lambda _: None)
-    shutil.rmtree(home.path, ignore_errors=True)
+        finally:
+            stop_embedded(home, progress=lambda _: None)
+            if not logs_are_needed:
+                shutil.rmtree(home.path, ignore_errors=True)
 
 
 def why_unsuitable(cluster: Mapping[str, Any], sharing: Mapping[str, Any], *, target: str, cpus: float) -> list[str]:

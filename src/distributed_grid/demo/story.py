@@ -139,6 +139,7 @@ class Story:
             "It is there, and the command that asked for it has ended",
             self._view.totals,
             self._moved(boost.source_node, 1),
+            within_s=SHORT_S / 2,
             say=cpus,
         )
         with self._show.waiting("Nobody does anything ..."):
@@ -155,7 +156,7 @@ class Story:
         self._grid.forget(boost.boost_id)
 
     def all_is_back(self) -> None:
-        raw = {name: dict(node.base) for name, node in self._view.nodes().items()}
+        raw = {name: {k: v for k, v in node.base.items() if v} for name, node in self._view.nodes().items()}
         self._check(
             "Every resource of every node is exactly at its base",
             self._view.raw_totals,

@@ -5,6 +5,7 @@ serves reservations, and says so.
 """
 
 import math
+import os
 import time
 from typing import Any
 
@@ -35,6 +36,14 @@ class RayGateway:
     @property
     def can_resize(self) -> bool:
         return hasattr(self._gcs, "resize_raylet_resource_instances")
+
+    def why_no_transfers(self) -> str | None:
+        """Why totals must not be changed in this cluster; None where they may. To be asked on the head."""
+        if not self.can_resize:
+            return f"Ray {ray.__version__} has no call to resize a running node"
+        if os.environ.get("KUBERNETES_SERVICE_HOST") and os.environ.get("RAY_CLUSTER_NAME"):
+            return "KubeRay manages this cluster, and its in-place resizing uses the same call"
+        return None
 
     def raylets(self, max_age_s: float = 0.0) -> tuple[Raylet, ...]:
         """All live raylets. Their `Resources` stay what they started with: that is the base."""

@@ -87,13 +87,20 @@ class Parts:
         self._committing.add(task)
         task.add_done_callback(self._committed)
 
+    async def flush(self) -> None:
+        """Wait for outcomes that are still being written."""
+        if self._committing:
+            await asyncio.wait(self._committing)
+
     def _committed(self, task: "asyncio.Task[None]") -> None:
         self._committing.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("an outcome could not be written; the next write repeats it", error=str(error))
 
-    async def look(self, max_age_s: float = 0.0) -> NodeTable:
-        """The nodes now, with what is being granted counted as taken."""
+    async def look(self, max_age_s: float = 0.0, *, to_decide: bool = False) -> NodeTable:
+        """The nodes now; `to_decide`: with what the cluster may not show yet counted as taken."""
+        if not to_decide:
+            return await asyncio.to_thread(self.observer.look, max_age_s=max_age_s)
         recent = self.now() - _VIEW_LAG
         unseen = [
             lease
@@ -114,6 +121,7 @@ class BoostService:
     def __init__(self, parts: Parts) -> None:
         self._p = parts
         self._companions = _companions(parts.config)
+        self._no_transfers_because = parts.cluster.why_no_transfers()
 
     # -- asking ---------------------------------------------------------------------------------------------
 
@@ -130,9 +138,9 @@ class BoostService:
         deadline = p.now() + timedelta(seconds=wait_s)
         looked = False
         while True:
-            nodes = await p.look(max_age_s=0.0 if looked else _NODES_KNOWN_S)
+            nodes = await p.look(0.0 if looked else _NODES_KNOWN_S, to_decide=True)
             if not looked and ask.target not in nodes:
-                nodes = await p.look()  # it may have joined just now
+                nodes = await p.look(to_decide=True)  # it may have joined just now
             looked = True
             self._check_names(ask, nodes)
             plan = plan_grant(
@@ -141,6 +149,7 @@ class BoostService:
                 p.ledger.snapshot(),
                 default_delivery=p.config.resource_sharing.delivery,
                 companions=self._companions,
+                no_transfers_because=self._no_transfers_because,
             )
             if isinstance(plan, Grant):
                 # No await since the plan was made from the ledger: nobody else can have taken it.
@@ -269,7 +278,8 @@ class BoostService:
     async def _something_new(self, within_s: float) -> None:
         self._p.changed.clear()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._p.changed.wait(), within_s)
+            async with asyncio.timeout(within_s):
+                await self._p.changed.wait()
 
     # -- giving back ----------------------------------------------------------------------------------------
 

@@ -90,4 +90,5 @@ class Engine:
     async def stop(self) -> None:
         """End the upkeep and let go of the lock; boosts stay as they are."""
         await self._upkeep.stop()
+        await self.parts.flush()
         self._lock.release()

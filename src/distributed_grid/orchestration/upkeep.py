@@ -41,22 +41,27 @@ class Upkeep:
         self._warned: set[tuple[str, datetime]] = set()
         self._last_full: datetime | None = None
         self._task: asyncio.Task[None] | None = None
+        self._stopping = False
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
+        """End after the present turn: a turn that is cut off would leave the next writer more to repair."""
+        self._stopping = True
+        self._p.changed.set()
         if self._task:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await self._task
 
     async def _run(self) -> None:
-        while True:
+        while not self._stopping:
             await self.try_turn()
             self._p.changed.clear()
+            if self._stopping:
+                return
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._p.changed.wait(), self._pause())
+                async with asyncio.timeout(self._pause()):
+                    await self._p.changed.wait()
 
     async def try_turn(self) -> None:
         """A turn whose failure is told and not raised: the next turn repeats what is missing."""

@@ -1,0 +1,63 @@
+"""A look at the controller: at its own door, and through the Ray cluster that it is in."""
+
+import json
+from dataclasses import replace
+from typing import Any, Final
+
+from distributed_grid.decide.naming import ConfiguredName
+from distributed_grid.model.checkup_facts import ActorState, ControllerFacts, in_one_line
+from distributed_grid.store.home import GridHome
+
+_ANSWER_S: Final = 5.0
+
+
+def look_at_controller(home: GridHome) -> tuple[ControllerFacts, tuple[ConfiguredName, ...]]:
+    """What the recorded controller answers, and the nodes that it was configured with."""
+    try:
+        record = json.loads(home.controller.read_text())
+        found = ControllerFacts(recorded=True, url=str(record["url"]), ray_address=str(record["ray_address"]))
+    except FileNotFoundError:
+        return ControllerFacts(), ()
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return ControllerFacts(recorded=True, record_error=in_one_line(error)), ()
+    try:
+        token = home.token.read_text().strip()
+    except OSError as error:
+        found, token = replace(found, token_error=f"{home.token} cannot be read: {error.strerror}"), ""
+    _, health_error = _get(f"{found.url}/api/v1/health")
+    if health_error or found.token_error:
+        return replace(found, health_error=health_error), ()
+    answer, token_error = _get(f"{found.url}/api/v1/config", token)
+    nodes = answer.get("config", {}).get("nodes", ())
+    configured = tuple(ConfiguredName(node["name"], node.get("host")) for node in nodes)
+    return replace(found, token_error=token_error), configured
+
+
+def _get(url: str, token: str = "") -> tuple[dict[str, Any], str]:
+    """The answer, or why there is none."""
+    import httpx2
+
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    try:
+        answer = httpx2.get(url, headers=headers, timeout=_ANSWER_S, trust_env=False)
+        if not answer.is_success:
+            return {}, f"it answered {answer.status_code} to {url}"
+        return dict(answer.json()), ""
+    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
+        return {}, in_one_line(error)
+
+
+def ask_for_controller() -> tuple[ActorState, str]:
+    """What the Ray cluster itself says of the controller, and where that answers."""
+    import ray
+
+    from distributed_grid.controller import actor
+
+    controller = actor.existing()
+    if controller is None:
+        return ActorState.ABSENT, ""
+    try:
+        where = ray.get(controller.where.remote(), timeout=_ANSWER_S)
+    except ray.exceptions.RayError:
+        return ActorState.SILENT, ""
+    return ActorState.THERE, where["url"]

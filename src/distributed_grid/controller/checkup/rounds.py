@@ -1,0 +1,117 @@
+"""The order in which a checkup looks at things, and what it has seen so far."""
+
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from distributed_grid.controller.checkup.controller import ask_for_controller, look_at_controller
+from distributed_grid.controller.checkup.home import embedded_address, look_at_home
+from distributed_grid.controller.checkup.machine import look_at_machine
+from distributed_grid.decide.naming import ConfiguredName, name_raylets
+from distributed_grid.decide.versions import is_new_enough
+from distributed_grid.model.checkup_facts import (
+    ClusterFacts,
+    ControllerFacts,
+    Facts,
+    HomeFacts,
+    MachineFacts,
+    in_one_line,
+)
+from distributed_grid.store.home import GridHome
+
+
+class Checkup:
+    """One look around. `facts` are there at any time, as far as the look has come."""
+
+    def __init__(self, home: GridHome, address: str | None = None, *, nodes_within_s: float = 20.0) -> None:
+        self.facts = Facts(
+            MachineFacts(platform.python_version(), sys.executable, None, "its import did not end"),
+            HomeFacts(str(home.path), False, "looking at it did not end"),
+            ControllerFacts(),
+            None,
+        )
+        self._home = home
+        self._asked_address = address
+        self._nodes_within_s = nodes_within_s
+
+    def look(self) -> None:
+        self._saw(home=look_at_home(self._home))
+        controller, configured = look_at_controller(self._home)
+        self._saw(controller=controller)
+        address, address_from = self._choose_address()
+        if address:
+            self._saw(cluster=ClusterFacts(address, address_from, patience_s=self._nodes_within_s))
+        self._saw(machine=look_at_machine())
+        if address and is_new_enough(self.facts.machine.ray):
+            with self._attempt("ray cluster", "connecting to it"):
+                self._enter(address, configured)
+            self._saw_in_cluster(stuck_at="")
+
+    def _choose_address(self) -> tuple[str, str]:
+        candidates = (
+            (self._asked_address, "--address"),
+            (self.facts.controller.ray_address, "controller.json"),
+            (embedded_address(self._home), "cluster.json"),
+            (os.environ.get("RAY_ADDRESS"), "RAY_ADDRESS"),
+        )
+        return next(((address, source) for address, source in candidates if address), ("", ""))
+
+    def _enter(self, address: str, configured: tuple[ConfiguredName, ...]) -> None:
+        from distributed_grid.controller import reach
+
+        unreached = reach.connect(address)
+        self._saw_in_cluster(unreached=unreached)
+        if unreached is None:
+            self._look_inside(configured)
+
+    def _look_inside(self, configured: tuple[ConfiguredName, ...]) -> None:
+        # Only now: these need a Ray that is there and not too old.
+        from distributed_grid.controller.checkup.autoscaler import look_at_autoscaler
+        from distributed_grid.controller.checkup.nodes import look_at_nodes
+        from distributed_grid.controller.checkup.trials import TRIAL, try_group, try_resize
+        from distributed_grid.execution.ray_gateway import RayGateway
+
+        gateway = RayGateway.connected()
+        self._saw_in_cluster(address=gateway.gcs_address)
+        with self._attempt("controller", "asking for the controller"):
+            actor, actor_url = ask_for_controller()
+            self._saw(controller=replace(self.facts.controller, actor=actor, actor_url=actor_url))
+        with self._attempt("autoscaler", "reading what an autoscaler has reported"):
+            self._saw_in_cluster(autoscaler=look_at_autoscaler(gateway.gcs_address))
+        raylets = gateway.raylets()
+        its_own = self.facts.controller.ray_address == gateway.gcs_address
+        naming = name_raylets(raylets, configured if its_own else ())
+        self._saw_in_cluster(missing=naming.missing, naming_problems=naming.problems)
+        head = next((raylet for raylet in raylets if raylet.is_head), None)
+        if head is not None:
+            self._saw_in_cluster(head_labels=dict(head.labels))
+            with self._attempt("resize", f"resizing {TRIAL} on the head"):
+                self._saw_in_cluster(resize=try_resize(gateway, head.node_id))
+        with self._attempt("nodes", "running something on every node"):
+            found = look_at_nodes(naming, self._nodes_within_s)
+            self._saw_in_cluster(nodes=found)
+            answering = {node.name: naming.raylets[node.name] for node in found if node.answered}
+            if answering:
+                with self._attempt("reservations", "making a placement group"):
+                    self._saw_in_cluster(group=try_group(answering, gateway.view()))
+
+    @contextmanager
+    def _attempt(self, check: str, step: str) -> Iterator[None]:
+        """One look that may fail without keeping the others from being taken."""
+        self._saw_in_cluster(stuck_at=step)
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - whatever goes wrong is what we are here to tell
+            assert self.facts.cluster is not None
+            self._saw_in_cluster(errors={**self.facts.cluster.errors, check: in_one_line(error)})
+
+    def _saw(self, **parts: Any) -> None:
+        self.facts = replace(self.facts, **parts)
+
+    def _saw_in_cluster(self, **parts: Any) -> None:
+        assert self.facts.cluster is not None
+        self._saw(cluster=replace(self.facts.cluster, **parts))

@@ -1,0 +1,83 @@
+"""Reaching a Ray cluster: within seconds, or an answer why not.
+
+`ray.init` alone tries for minutes where nothing listens, and then does not say what is wrong.
+"""
+
+import logging
+import socket
+from dataclasses import replace
+from typing import Final
+
+import grpc
+import ray
+from ray._private import services
+from ray._private.grpc_utils import init_grpc_channel
+from ray.core.generated import gcs_service_pb2, gcs_service_pb2_grpc
+
+from distributed_grid.model.checkup_facts import Trouble, Unreached, in_one_line
+
+_ANSWER_S: Final = 5.0
+
+
+def connect(address: str) -> Unreached | None:
+    """Join a running cluster as a driver, quietly; if that fails, why. `auto` is the one on this machine."""
+    if address == "auto":
+        return _connect_to_the_one_here()
+    try:
+        if (unreached := _why_no_head(address)) is not None:
+            return unreached
+        ray.init(address=address, namespace="grid", log_to_driver=False, logging_level=logging.ERROR)
+    except Exception as error:  # noqa: BLE001 - Ray raises many kinds, as for a missing token
+        return Unreached(_trouble(error), in_one_line(error))
+    return None
+
+
+def _connect_to_the_one_here() -> Unreached | None:
+    """The cluster that Ray itself would choose: $RAY_ADDRESS, or what was started here last, be it gone or not."""
+    try:
+        here = services.canonicalize_bootstrap_address("auto")
+    except (ConnectionError, ValueError) as error:
+        return Unreached(Trouble.NOBODY, in_one_line(error))
+    unreached = connect(here or "local")
+    return replace(unreached, why=f"{here}: {unreached.why}") if unreached else None
+
+
+def _trouble(error: Exception) -> Trouble:
+    if isinstance(error, ray.exceptions.AuthenticationError):
+        return Trouble.TOKEN
+    if "Version mismatch" in str(error):
+        return Trouble.VERSIONS
+    return Trouble.OTHER
+
+
+def _why_no_head(address: str) -> Unreached | None:
+    if "://" in address:
+        return Unreached(Trouble.ADDRESS, "that is the address of a Ray client server, not of the head itself")
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        return Unreached(Trouble.ADDRESS, "that is not HOST:PORT")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_S).close()
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or in_one_line(error)
+        return Unreached(Trouble.NOBODY, f"nothing listens there ({reason})")
+    return _why_not_a_head(address)
+
+
+def _why_not_a_head(address: str) -> Unreached | None:
+    """Ask what listens there whether it is a control service, and one that answers us."""
+    channel = init_grpc_channel(address)
+    try:
+        stub = gcs_service_pb2_grpc.NodeInfoGcsServiceStub(channel)
+        stub.CheckAlive(gcs_service_pb2.CheckAliveRequest(), timeout=_ANSWER_S)
+    except grpc.RpcError as error:
+        match error.code():
+            case grpc.StatusCode.UNAUTHENTICATED:
+                return Unreached(Trouble.TOKEN, "it asks for a token, and got none or another one")
+            case grpc.StatusCode.DEADLINE_EXCEEDED:
+                return Unreached(Trouble.SILENT, f"it listens, but did not answer in {_ANSWER_S:.0f} s")
+            case _:
+                return Unreached(Trouble.NOT_RAY, "what listens there does not answer like a Ray head")
+    finally:
+        channel.close()
+    return None

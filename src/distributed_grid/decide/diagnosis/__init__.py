@@ -1,0 +1,45 @@
+"""What a look at an installation and its cluster means, and what to do about it.
+
+The facts are collected by `controller.checkup`; here is only their meaning. Every check says something, also
+when it is fine or could not be made.
+"""
+
+from distributed_grid.decide.diagnosis import cluster, controller, home, machine, nodes, others, trials
+from distributed_grid.decide.diagnosis.advice import HOW_TO_REACH
+from distributed_grid.decide.diagnosis.finding import Finding, Status, skip
+from distributed_grid.decide.versions import is_new_enough
+from distributed_grid.model.checkup_facts import Facts
+
+__all__ = ["HOW_TO_REACH", "Finding", "Status", "diagnose"]
+
+
+def diagnose(facts: Facts) -> tuple[Finding, ...]:
+    """Every check's result, in the order in which a person would go through them."""
+    return (
+        machine.python(facts.machine),
+        machine.ray(facts.machine),
+        home.folder(facts.home),
+        home.filesystem(facts.home),
+        home.token_file(facts.home),
+        home.disk_space(facts.home),
+        controller.is_there(facts.controller, facts.cluster),
+        cluster.is_reached(facts.cluster, facts.machine),
+        *_inside(facts),
+    )
+
+
+def _inside(facts: Facts) -> tuple[Finding, ...]:
+    """What can be said only of a cluster that was reached."""
+    inside = facts.cluster
+    if inside is None or inside.unreached or not is_new_enough(facts.machine.ray):
+        names = ("nodes", "resize", "reservations", "authentication", "autoscaler", "kuberay", "view lag")
+        return tuple(skip(name, "there is no Ray cluster to ask") for name in names)
+    return (
+        *nodes.fit_the_head(inside, facts.machine),
+        trials.resize(inside),
+        trials.reservations(inside),
+        others.authentication(inside),
+        others.autoscaler(inside),
+        others.kuberay(inside),
+        trials.view_lag(inside),
+    )

@@ -1,0 +1,23 @@
+"""What to do, where more than one place says it."""
+
+from typing import Final
+
+from distributed_grid.model.checkup_facts import Trouble
+
+START_ONE: Final = "Start one: grid cluster start   (or put grid into a running one: grid start --address HOST:PORT)"
+
+ONLY_RESERVE: Final = (
+    "Set resource_sharing.delivery: reserve in the configuration and ask for no --delivery transfer; "
+    "reservations work here."
+)
+
+HOW_TO_REACH: Final = {
+    Trouble.ADDRESS: "Give HOST:PORT of the head's control service (ray start --port, 6379 if not said), or auto.",
+    Trouble.NOBODY: "If it was stopped: grid cluster start. Else see where it is with `ray status` on the head.",
+    Trouble.SILENT: "See whether the head has CPU time and memory to spare, and its gcs_server.out in "
+    "/tmp/ray/session_latest/logs.",
+    Trouble.NOT_RAY: "Give the port of the head's control service (ray start --port, 6379 if not said).",
+    Trouble.TOKEN: "Set RAY_AUTH_MODE=token, and put the head's ~/.ray/auth_token into the same place here.",
+    Trouble.VERSIONS: "Run grid with the very Python and Ray that the cluster was started with.",
+    Trouble.OTHER: "Run it on a machine of that cluster, with the Python and Ray that it runs.",
+}

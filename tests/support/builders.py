@@ -1,0 +1,101 @@
+"""Nodes, leases and asks with everything that does not matter to a test filled in.
+
+Amounts are as people write them: cores, devices, GB.
+"""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from distributed_grid.model.leases import Delivery, Lease, LeaseState
+from distributed_grid.model.nodes import Hardware, Node, SharingLimits
+from distributed_grid.model.priorities import AllocationPriority
+from distributed_grid.model.requests import Ask
+from distributed_grid.model.resources import CPU, GB, GPU, MEMORY, ResourceVector, scale
+
+NOON: Final = datetime(2025, 6, 1, 12, 0, tzinfo=UTC)
+
+
+def amounts(**of: float) -> ResourceVector:
+    """`amounts(cpu=2, memory=4)`."""
+    return ResourceVector.of(**of)
+
+
+def cpu(cores: float) -> ResourceVector:
+    return amounts(cpu=cores)
+
+
+def limits(
+    *,
+    cpu: float | None = None,
+    memory: float | None = None,
+    gpu: float | None = None,
+    can_share: bool = True,
+    priority: float = 1.0,
+) -> SharingLimits:
+    def units(kind: str, amount: float | None) -> int | None:
+        return None if amount is None else round(amount * scale(kind))
+
+    return SharingLimits(can_share, units(CPU, cpu), units(MEMORY, memory), units(GPU, gpu), priority)
+
+
+def node(
+    name: str = "gpu1",
+    *,
+    cpus: float = 4,
+    memory: float = 16,
+    gpus: float = 0,
+    used: ResourceVector | None = None,
+    borrowed: ResourceVector | None = None,
+    hardware: tuple[int, float] | None = None,
+    **others: Any,
+) -> Node:
+    """A live node: its base, and free whatever is not `used`. `hardware` is (cores, GB)."""
+    base = others.pop("base", amounts(cpu=cpus, memory=memory, gpu=gpus))
+    total = base + (borrowed or ResourceVector())
+    machine = None if hardware is None else Hardware(hardware[0], round(hardware[1] * GB), f"{name}-host")
+    return Node(
+        name=name,
+        node_id=others.pop("node_id", f"id-of-{name}"),
+        base=base,
+        total=total,
+        free=total - (used or ResourceVector()),
+        hardware=machine,
+        **others,
+    )
+
+
+def lease(
+    id: str = "b1",
+    source: str = "gpu1",
+    target: str = "gpu-master",
+    *,
+    kind: str = CPU,
+    amount: float = 2,
+    state: LeaseState = LeaseState.ACTIVE,
+    age_s: float = 0.0,
+    **changes: Any,
+) -> Lease:
+    """A transfer of `amount` that was granted `age_s` before noon."""
+    units = changes.pop("units", round(amount * scale(kind)))
+    allocated_at = changes.pop("allocated_at", NOON - timedelta(seconds=age_s))
+    built = Lease(
+        id=id,
+        source=source,
+        target=target,
+        kind=kind,
+        units=units,
+        resources=ResourceVector({kind: units}),
+        priority=AllocationPriority.NORMAL,
+        delivery=Delivery.TRANSFER,
+        delivery_reason="",
+        state=state,
+        allocated_at=allocated_at,
+        expires_at=allocated_at + timedelta(hours=1),
+        duration_s=3600.0,
+    )
+    return replace(built, **changes)
+
+
+def ask(target: str = "gpu-master", kind: str = CPU, amount: float = 2, **changes: Any) -> Ask:
+    return Ask(target=target, kind=kind, units=round(amount * scale(kind)), **changes)
