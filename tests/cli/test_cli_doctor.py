@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from distributed_grid.cli.doctor import doctor, findings_view
+from distributed_grid.cli.doctor import doctor, examine, findings_view
 from distributed_grid.cluster.attach import ask_apart
 from distributed_grid.controller.checkup import Checkup
 from distributed_grid.controller.checkup.home import look_at_home, mounted_at
 from distributed_grid.controller.checkup.trials import TRIAL, try_resize
-from distributed_grid.errors import CheckFailed
+from distributed_grid.errors import CheckFailed, Unavailable
 from distributed_grid.store.home import GridHome
 
 NO_ONE = "127.0.0.1:1"
@@ -163,6 +163,18 @@ def test_the_command_ends_with_the_exit_code_of_a_failed_check(home: GridHome, m
     assert result.exception.exit_code == 9
     assert result.exception.because == ("ray: Ray 2.9 [old]",)
     assert "Ray 2.9 [old]" in result.stdout
+
+
+def test_a_doctor_that_hears_nothing_does_not_send_people_to_the_doctor(
+    home: GridHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("distributed_grid.cli.doctor._PATIENCE_S", 0.01)
+
+    with pytest.raises(Unavailable) as told:
+        examine(None)
+
+    assert told.value.try_next
+    assert "doctor" not in told.value.try_next
 
 
 def test_nothing_is_to_be_done_where_all_is_well() -> None:

@@ -2,10 +2,16 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
+import grpc
 import pytest
 
 from distributed_grid.errors import RayUnsuitable
@@ -14,13 +20,15 @@ from distributed_grid.execution.ray_version import check_ray_version
 GRID = str(Path(sys.executable).with_name("grid"))
 
 
-def run(home: Path, *args: str, env: dict[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
+def run(
+    home: Path, *args: str, env: dict[str, str] | None = None, timeout: float = 60
+) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [GRID, *args],
         env=os.environ | {"GRID_HOME": str(home)} | (env or {}),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=timeout,
         check=False,
     )
 
@@ -77,12 +85,114 @@ def test_a_configuration_of_real_machines_is_not_started_here(tmp_path: Path) ->
     assert "grid start --address" in done.stderr
 
 
+NOT_TO_BE_INHERITED = {"RAY_ADDRESS": "", "RAY_AUTH_MODE": "", "RAY_AUTH_TOKEN": "", "RAY_AUTH_TOKEN_PATH": ""}
+
+
+def start(home: Path, address: str, **env: str) -> "subprocess.CompletedProcess[str]":
+    done = run(home, "start", "--address", address, env=NOT_TO_BE_INHERITED | env, timeout=30)
+    assert "Traceback" not in done.stderr
+    return done
+
+
 def test_no_ray_at_that_address(tmp_path: Path) -> None:
-    done = run(tmp_path, "start", "--address", "127.0.0.1:1", env={"RAY_gcs_server_request_timeout_seconds": "1"})
+    done = start(tmp_path, "127.0.0.1:1")
 
     assert done.returncode == 5
     assert "No Ray cluster answers at 127.0.0.1:1" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert "nothing listens there" in done.stderr
+    assert "grid cluster start" in done.stderr
+
+
+def test_a_cluster_of_this_machine_that_is_gone_is_no_cluster(tmp_path: Path) -> None:
+    done = start(tmp_path, "auto", RAY_ADDRESS="127.0.0.1:1")
+
+    assert done.returncode == 5
+    assert "No Ray cluster answers at auto" in done.stderr
+    assert "nothing listens there" in done.stderr
+
+
+@pytest.mark.parametrize("address", ["nonsense", "local", "ray://127.0.0.1:10001"])
+def test_what_is_no_address_of_a_head_joins_nothing_and_starts_nothing(tmp_path: Path, address: str) -> None:
+    done = start(tmp_path, address)
+
+    assert done.returncode == 5
+    assert f"No Ray cluster answers at {address}" in done.stderr
+    assert "Give HOST:PORT" in done.stderr
+
+
+@contextmanager
+def listening(greeting: bytes) -> Iterator[str]:
+    """A server that is not Ray: it takes every connection, says its greeting, and nothing more."""
+    taken: list[socket.socket] = []
+
+    def serve() -> None:
+        while True:
+            try:
+                taken.append(server.accept()[0])
+                taken[-1].sendall(greeting)
+            except OSError:
+                return
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+    for connection in taken:
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    ("greeting", "why"), [(b"220 mail ready\r\n", "does not answer like a Ray head"), (b"", "did not answer in 5 s")]
+)
+def test_a_port_that_is_not_rays_is_told_within_seconds(tmp_path: Path, greeting: bytes, why: str) -> None:
+    with listening(greeting) as address:
+        done = start(tmp_path, address)
+
+    assert done.returncode == 5
+    assert f"No Ray cluster answers at {address}" in done.stderr
+    assert why in done.stderr
+
+
+@contextmanager
+def answering(code: grpc.StatusCode) -> Iterator[str]:
+    """A gRPC server that answers every call with this error."""
+
+    class Refuses(grpc.GenericRpcHandler):
+        def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+            return grpc.unary_unary_rpc_method_handler(lambda request, context: context.abort(code, "no"))
+
+    server = grpc.server(ThreadPoolExecutor(1), handlers=[Refuses()])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.stop(None)
+
+
+def test_a_cluster_that_wants_another_token_denies_access_and_says_what_to_do(tmp_path: Path) -> None:
+    with answering(grpc.StatusCode.UNAUTHENTICATED) as address:
+        done = start(tmp_path, address)
+
+    assert done.returncode == 6
+    assert f"The token for the Ray cluster at {address} is missing or wrong" in done.stderr
+    assert "RAY_AUTH_MODE=token" in done.stderr
+
+
+def test_a_token_that_cannot_be_read_here_denies_access_too(tmp_path: Path) -> None:
+    with answering(grpc.StatusCode.UNAUTHENTICATED) as address:
+        done = start(tmp_path, address, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(tmp_path / "nowhere"))
+
+    assert done.returncode == 6
+    assert str(tmp_path / "nowhere") in done.stderr
+
+
+def test_another_port_of_ray_is_not_its_head(tmp_path: Path) -> None:
+    with answering(grpc.StatusCode.UNIMPLEMENTED) as address:
+        done = start(tmp_path, address)
+
+    assert done.returncode == 5
+    assert "does not answer like a Ray head" in done.stderr
 
 
 def test_a_ray_that_is_too_old_is_refused_with_what_to_do(tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ def test_boosts_of_a_manager_survive_it_and_expire_under_the_next(
 
     async def second() -> None:
         async with ResourceBoostManager() as manager:
-            while await manager.get_active_boosts():
+            while await manager.get_active_boosts():  # noqa: ASYNC110 - as a user of the class would
                 await asyncio.sleep(0.05)
             await asyncio.to_thread(until, plain.is_at_base, 10)
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 import ray
-from live_grid import LiveGrid, hold_until, on, until, where_am_i
+from live_grid import LiveGrid, hold_until, on, until
 
 pytestmark = pytest.mark.cluster
 

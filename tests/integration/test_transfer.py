@@ -151,3 +151,16 @@ def test_a_request_can_wait_until_capacity_comes_back(grid: LiveGrid, tmp_path) 
     assert answers[0].returncode == 0, answers[0].stderr
     grid.total_is("head", "CPU", 6.0)
     ray.get(busy)
+
+
+@pytest.mark.parametrize("amount", [0.01, 0.1, 0.3, 1.7, 2.0001, 0.0001])
+def test_fractions_arrive_exactly(grid: LiveGrid, amount: float) -> None:
+    """Ray cuts differences off after four digits, so 4 - 0.01 would become 3.9901; its view may do so still."""
+    grid.settled()
+    boost = grid.boost("head", "cpu", amount)
+
+    until(lambda: grid.totals("head")["CPU"] == pytest.approx(2 + amount, abs=1.1e-4), 5)
+    until(lambda: grid.totals("lender")["CPU"] == pytest.approx(8 - amount, abs=1.1e-4), 5)
+    assert grid.totals("head")["CPU"] + grid.totals("lender")["CPU"] <= 10.0
+    assert grid.release(boost)["state"] == "released"
+    until(grid.is_at_base, 5)

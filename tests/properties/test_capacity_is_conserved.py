@@ -33,8 +33,10 @@ class CapacityMachine(RuleBasedStateMachine):
         self.new_process()
 
     def new_process(self) -> None:
+        """The old one is gone; a controller is back half a second later at the earliest."""
         self.cluster.forget_process()
         self.pressed.clear()
+        self.cluster.clock.sleep(0.5)
         self.capacity = Capacity(self.cluster, clock=self.cluster.clock, sleep=self.cluster.clock.sleep)
 
     def converge(self) -> Convergence | None:
@@ -201,4 +203,4 @@ def _nothing(call: str) -> None:
 
 
 TestCapacityIsConserved = CapacityMachine.TestCase
-TestCapacityIsConserved.settings = settings(max_examples=300, stateful_step_count=30, deadline=None)
+TestCapacityIsConserved.settings = settings(max_examples=6000, stateful_step_count=30, deadline=None)

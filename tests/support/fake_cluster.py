@@ -5,7 +5,8 @@ What it takes from the real one (see the design's section 2, and Ray's `HandleRe
 - a resize changes each resource separately, by no less than what is in use; where Ray has oversubscribed a node,
   any resize of it raises its total to what is in use;
 - resources at zero vanish from every map;
-- the control service's view of each node lags on its own, by up to 0.2 s;
+- the control service's view of each node lags on its own, by up to 0.2 s: a raylet reports now and then what it
+  has at that moment, and the report takes a while to arrive;
 - a freed CPU goes to the next queued task in the same step, unless a gate stands;
 - a placement group whose node died stays in the table, without a place.
 
@@ -26,6 +27,7 @@ from distributed_grid.model.nodes import NodeId, NodeName
 from distributed_grid.model.resources import GB, ResourceVector, ray_name, total
 
 LONGEST_LAG_S: Final = 0.2
+"""Half of it until the raylet reports, half of it on the way."""
 _CALL_S: Final = 0.0007
 _STEPS: Final = 10_000  # Ray counts everything in ten-thousandths
 _LATCH: Final = "grid:gate"
@@ -101,7 +103,13 @@ class _Node:
     groups: dict[str, _Group] = field(default_factory=dict)
     gate: bool = False
     shown: tuple[Amounts, Amounts] = field(default_factory=lambda: ({}, {}))
+    report_at: float | None = None
     on_its_way: deque[tuple[float, tuple[Amounts, Amounts]]] = field(default_factory=deque)
+
+    def next_event(self) -> float | None:
+        """When the control service hears of this node again, or the node next takes stock to tell it."""
+        arrives = self.on_its_way[0][0] if self.on_its_way else None
+        return min((at for at in (arrives, self.report_at) if at is not None), default=None)
 
     def used(self, name: str) -> int:
         plain = sum(w.holds.get(name, 0) for w in self.running.values() if w.group is None)
@@ -119,7 +127,7 @@ class FakeCluster:
 
     def __init__(self, clock: Clock | None = None, *, lag: Callable[[], float] | None = None) -> None:
         self.clock = clock or Clock()
-        self.clock.on_the_way(self._publish_next)
+        self.clock.on_the_way(self._hear_next)
         self._lag = lag or (lambda: 0.0)
         self._nodes: dict[NodeId, _Node] = {}
         self._groups: dict[str, _Group] = {}
@@ -280,8 +288,9 @@ class FakeCluster:
         return {name: diff for name, diff in found.items() if diff}
 
     def settle_excuses(self) -> None:
-        """A round is over: whatever excess it took back can no longer excuse anything."""
-        self._excused = _smaller(self._excused, self._excess())
+        """A round is over, and everybody has seen it: what it took back can no longer excuse anything."""
+        if all(n.next_event() is None for n in self._alive()):
+            self._excused = _smaller(self._excused, self._excess())
 
     # -- Raylets -------------------------------------------------------------------------------------------
 
@@ -450,23 +459,25 @@ class FakeCluster:
         return dict(node.total), {name: amount for name, amount in free.items() if amount}
 
     def _changed(self, node: _Node) -> None:
-        """The control service hears of it a little later, and of each node in order."""
-        earliest = node.on_its_way[-1][0] if node.on_its_way else 0.0
-        node.on_its_way.append((max(earliest, self.clock() + self._lag()), self._snapshot(node)))
+        """The control service hears of it a little later."""
+        if node.report_at is None:
+            node.report_at = self.clock() + self._lag()
         self._check("something changed")
-        self._publish_due()
-
-    def _publish_due(self) -> None:
-        while self._publish_next(self.clock()) is not None:
+        while self._hear_next(self.clock()) is not None:
             pass
 
-    def _publish_next(self, until: float) -> float | None:
-        waiting = [n for n in self._alive() if n.on_its_way and n.on_its_way[0][0] <= until]
-        if not waiting:
+    def _hear_next(self, until: float) -> float | None:
+        due = [(at, n.id, n) for n in self._alive() if (at := n.next_event()) is not None and at <= until]
+        if not due:
             return None
-        first = min(waiting, key=lambda n: (n.on_its_way[0][0], n.id))
-        at, first.shown = first.on_its_way.popleft()
-        self._check("the control service heard of a change")
+        at, _, node = min(due)
+        if node.on_its_way and node.on_its_way[0][0] == at:
+            node.shown = node.on_its_way.popleft()[1]
+            self._check("the control service heard of a change")
+        else:
+            node.report_at = None
+            earliest = node.on_its_way[-1][0] if node.on_its_way else at
+            node.on_its_way.append((max(earliest, at + self._lag()), self._snapshot(node)))
         return at
 
     def _excess(self) -> ResourceVector:
@@ -486,7 +497,7 @@ class FakeCluster:
 
 def _lags(seed: int) -> Callable[[], float]:
     chance = random.Random(seed)
-    return lambda: chance.choice((0.0, 0.0, 0.005, 0.05, LONGEST_LAG_S))
+    return lambda: chance.choice((0.0, 0.0, 0.002, 0.03, LONGEST_LAG_S / 2))
 
 
 def _fixed(amounts: RayMap, *, zeros: bool = False) -> Amounts:

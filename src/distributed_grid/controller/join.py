@@ -69,12 +69,11 @@ def connect(address: str) -> None:
     unreached = reach.connect(address)
     if unreached is None:
         return
-    because, try_next = [unreached.why], HOW_TO_REACH[unreached.trouble]
+    error: type[GridError] = NoCluster
+    message = f"No Ray cluster answers at {address}"
     if unreached.trouble is Trouble.TOKEN:
-        raise AccessDenied(
-            f"The Ray cluster at {address} lets nobody in without its token", because=because, try_next=try_next
-        )
-    raise NoCluster(f"No Ray cluster answers at {address}", because=because, try_next=try_next)
+        error, message = AccessDenied, f"The token for the Ray cluster at {address} is missing or wrong"
+    raise error(message, because=[unreached.why], try_next=HOW_TO_REACH[unreached.trouble])
 
 
 def _why_it_failed(error: Exception) -> GridError:

@@ -35,10 +35,10 @@ def connect(address: str) -> Unreached | None:
 def _connect_to_the_one_here() -> Unreached | None:
     """The cluster that Ray itself would choose: $RAY_ADDRESS, or what was started here last, be it gone or not."""
     try:
-        here = services.canonicalize_bootstrap_address("auto")
+        here = services.canonicalize_bootstrap_address("auto") or "local"
     except (ConnectionError, ValueError) as error:
         return Unreached(Trouble.NOBODY, in_one_line(error))
-    unreached = connect(here or "local")
+    unreached = connect(here)
     return replace(unreached, why=f"{here}: {unreached.why}") if unreached else None
 
 

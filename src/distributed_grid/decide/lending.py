@@ -70,11 +70,13 @@ def why_not(
                 could_lend,
             )
     for kind in need:
-        if node.free[kind] < need[kind]:
+        # What Ray shows as free may be a moment old; what we have lent is not.
+        free = min(node.free[kind], node.base[kind] - lent[kind])
+        if free < need[kind]:
             return Refusal(
                 node.name,
                 RefusalCode.NO_CAPACITY,
-                f"{amount_of(kind, max(0, node.free[kind]))} of {describe(kind, node.total[kind])} free, "
+                f"{amount_of(kind, max(0, free))} of {describe(kind, node.total[kind])} free, "
                 f"{amount_of(kind, need[kind])} asked",
                 could_lend,
             )

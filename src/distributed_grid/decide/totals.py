@@ -35,6 +35,11 @@ def moved(leases: Iterable[Lease]) -> tuple[Lease, ...]:
 
 def desired_totals(bases: Totals, leases: Iterable[Lease]) -> dict[NodeName, ResourceVector]:
     """base - lent + borrowed, for every node that is there; leases that wind down want everything home."""
+    return {node: vector.at_least_zero() for node, vector in _wanted(bases, leases).items()}
+
+
+def _wanted(bases: Totals, leases: Iterable[Lease]) -> dict[NodeName, ResourceVector]:
+    """Like `desired_totals`, below zero where a node has lent more than it has: then some lease cannot be met."""
     wanted = dict(bases)
     for lease in moved(leases):
         if lease.is_winding_down:
@@ -44,7 +49,7 @@ def desired_totals(bases: Totals, leases: Iterable[Lease]) -> dict[NodeName, Res
         # Half a lease is none: with its source gone, the target has no claim.
         if lease.target in wanted and lease.source in wanted:
             wanted[lease.target] = wanted[lease.target] + lease.resources
-    return {node: vector.at_least_zero() for node, vector in wanted.items()}
+    return wanted
 
 
 def plan_growth(bases: Totals, leases: Iterable[Lease], reached: Totals) -> Growth:
@@ -54,7 +59,7 @@ def plan_growth(bases: Totals, leases: Iterable[Lease], reached: Totals) -> Grow
     and what Ray itself oversubscribed; neither is ever passed on.
     """
     moving = moved(leases)
-    wanted = desired_totals(bases, moving)
+    wanted = _wanted(bases, moving)
     allowed: dict[NodeName, dict[str, int]] = {node: {} for node in bases}
     untaken: dict[str, int] = {}
     outstanding: dict[str, int] = {}

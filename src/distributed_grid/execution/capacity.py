@@ -56,7 +56,7 @@ class Capacity:
     def current(self, node_id: NodeId, seen: RayMap) -> dict[str, float]:
         """A node's totals: what it told us itself if that is recent, else what the cluster shows."""
         told = self._told.get(node_id)
-        if told and self._clock() - told[0] < _VIEW_LAG_S:
+        if told and (self._clock() - told[0] < _VIEW_LAG_S or _shows(seen, told[1])):
             return told[1]
         return dict(seen)
 
@@ -82,7 +82,7 @@ class Capacity:
         bases = {name: _only(base, ours[name], reached[name]) for name, base in bases.items()}
         wanted = desired_totals(bases, leases)
         gone: set[NodeName] = set()
-        shrunk: dict[NodeName, ResourceVector] = {}
+        shrunk: dict[NodeName, set[str]] = {}
         for name in sorted(now):
             free = ResourceVector.from_ray(view[ids[name]].free)
             # Where nothing is idle there is nothing to take, and asking could do harm: on a node that Ray has
@@ -96,14 +96,14 @@ class Capacity:
                 if answer is None:
                     gone.add(name)
                 else:
-                    reached[name] = shrunk[name] = answer
+                    reached[name], shrunk[name] = answer, less
         growth = plan_growth(bases, leases, reached)
         more = {
             name: kinds
             for name in sorted(now)
             if name not in gone and (kinds := {k for k in ours[name] if growth.allowed[name][k] > reached[name][k]})
         }
-        if more and not self._view_shows(ids, shrunk):
+        if more and not self._view_shows(ids, reached, shrunk):
             return Convergence(reached, growth, frozenset(more) | frozenset(gone))
         unsettled = set(gone)
         for name, kinds in more.items():
@@ -144,22 +144,37 @@ class Capacity:
         self._told[node_id] = (self._clock(), dict(answer))
         return ResourceVector.from_ray(answer)
 
-    def _view_shows(self, ids: Mapping[NodeName, NodeId], shrunk: Mapping[NodeName, ResourceVector]) -> bool:
+    def _view_shows(
+        self,
+        ids: Mapping[NodeName, NodeId],
+        reached: Mapping[NodeName, ResourceVector],
+        shrunk: Mapping[NodeName, set[str]],
+    ) -> bool:
         """Wait until everybody can see the shrinks: an observer must never add up more than there is."""
         deadline = self._clock() + _VIEW_PATIENCE_S
-        while shrunk:
-            totals = self._raylets.totals()
-            if all(
-                node_id not in totals
-                or shrunk[name].covers(_only_kinds(ResourceVector.from_ray(totals[node_id]), set(shrunk[name])))
-                for name in shrunk
-                if (node_id := ids[name])
-            ):
-                return True
+        while not self._shown(ids, reached, shrunk):
             if self._clock() > deadline:
                 return False
             self._sleep(0.0005)
         return True
+
+    def _shown(
+        self,
+        ids: Mapping[NodeName, NodeId],
+        reached: Mapping[NodeName, ResourceVector],
+        shrunk: Mapping[NodeName, set[str]],
+    ) -> bool:
+        totals = self._raylets.totals() if shrunk else {}
+        return all(
+            ResourceVector.from_ray(totals.get(ids[name], {}))[kind] <= reached[name][kind]
+            for name, kinds in shrunk.items()
+            for kind in kinds
+        )
+
+
+def _shows(seen: RayMap, told: RayMap) -> bool:
+    """True if the cluster shows what the node told us, but for the last digit, which Ray may cut off on the way."""
+    return seen.keys() == told.keys() and all(abs(seen[k] - told[k]) < 1.5e-4 for k in told)
 
 
 def _managed_kinds(name: NodeName, totals: RayMap, leases: tuple[Lease, ...]) -> set[str]:

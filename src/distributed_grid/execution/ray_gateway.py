@@ -7,7 +7,7 @@ serves reservations, and says so.
 import math
 import os
 import time
-from typing import Any
+from typing import Any, Final
 
 import ray
 import ray._private.state as ray_state
@@ -17,6 +17,8 @@ from distributed_grid.decide.naming import Raylet
 from distributed_grid.execution.port import NodeView, RayletGone, RayMap
 from distributed_grid.execution.ray_version import check_ray_version
 from distributed_grid.model.nodes import NodeId
+
+_STEP: Final = 1e-4
 
 
 class RayGateway:
@@ -89,6 +91,12 @@ class RayGateway:
             # Ray itself accepts nonsense silently: -1 CPU would take all the node's CPUs away.
             if not math.isfinite(value) or value < 0:
                 raise ValueError(f"refusing to resize {name} to {value}")
+        reply = self._ask_to_resize(node_id, resources)
+        if nudges := _nudges(resources, reply):
+            reply = self._ask_to_resize(node_id, nudges)
+        return reply
+
+    def _ask_to_resize(self, node_id: NodeId, resources: RayMap) -> RayMap:
         try:
             reply: RayMap = self._gcs.resize_raylet_resource_instances(node_id, dict(resources))
         except ValueError as error:
@@ -96,3 +104,17 @@ class RayGateway:
                 raise RayletGone(node_id) from error
             raise
         return reply
+
+
+def _nudges(asked: RayMap, reached: RayMap) -> dict[str, float]:
+    """What to ask for again, because Ray missed it by its smallest step.
+
+    Ray applies the *difference*, cut off after four digits: from 4 to 3.99 it goes to 3.9901, since 3.99 - 4 is
+    a little less than 0.01. Asked for a little more of a difference, it arrives.
+    """
+    missed = {name: asked[name] - reached.get(name, 0.0) for name in asked}
+    return {
+        name: max(0.0, asked[name] + math.copysign(0.4 * _STEP, off))
+        for name, off in missed.items()
+        if 0.5 * _STEP < abs(off) < 1.5 * _STEP
+    }
