@@ -117,22 +117,32 @@ class CapacityMachine(RuleBasedStateMachine):
     def crash(self) -> None:
         self.new_process()
 
-    @rule(
-        at=st.integers(0, 4),
-        how=st.sampled_from(["request lost", "reply lost", "crash before", "crash after"]),
-    )
-    def trouble_ahead(self, at: int, how: str) -> None:
+    @rule(at=st.integers(0, 4), fails=st.sampled_from([LostReply, Crashed]), after=st.booleans())
+    def trouble_ahead(self, at: int, fails: type[BaseException], after: bool) -> None:
         """One of the next resizes fails, before or after it was carried out."""
-        left = [at]
 
-        def fail(call: str) -> None:
-            if call == "resize":
-                left[0] -= 1
-                if left[0] == -1:
-                    raise LostReply if how.startswith("re") else Crashed
+        def fail() -> None:
+            raise fails
 
-        before = how in ("request lost", "crash before")
-        self.cluster.before_call, self.cluster.after_change = (fail, _nothing) if before else (_nothing, fail)
+        self.cluster.upcoming(at, fail, after=after)
+
+    @rule(at=st.integers(0, 4), after=st.booleans(), name=names, what=st.sampled_from(["work", "queue", "end", "die"]))
+    def meanwhile(self, at: int, after: bool, name: str, what: str) -> None:
+        """The cluster's own life does not wait for a round to end."""
+
+        def happen() -> None:
+            if not self.cluster.is_up(name):
+                return
+            if what == "work":
+                self.cluster.start(name, 1)
+            elif what == "queue":
+                self.cluster.queue(name, 2)
+            elif what == "die":
+                self.node_dies(name)
+            elif running := self.cluster.running(name):
+                self.cluster.finish(running[0])
+
+        self.cluster.upcoming(at, happen, after=after)
 
     @rule()
     def wipe_the_store(self) -> None:
@@ -180,7 +190,7 @@ class CapacityMachine(RuleBasedStateMachine):
         """Once the work has ended and everything is released, every node is exactly at its base."""
         if not hasattr(self, "cluster"):
             return
-        self.cluster.before_call = self.cluster.after_change = _nothing
+        self.cluster.nothing_upcoming()
         self.new_process()
         self.cluster.clock.sleep(1.5)
         self.cluster.clear_gates()
@@ -196,10 +206,6 @@ class CapacityMachine(RuleBasedStateMachine):
         self.nobody_can_add_up_more_than_there_is()
         assert not self.leases
         assert self.cluster.is_at_base(), self.cluster.differences()
-
-
-def _nothing(call: str) -> None:
-    return None
 
 
 TestCapacityIsConserved = CapacityMachine.TestCase

@@ -122,6 +122,14 @@ class _Node:
         return all(self.free(name) >= amount for name, amount in needs.items())
 
 
+@dataclass
+class _Upcoming:
+    left: int
+    call: str
+    after: bool
+    action: Callable[[], None]
+
+
 class FakeCluster:
     """`execution.port.Cluster` for tests. Calls take no real time; `clock` is what time it is in there."""
 
@@ -135,10 +143,7 @@ class FakeCluster:
         self._raylets_read: tuple[float, tuple[Raylet, ...]] = (-1e9, ())
         self._view_read: tuple[float, dict[NodeId, NodeView]] = (-1e9, {})
         self.resizes = 0
-        self.before_call: Callable[[str], None] = lambda call: None
-        """Called at the start of every call; may raise, or change what runs: the world does not stand still."""
-        self.after_change: Callable[[str], None] = lambda call: None
-        """Called when a call has changed something but has not answered yet; may raise."""
+        self._upcoming: list[_Upcoming] = []
         self.violations: list[str] = []
         self._excused: ResourceVector = ResourceVector()
 
@@ -250,6 +255,22 @@ class FakeCluster:
                 self._changed(node)
         self._raylets_read, self._view_read = (-1e9, ()), (-1e9, {})
 
+    def upcoming(self, number: int, action: Callable[[], None], *, call: str = "resize", after: bool = False) -> None:
+        """At the `number`-th such call from now (the next is 0), do this first; or, with `after`, when the call has
+        been carried out but not answered. The action may raise, or change the cluster: the world goes on meanwhile.
+        """
+        self._upcoming.append(_Upcoming(number, call, after, action))
+
+    def nothing_upcoming(self) -> None:
+        self._upcoming.clear()
+
+    def _on(self, call: str, *, after: bool = False) -> None:
+        for planned in [p for p in self._upcoming if p.call == call and p.after == after]:
+            planned.left -= 1
+            if planned.left < 0:
+                self._upcoming.remove(planned)
+                planned.action()
+
     # -- what is true, and what an outsider sees -----------------------------------------------------------
 
     def true_totals(self) -> dict[NodeName, ResourceVector]:
@@ -298,7 +319,7 @@ class FakeCluster:
         read_at, known = self._raylets_read
         if known and self.clock() - read_at < max_age_s:
             return known
-        self.before_call("raylets")
+        self._on("raylets")
         found = tuple(
             Raylet(n.id, {NAME_LABEL: n.name}, f"{n.name}-host", "10.0.0.1", _floats(n.base), is_head=i == 0)
             for i, n in enumerate(self._alive())
@@ -307,20 +328,20 @@ class FakeCluster:
         return found
 
     def totals(self) -> dict[NodeId, RayMap]:
-        self.before_call("totals")
+        self._on("totals")
         return {n.id: _floats(n.shown[0]) for n in self._alive()}
 
     def view(self, max_age_s: float = 0.0) -> dict[NodeId, NodeView]:
         read_at, known = self._view_read
         if known and self.clock() - read_at < max_age_s:
             return known
-        self.before_call("view")
+        self._on("view")
         found = {n.id: NodeView(_floats(n.shown[0]), _floats(n.shown[1])) for n in self._alive()}
         self._view_read = (self.clock(), found)
         return found
 
     def resize(self, node_id: NodeId, resources: RayMap) -> RayMap:
-        self.before_call("resize")
+        self._on("resize")
         self.clock.sleep(_CALL_S)
         self.resizes += 1
         node = self._nodes.get(node_id)
@@ -332,7 +353,7 @@ class FakeCluster:
             self._resize_one(node, name, amount)
         self._refill(node)
         self._changed(node)
-        self.after_change("resize")
+        self._on("resize", after=True)
         return _floats(node.total)
 
     def _resize_one(self, node: _Node, name: str, to: int) -> None:
@@ -347,8 +368,11 @@ class FakeCluster:
 
     # -- the rest of Cluster -------------------------------------------------------------------------------
 
+    def why_no_transfers(self) -> str | None:
+        return None
+
     def reserve(self, lease: Lease, node_id: NodeId) -> str | None:
-        self.before_call("reserve")
+        self._on("reserve")
         if any(g.name == lease.group_name for g in self._groups.values()):
             raise ValueError(f"a placement group named {lease.group_name} exists")
         node = self._nodes.get(node_id)
@@ -359,15 +383,15 @@ class FakeCluster:
         group = _Group(f"{next(self._number):08x}", lease.group_name, needs, node_id)
         self._groups[group.id] = node.groups[group.id] = group
         self._changed(node)
-        self.after_change("reserve")
+        self._on("reserve", after=True)
         return group.id
 
     def groups(self) -> dict[str, str]:
-        self.before_call("groups")
+        self._on("groups")
         return {g.name: g.id for g in self._groups.values()}
 
     def remove_group(self, group_id: str) -> None:
-        self.before_call("remove_group")
+        self._on("remove_group")
         group = self._groups.pop(group_id, None)
         if group is not None and group.placed:
             node = self._nodes[group.node_id]
@@ -375,7 +399,7 @@ class FakeCluster:
             del node.groups[group_id]
             self._refill(node)
             self._changed(node)
-        self.after_change("remove_group")
+        self._on("remove_group", after=True)
 
     def cancel_tasks_in_group(self, group_id: str) -> int:
         ended = 0
@@ -397,7 +421,7 @@ class FakeCluster:
 
     def kill(self, node_id: NodeId, holders: tuple[Holder, ...]) -> int:
         """Ray retries a killed task: in the worst case on the same node."""
-        self.before_call("kill")
+        self._on("kill")
         node = self._nodes[node_id]
         victims = [node.running.pop(h.pid) for h in holders if h.pid in node.running]
         for work in victims:

@@ -1,15 +1,16 @@
 """Moving capacity: shrink before growing, and grow only by what was really given up."""
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from distributed_grid.decide.totals import Growth, desired_totals, plan_growth
+from distributed_grid.decide.totals import Growth, desired_totals, moved, plan_growth
 from distributed_grid.execution.port import RayletGone, Raylets, RayMap
-from distributed_grid.model.leases import Delivery, Lease
+from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeId, NodeName
-from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, amount_of, is_internal
+from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, amount_of, is_internal, ray_name
 
 LENT: Final = "grid:lent:"
 BORROWED: Final = "grid:borrowed:"
@@ -78,11 +79,11 @@ class Capacity:
         now = {name: self.current(node_id, view[node_id].total) for name, node_id in ids.items() if node_id in view}
         bases = {name: bases[name] for name in now}
         reached = {name: ResourceVector.from_ray(totals) for name, totals in now.items()}
-        ours = {name: _managed_kinds(name, now[name], leases) for name in now}
+        loans = _Loans.of(leases)
+        ours = {name: loans.kinds(name) | _marked_kinds(now[name]) for name in now}
         bases = {name: _only(base, ours[name], reached[name]) for name, base in bases.items()}
         wanted = desired_totals(bases, leases)
         gone: set[NodeName] = set()
-        shrunk: dict[NodeName, set[str]] = {}
         for name in sorted(now):
             free = ResourceVector.from_ray(view[ids[name]].free)
             # Where nothing is idle there is nothing to take, and asking could do harm: on a node that Ray has
@@ -90,24 +91,25 @@ class Capacity:
             more_than_wanted = {k for k in ours[name] if wanted[name][k] < reached[name][k]}
             less = {k for k in more_than_wanted if free[k] > 0 or name in pressed}
             if less:
-                answer = self._resize(ids[name], name, wanted[name], less, leases)
+                ask = _full_ray_map(wanted[name], less) | loans.markers(name, less)
+                answer = self._resize(ids[name], ask)
                 if name in pressed and answer is not None:
-                    answer = self._keep_asking(ids[name], name, wanted[name], less, leases, answer)
+                    answer = self._keep_asking(ids[name], ask, _only_kinds(wanted[name], less), answer)
                 if answer is None:
                     gone.add(name)
                 else:
-                    reached[name], shrunk[name] = answer, less
+                    reached[name] = answer
         growth = plan_growth(bases, leases, reached)
         more = {
             name: kinds
             for name in sorted(now)
             if name not in gone and (kinds := {k for k in ours[name] if growth.allowed[name][k] > reached[name][k]})
         }
-        if more and not self._view_shows(ids, reached, shrunk):
+        if more and not self._view_shows({ids[name]: (reached[name], ours[name]) for name in now if name not in gone}):
             return Convergence(reached, growth, frozenset(more) | frozenset(gone))
-        unsettled = set(gone)
+        unsettled = gone
         for name, kinds in more.items():
-            answer = self._resize(ids[name], name, growth.allowed[name], kinds, leases)
+            answer = self._resize(ids[name], _full_ray_map(growth.allowed[name], kinds) | loans.markers(name, kinds))
             if answer is None or not answer.covers(_only_kinds(growth.allowed[name], kinds)):
                 unsettled.add(name)
             if answer is not None:
@@ -115,59 +117,48 @@ class Capacity:
         return Convergence(reached, growth, frozenset(unsettled))
 
     def _keep_asking(
-        self,
-        node_id: NodeId,
-        name: NodeName,
-        to: ResourceVector,
-        kinds: set[str],
-        leases: tuple[Lease, ...],
-        answer: ResourceVector,
+        self, node_id: NodeId, ask: RayMap, wanted: ResourceVector, answer: ResourceVector
     ) -> ResourceVector | None:
         """Ask without a pause for a moment: on a pressed node CPUs may be idle for a millisecond only."""
         deadline = self._clock() + _PRESS_S
         latest: ResourceVector | None = answer
-        while latest is not None and not to.covers(_only_kinds(latest, kinds)) and self._clock() < deadline:
+        while latest is not None and self._clock() < deadline:
+            if all(latest[kind] <= wanted[kind] for kind in latest if ray_name(kind) in ask):
+                break
             before = latest
-            latest = self._resize(node_id, name, to, kinds, leases)
+            latest = self._resize(node_id, ask)
             if latest is not None and not before.covers(latest):
                 break  # oversubscribed: asking on would only raise the total
         return latest
 
-    def _resize(
-        self, node_id: NodeId, name: NodeName, to: ResourceVector, kinds: set[str], leases: tuple[Lease, ...]
-    ) -> ResourceVector | None:
-        asked = _full_ray_map(to, kinds)
+    def _resize(self, node_id: NodeId, ask: RayMap) -> ResourceVector | None:
         try:
-            answer = self._raylets.resize(node_id, asked | _markers(name, kinds, leases))
+            answer = self._raylets.resize(node_id, ask)
         except RayletGone:
             return None
         self._told[node_id] = (self._clock(), dict(answer))
         return ResourceVector.from_ray(answer)
 
-    def _view_shows(
-        self,
-        ids: Mapping[NodeName, NodeId],
-        reached: Mapping[NodeName, ResourceVector],
-        shrunk: Mapping[NodeName, set[str]],
-    ) -> bool:
-        """Wait until everybody can see the shrinks: an observer must never add up more than there is."""
-        deadline = self._clock() + _VIEW_PATIENCE_S
-        while not self._shown(ids, reached, shrunk):
-            if self._clock() > deadline:
+    def _view_shows(self, reached: Mapping[NodeId, tuple[ResourceVector, set[str]]]) -> bool:
+        """Wait until everybody can see what nodes gave up: an observer must never add up more than there is."""
+        started = self._clock()
+        recent = {
+            node_id: told
+            for node_id, told in reached.items()
+            if node_id in self._told and started - self._told[node_id][0] < _VIEW_PATIENCE_S
+        }
+        while not self._shown(recent):
+            if self._clock() - started > _VIEW_PATIENCE_S:
                 return False
             self._sleep(0.0005)
         return True
 
-    def _shown(
-        self,
-        ids: Mapping[NodeName, NodeId],
-        reached: Mapping[NodeName, ResourceVector],
-        shrunk: Mapping[NodeName, set[str]],
-    ) -> bool:
-        totals = self._raylets.totals() if shrunk else {}
+    def _shown(self, reached: Mapping[NodeId, tuple[ResourceVector, set[str]]]) -> bool:
+        totals = self._raylets.totals() if reached else {}
         return all(
-            ResourceVector.from_ray(totals.get(ids[name], {}))[kind] <= reached[name][kind]
-            for name, kinds in shrunk.items()
+            shown[kind] <= vector[kind]
+            for node_id, (vector, kinds) in reached.items()
+            if (shown := ResourceVector.from_ray(totals.get(node_id, {}))) is not None
             for kind in kinds
         )
 
@@ -177,39 +168,42 @@ def _shows(seen: RayMap, told: RayMap) -> bool:
     return seen.keys() == told.keys() and all(abs(seen[k] - told[k]) < 1.5e-4 for k in told)
 
 
-def _managed_kinds(name: NodeName, totals: RayMap, leases: tuple[Lease, ...]) -> set[str]:
-    """The kinds on this node that are grid's to change: those of its leases, and those its markers show.
+def _marked_kinds(totals: RayMap) -> set[str]:
+    """The kinds that grid's markers show on a node: left by a loan, even one that nobody remembers.
 
     Whatever else changed a node's totals (another tool, a person) is not ours to undo.
     """
-    kinds = {
-        lease.kind
-        for lease in leases
-        if lease.delivery is Delivery.TRANSFER and name in (lease.source, lease.target) and lease.holds_capacity
-    }
-    for marker in totals:
-        for prefix in (LENT, BORROWED):
-            if marker.startswith(prefix):
-                kinds.add(marker.removeprefix(prefix))
-    return kinds - {GPU}
+    prefixes = (LENT, BORROWED)
+    return {name.removeprefix(p) for name in totals for p in prefixes if name.startswith(p)} - {GPU}
 
 
-def _markers(name: NodeName, kinds: set[str], leases: tuple[Lease, ...]) -> dict[str, float]:
-    """`grid:lent:cpu` and its like: what people see in `ray status`. They inform; they are not the ledger."""
-    found: dict[str, float] = {}
-    for kind in kinds:
-        moving = [
-            lease
-            for lease in leases
-            if lease.kind == kind
-            and lease.delivery is Delivery.TRANSFER
-            and lease.holds_capacity
-            and not lease.is_winding_down
-        ]
-        for prefix, side in ((LENT, "source"), (BORROWED, "target")):
-            units = sum(lease.units for lease in moving if getattr(lease, side) == name)
-            found[f"{prefix}{kind}"] = float(amount_of(kind, units))
-    return found
+@dataclass(frozen=True, slots=True)
+class _Loans:
+    """What each node has lent and borrowed by transfer, per kind. A loan that winds down counts as zero."""
+
+    lent: Mapping[tuple[NodeName, str], int]
+    borrowed: Mapping[tuple[NodeName, str], int]
+
+    @classmethod
+    def of(cls, leases: Iterable[Lease]) -> "_Loans":
+        lent: dict[tuple[NodeName, str], int] = defaultdict(int)
+        borrowed: dict[tuple[NodeName, str], int] = defaultdict(int)
+        for lease in moved(leases):
+            units = 0 if lease.is_winding_down else lease.units
+            lent[lease.source, lease.kind] += units
+            borrowed[lease.target, lease.kind] += units
+        return cls(lent, borrowed)
+
+    def kinds(self, name: NodeName) -> set[str]:
+        return {kind for node, kind in (*self.lent, *self.borrowed) if node == name}
+
+    def markers(self, name: NodeName, kinds: set[str]) -> dict[str, float]:
+        """`grid:lent:cpu` and its like: what people see in `ray status`. They inform; they are not the ledger."""
+        return {
+            f"{prefix}{kind}": float(amount_of(kind, side.get((name, kind), 0)))
+            for prefix, side in ((LENT, self.lent), (BORROWED, self.borrowed))
+            for kind in kinds
+        }
 
 
 def _full_ray_map(vector: ResourceVector, kinds: set[str]) -> dict[str, float]:

@@ -1,0 +1,212 @@
+"""The whole engine on a fake cluster, in an event loop whose time passes only when nothing is left to do.
+
+Everything runs in one thread and in an order that a seed decides, so a failure can be repeated. A crash stops the
+loop where it is: nothing is tidied up, as when a process is killed.
+"""
+
+import asyncio
+import gc
+import random
+import selectors
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from fake_cluster import Clock, Crashed, FakeCluster
+
+from distributed_grid.config import GridConfig
+from distributed_grid.execution.capacity import Capacity, Convergence
+from distributed_grid.model.leases import Lease
+from distributed_grid.orchestration.boost_service import BoostService, Parts
+from distributed_grid.orchestration.engine import Engine
+from distributed_grid.orchestration.upkeep import Upkeep
+from distributed_grid.store.boost_file import BoostFile
+from distributed_grid.store.home import GridHome
+from distributed_grid.store.writer_lock import WriterLock
+
+T = TypeVar("T")
+
+EPOCH: Final = datetime(2025, 6, 1, 12, 0, tzinfo=UTC)
+RESTART_S: Final = 0.5
+"""A controller that was killed is back no sooner than this."""
+
+
+class _Selector(selectors.SelectSelector):
+    """Never waits: moves the clock instead."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def select(self, timeout: float | None = None) -> Any:
+        ready = super().select(0)
+        if not ready:
+            assert timeout is not None, "everything waits for something that will never happen"
+            self._clock.sleep(max(0.0, timeout))
+        return ready
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    def __init__(self, clock: Clock) -> None:
+        self._virtual = clock
+        super().__init__(_Selector(clock))
+
+    def time(self) -> float:
+        return self._virtual.now
+
+
+class _Executor(ThreadPoolExecutor):
+    """Runs what is given to a thread a moment later in the loop itself, so that tasks overlap as a seed decides."""
+
+    def __init__(self, loop: _Loop, seed: int) -> None:
+        super().__init__(1)
+        self._loop = loop
+        self._chance = random.Random(seed)
+        self.crashed = False
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
+        future: Future[Any] = Future()
+
+        def run() -> None:
+            if self.crashed or not future.set_running_or_notify_cancel():
+                return
+            try:
+                future.set_result(fn(*args, **kwargs))
+            except Crashed:
+                self.crashed = True
+                self._loop.stop()
+            except BaseException as error:  # noqa: BLE001 - for whoever awaits it, as a real executor does
+                future.set_exception(error)
+
+        self._loop.call_later(self._chance.choice((0.0, 0.0, 0.001, 0.01)), run)
+        return future
+
+
+class _Capacity(Capacity):
+    """Tells the cluster when a round is over, so that old excuses end."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        super().__init__(cluster, clock=cluster.clock, sleep=cluster.clock.sleep)
+        self._cluster = cluster
+
+    def converge(self, *args: Any, **kwargs: Any) -> Convergence:
+        done = super().converge(*args, **kwargs)
+        if not done.unsettled and not done.growth.unexplained:
+            self._cluster.settle_excuses()
+        return done
+
+
+class _Engine(Engine):
+    """The real one on parts that take their time from the clock."""
+
+    def __init__(self, cluster: FakeCluster, config: GridConfig, home: GridHome, now: Callable[[], datetime]) -> None:
+        self.config = config
+        self.parts = Parts(cluster, config, home.create(), now=now)
+        self.parts.applier._capacity = _Capacity(cluster)
+        self.service = BoostService(self.parts)
+        self._upkeep = Upkeep(self.parts, self.service)
+        self._lock = WriterLock(home.lock)
+        self._stored_problems = ()
+
+
+class WholeGrid:
+    """One cluster, one home, and an engine that can be killed and started again."""
+
+    def __init__(self, cluster: FakeCluster, config: GridConfig, folder: Path, seed: int = 0) -> None:
+        self.cluster = cluster
+        self.clock = cluster.clock
+        self.config = config
+        self.home = GridHome(folder)
+        self._seed = seed
+        self._lives = 0
+        self.start()
+
+    def now(self) -> datetime:
+        return EPOCH + timedelta(seconds=self.clock.now)
+
+    # -- life ----------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """A new process: nothing is known but what is on disk and in the cluster."""
+        while True:
+            self._lives += 1
+            self._loop = _Loop(self.clock)
+            self._executor = _Executor(self._loop, self._seed + self._lives)
+            self._loop.set_default_executor(self._executor)
+            self._loop.set_exception_handler(lambda loop, context: None)
+            self._engine = _Engine(self.cluster, self.config, self.home, self.now)
+            try:
+                self.run(self._engine.start())
+                return
+            except Crashed:
+                self.bury()
+
+    def bury(self) -> None:
+        """The process is dead: its tasks stop where they are, its lock is free, its gates fall."""
+        for task in asyncio.all_tasks(self._loop):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+        self._executor.crashed = True
+        self._engine._lock.release()
+        self.cluster.forget_process()
+        self._loop.close()
+        self._executor.shutdown(wait=False)
+        self.clock.sleep(RESTART_S)
+
+    def crash(self) -> None:
+        self.bury()
+        self.start()
+
+    def stop(self) -> None:
+        """End as when asked to."""
+        self.run(self._engine.stop())
+        self.bury()
+
+    def close(self) -> None:
+        self.bury()
+        gc.collect()
+
+    # -- doing ---------------------------------------------------------------------------------------------
+
+    def run(self, doing: Coroutine[Any, Any, T]) -> T:
+        """Until it is done; raises `Crashed` if the process died on the way (and is not yet started again)."""
+        task = self._loop.create_task(doing)
+        task.add_done_callback(lambda _: self._loop.stop())
+        self._loop.run_forever()
+        if self._executor.crashed:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            raise Crashed
+        return task.result()
+
+    def together(self, *doing: Coroutine[Any, Any, Any]) -> list[Any]:
+        """All of them at the same time; errors are results."""
+
+        async def gather() -> list[Any]:
+            return await asyncio.gather(*doing, return_exceptions=True)
+
+        return self.run(gather())
+
+    def wait(self, seconds: float) -> None:
+        self.run(asyncio.sleep(seconds))
+
+    # -- what is known -------------------------------------------------------------------------------------
+
+    @property
+    def service(self) -> BoostService:
+        return self._engine.service
+
+    @property
+    def parts(self) -> Parts:
+        return self._engine.parts
+
+    @property
+    def upkeep(self) -> Upkeep:
+        return self._engine._upkeep
+
+    @property
+    def leases(self) -> dict[str, Lease]:
+        return {lease.id: lease for lease in self.parts.ledger}
+
+    def on_disk(self) -> dict[str, Lease]:
+        return {lease.id: lease for lease in BoostFile(self.home.boosts).load().leases}
