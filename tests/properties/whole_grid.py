@@ -6,6 +6,7 @@ loop where it is: nothing is tidied up, as when a process is killed.
 
 import asyncio
 import gc
+import itertools
 import random
 import selectors
 from collections.abc import Callable, Coroutine
@@ -13,12 +14,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, TypeVar
+from unittest.mock import patch
 
-from fake_cluster import Clock, Crashed, FakeCluster
+from fake_cluster import Clock, Crashed, FakeCluster, LostReply
 
 from distributed_grid.config import GridConfig
+from distributed_grid.errors import StoreBroken
 from distributed_grid.execution.capacity import Capacity, Convergence
 from distributed_grid.model.leases import Lease
+from distributed_grid.orchestration import boost_service
 from distributed_grid.orchestration.boost_service import BoostService, Parts
 from distributed_grid.orchestration.engine import Engine
 from distributed_grid.orchestration.upkeep import Upkeep
@@ -109,6 +113,34 @@ class _Engine(Engine):
         self._upkeep = Upkeep(self.parts, self.service)
         self._lock = WriterLock(home.lock)
         self._stored_problems = ()
+        self.parts._save = self._saving(self.parts._save)  # type: ignore[method-assign]
+        self.parts._store._write = self.parts._save
+        self.failures: list[BaseException] = []
+        self._upkeep.turn = self._turning(self._upkeep.turn)  # type: ignore[method-assign]
+
+    def _saving(self, save: Callable[[tuple[Lease, ...]], None]) -> Callable[[tuple[Lease, ...]], None]:
+        """A write is a step like a call to the cluster: it may fail, or be the last thing before a crash."""
+
+        def watched(leases: tuple[Lease, ...]) -> None:
+            self.parts.cluster.passing("save")
+            save(leases)
+            self.parts.cluster.passing("save", after=True)
+
+        return watched
+
+    def _turning(self, turn: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], Coroutine[Any, Any, None]]:
+        """Upkeep tells of its failures and goes on; here they are kept, but for those that a test ordered."""
+
+        async def watched() -> None:
+            try:
+                await turn()
+            except (LostReply, StoreBroken):
+                raise
+            except Exception as error:
+                self.failures.append(error)
+                raise
+
+        return watched
 
 
 class WholeGrid:
@@ -121,6 +153,9 @@ class WholeGrid:
         self.home = GridHome(folder)
         self._seed = seed
         self._lives = 0
+        numbers = itertools.count(1)
+        self._ids = patch.object(boost_service.uuid, "uuid4", lambda: f"{next(numbers):08d}")
+        self._ids.start()
         self.start()
 
     def now(self) -> datetime:
@@ -165,6 +200,7 @@ class WholeGrid:
 
     def close(self) -> None:
         self.bury()
+        self._ids.stop()
         gc.collect()
 
     # -- doing ---------------------------------------------------------------------------------------------
@@ -199,6 +235,11 @@ class WholeGrid:
     @property
     def parts(self) -> Parts:
         return self._engine.parts
+
+    @property
+    def failures(self) -> list[BaseException]:
+        """What upkeep stumbled over in this life, without having been made to."""
+        return self._engine.failures
 
     @property
     def upkeep(self) -> Upkeep:

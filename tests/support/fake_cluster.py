@@ -264,7 +264,8 @@ class FakeCluster:
     def nothing_upcoming(self) -> None:
         self._upcoming.clear()
 
-    def _on(self, call: str, *, after: bool = False) -> None:
+    def passing(self, call: str, *, after: bool = False) -> None:
+        """A call begins (or has been carried out): do what was planned for it."""
         for planned in [p for p in self._upcoming if p.call == call and p.after == after]:
             planned.left -= 1
             if planned.left < 0:
@@ -319,7 +320,7 @@ class FakeCluster:
         read_at, known = self._raylets_read
         if known and self.clock() - read_at < max_age_s:
             return known
-        self._on("raylets")
+        self.passing("raylets")
         found = tuple(
             Raylet(n.id, {NAME_LABEL: n.name}, f"{n.name}-host", "10.0.0.1", _floats(n.base), is_head=i == 0)
             for i, n in enumerate(self._alive())
@@ -328,20 +329,20 @@ class FakeCluster:
         return found
 
     def totals(self) -> dict[NodeId, RayMap]:
-        self._on("totals")
+        self.passing("totals")
         return {n.id: _floats(n.shown[0]) for n in self._alive()}
 
     def view(self, max_age_s: float = 0.0) -> dict[NodeId, NodeView]:
         read_at, known = self._view_read
         if known and self.clock() - read_at < max_age_s:
             return known
-        self._on("view")
+        self.passing("view")
         found = {n.id: NodeView(_floats(n.shown[0]), _floats(n.shown[1])) for n in self._alive()}
         self._view_read = (self.clock(), found)
         return found
 
     def resize(self, node_id: NodeId, resources: RayMap) -> RayMap:
-        self._on("resize")
+        self.passing("resize")
         self.clock.sleep(_CALL_S)
         self.resizes += 1
         node = self._nodes.get(node_id)
@@ -353,7 +354,7 @@ class FakeCluster:
             self._resize_one(node, name, amount)
         self._refill(node)
         self._changed(node)
-        self._on("resize", after=True)
+        self.passing("resize", after=True)
         return _floats(node.total)
 
     def _resize_one(self, node: _Node, name: str, to: int) -> None:
@@ -372,7 +373,7 @@ class FakeCluster:
         return None
 
     def reserve(self, lease: Lease, node_id: NodeId) -> str | None:
-        self._on("reserve")
+        self.passing("reserve")
         if any(g.name == lease.group_name for g in self._groups.values()):
             raise ValueError(f"a placement group named {lease.group_name} exists")
         node = self._nodes.get(node_id)
@@ -383,15 +384,15 @@ class FakeCluster:
         group = _Group(f"{next(self._number):08x}", lease.group_name, needs, node_id)
         self._groups[group.id] = node.groups[group.id] = group
         self._changed(node)
-        self._on("reserve", after=True)
+        self.passing("reserve", after=True)
         return group.id
 
     def groups(self) -> dict[str, str]:
-        self._on("groups")
+        self.passing("groups")
         return {g.name: g.id for g in self._groups.values()}
 
     def remove_group(self, group_id: str) -> None:
-        self._on("remove_group")
+        self.passing("remove_group")
         group = self._groups.pop(group_id, None)
         if group is not None and group.placed:
             node = self._nodes[group.node_id]
@@ -399,7 +400,7 @@ class FakeCluster:
             del node.groups[group_id]
             self._refill(node)
             self._changed(node)
-        self._on("remove_group", after=True)
+        self.passing("remove_group", after=True)
 
     def cancel_tasks_in_group(self, group_id: str) -> int:
         ended = 0
@@ -421,7 +422,7 @@ class FakeCluster:
 
     def kill(self, node_id: NodeId, holders: tuple[Holder, ...]) -> int:
         """Ray retries a killed task: in the worst case on the same node."""
-        self._on("kill")
+        self.passing("kill")
         node = self._nodes[node_id]
         victims = [node.running.pop(h.pid) for h in holders if h.pid in node.running]
         for work in victims:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, FastAPI, Header, Query, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from distributed_grid import __version__
@@ -13,7 +13,7 @@ from distributed_grid.controller import schemas
 from distributed_grid.controller.access import check_token
 from distributed_grid.errors import GridError, InvalidRequest, NotFound
 from distributed_grid.model.requests import make_ask, seconds
-from distributed_grid.orchestration.boost_view import boost_dict, node_dicts, sharing_dict, status_dict
+from distributed_grid.orchestration.boost_view import StatusText, boost_dict, node_dicts, sharing_dict, status_dict
 from distributed_grid.orchestration.engine import Engine
 
 _ERRORS: dict[int | str, dict[str, Any]] = {
@@ -40,6 +40,7 @@ def make_app(
 
     api = APIRouter(prefix="/api/v1", dependencies=[Depends(authorised)], responses=_ERRORS)
     service, config = engine.service, engine.config
+    status_text = StatusText()
 
     def shown(lease: Any) -> dict[str, Any]:
         return boost_dict(lease, engine.parts.notes.get(lease.id, ()))
@@ -68,9 +69,11 @@ def make_app(
         return shown(await service.request(ask, wait_s=body.wait_seconds))
 
     @api.get("/boosts", response_model=schemas.BoostStatus)
-    async def boost_status(node: Annotated[str | None, Query()] = None) -> dict[str, Any]:
+    async def boost_status(node: Annotated[str | None, Query()] = None) -> Any:
         """Totals per resource type, then every boost."""
-        return status_dict(service.boosts(node), engine.parts.notes)
+        if node is not None:
+            return status_dict(service.boosts(node), engine.parts.notes)
+        return Response(status_text.render(service.boosts(), engine.parts.notes), media_type="application/json")
 
     @api.get("/boosts/{boost_id}", response_model=schemas.Boost)
     async def one_boost(boost_id: str) -> dict[str, Any]:

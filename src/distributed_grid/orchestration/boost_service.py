@@ -7,112 +7,24 @@ undone by the same path as a release.
 import asyncio
 import contextlib
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
-
-import structlog
+from dataclasses import replace
+from datetime import timedelta
 
 from distributed_grid.config import GridConfig
 from distributed_grid.decide.delivery import Companions
 from distributed_grid.decide.lending import counter_offer, plan_grant
 from distributed_grid.errors import NoCapacity, NotRenewable, SharingDisabled, SourceNotFound, TargetNotFound
 from distributed_grid.execution.capacity import Convergence
-from distributed_grid.execution.port import Cluster
 from distributed_grid.model.leases import Delivery, Lease, LeaseState, OnGraceEnd
 from distributed_grid.model.nodes import NodeTable
 from distributed_grid.model.plans import Grant, RefusalCode, Refused
 from distributed_grid.model.requests import Ask, seconds
 from distributed_grid.model.resources import CPU, MEMORY, scale
-from distributed_grid.orchestration.applier import Applier
-from distributed_grid.orchestration.journal import Journal
-from distributed_grid.orchestration.ledger import Ledger
-from distributed_grid.orchestration.observer import Observer
-from distributed_grid.store.audit_log import AuditLog
-from distributed_grid.store.boost_file import BoostFile
-from distributed_grid.store.group_commit import GroupCommit
-from distributed_grid.store.home import GridHome
-from distributed_grid.store.identity import ClusterIdentity
+from distributed_grid.orchestration.parts import VIEW_LAG, Parts
 
-# The cluster's view of a change of ours may be this old; a refusal is looked at again until then.
-_VIEW_LAG = timedelta(seconds=0.4)
 _LOOK_AGAIN_S = 0.05
 _WAIT_STEP_S = 0.25
 _NODES_KNOWN_S = 1.0
-
-log = structlog.get_logger()
-
-
-def utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
-@dataclass
-class Parts:
-    """What the boost service is made of; upkeep works on the same parts."""
-
-    cluster: Cluster
-    config: GridConfig
-    home: GridHome
-    now: Callable[[], datetime] = utc_now
-    ledger: Ledger = field(default_factory=Ledger)
-    notes: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Boost id -> what a person should know about it just now; not worth a write to disk."""
-
-    def __post_init__(self) -> None:
-        self.observer = Observer(self.cluster, self.config)
-        self.applier = Applier(self.cluster, self.observer, self.ledger)
-        self.file = BoostFile(self.home.boosts)
-        self.journal = Journal(AuditLog(self.home.audit_log), self.now)
-        self.changed = asyncio.Event()
-        self.in_flight: set[str] = set()
-        self.last_change = datetime.min.replace(tzinfo=UTC)
-        self.identity = ClusterIdentity(self.config.name, frozenset(node.name for node in self.config.nodes))
-        self._store = GroupCommit(self._save, self.ledger.snapshot)
-        self._committing: set[asyncio.Task[None]] = set()
-
-    def _save(self, leases: tuple[Lease, ...]) -> None:
-        self.file.save(leases, self.identity)
-
-    async def commit(self) -> None:
-        """Put the ledger on disk."""
-        await self._store.commit()
-
-    def commit_soon(self) -> None:
-        """Put an outcome on disk without waiting for it.
-
-        What was intended is there already, and from that a restart reaches the same outcome.
-        """
-        task = asyncio.create_task(self._store.commit())
-        self._committing.add(task)
-        task.add_done_callback(self._committed)
-
-    async def flush(self) -> None:
-        """Wait for outcomes that are still being written."""
-        if self._committing:
-            await asyncio.wait(self._committing)
-
-    def _committed(self, task: "asyncio.Task[None]") -> None:
-        self._committing.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("an outcome could not be written; the next write repeats it", error=str(error))
-
-    async def look(self, max_age_s: float = 0.0, *, to_decide: bool = False) -> NodeTable:
-        """The nodes now; `to_decide`: with what the cluster may not show yet counted as taken."""
-        if not to_decide:
-            return await asyncio.to_thread(self.observer.look, max_age_s=max_age_s)
-        recent = self.now() - _VIEW_LAG
-        unseen = [
-            lease
-            for lease in self.ledger
-            if lease.state is LeaseState.GRANTING
-            or (lease.delivery is Delivery.RESERVE and lease.state is LeaseState.ACTIVE and lease.allocated_at > recent)
-        ]
-        return await asyncio.to_thread(self.observer.look, unseen, max_age_s=max_age_s)
-
-    def something_changed(self) -> None:
-        self.last_change = self.now()
-        self.changed.set()
 
 
 class BoostService:
@@ -122,6 +34,7 @@ class BoostService:
         self._p = parts
         self._companions = _companions(parts.config)
         self._no_transfers_because = parts.cluster.why_no_transfers()
+        self._asking: dict[str, asyncio.Task[Lease]] = {}
 
     # -- asking ---------------------------------------------------------------------------------------------
 
@@ -133,9 +46,21 @@ class BoostService:
                 "Resource sharing not enabled",
                 try_next="Set resource_sharing.enabled: true in the configuration and start the cluster again with it.",
             )
+        if ask.idempotency_key is None:
+            return await self._request(ask, wait_s)
         if (earlier := p.ledger.with_key(ask.idempotency_key)) is not None:
             return await self._settled(earlier)
-        deadline = p.now() + timedelta(seconds=wait_s)
+        # A client that asks again while its first try is still under way waits for that one.
+        if ask.idempotency_key not in self._asking:
+            asking = asyncio.create_task(self._request(ask, wait_s))
+            self._asking[ask.idempotency_key] = asking
+            asking.add_done_callback(lambda _: self._asking.pop(ask.idempotency_key or "", None))
+        return await asyncio.shield(self._asking[ask.idempotency_key])
+
+    async def _request(self, ask: Ask, wait_s: float) -> Lease:
+        p = self._p
+        asked_at = p.now()
+        deadline = asked_at + timedelta(seconds=wait_s)
         looked = False
         while True:
             nodes = await p.look(0.0 if looked else _NODES_KNOWN_S, to_decide=True)
@@ -157,7 +82,9 @@ class BoostService:
                 if (granted := await self._grant(lease)) is not None:
                     return granted
             now = p.now()
-            if isinstance(plan, Refused) and now >= deadline and now - p.last_change > _VIEW_LAG:
+            # A refusal may rest on a view that does not show our last change yet; it is looked at again until it
+            # must.
+            if isinstance(plan, Refused) and now >= deadline + min(VIEW_LAG, p.last_change + VIEW_LAG - asked_at):
                 p.journal.note(
                     "refused",
                     f"{ask.describe()}: no capacity",

@@ -1,5 +1,7 @@
 """A boost as the API, `--json` and the Python classes show it."""
 
+import json
+from collections import defaultdict
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -7,7 +9,7 @@ from typing import Any
 from distributed_grid.decide.lending import borrowed_by, lent_by
 from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.nodes import NodeTable
-from distributed_grid.model.resources import BUILT_IN, ResourceVector, amount_of, total
+from distributed_grid.model.resources import BUILT_IN, ResourceVector, amount_of
 
 
 def boost_dict(lease: Lease, notes: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -30,13 +32,35 @@ def boost_dict(lease: Lease, notes: tuple[str, ...] = ()) -> dict[str, Any]:
 
 def status_dict(leases: list[Lease], notes: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
     """Totals per resource type over what is active, then every boost."""
+    return _summary(leases) | {"boosts": [boost_dict(lease, notes.get(lease.id, ())) for lease in leases]}
+
+
+def _summary(leases: list[Lease]) -> dict[str, Any]:
     active = [lease for lease in leases if lease.state is LeaseState.ACTIVE]
-    sums = total([ResourceVector({lease.kind: lease.units}) for lease in active])
-    return {
-        "total_active": len(active),
-        "resources": sums.to_amounts(),
-        "boosts": [boost_dict(lease, notes.get(lease.id, ())) for lease in leases],
-    }
+    sums: dict[str, int] = defaultdict(int)
+    for lease in active:
+        sums[lease.kind] += lease.units
+    return {"total_active": len(active), "resources": ResourceVector(sums).to_amounts()}
+
+
+class StatusText:
+    """`status_dict` as JSON text, for when there are many boosts: each is encoded once, since leases never change."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Lease, str]] = {}
+
+    def render(self, leases: list[Lease], notes: Mapping[str, tuple[str, ...]]) -> str:
+        """The text for all the boosts there are."""
+        known: dict[str, tuple[Lease, str]] = {}
+        for lease in leases:
+            entry = self._known.get(lease.id)
+            known[lease.id] = entry if entry and entry[0] is lease else (lease, json.dumps(boost_dict(lease)))
+        self._known = known
+        boosts = ", ".join(
+            json.dumps(boost_dict(lease, notes[lease.id])) if lease.id in notes else text
+            for lease, text in known.values()
+        )
+        return f'{json.dumps(_summary(leases))[:-1]}, "boosts": [{boosts}]}}'
 
 
 def node_dicts(nodes: NodeTable, leases: tuple[Lease, ...]) -> list[dict[str, Any]]:

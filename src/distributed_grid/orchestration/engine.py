@@ -10,7 +10,8 @@ from distributed_grid.config import GridConfig
 from distributed_grid.errors import Refused
 from distributed_grid.execution.port import Cluster
 from distributed_grid.model.leases import OnGraceEnd
-from distributed_grid.orchestration.boost_service import BoostService, Parts
+from distributed_grid.orchestration.boost_service import BoostService
+from distributed_grid.orchestration.parts import Parts
 from distributed_grid.orchestration.upkeep import Upkeep
 from distributed_grid.store.home import GridHome
 from distributed_grid.store.identity import ClusterIdentity

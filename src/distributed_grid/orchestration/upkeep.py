@@ -15,7 +15,8 @@ from distributed_grid.errors import GridError
 from distributed_grid.execution.capacity import Convergence
 from distributed_grid.model.leases import Delivery, Lease, LeaseState, OnGraceEnd
 from distributed_grid.model.nodes import NodeName
-from distributed_grid.orchestration.boost_service import BoostService, Parts
+from distributed_grid.orchestration.boost_service import BoostService
+from distributed_grid.orchestration.parts import Parts
 
 log = structlog.get_logger()
 

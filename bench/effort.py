@@ -1,0 +1,22 @@
+"""How much is measured."""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    rounds: int
+    """Of request and release, for each side of a comparison."""
+    commands: int
+    """Runs of a command line, for each side."""
+    few: int
+    many: int
+    """How many boosts stand, in the benchmarks that ask whether that matters."""
+    calls: int
+    """Of what is measured beside standing boosts."""
+    idle_s: float
+
+
+FULL: Final = Effort(rounds=60, commands=15, few=10, many=1000, calls=30, idle_s=10.0)
+QUICK: Final = Effort(rounds=15, commands=5, few=10, many=200, calls=10, idle_s=3.0)

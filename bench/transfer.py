@@ -1,0 +1,97 @@
+"""Moving a CPU from one node to another and back, against the two calls that do it in Ray."""
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import ray._raylet
+
+from bench.effort import Effort
+from bench.figures import Limits, Line, Outcome
+from bench.ours import Boosting, Shows, manager_of
+from bench.rounds import take_turns
+from bench.stage import SOURCE, TARGET, Stage, home_of_its_own
+
+_BASELINE: Final = "resizing both raylets by hand, with a wait for the view in between"
+_LIMITS: Final = Limits(times_baseline=2.0, below=50.0)
+_POLL_S: Final = 0.0005
+_AMOUNT: Final = 1.0
+
+
+@dataclass
+class ByHand:
+    """The least that is safe: shrink, wait until everybody can see it, only then grow.
+
+    Without the wait it would be faster and wrong: for a moment the cluster would show more CPUs than there are.
+    """
+
+    stage: Stage
+    amount: float = _AMOUNT
+    _gcs: Any = field(init=False)
+    _source: float = field(init=False)
+    _target: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._gcs = ray._raylet.GcsClient(address=self.stage.ray_address)
+        self._source, self._target = self.stage.cpus(SOURCE), self.stage.cpus(TARGET)
+
+    async def request(self) -> None:
+        self._move(SOURCE, self._source - self.amount, TARGET, self._target + self.amount)
+
+    async def release(self) -> None:
+        self._move(TARGET, self._target, SOURCE, self._source)
+
+    def shows(self, *, lent: bool) -> bool:
+        moved = self.amount if lent else 0.0
+        return self.stage.cpus(SOURCE) == round(self._source - moved, 4) and self.stage.cpus(TARGET) == round(
+            self._target + moved, 4
+        )
+
+    def _move(self, giver: str, less: float, taker: str, more: float) -> None:
+        self._resize(giver, less)
+        while self.stage.cpus(giver) > less:
+            time.sleep(_POLL_S)
+        self._resize(taker, more)
+
+    def _resize(self, node: str, cpus: float) -> None:
+        self._gcs.resize_raylet_resource_instances(self.stage.node_ids[node], {"CPU": cpus})
+
+
+def transfer_shows(stage: Stage, amount: float) -> Shows:
+    """What the view must show after a transfer and after its release; to be made while nothing is lent."""
+    source, target = stage.cpus(SOURCE), stage.cpus(TARGET)
+
+    def shows(lent: bool) -> bool:
+        moved = amount if lent else 0.0
+        return stage.cpus(SOURCE) == round(source - moved, 4) and stage.cpus(TARGET) == round(target + moved, 4)
+
+    return shows
+
+
+def run(stage: Stage, effort: Effort) -> Outcome:
+    return asyncio.run(_compare(stage, effort, "transfer", _LIMITS))
+
+
+def run_as_library(stage: Stage, effort: Effort) -> Outcome:
+    with home_of_its_own():
+        return asyncio.run(_compare(stage, effort, "transfer, library mode", Limits()))
+
+
+async def _compare(stage: Stage, effort: Effort, name: str, limits: Limits) -> Outcome:
+    by_hand = ByHand(stage)
+    alone = (await take_turns({"by hand": by_hand}, effort.rounds // 2))["by hand"]
+    async with manager_of(stage) as manager:
+        ours = Boosting(manager, transfer_shows(stage, _AMOUNT), "transfer", _AMOUNT)
+        found = await take_turns({"ours": ours, "by hand": by_hand}, effort.rounds)
+    mine, raw = found["ours"], found["by hand"]
+    return Outcome(
+        name,
+        _BASELINE,
+        (
+            Line("request + release of 1 CPU", mine.both, raw.both, limits),
+            Line("request", mine.request, raw.request),
+            Line("release", mine.release, raw.release),
+            Line("check: by hand alone, against by hand in turns with ours", alone.both, raw.both),
+        ),
+    )

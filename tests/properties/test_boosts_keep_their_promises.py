@@ -1,0 +1,276 @@
+"""Whatever is asked and whatever breaks: no lease is half there, nothing is lent twice, what was promised stays
+promised, and in the end everything is home.
+"""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from builders import ask
+from fake_cluster import Clock, Crashed, FakeCluster, LostReply, _lags
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from whole_grid import WholeGrid
+
+from distributed_grid.config import GridConfig
+from distributed_grid.decide.lending import borrowed_by, lent_by
+from distributed_grid.errors import GridError, StoreBroken
+from distributed_grid.model.leases import Delivery, Lease, LeaseState, OnGraceEnd
+
+NODES = {
+    "a": {"cpus": 4, "memory": 4, "gpus": 1},
+    "b": {"cpus": 2, "memory": 2},
+    "c": {"cpus": 3, "memory": 4, "gpus": 1},
+}
+CONFIG = GridConfig.from_dict(
+    {
+        "name": "machine",
+        "resource_sharing": {"enabled": True, "grace_seconds": 1},
+        "nodes": [{"name": "a", "resource_sharing": {"max_share_cpu": 3}}, {"name": "b"}, {"name": "c"}],
+    }
+)
+names = st.sampled_from(sorted(NODES))
+asks = st.one_of(
+    st.builds(
+        ask,
+        names,
+        st.just("cpu"),
+        st.integers(1, 3),
+        source=st.none() | names,
+        delivery=st.sampled_from([None, None, "reserve"]),
+        duration_s=st.sampled_from([3600.0, 3600.0, 5.0]),
+        on_grace_end=st.sampled_from(OnGraceEnd),
+    ),
+    st.builds(ask, names, st.just("memory"), st.integers(1, 4), delivery=st.sampled_from([None, "reserve"])),
+    st.builds(ask, names, st.just("gpu"), st.just(1)),
+).filter(lambda a: a.source != a.target)
+
+
+class BoostMachine(RuleBasedStateMachine):
+    @initialize(seed=st.integers(0, 2**16))
+    def begin(self, seed: int) -> None:
+        self.cluster = FakeCluster(Clock(), lag=_lags(seed))
+        for name, base in NODES.items():
+            self.cluster.add_node(name, **base)
+        self.folder = Path(tempfile.mkdtemp())
+        self.grid = WholeGrid(self.cluster, CONFIG, self.folder / "home", seed)
+        self.promised: dict[str, Lease] = {}
+        self.disturbed = False
+
+    def do(self, doing):
+        """What a user asks; None if the answer never came, or was no."""
+        try:
+            return self.grid.run(doing)
+        except Crashed:
+            self.grid.bury()
+            self.grid.start()
+        except (LostReply, GridError):
+            pass
+        return None
+
+    # -- what users do -------------------------------------------------------------------------------------
+
+    @rule(asked=asks)
+    def request(self, asked) -> None:
+        granted = self.do(self.grid.service.request(asked))
+        if granted is not None:
+            assert granted.state is LeaseState.ACTIVE
+            self.promised[granted.id] = granted
+
+    @precondition(lambda self: self.grid.leases)
+    @rule(data=st.data(), grace=st.sampled_from([None, 0.0]))
+    def release(self, data: st.DataObject, grace: float | None) -> None:
+        chosen = data.draw(st.sampled_from(sorted(self.grid.leases)))
+        self.promised.pop(chosen, None)
+        self.do(self.grid.service.release(chosen, grace_s=grace, wait_s=0.0))
+
+    @precondition(lambda self: self.grid.leases)
+    @rule(data=st.data(), seconds=st.sampled_from([None, 5.0, 60.0]))
+    def renew(self, data: st.DataObject, seconds: float | None) -> None:
+        chosen = data.draw(st.sampled_from(sorted(self.grid.leases)))
+        was = self.promised.pop(chosen, None)
+        renewed = self.do(self.grid.service.renew(chosen, seconds))
+        if was is not None and renewed is not None:
+            self.promised[chosen] = renewed
+
+    @rule(first=asks, second=asks)
+    def request_two_at_once(self, first, second) -> None:
+        both = self.do(self._gather(self.grid.service.request(first), self.grid.service.request(second)))
+        for granted in both or ():
+            if isinstance(granted, Lease):
+                self.promised[granted.id] = granted
+            else:
+                assert isinstance(granted, LostReply | GridError), repr(granted)
+
+    async def _gather(self, *doing):
+        import asyncio
+
+        return await asyncio.gather(*doing, return_exceptions=True)
+
+    @rule(seconds=st.sampled_from([0.02, 0.3, 1.2, 2.5, 10.0, 40.0]))
+    def wait(self, seconds: float) -> None:
+        self.do(self.grid_wait(seconds))
+
+    async def grid_wait(self, seconds: float) -> None:
+        import asyncio
+
+        await asyncio.sleep(seconds)
+
+    @rule()
+    def remove_the_file(self) -> None:
+        self.grid.home.boosts.unlink(missing_ok=True)
+        self.promised.clear()
+
+    # -- what goes wrong -----------------------------------------------------------------------------------
+
+    @rule()
+    def crash(self) -> None:
+        self.grid.crash()
+
+    @rule(at=st.integers(0, 5), call=st.sampled_from(["resize", "reserve", "remove_group", "save"]), after=st.booleans())
+    def crash_ahead(self, at: int, call: str, after: bool) -> None:
+        self._ahead(Crashed(), at, call, after)
+
+    @rule(at=st.integers(0, 5), call=st.sampled_from(["resize", "reserve", "remove_group"]), after=st.booleans())
+    def connection_breaks_ahead(self, at: int, call: str, after: bool) -> None:
+        self._ahead(LostReply(), at, call, after)
+
+    @rule(at=st.integers(0, 5))
+    def disk_is_full_ahead(self, at: int) -> None:
+        self._ahead(StoreBroken("no space"), at, "save", False)
+
+    def _ahead(self, error: BaseException, at: int, call: str, after: bool) -> None:
+        def fail() -> None:
+            raise error
+
+        self.cluster.upcoming(at, fail, call=call, after=after)
+
+    @rule(name=names)
+    def node_dies(self, name: str) -> None:
+        if self.cluster.is_up(name):
+            self.cluster.kill_node(name)
+            self.disturbed = True
+            self.promised = {k: x for k, x in self.promised.items() if name not in (x.source, x.target)}
+
+    @rule(name=names)
+    def node_returns(self, name: str) -> None:
+        if not self.cluster.is_up(name):
+            self.cluster.return_node(name)
+
+    # -- what runs there -----------------------------------------------------------------------------------
+
+    @rule(name=names, cpus=st.integers(1, 4), actor=st.booleans())
+    def work_starts(self, name: str, cpus: int, actor: bool) -> None:
+        if self.cluster.is_up(name):
+            self.cluster.start(name, cpus, actor=actor)
+
+    @rule(name=names, count=st.integers(1, 3))
+    def work_queues(self, name: str, count: int) -> None:
+        if self.cluster.is_up(name):
+            self.cluster.queue(name, count)
+
+    @precondition(lambda self: self.cluster.running())
+    @rule(data=st.data(), what=st.sampled_from(["finish", "finish", "block", "unblock"]))
+    def work_goes_on(self, data: st.DataObject, what: str) -> None:
+        self.disturbed = self.disturbed or what == "unblock"
+        getattr(self.cluster, what)(data.draw(st.sampled_from(self.cluster.running())))
+
+    @precondition(lambda self: any(x.placement_group for x in self.grid.leases.values()))
+    @rule(data=st.data())
+    def work_in_a_group(self, data: st.DataObject) -> None:
+        groups = [x.placement_group for x in self.grid.leases.values() if x.placement_group]
+        chosen = data.draw(st.sampled_from(groups))
+        if self.cluster.has_place(chosen):
+            self.cluster.start_in_group(chosen)
+
+    @rule(at=st.integers(0, 4), after=st.booleans(), name=names, what=st.sampled_from(["work", "queue", "end"]))
+    def meanwhile(self, at: int, after: bool, name: str, what: str) -> None:
+        def happen() -> None:
+            if not self.cluster.is_up(name):
+                return
+            if what == "work":
+                self.cluster.start(name, 1)
+            elif what == "queue":
+                self.cluster.queue(name, 2)
+            elif running := self.cluster.running(name):
+                self.cluster.finish(running[0])
+
+        self.cluster.upcoming(at, happen, after=after)
+
+    # -- what must hold ------------------------------------------------------------------------------------
+
+    @invariant()
+    def nobody_can_add_up_more_than_there_is(self) -> None:
+        if hasattr(self, "grid"):
+            assert not self.cluster.violations, self.cluster.violations[0]
+
+    @invariant()
+    def upkeep_stumbles_over_nothing(self) -> None:
+        if hasattr(self, "grid"):
+            assert not self.grid.failures, repr(self.grid.failures[0])
+
+    @invariant()
+    def nothing_is_lent_twice_or_beyond_a_limit(self) -> None:
+        if not hasattr(self, "grid"):
+            return
+        leases = tuple(self.grid.leases.values())
+        for name, base in self.cluster.bases().items():
+            lent = lent_by(name, leases)
+            assert base.covers(lent), f"{name} has {base} and lent {lent}"
+            assert base.covers(self.cluster.reserved(name))
+            limit = CONFIG.limits_for(name).max_share_cpu
+            assert limit is None or lent["cpu"] <= limit
+
+    @invariant()
+    def promises_are_kept(self) -> None:
+        if not hasattr(self, "grid"):
+            return
+        for promised in self.promised.values():
+            if promised.expires_at > self.grid.now():
+                kept = self.grid.leases.get(promised.id)
+                assert kept is not None, f"{promised.describe()} is gone"
+                assert kept.state is LeaseState.ACTIVE, f"{promised.describe()} is {kept.state}"
+
+    @rule()
+    def all_is_as_the_ledger_says_when_nothing_is_under_way(self) -> None:
+        """No lease is half there: what is active is on both sides, to the last unit."""
+        self.cluster.nothing_upcoming()
+        self.wait(4.0)
+        leases = tuple(self.grid.leases.values())
+        assert not any(x.state is LeaseState.GRANTING for x in leases)
+        for lease in leases:
+            if lease.delivery is Delivery.RESERVE and lease.state is LeaseState.ACTIVE:
+                assert not self.cluster.is_up(lease.source) or self.cluster.has_place(lease.placement_group)
+        if self.disturbed or any(x.is_winding_down for x in leases):
+            return
+        transfers = tuple(x for x in leases if x.delivery is Delivery.TRANSFER)
+        for name, total in self.cluster.true_totals().items():
+            expected = self.cluster.bases()[name] - lent_by(name, transfers) + borrowed_by(name, transfers)
+            assert total == expected, f"{name} has {total}, its leases say {expected}"
+
+    def teardown(self) -> None:
+        if not hasattr(self, "grid"):
+            return
+        try:
+            self.cluster.nothing_upcoming()
+            for name in NODES:
+                self.node_returns(name)
+            self.cluster.finish_everything()
+            for found in self.grid.leases.values():
+                self.do(self.grid.service.release(found.id, grace_s=0.0, wait_s=0.0))
+            self.wait(5.0)
+            self.nobody_can_add_up_more_than_there_is()
+            self.upkeep_stumbles_over_nothing()
+            assert not self.grid.leases, self.grid.leases
+            assert not self.grid.on_disk()
+            assert self.cluster.is_at_base(), self.cluster.differences()
+            assert not self.cluster.groups()
+        finally:
+            self.grid.close()
+            shutil.rmtree(self.folder)
+
+
+TestBoostsKeepTheirPromises = pytest.mark.filterwarnings("ignore")(BoostMachine.TestCase)
+TestBoostsKeepTheirPromises.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
