@@ -1,23 +1,18 @@
 """Lending with grid: the public class, used as anybody would."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from bench.stage import SOURCE, TARGET, Stage
+from bench.stage import SOURCE, TARGET
 from distributed_grid.orchestration.resource_boost_manager import ResourceBoostManager, ResourceBoostRequest
-
-Shows = Callable[[bool], bool]
 
 
 @dataclass
 class Boosting:
-    """`request_boost` and `release_boost`: a controller's client, or the controller's work done in this process."""
+    """`request_boost` and `release_boost`, as a controller's client or with the engine in this process."""
 
     manager: ResourceBoostManager
-    view: Shows
     delivery: str
-    amount: float
+    amount: float = 1.0
     _boost: str = field(default="", init=False)
 
     async def request(self) -> None:
@@ -32,13 +27,3 @@ class Boosting:
     async def release(self) -> None:
         if not await self.manager.release_boost(self._boost):
             raise RuntimeError(f"boost {self._boost} is not known")
-
-    def shows(self, *, lent: bool) -> bool:
-        return self.view(lent)
-
-
-@asynccontextmanager
-async def manager_of(stage: Stage) -> AsyncIterator[ResourceBoostManager]:
-    """Of the home that GRID_HOME names: a client where a controller runs there, else the engine itself."""
-    async with ResourceBoostManager(stage.config) as manager:
-        yield manager

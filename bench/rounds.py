@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -14,13 +14,15 @@ _VIEW_POLL_S: Final = 0.001
 _VIEW_PATIENCE_S: Final = 10.0
 
 
+Shows = Callable[[bool], bool]
+"""Whether the cluster's view shows the thing lent (True), or shows it back home (False)."""
+
+
 class Way(Protocol):
-    """One way to lend something and to take it back. `shows` is asked outside of the time that counts."""
+    """One way to lend something and to take it back."""
 
     async def request(self) -> None: ...
     async def release(self) -> None: ...
-    def shows(self, *, lent: bool) -> bool:
-        """Whether the cluster's view shows what the last half of the round did."""
 
 
 @dataclass
@@ -43,7 +45,7 @@ class Halves:
         return self.request.plus(self.release)
 
 
-async def take_turns(ways: Mapping[str, Way], rounds: int) -> dict[str, Halves]:
+async def take_turns(ways: Mapping[str, Way], shows: Shows, rounds: int) -> dict[str, Halves]:
     """Every way once per round, in random order, so that a slow moment of the machine hits all alike.
 
     Before every half: wait until the view shows the half before it, then a random part of 30 ms.
@@ -59,22 +61,22 @@ async def take_turns(ways: Mapping[str, Way], rounds: int) -> dict[str, Halves]:
         random.shuffle(order)
         for name in order:
             way = ways[name]
-            await _settled(way, lent=False)
+            await _settled(shows, lent=False)
             began = time.perf_counter()
             await way.request()
             found[name].requests.append(_ms_since(began))
-            await _settled(way, lent=True)
+            await _settled(shows, lent=True)
             began = time.perf_counter()
             await way.release()
             found[name].releases.append(_ms_since(began))
     return found
 
 
-async def _settled(way: Way, *, lent: bool) -> None:
+async def _settled(shows: Shows, *, lent: bool) -> None:
     deadline = time.monotonic() + _VIEW_PATIENCE_S
-    while not way.shows(lent=lent):
+    while not shows(lent):
         if time.monotonic() > deadline:
-            raise TimeoutError(f"the cluster's view does not show what {type(way).__name__} did")
+            raise TimeoutError(f"the cluster's view does not show the capacity {'lent' if lent else 'back home'}")
         await asyncio.sleep(_VIEW_POLL_S)
     # Not time.sleep: in library mode grid's own loop has work to finish here, as it would between two requests.
     await asyncio.sleep(random.uniform(0, _PAUSE_S))

@@ -1,4 +1,4 @@
-"""Moving a CPU from one node to another and back, against the two calls that do it in Ray."""
+"""Moving a CPU from one node to another and back, against the calls that do it in Ray."""
 
 import asyncio
 import time
@@ -9,14 +9,14 @@ import ray._raylet
 
 from bench.effort import Effort
 from bench.figures import Limits, Line, Outcome
-from bench.ours import Boosting, Shows, manager_of
-from bench.rounds import take_turns
+from bench.ours import Boosting
+from bench.rounds import Shows, take_turns
 from bench.stage import SOURCE, TARGET, Stage, home_of_its_own
+from distributed_grid.orchestration.resource_boost_manager import ResourceBoostManager
 
 _BASELINE: Final = "resizing both raylets by hand, with a wait for the view in between"
 _LIMITS: Final = Limits(times_baseline=2.0, below=50.0)
 _POLL_S: Final = 0.0005
-_AMOUNT: Final = 1.0
 
 
 @dataclass
@@ -27,7 +27,6 @@ class ByHand:
     """
 
     stage: Stage
-    amount: float = _AMOUNT
     _gcs: Any = field(init=False)
     _source: float = field(init=False)
     _target: float = field(init=False)
@@ -37,16 +36,10 @@ class ByHand:
         self._source, self._target = self.stage.cpus(SOURCE), self.stage.cpus(TARGET)
 
     async def request(self) -> None:
-        self._move(SOURCE, self._source - self.amount, TARGET, self._target + self.amount)
+        self._move(SOURCE, self._source - 1, TARGET, self._target + 1)
 
     async def release(self) -> None:
         self._move(TARGET, self._target, SOURCE, self._source)
-
-    def shows(self, *, lent: bool) -> bool:
-        moved = self.amount if lent else 0.0
-        return self.stage.cpus(SOURCE) == round(self._source - moved, 4) and self.stage.cpus(TARGET) == round(
-            self._target + moved, 4
-        )
 
     def _move(self, giver: str, less: float, taker: str, more: float) -> None:
         self._resize(giver, less)
@@ -59,12 +52,12 @@ class ByHand:
 
 
 def transfer_shows(stage: Stage, amount: float) -> Shows:
-    """What the view must show after a transfer and after its release; to be made while nothing is lent."""
+    """What the view shows after a transfer and after its release; to be made while it is not lent."""
     source, target = stage.cpus(SOURCE), stage.cpus(TARGET)
 
     def shows(lent: bool) -> bool:
         moved = amount if lent else 0.0
-        return stage.cpus(SOURCE) == round(source - moved, 4) and stage.cpus(TARGET) == round(target + moved, 4)
+        return (stage.cpus(SOURCE), stage.cpus(TARGET)) == (round(source - moved, 4), round(target + moved, 4))
 
     return shows
 
@@ -79,19 +72,18 @@ def run_as_library(stage: Stage, effort: Effort) -> Outcome:
 
 
 async def _compare(stage: Stage, effort: Effort, name: str, limits: Limits) -> Outcome:
-    by_hand = ByHand(stage)
-    alone = (await take_turns({"by hand": by_hand}, effort.rounds // 2))["by hand"]
-    async with manager_of(stage) as manager:
-        ours = Boosting(manager, transfer_shows(stage, _AMOUNT), "transfer", _AMOUNT)
-        found = await take_turns({"ours": ours, "by hand": by_hand}, effort.rounds)
-    mine, raw = found["ours"], found["by hand"]
+    by_hand, shows = ByHand(stage), transfer_shows(stage, 1.0)
+    async with ResourceBoostManager(stage.config) as manager:
+        found = await take_turns({"ours": Boosting(manager, "transfer"), "raw": by_hand}, shows, effort.rounds)
+        alone = (await take_turns({"raw": by_hand}, shows, effort.rounds // 2))["raw"]
+    ours, raw = found["ours"], found["raw"]
     return Outcome(
         name,
         _BASELINE,
         (
-            Line("request + release of 1 CPU", mine.both, raw.both, limits),
-            Line("request", mine.request, raw.request),
-            Line("release", mine.release, raw.release),
-            Line("check: by hand alone, against by hand in turns with ours", alone.both, raw.both),
+            Line("request + release of 1 CPU", ours.both, raw.both, limits),
+            Line("request", ours.request, raw.request),
+            Line("release", ours.release, raw.release),
+            Line("check: the baseline alone, against it in turns with ours", alone.both, raw.both),
         ),
     )

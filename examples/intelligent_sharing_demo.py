@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
+import click
 import ray
 from rich.console import Console
 
@@ -71,7 +72,7 @@ class ResourceSharingDemo:
         """Every node: what it started with, offers and has free, and what it has lent and borrowed."""
         async with self._cluster():
             self._title("Cluster status")
-            self.console.print(cluster_view(await self._status()))
+            click.echo(cluster_view(await self._status()))
 
     async def _demo_resource_monitoring(self) -> None:
         """What Ray has given out on every node, while a small job comes and goes."""
@@ -98,7 +99,7 @@ class ResourceSharingDemo:
             async with self._boost(boosts, cpus=2) as boost:
                 if boost is None:
                     return
-                self.console.print(boost_table(await boosts.get_boost_status()))
+                click.echo(boost_table(await boosts.get_boost_status()))
                 released = await boosts.release_boost(boost.boost_id)
                 self.console.print(f"Released: {released}; active boosts: {len(await boosts.get_active_boosts())}")
 
@@ -184,7 +185,7 @@ class ResourceSharingDemo:
             return
         try:
             listed = (await boosts.get_boost_status())["boosts"]
-            self.console.print(boost_card(next(boost for boost in listed if boost["boost_id"] == boost_id)))
+            click.echo(boost_card(next(boost for boost in listed if boost["boost_id"] == boost_id)))
             yield await boosts.get_boost(boost_id)
         finally:
             await boosts.release_boost(boost_id)

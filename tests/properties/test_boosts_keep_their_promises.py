@@ -129,7 +129,9 @@ class BoostMachine(RuleBasedStateMachine):
     def crash(self) -> None:
         self.grid.crash()
 
-    @rule(at=st.integers(0, 5), call=st.sampled_from(["resize", "reserve", "remove_group", "save"]), after=st.booleans())
+    @rule(
+        at=st.integers(0, 5), call=st.sampled_from(["resize", "reserve", "remove_group", "save"]), after=st.booleans()
+    )
     def crash_ahead(self, at: int, call: str, after: bool) -> None:
         self._ahead(Crashed(), at, call, after)
 

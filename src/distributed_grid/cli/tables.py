@@ -3,38 +3,32 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+import click
 
+from distributed_grid.cli.columns import columns
 from distributed_grid.cli.moments import clock, distance
 from distributed_grid.model.resources import BUILT_IN, GPU, describe, scale, unit_label
 
-_STATE_STYLE = {"active": "green", "granting": "yellow", "releasing": "yellow", "lost": "red"}
+_STATES = {"active": "green", "granting": "yellow", "releasing": "yellow", "lost": "red"}
 
 
 def quantity(kind: str, amount: float) -> str:
     return describe(kind, round(amount * scale(kind)))
 
 
-def boost_card(boost: Mapping[str, Any]) -> RenderableType:
+def boost_card(boost: Mapping[str, Any]) -> str:
     """One boost, what it means, and what to do with it."""
     short = boost["boost_id"][:8]
     what = quantity(boost["resource_type"], boost["amount"])
     lines = [
-        Text.assemble(
-            ("Boost ", "bold"),
-            boost["boost_id"],
-            "  ",
-            (boost["state"], _STATE_STYLE.get(boost["state"], "dim")),
-        ),
-        Text(f"  {what} from {boost['source_node']} to {boost['target_node']}, priority {boost['priority']}"),
-        Text(f"  until {clock(boost['expires_at'])} ({distance(boost['expires_at'])})"),
-        Text(f"  delivery: {boost['delivery']} ({boost['delivery_reason']})"),
+        f"{_bold('Boost')} {boost['boost_id']}  {click.style(boost['state'], fg=_STATES.get(boost['state']))}",
+        f"  {what} from {boost['source_node']} to {boost['target_node']}, priority {boost['priority']}",
+        f"  until {clock(boost['expires_at'])} ({distance(boost['expires_at'])})",
+        f"  delivery: {boost['delivery']} ({boost['delivery_reason']})",
     ]
     if boost["state"] == "active":
-        lines += [Text(f"  {line}") for line in _how_to_use(boost, short)]
-    return Group(*lines)
+        lines += [f"  {line}" for line in _how_to_use(boost, short)]
+    return "\n".join(lines)
 
 
 def _how_to_use(boost: Mapping[str, Any], short: str) -> list[str]:
@@ -51,70 +45,75 @@ def _how_to_use(boost: Mapping[str, Any], short: str) -> list[str]:
     ]
 
 
-def boost_table(status: Mapping[str, Any]) -> RenderableType:
+def boost_table(status: Mapping[str, Any]) -> str:
     """Totals per resource type, then every boost."""
-    sums = status["resources"]
-    active = status["total_active"]
-    totals = ", ".join(quantity(kind, amount) for kind, amount in sums.items() if amount) or "nothing"
-    head = Text.assemble(("Active boosts: ", "bold"), str(active), ("   Boosted: ", "bold"), totals)
+    totals = ", ".join(quantity(kind, amount) for kind, amount in status["resources"].items() if amount) or "nothing"
+    head = f"{_bold('Active boosts:')} {status['total_active']}   {_bold('Boosted:')} {totals}"
     if not status["boosts"]:
-        return Group(head, Text("To ask for one:  grid boost request NODE cpu|gpu|memory AMOUNT", style="dim"))
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("ID", "Source", "Target", "Type", "Amount", "Delivery", "State", "Allocated", "Expires"):
-        table.add_column(column, justify="right" if column == "Amount" else "left", no_wrap=column == "ID")
-    for boost in status["boosts"]:
-        table.add_row(
-            boost["boost_id"][:8],
-            boost["source_node"],
-            boost["target_node"],
-            boost["resource_type"],
-            f"{boost['amount']}",
-            boost["delivery"],
-            Text(boost["state"], style=_STATE_STYLE.get(boost["state"], "")),
-            clock(boost["allocated_at"]),
-            f"{clock(boost['expires_at'])} ({distance(boost['expires_at'])})",
-        )
-    notes = [Text(f"{b['boost_id'][:8]}: {note}", style="yellow") for b in status["boosts"] for note in b["warnings"]]
-    return Group(head, Text(), table, *([Text(), *notes] if notes else []))
-
-
-def cluster_view(status: Mapping[str, Any]) -> RenderableType:
-    """Every node's capacity, then the boosts."""
-    kinds = [
-        *BUILT_IN,
-        *sorted({k for n in status["nodes"] for k in (*n["base"], *n["total"])} - {*BUILT_IN}),
-    ]
-    controller = status["controller"]
-    head = Text.assemble(
-        ("Ray ", "bold"),
-        status["ray_address"],
-        ("   Controller ", "bold"),
-        f"{controller['state']} at {controller['url']}",
+        return f"{head}\nTo ask for one:  grid boost request NODE cpu|gpu|memory AMOUNT"
+    table = columns(
+        ("ID", "Source", "Target", "Type", "Amount", "Delivery", "State", "Allocated", "Expires"),
+        [
+            (
+                boost["boost_id"][:8],
+                boost["source_node"],
+                boost["target_node"],
+                boost["resource_type"],
+                f"{boost['amount']}",
+                boost["delivery"],
+                boost["state"],
+                clock(boost["allocated_at"]),
+                f"{clock(boost['expires_at'])} ({distance(boost['expires_at'])})",
+            )
+            for boost in status["boosts"]
+        ],
+        right=["Amount"],
+        styles=_STATES,
     )
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("Node")
-    for kind in kinds:
-        label = {"memory": "memory GB"}.get(kind, kind)
-        table.add_column(f"{label}: free/total (base)", justify="right")
-    table.add_column("Lent")
-    table.add_column("Borrowed")
-    for node in status["nodes"]:
-        if not node["alive"]:
-            table.add_row(Text(f"{node['name']} (down)", style="red"))
-            continue
-        cells = [_cell(node, kind) for kind in kinds]
-        name = f"{node['name']} (head)" if node["is_head"] else node["name"]
-        table.add_row(name, *cells, _amounts(node["lent"]), _amounts(node["borrowed"]))
-    problems = [Text(problem, style="yellow") for problem in status.get("problems", ())]
-    return Group(head, Text(), table, Text(), *problems, boost_table(status["boosts"]))
+    notes = [
+        click.style(f"{boost['boost_id'][:8]}: {note}", fg="yellow")
+        for boost in status["boosts"]
+        for note in boost["warnings"]
+    ]
+    return "\n".join([head, "", table, *(["", *notes] if notes else [])])
 
 
-def _cell(node: Mapping[str, Any], kind: str) -> Text:
-    free, total, base = (_short(node[part].get(kind, 0)) for part in ("free", "total", "base"))
+def cluster_view(status: Mapping[str, Any]) -> str:
+    """Every node's capacity, then the boosts."""
+    kinds = [*BUILT_IN, *sorted({k for n in status["nodes"] for k in (*n["base"], *n["total"])} - {*BUILT_IN})]
+    controller = status["controller"]
+    head = (
+        f"{_bold('Ray')} {status['ray_address']}   "
+        f"{_bold('Controller')} {controller['state']} at {controller['url']}   (free / total, base in brackets)"
+    )
+    table = columns(
+        ("Node", *("memory GB" if kind == "memory" else kind for kind in kinds), "Lent", "Borrowed"),
+        [
+            (
+                _node_name(node),
+                *(_cell(node, kind) for kind in kinds),
+                _amounts(node["lent"]),
+                _amounts(node["borrowed"]),
+            )
+            for node in status["nodes"]
+        ],
+        styles={_node_name(node): "red" for node in status["nodes"] if not node["alive"]},
+    )
+    problems = [click.style(problem, fg="yellow") for problem in status.get("problems", ())]
+    return "\n".join([head, "", table, "", *problems, boost_table(status["boosts"])])
+
+
+def _node_name(node: Mapping[str, Any]) -> str:
+    if not node["alive"]:
+        return f"{node['name']} (down)"
+    return f"{node['name']} (head)" if node.get("is_head") else str(node["name"])
+
+
+def _cell(node: Mapping[str, Any], kind: str) -> str:
     if not node["total"].get(kind) and not node["base"].get(kind):
-        return Text("-", style="dim")
-    changed = total != base
-    return Text(f"{free}/{total} ({base})", style="cyan" if changed else "")
+        return "-"
+    free, total, base = (_short(node[part].get(kind, 0)) for part in ("free", "total", "base"))
+    return f"{free} / {total}" if total == base else f"{free} / {total} ({base})"
 
 
 def _short(amount: float) -> str:
@@ -125,24 +124,35 @@ def _amounts(amounts: Mapping[str, float]) -> str:
     return ", ".join(f"{_short(v)} {unit_label(k)}" for k, v in amounts.items() if v) or "-"
 
 
-def sharing_view(status: Mapping[str, Any]) -> RenderableType:
-    enabled = ("enabled", "green") if status["enabled"] else ("not enabled", "red")
-    head = Text.assemble(
-        ("Resource sharing ", "bold"),
-        enabled,
-        f"   mode {status['mode']}, policy {status['policy']}, delivery {status['delivery']}",
+def sharing_view(status: Mapping[str, Any]) -> str:
+    enabled = click.style("enabled", fg="green") if status["enabled"] else click.style("not enabled", fg="red")
+    head = (
+        f"{_bold('Resource sharing')} {enabled}   "
+        f"mode {status['mode']}, policy {status['policy']}, delivery {status['delivery']}"
     )
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("Node", "Lends", "Limits", "Lent", "Borrowed", "Free"):
-        table.add_column(column)
-    for node in status["nodes"]:
-        limits = ", ".join(f"{v} {unit_label(k)}" for k, v in node["limits"].items() if v is not None)
-        table.add_row(
-            node["name"] if node["alive"] else Text(f"{node['name']} (down)", style="red"),
-            "yes" if node["can_share"] else "no",
-            limits or "whatever is free" if node["can_share"] else "-",
-            _amounts(node["lent"]),
-            _amounts(node["borrowed"]),
-            _amounts(node["free"]),
-        )
-    return Group(head, Text(), table)
+    table = columns(
+        ("Node", "Lends", "Limits", "Lent", "Borrowed", "Free"),
+        [
+            (
+                _node_name(node),
+                "yes" if node["can_share"] else "no",
+                _limits(node),
+                _amounts(node["lent"]),
+                _amounts(node["borrowed"]),
+                _amounts(node["free"]),
+            )
+            for node in status["nodes"]
+        ],
+    )
+    return f"{head}\n\n{table}"
+
+
+def _limits(node: Mapping[str, Any]) -> str:
+    if not node["can_share"]:
+        return "-"
+    limits = [f"{limit} {unit_label(kind)}" for kind, limit in node["limits"].items() if limit is not None]
+    return ", ".join(limits) or "whatever is free"
+
+
+def _bold(text: str) -> str:
+    return click.style(text, bold=True)

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from distributed_grid.cli.output import is_a_terminal
+
 _EVERY_S = 1.0
 
 
@@ -17,11 +19,11 @@ def watch(fetch: Callable[[], Mapping[str, Any]], as_json: bool, render: Callabl
             while True:
                 click.echo(json.dumps(fetch()))
                 time.sleep(_EVERY_S)
-        from rich.live import Live
-
-        with Live(render(fetch()), auto_refresh=False) as live:
-            while True:
-                time.sleep(_EVERY_S)
-                live.update(render(fetch()), refresh=True)
+        while True:
+            shown = render(fetch())
+            if is_a_terminal():
+                click.clear()
+            click.echo(shown)
+            time.sleep(_EVERY_S)
     except KeyboardInterrupt:
         return

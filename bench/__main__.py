@@ -1,0 +1,98 @@
+"""`python -m bench`: start a cluster, measure, tell, end the cluster."""
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+from rich.console import Console
+
+from bench.effort import FULL, QUICK, Effort
+from bench.figures import Outcome
+from bench.report import as_json, summary, table, write_json
+from distributed_grid.cli.output import explain
+from distributed_grid.demo.interrupts import ended_by_the_first_signal
+from distributed_grid.errors import GridError
+
+if TYPE_CHECKING:
+    from bench.stage import Stage
+
+_Run = Callable[["Stage", Effort], Outcome]
+
+NAMES: Final = ("transfer", "reserve", "status", "scale", "idle")
+
+
+@dataclass(frozen=True, slots=True)
+class _Benchmark:
+    run: _Run
+    as_library: _Run | None = None
+    """The same without a controller."""
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="Fewer rounds and boosts: to see that it works, not for the record.")
+@click.option(
+    "--json",
+    "json_file",
+    default="bench-results/latest.json",
+    show_default=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where the figures go.",
+)
+@click.option("--only", multiple=True, type=click.Choice(NAMES), help="Just this one; may be given several times.")
+@click.option("--strict", is_flag=True, help="Exit with 1 if a limit is missed.")
+def main(quick: bool, json_file: Path, only: tuple[str, ...], strict: bool) -> None:
+    """Measure what grid costs, against the same done by hand with Ray."""
+    try:
+        with ended_by_the_first_signal():
+            outcomes = _measure(QUICK if quick else FULL, only or NAMES, json_file)
+    except GridError as error:
+        explain(error, as_json=False)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("Stopped; the cluster has been ended.", file=sys.stderr)
+        sys.exit(130)
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    console.print(table(outcomes))
+    console.print(summary(outcomes), f"\nAll values: {json_file}", sep="", highlight=False)
+    sys.exit(1 if strict and any(outcome.missed for outcome in outcomes) else 0)
+
+
+def _measure(effort: Effort, names: tuple[str, ...], json_file: Path) -> list[Outcome]:
+    load = os.getloadavg()
+    from bench.circumstances import circumstances  # these take a moment: they import ray
+    from bench.stage import open_stage, say
+
+    chosen = {name: benchmark for name, benchmark in _benchmarks().items() if name in names}
+    outcomes = []
+    with open_stage() as stage:
+        for name, benchmark in chosen.items():
+            say(f"{name} ...")
+            outcomes.append(benchmark.run(stage, effort))
+        if any(benchmark.as_library for benchmark in chosen.values()):
+            stage.take_grid_out()
+        for name, benchmark in chosen.items():
+            if benchmark.as_library:
+                say(f"{name}, library mode ...")
+                outcomes.append(benchmark.as_library(stage, effort))
+        write_json(json_file, as_json(outcomes, circumstances(stage, effort, load)))
+    return outcomes
+
+
+def _benchmarks() -> dict[str, _Benchmark]:
+    from bench import idle, reserve, scale, status, transfer
+
+    return {
+        "transfer": _Benchmark(transfer.run, transfer.run_as_library),
+        "reserve": _Benchmark(reserve.run, reserve.run_as_library),
+        "status": _Benchmark(status.run),
+        "scale": _Benchmark(scale.run),
+        "idle": _Benchmark(idle.run),
+    }
+
+
+if __name__ == "__main__":
+    main()

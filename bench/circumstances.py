@@ -1,0 +1,40 @@
+"""Under which circumstances something was measured: what a reader needs to compare two runs."""
+
+import os
+import platform
+from datetime import UTC, datetime
+from typing import Any
+
+import psutil
+import ray
+
+import distributed_grid
+from bench.effort import Effort
+from bench.stage import CONFIG, Stage
+from distributed_grid.cluster.processes import child_environment
+
+
+def circumstances(stage: Stage, effort: Effort, load_before: tuple[float, float, float]) -> dict[str, Any]:
+    settings = child_environment({}, "")
+    return {
+        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": {
+            "distributed_grid": distributed_grid.__version__,
+            "ray": ray.__version__,
+            "python": platform.python_version(),
+            "kernel": platform.release(),
+        },
+        "machine": {
+            "cores": os.cpu_count(),
+            "memory_gb": round(psutil.virtual_memory().total / 2**30, 1),
+            "load_before": [round(load, 2) for load in load_before],
+        },
+        "cluster": {
+            "config": CONFIG.name,
+            "nodes": [
+                {"name": node.name, "cpus": node.cpu_count, "gpus": node.gpu_count} for node in stage.config.nodes
+            ],
+            "ray_settings": {name: value for name, value in settings.items() if name.startswith("RAY_")},
+        },
+        "effort": {name: getattr(effort, name) for name in effort.__slots__},
+    }

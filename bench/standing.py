@@ -1,0 +1,64 @@
+"""Many boosts that stand: made by several clients at once, ended all together."""
+
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Final
+
+from bench.stage import TARGET, Stage, until
+from distributed_grid.client import GridClient
+
+AMOUNT: Final = 0.001
+"""CPUs; small, so that a thousand boosts are a single CPU."""
+
+_CLIENTS: Final = 8
+_A_DAY_S: Final = 86_400
+
+
+@contextmanager
+def standing(stage: Stage, count: int) -> Iterator[None]:
+    """`count` active boosts during the block; afterwards none, and every node has its own again."""
+    try:
+        _make(stage, count)
+        yield
+    finally:
+        end_all(stage)
+
+
+def end_all(stage: Stage) -> None:
+    """Remove the state file, which ends all boosts; return when the capacity is home."""
+    client = GridClient(stage.home)
+    try:
+        if client.boost_status()["boosts"]:
+            stage.home.boosts.unlink(missing_ok=True)
+            until(lambda: not client.boost_status()["boosts"], what="all boosts ended", poll_s=0.2)
+        until(stage.is_at_base, what="every node at its base")
+    finally:
+        client.close()
+
+
+def _make(stage: Stage, count: int) -> None:
+    mine = threading.local()
+    clients: list[GridClient] = []
+    body = {
+        "target_node": TARGET,
+        "resource_type": "cpu",
+        "amount": str(AMOUNT),
+        "delivery": "transfer",
+        "duration_seconds": _A_DAY_S,
+    }
+
+    def connect() -> None:
+        mine.client = GridClient(stage.home)
+        clients.append(mine.client)
+
+    with ThreadPoolExecutor(_CLIENTS, initializer=connect) as pool:
+        made = pool.map(lambda _: mine.client.request_boost(body), range(count))
+        for number, _ in enumerate(made, start=1):
+            if sys.stderr.isatty() or number == count or number % 250 == 0:
+                print(f"\r  {number} of {count} boosts stand", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    for client in clients:
+        client.close()
