@@ -7,7 +7,7 @@ import click
 
 from distributed_grid.cli.columns import columns
 from distributed_grid.cli.moments import clock, distance
-from distributed_grid.model.resources import BUILT_IN, GPU, describe, scale, unit_label
+from distributed_grid.model.resources import BUILT_IN, CPU, GPU, describe, scale, unit_label
 
 _STATES = {"active": "green", "granting": "yellow", "releasing": "yellow", "lost": "red"}
 
@@ -121,7 +121,12 @@ def _short(amount: float) -> str:
 
 
 def _amounts(amounts: Mapping[str, float]) -> str:
-    return ", ".join(f"{_short(v)} {unit_label(k)}" for k, v in amounts.items() if v) or "-"
+    return ", ".join(_labelled(kind, amount) for kind, amount in amounts.items() if amount) or "-"
+
+
+def _labelled(kind: str, amount: float) -> str:
+    label = unit_label(kind)
+    return f"{_short(amount)} {label[:-1] if amount == 1 and kind in (CPU, GPU) else label}"
 
 
 def sharing_view(status: Mapping[str, Any]) -> str:
@@ -150,7 +155,7 @@ def sharing_view(status: Mapping[str, Any]) -> str:
 def _limits(node: Mapping[str, Any]) -> str:
     if not node["can_share"]:
         return "-"
-    limits = [f"{limit} {unit_label(kind)}" for kind, limit in node["limits"].items() if limit is not None]
+    limits = [_labelled(kind, limit) for kind, limit in node["limits"].items() if limit is not None]
     return ", ".join(limits) or "whatever is free"
 
 

@@ -1,22 +1,12 @@
 """Who lends: feasibility with a reason for every node that cannot, then the one left with the most."""
 
-from collections.abc import Iterable
-
 from distributed_grid.decide.delivery import DEFAULT_COMPANIONS, Companions, choose_delivery, lent_resources
+from distributed_grid.decide.loans import Loans
 from distributed_grid.model.leases import Delivery, Lease
-from distributed_grid.model.nodes import Node, NodeName, NodeTable
+from distributed_grid.model.nodes import Node, NodeTable
 from distributed_grid.model.plans import Grant, Refusal, RefusalCode, Refused
 from distributed_grid.model.requests import Ask
-from distributed_grid.model.resources import ResourceVector, amount_of, describe, total
-
-
-def lent_by(node: NodeName, leases: Iterable[Lease]) -> ResourceVector:
-    """What a node has given away, in whatever way; it counts until it is home again."""
-    return total([lease.resources for lease in leases if lease.source == node and lease.holds_capacity])
-
-
-def borrowed_by(node: NodeName, leases: Iterable[Lease]) -> ResourceVector:
-    return total([lease.resources for lease in leases if lease.target == node and lease.holds_capacity])
+from distributed_grid.model.resources import ResourceVector, amount_of, describe
 
 
 def plan_grant(
@@ -31,8 +21,9 @@ def plan_grant(
     """Choose how and from whom, or say for every node why not. The target must be in the table."""
     choice = choose_delivery(ask, nodes[ask.target], default_delivery, no_transfers_because)
     need = lent_resources(ask, choice.delivery, companions)
+    loans = Loans.of(leases)
     refusals = tuple(
-        refusal for node in nodes.values() if (refusal := why_not(node, ask, need, leases, delivery=choice.delivery))
+        refusal for node in nodes.values() if (refusal := why_not(node, ask, need, loans, delivery=choice.delivery))
     )
     refused = {refusal.node for refusal in refusals}
     willing = [node for node in nodes.values() if node.name not in refused]
@@ -43,9 +34,7 @@ def plan_grant(
     return Grant(ask, best.name, need, choice.delivery, choice.reason, choice.warnings)
 
 
-def why_not(
-    node: Node, ask: Ask, need: ResourceVector, leases: tuple[Lease, ...], *, delivery: Delivery
-) -> Refusal | None:
+def why_not(node: Node, ask: Ask, need: ResourceVector, loans: Loans, *, delivery: Delivery) -> Refusal | None:
     """The first reason why this node cannot lend `need`; None if it can."""
     if node.name == ask.target:
         return Refusal(node.name, RefusalCode.IS_TARGET, "it is the target itself")
@@ -55,10 +44,10 @@ def why_not(
         return Refusal(node.name, RefusalCode.NODE_DOWN, "it is not connected to the cluster")
     if not node.limits.can_share:
         return Refusal(node.name, RefusalCode.SHARING_DISABLED, "its configuration says can_share: false")
-    could_lend = lendable(node, ask.kind, leases)
-    if delivery is Delivery.TRANSFER and borrowed_by(node.name, leases)[ask.kind]:
+    could_lend = lendable(node, ask.kind, loans)
+    if delivery is Delivery.TRANSFER and loans.moved_to(node.name)[ask.kind]:
         return Refusal(node.name, RefusalCode.IS_BORROWING, f"it borrows {ask.kind} itself")
-    lent = lent_by(node.name, leases)
+    lent = loans.lent_by(node.name)
     for kind in need:
         limit = node.limits.limit(kind)
         if limit is not None and lent[kind] + need[kind] > limit:
@@ -83,13 +72,14 @@ def why_not(
     return None
 
 
-def lendable(node: Node, kind: str, leases: tuple[Lease, ...]) -> int:
+def lendable(node: Node, kind: str, loans: Loans) -> int:
     """How much of one kind a node could lend now, in units."""
     if not node.alive or not node.limits.can_share:
         return 0
     limit = node.limits.limit(kind)
-    room = node.free[kind] if limit is None else min(node.free[kind], limit - lent_by(node.name, leases)[kind])
-    return max(0, room)
+    lent = loans.lent_by(node.name)[kind]
+    room = min(node.free[kind], node.base[kind] - lent)
+    return max(0, room if limit is None else min(room, limit - lent))
 
 
 def counter_offer(refused: Refused) -> str | None:

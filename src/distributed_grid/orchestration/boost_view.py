@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from distributed_grid.decide.lending import borrowed_by, lent_by
+from distributed_grid.decide.loans import Loans
 from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.nodes import NodeTable
 from distributed_grid.model.resources import BUILT_IN, ResourceVector, amount_of
@@ -64,6 +64,7 @@ class StatusText:
 
 
 def node_dicts(nodes: NodeTable, leases: tuple[Lease, ...]) -> list[dict[str, Any]]:
+    loans = Loans.of(leases)
     return [
         {
             "name": node.name,
@@ -73,8 +74,8 @@ def node_dicts(nodes: NodeTable, leases: tuple[Lease, ...]) -> list[dict[str, An
             "base": node.base.to_amounts(),
             "total": node.total.to_amounts(),
             "free": node.free.at_least_zero().to_amounts(),
-            "lent": lent_by(node.name, leases).to_amounts(),
-            "borrowed": borrowed_by(node.name, leases).to_amounts(),
+            "lent": loans.lent_by(node.name).to_amounts(),
+            "borrowed": loans.borrowed_by(node.name).to_amounts(),
         }
         for node in nodes.values()
     ]
@@ -82,6 +83,7 @@ def node_dicts(nodes: NodeTable, leases: tuple[Lease, ...]) -> list[dict[str, An
 
 def sharing_dict(nodes: NodeTable, leases: tuple[Lease, ...], sharing: Any) -> dict[str, Any]:
     """What `grid resource-sharing status` shows: the policy in force and every node's limits."""
+    loans = Loans.of(leases)
     return {
         "enabled": sharing.enabled,
         "mode": str(sharing.mode),
@@ -96,8 +98,8 @@ def sharing_dict(nodes: NodeTable, leases: tuple[Lease, ...], sharing: Any) -> d
                     kind: None if (limit := node.limits.limit(kind)) is None else amount_of(kind, limit)
                     for kind in BUILT_IN
                 },
-                "lent": lent_by(node.name, leases).to_amounts(),
-                "borrowed": borrowed_by(node.name, leases).to_amounts(),
+                "lent": loans.lent_by(node.name).to_amounts(),
+                "borrowed": loans.borrowed_by(node.name).to_amounts(),
                 "free": node.free.at_least_zero().to_amounts(),
             }
             for node in nodes.values()
