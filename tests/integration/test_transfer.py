@@ -164,3 +164,29 @@ def test_fractions_arrive_exactly(grid: LiveGrid, amount: float) -> None:
     assert grid.totals("head")["CPU"] + grid.totals("lender")["CPU"] <= 10.0
     assert grid.release(boost)["state"] == "released"
     until(grid.is_at_base, 5)
+
+
+def test_a_client_that_stops_waiting_gets_nothing(grid: LiveGrid, tmp_path) -> None:
+    import signal
+    import subprocess
+
+    from live_grid import GRID
+
+    grid.settled()
+    stop = tmp_path / "stop"
+    busy = hold_until.options(**on("lender", num_cpus=8)).remote(str(stop))
+    until(lambda: grid.free("lender").get("CPU", 0.0) == 0.0, 15)
+    waiting = subprocess.Popen(
+        [GRID, "boost", "request", "head", "cpu", "4", "--wait", "60"], env=grid.env, stderr=subprocess.PIPE, text=True
+    )
+    waiting.stderr.readline()  # it says that it waits
+    until(lambda: waiting.poll() is None, 1)
+
+    waiting.send_signal(signal.SIGINT)
+
+    assert waiting.wait(10) == 130
+    stop.touch()
+    ray.get(busy)
+    grid.settled()
+    assert grid.client.boost_status()["boosts"] == []
+    assert grid.is_at_base()

@@ -1,6 +1,8 @@
 """The HTTP API under `/api/v1`: thin; parsing here, meaning in the service."""
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, FastAPI, Header, Query, Request
@@ -13,12 +15,33 @@ from distributed_grid.controller import schemas
 from distributed_grid.controller.access import check_token
 from distributed_grid.errors import GridError, InvalidRequest, NotFound
 from distributed_grid.model.requests import make_ask, seconds
+from distributed_grid.orchestration.boost_service import BoostService
 from distributed_grid.orchestration.boost_view import StatusText, boost_dict, node_dicts, sharing_dict, status_dict
 from distributed_grid.orchestration.engine import Engine
 
+_WATCH_S = 0.25
 _ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": schemas.ErrorAnswer} for status in (401, 403, 404, 409, 422, 500, 503)
 }
+
+
+@asynccontextmanager
+async def abandoned_on_disconnect(
+    request: Request, service: BoostService, idempotency_key: str | None
+) -> AsyncIterator[None]:
+    """While a request waits for capacity, watch whether its client is still there."""
+
+    async def watch(key: str) -> None:
+        while not await request.is_disconnected():  # noqa: ASYNC110 - it has to be asked
+            await asyncio.sleep(_WATCH_S)
+        service.abandon(key)
+
+    watching = asyncio.create_task(watch(idempotency_key)) if idempotency_key else None
+    try:
+        yield
+    finally:
+        if watching is not None:
+            watching.cancel()
 
 
 def make_app(
@@ -48,6 +71,7 @@ def make_app(
     @api.post("/boosts", response_model=schemas.Boost, status_code=201)
     async def request_boost(
         body: schemas.BoostRequest,
+        request: Request,
         user: Annotated[str, Depends(who)],
         idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
     ) -> dict[str, Any]:
@@ -66,7 +90,8 @@ def make_app(
             idempotency_key=idempotency_key,
             fractional_gpus=config.resource_sharing.fractional_gpus,
         )
-        return shown(await service.request(ask, wait_s=body.wait_seconds))
+        async with abandoned_on_disconnect(request, service, idempotency_key if body.wait_seconds else None):
+            return shown(await service.request(ask, wait_s=body.wait_seconds))
 
     @api.get("/boosts", response_model=schemas.BoostStatus)
     async def boost_status(node: Annotated[str | None, Query()] = None) -> Any:

@@ -35,6 +35,7 @@ class BoostService:
         self._companions = _companions(parts.config)
         self._no_transfers_because = parts.cluster.why_no_transfers()
         self._asking: dict[str, asyncio.Task[Lease]] = {}
+        self._abandoned: set[str] = set()
 
     # -- asking ---------------------------------------------------------------------------------------------
 
@@ -57,12 +58,21 @@ class BoostService:
             asking.add_done_callback(lambda _: self._asking.pop(ask.idempotency_key or "", None))
         return await asyncio.shield(self._asking[ask.idempotency_key])
 
+    def abandon(self, idempotency_key: str) -> None:
+        """Whoever waited for this request is gone: do not grant it to nobody. A grant under way is completed."""
+        if idempotency_key in self._asking:
+            self._abandoned.add(idempotency_key)
+            self._p.changed.set()
+
     async def _request(self, ask: Ask, wait_s: float) -> Lease:
         p = self._p
         asked_at = p.now()
         deadline = asked_at + timedelta(seconds=wait_s)
         looked = False
         while True:
+            if ask.idempotency_key in self._abandoned:
+                self._abandoned.discard(ask.idempotency_key or "")
+                raise NoCapacity(f"Nobody waits for {ask.describe()} any more")
             nodes = await p.look(0.0 if looked else _NODES_KNOWN_S, to_decide=True)
             if not looked and ask.target not in nodes:
                 nodes = await p.look(to_decide=True)  # it may have joined just now
