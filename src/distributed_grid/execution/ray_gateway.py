@@ -19,6 +19,7 @@ from distributed_grid.execution.ray_version import check_ray_version
 from distributed_grid.model.nodes import NodeId
 
 _STEP: Final = 1e-4
+_TOTALS_S: Final = 0.5
 
 
 class RayGateway:
@@ -30,6 +31,7 @@ class RayGateway:
         self._gcs: Any = ray._raylet.GcsClient(address=gcs_address)
         self._raylets: tuple[float, tuple[Raylet, ...]] = (0.0, ())
         self._view: tuple[float, dict[NodeId, NodeView]] = (0.0, {})
+        self._totals_at = 0.0
 
     @classmethod
     def connected(cls) -> "RayGateway":
@@ -73,12 +75,18 @@ class RayGateway:
         return dict(ray_state.total_resources_per_node())
 
     def view(self, max_age_s: float = 0.0) -> dict[NodeId, NodeView]:
+        """Every node's total and free resources, read now if what is known is older than `max_age_s`."""
         read_at, known = self._view
         if known and time.monotonic() - read_at < max_age_s:
             return known
         now = time.monotonic()
         free = ray_state.available_resources_per_node()
-        found = {node: NodeView(total, free.get(node, {})) for node, total in self.totals().items()}
+        # Totals change by grid's own doing, and what nodes told it is newer than any view: those may be older.
+        totals = {node: seen.total for node, seen in known.items()}
+        if max_age_s == 0.0 or now - self._totals_at > _TOTALS_S or totals.keys() != free.keys():
+            self._totals_at = now
+            totals = self.totals()
+        found = {node: NodeView(total, free.get(node, {})) for node, total in totals.items()}
         self._view = (now, found)
         return found
 

@@ -15,6 +15,7 @@ from distributed_grid.decide.delivery import Companions
 from distributed_grid.decide.lending import counter_offer, plan_grant
 from distributed_grid.errors import NoCapacity, NotRenewable, SharingDisabled, SourceNotFound, TargetNotFound
 from distributed_grid.execution.capacity import Convergence
+from distributed_grid.execution.port import Holder
 from distributed_grid.model.leases import Delivery, Lease, LeaseState, OnGraceEnd
 from distributed_grid.model.nodes import NodeTable
 from distributed_grid.model.plans import Grant, RefusalCode, Refused
@@ -232,13 +233,18 @@ class BoostService:
         """Ask a boost back. The answer is `released` if the capacity is home within `wait_s`, else `releasing`."""
         p = self._p
         lease = await self._settled(p.ledger.find(boost_id))
+        holders: tuple[Holder, ...] | None = None
         if not lease.is_winding_down:
             lease = self.begin_release(lease, reason, grace_s=grace_s, who=who)
-            await p.commit()
+            if lease.delivery is Delivery.RESERVE:
+                # Looking changes nothing, so it need not wait for the disk.
+                _, holders = await asyncio.gather(p.commit(), p.applier.holders(lease))
+            else:
+                await p.commit()
         elif grace_s is not None:
             lease = p.ledger.put(replace(lease, grace_s=grace_s))
         deadline = p.now() + timedelta(seconds=wait_s)
-        lease = await self.try_finish(lease)
+        lease = await self.try_finish(lease, holders=holders)
         if lease.state is LeaseState.RELEASED:
             p.commit_soon()
         p.something_changed()  # upkeep drains what is still in use; here we only watch for a moment
@@ -257,16 +263,19 @@ class BoostService:
         p.journal.note("release_asked", f"{winding.describe()}: {reason}", lease=winding, node=winding.target, who=who)
         return winding
 
-    async def try_finish(self, lease: Lease, convergence: Convergence | None = None) -> Lease:
+    async def try_finish(
+        self, lease: Lease, convergence: Convergence | None = None, holders: tuple[Holder, ...] | None = None
+    ) -> Lease:
         """One try to bring a winding-down lease home; it stays as it is while its capacity is in use.
 
-        `convergence`: a round that was made after the lease began to wind down. The caller commits.
+        `convergence`: a round that was made after the lease began to wind down; `holders`: who was seen using it
+        since. The caller commits.
         """
         p = self._p
         if lease.delivery is Delivery.TRANSFER:
             home = (convergence or await p.applier.converge()).returned(lease)
         else:
-            home = await self._reservation_gone(lease)
+            home = await self._reservation_gone(lease, holders)
         current = p.ledger.get(lease.id)
         if current is None:  # somebody else brought it home meanwhile
             return replace(lease, state=LeaseState.RELEASED)
@@ -282,13 +291,14 @@ class BoostService:
         )
         return done
 
-    async def _reservation_gone(self, lease: Lease) -> bool:
+    async def _reservation_gone(self, lease: Lease, holders: tuple[Holder, ...] | None) -> bool:
         p = self._p
         if lease.placement_group is None:
             return True
         asked_at = lease.release_asked_at or p.now()
         left_s = (asked_at + timedelta(seconds=lease.grace_s) - p.now()).total_seconds()
-        holders = () if lease.state is LeaseState.LOST else await p.applier.holders(lease)
+        if holders is None:
+            holders = () if lease.state is LeaseState.LOST else await p.applier.holders(lease)
         if left_s > 0 and holders:
             p.notes[lease.id] = (f"in use: {holders[0].describe()}; cancelled in {left_s:.0f} s",)
             return False

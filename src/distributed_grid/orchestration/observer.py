@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterable
+from typing import Final
 
 from distributed_grid.config import GridConfig
 from distributed_grid.decide.naming import ConfiguredName, Naming, name_raylets
@@ -9,6 +10,9 @@ from distributed_grid.execution.port import Cluster
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import Hardware, Node, NodeId, NodeTable
 from distributed_grid.model.resources import ResourceVector, total
+
+# What is free is read anew for every decision that comes later than this after the last.
+_FREE_S: Final = 0.001
 
 
 class Observer:
@@ -28,7 +32,7 @@ class Observer:
         `unseen`: leases whose effect the cluster's view does not show yet; they count as taken.
         """
         self.naming = name_raylets(self._cluster.raylets(max_age_s), self._configured)
-        view = self._cluster.view()
+        view = self._cluster.view(min(max_age_s, _FREE_S))
         taken: dict[str, list[ResourceVector]] = {}
         for lease in unseen:
             taken.setdefault(lease.source, []).append(lease.resources)
