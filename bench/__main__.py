@@ -63,6 +63,7 @@ def main(quick: bool, json_file: Path, only: tuple[str, ...], strict: bool) -> N
 
 def _measure(effort: Effort, names: tuple[str, ...], json_file: Path) -> list[Outcome]:
     load = os.getloadavg()
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # the end of the cluster is no news to us
     from bench.circumstances import circumstances  # these take a moment: they import ray
     from bench.stage import open_stage, say
 

@@ -69,6 +69,7 @@ async def take_turns(ways: Mapping[str, Way], shows: Shows, rounds: int) -> dict
             began = time.perf_counter()
             await way.release()
             found[name].releases.append(_ms_since(began))
+    await _settled(shows, lent=False)  # whoever measures next begins with a true view
     return found
 
 

@@ -54,11 +54,11 @@ class Stage:
         return int(json.loads(self.home.controller.read_text())["pid"])
 
     def cpus(self, name: str) -> float:
-        """A node's total, as the whole cluster sees it. Ray counts in steps of 0.0001."""
-        return round(ray_state.total_resources_per_node()[self.node_ids[name]].get("CPU", 0.0), 4)
+        """A node's total, as the whole cluster sees it."""
+        return float(ray_state.total_resources_per_node()[self.node_ids[name]].get("CPU", 0.0))
 
     def free_cpus(self, name: str) -> float:
-        return round(ray_state.available_resources_per_node()[self.node_ids[name]].get("CPU", 0.0), 4)
+        return float(ray_state.available_resources_per_node()[self.node_ids[name]].get("CPU", 0.0))
 
     def is_at_base(self) -> bool:
         """Every node offers what it started with, and no marker of ours is left."""

@@ -1,19 +1,19 @@
 """Many boosts that stand: made by several clients at once, ended all together."""
 
-import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Final
 
-from bench.stage import TARGET, Stage, until
+from bench.stage import TARGET, Stage, say, until
 from distributed_grid.client import GridClient
 
 AMOUNT: Final = 0.001
 """CPUs; small, so that a thousand boosts are a single CPU."""
 
 _CLIENTS: Final = 8
+_TELL_EVERY: Final = 250
 _A_DAY_S: Final = 86_400
 
 
@@ -57,8 +57,10 @@ def _make(stage: Stage, count: int) -> None:
     with ThreadPoolExecutor(_CLIENTS, initializer=connect) as pool:
         made = pool.map(lambda _: mine.client.request_boost(body), range(count))
         for number, _ in enumerate(made, start=1):
-            if sys.stderr.isatty() or number == count or number % 250 == 0:
-                print(f"\r  {number} of {count} boosts stand", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
+            if number % _TELL_EVERY == 0 or number == count:
+                say(f"  {number} of {count} boosts stand")
+    active = clients[0].boost_status()["total_active"]
+    if active != count:
+        raise RuntimeError(f"{active} boosts are active instead of {count}")
     for client in clients:
         client.close()

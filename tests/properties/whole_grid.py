@@ -23,8 +23,9 @@ from distributed_grid.errors import StoreBroken
 from distributed_grid.execution.capacity import Capacity, Convergence
 from distributed_grid.model.leases import Lease
 from distributed_grid.orchestration import boost_service
-from distributed_grid.orchestration.boost_service import BoostService, Parts
+from distributed_grid.orchestration.boost_service import BoostService
 from distributed_grid.orchestration.engine import Engine
+from distributed_grid.orchestration.parts import Parts
 from distributed_grid.orchestration.upkeep import Upkeep
 from distributed_grid.store.boost_file import BoostFile
 from distributed_grid.store.home import GridHome
@@ -175,8 +176,8 @@ class WholeGrid:
             try:
                 self.run(self._engine.start())
                 return
-            except Crashed:
-                self.bury()
+            except (Crashed, StoreBroken):
+                self.bury()  # whoever started it starts it again
 
     def bury(self) -> None:
         """The process is dead: its tasks stop where they are, its lock is free, its gates fall."""
@@ -215,14 +216,6 @@ class WholeGrid:
             raise Crashed
         return task.result()
 
-    def together(self, *doing: Coroutine[Any, Any, Any]) -> list[Any]:
-        """All of them at the same time; errors are results."""
-
-        async def gather() -> list[Any]:
-            return await asyncio.gather(*doing, return_exceptions=True)
-
-        return self.run(gather())
-
     def wait(self, seconds: float) -> None:
         self.run(asyncio.sleep(seconds))
 
@@ -251,3 +244,8 @@ class WholeGrid:
 
     def on_disk(self) -> dict[str, Lease]:
         return {lease.id: lease for lease in BoostFile(self.home.boosts).load().leases}
+
+
+async def together(*doing: Coroutine[Any, Any, Any]) -> list[Any]:
+    """All of them at the same time; errors are results."""
+    return await asyncio.gather(*doing, return_exceptions=True)

@@ -27,11 +27,11 @@ from distributed_grid.model.nodes import NodeId, NodeName
 from distributed_grid.model.resources import GB, ResourceVector, ray_name, total
 
 LONGEST_LAG_S: Final = 0.2
-"""Half of it until the raylet reports, half of it on the way."""
 _CALL_S: Final = 0.0007
 _STEPS: Final = 10_000  # Ray counts everything in ten-thousandths
 _LATCH: Final = "grid:gate"
 _GROUP_PATIENCE_S: Final = 2.0
+_TOTALS_S: Final = 0.5  # as old as this the gateway lets totals be in a view that need not be new
 
 Amounts = dict[str, int]
 
@@ -122,7 +122,7 @@ class _Node:
         return all(self.free(name) >= amount for name, amount in needs.items())
 
 
-@dataclass
+@dataclass(eq=False)
 class _Upcoming:
     left: int
     call: str
@@ -133,15 +133,24 @@ class _Upcoming:
 class FakeCluster:
     """`execution.port.Cluster` for tests. Calls take no real time; `clock` is what time it is in there."""
 
-    def __init__(self, clock: Clock | None = None, *, lag: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self,
+        clock: Clock | None = None,
+        *,
+        lag: Callable[[], float] = lambda: 0.0,
+        flight: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """`lag`: how long after a change a raylet reports; `flight`: how long a report is on its way."""
         self.clock = clock or Clock()
         self.clock.on_the_way(self._hear_next)
-        self._lag = lag or (lambda: 0.0)
+        self._lag = lag
+        self._flight = flight
         self._nodes: dict[NodeId, _Node] = {}
         self._groups: dict[str, _Group] = {}
         self._number = itertools.count(1)
         self._raylets_read: tuple[float, tuple[Raylet, ...]] = (-1e9, ())
         self._view_read: tuple[float, dict[NodeId, NodeView]] = (-1e9, {})
+        self._totals_read = -1e9
         self.resizes = 0
         self._upcoming: list[_Upcoming] = []
         self.violations: list[str] = []
@@ -150,7 +159,7 @@ class FakeCluster:
     @classmethod
     def lagging(cls, seed: int) -> "FakeCluster":
         """One whose view of every node is late by its own, ever new, amount."""
-        return cls(lag=_lags(seed))
+        return cls(lag=lags(seed))
 
     # -- what tests do with it -----------------------------------------------------------------------------
 
@@ -266,11 +275,13 @@ class FakeCluster:
 
     def passing(self, call: str, *, after: bool = False) -> None:
         """A call begins (or has been carried out): do what was planned for it."""
-        for planned in [p for p in self._upcoming if p.call == call and p.after == after]:
-            planned.left -= 1
-            if planned.left < 0:
-                self._upcoming.remove(planned)
-                planned.action()
+        planned = [p for p in self._upcoming if p.call == call and p.after == after]
+        for each in planned:
+            each.left -= 1
+        due = [p for p in planned if p.left < 0]
+        self._upcoming = [p for p in self._upcoming if p not in due]
+        for each in due:
+            each.action()
 
     # -- what is true, and what an outsider sees -----------------------------------------------------------
 
@@ -337,7 +348,12 @@ class FakeCluster:
         if known and self.clock() - read_at < max_age_s:
             return known
         self.passing("view")
-        found = {n.id: NodeView(_floats(n.shown[0]), _floats(n.shown[1])) for n in self._alive()}
+        totals = {node_id: seen.total for node_id, seen in known.items()}
+        alive = {n.id: n for n in self._alive()}
+        if max_age_s == 0.0 or self.clock() - self._totals_read > _TOTALS_S or totals.keys() != alive.keys():
+            self._totals_read = self.clock()
+            totals = {n.id: _floats(n.shown[0]) for n in alive.values()}
+        found = {n.id: NodeView(totals[n.id], _floats(n.shown[1])) for n in alive.values()}
         self._view_read = (self.clock(), found)
         return found
 
@@ -502,7 +518,7 @@ class FakeCluster:
         else:
             node.report_at = None
             earliest = node.on_its_way[-1][0] if node.on_its_way else at
-            node.on_its_way.append((max(earliest, at + self._lag()), self._snapshot(node)))
+            node.on_its_way.append((max(earliest, at + self._flight()), self._snapshot(node)))
         return at
 
     def _excess(self) -> ResourceVector:
@@ -520,9 +536,10 @@ class FakeCluster:
             )
 
 
-def _lags(seed: int) -> Callable[[], float]:
+def lags(seed: int) -> Callable[[], float]:
+    """Ever new delays, as a seed decides."""
     chance = random.Random(seed)
-    return lambda: chance.choice((0.0, 0.0, 0.002, 0.03, LONGEST_LAG_S / 2))
+    return lambda: chance.choice((0.0, 0.0, 0.002, 0.03, LONGEST_LAG_S))
 
 
 def _fixed(amounts: RayMap, *, zeros: bool = False) -> Amounts:

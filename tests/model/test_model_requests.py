@@ -1,0 +1,88 @@
+"""A request is checked once, at the edge: whatever makes no sense is refused there, and says so."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distributed_grid.errors import InvalidAmount, InvalidDuration, InvalidRequest, SameNode, UnknownResource
+from distributed_grid.model.leases import OnGraceEnd
+from distributed_grid.model.priorities import AllocationPriority
+from distributed_grid.model.requests import DEFAULT_DURATION_S, LONGEST_S, make_ask, seconds
+from distributed_grid.model.resources import GB
+
+
+def test_a_plain_request_gets_the_defaults() -> None:
+    ask = make_ask("gpu-master", "cpu", "2")
+    assert (ask.target, ask.kind, ask.units) == ("gpu-master", "cpu", 20_000)
+    assert (ask.priority, ask.duration_s) == (AllocationPriority.NORMAL, DEFAULT_DURATION_S)
+    assert (ask.source, ask.delivery, ask.grace_s, ask.on_grace_end, ask.idempotency_key) == (None,) * 5
+    assert ask.describe() == "2 CPUs for gpu-master"
+
+
+def test_every_field_arrives() -> None:
+    ask = make_ask(
+        "a",
+        "Memory",
+        1.5,
+        priority="HIGH",
+        duration_s="90",
+        source="b",
+        delivery="auto",
+        grace_s=0,
+        on_grace_end="kill",
+        requester="ann",
+        idempotency_key="k1",
+    )
+    assert (ask.kind, ask.units, ask.priority, ask.duration_s) == ("memory", 3 * GB // 2, AllocationPriority.HIGH, 90)
+    assert (ask.source, ask.delivery, ask.grace_s, ask.on_grace_end) == ("b", "auto", 0.0, OnGraceEnd.KILL)
+    assert (ask.requester, ask.idempotency_key) == ("ann", "k1")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ({"resource_type": "object_store_memory"}, UnknownResource),
+        ({"resource_type": ""}, UnknownResource),
+        ({"amount": 0}, InvalidAmount),
+        ({"amount": "lots"}, InvalidAmount),
+        ({"resource_type": "gpu", "amount": 0.5}, InvalidAmount),
+        ({"source": "gpu-master"}, SameNode),
+        ({"delivery": "teleport"}, InvalidRequest),
+        ({"resource_type": "gpu", "amount": 1, "delivery": "transfer"}, InvalidRequest),
+        ({"priority": "urgent"}, InvalidRequest),
+        ({"duration_s": 0}, InvalidDuration),
+        ({"duration_s": -1}, InvalidDuration),
+        ({"duration_s": "soon"}, InvalidDuration),
+        ({"duration_s": LONGEST_S * 2}, InvalidDuration),
+        ({"grace_s": -0.1}, InvalidDuration),
+        ({"on_grace_end": "explode"}, InvalidRequest),
+    ],
+)
+def test_what_makes_no_sense_is_refused(wrong: dict[str, Any], error: type[InvalidRequest]) -> None:
+    with pytest.raises(error) as caught:
+        make_ask(**{"target": "gpu-master", "resource_type": "cpu", "amount": 2} | wrong)
+    assert caught.value.exit_code == 2
+    assert caught.value.message
+
+
+def test_a_part_of_a_gpu_can_be_asked_for_where_that_is_allowed() -> None:
+    assert make_ask("a", "gpu", 0.5, fractional_gpus=True).units == 5_000
+
+
+@pytest.mark.parametrize("nonsense", [None, "", "nan", "inf", "-inf", True, [], "1h", "1e99"])
+def test_a_length_of_time_is_a_finite_number_of_seconds(nonsense: object) -> None:
+    with pytest.raises(InvalidDuration):
+        seconds("duration", nonsense)
+
+
+@given(st.floats(0, LONGEST_S, exclude_min=True))
+def test_every_sensible_length_is_taken_as_it_is(length: float) -> None:
+    assert seconds("duration", length) == length
+
+
+def test_only_a_grace_period_may_be_nothing() -> None:
+    assert seconds("grace period", 0, zero_allowed=True) == 0.0
+    with pytest.raises(InvalidDuration):
+        seconds("duration", 0)

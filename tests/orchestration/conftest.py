@@ -1,0 +1,48 @@
+"""These tests share the engine-on-a-fake-cluster with the properties."""
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "properties"))
+
+from fake_cluster import FakeCluster
+from whole_grid import WholeGrid
+
+from distributed_grid.config import GridConfig
+
+NODES: dict[str, dict[str, float]] = {"a": {"cpus": 4, "gpus": 1}, "b": {"cpus": 4}, "c": {"cpus": 4, "gpus": 1}}
+
+
+@pytest.fixture
+def make_grid() -> Iterator[Callable[..., WholeGrid]]:
+    """`make_grid(cluster, **sharing)`: three nodes with 4 CPUs each, two of them with a GPU."""
+    made: list[WholeGrid] = []
+    with tempfile.TemporaryDirectory() as folder:
+
+        def build(cluster: FakeCluster | None = None, seed: int = 0, **sharing: Any) -> WholeGrid:
+            cluster = cluster or FakeCluster()
+            for name, base in NODES.items():
+                cluster.add_node(name, **base)
+            config = GridConfig.from_dict(
+                {
+                    "name": "lab",
+                    "resource_sharing": {"enabled": True, "grace_seconds": 1} | sharing,
+                    "nodes": [{"name": name} for name in NODES],
+                }
+            )
+            made.append(WholeGrid(cluster, config, Path(folder) / f"home{len(made)}", seed))
+            return made[-1]
+
+        yield build
+        for grid in made:
+            grid.close()
+
+
+@pytest.fixture
+def lab(make_grid: Callable[..., WholeGrid]) -> WholeGrid:
+    return make_grid()

@@ -1,0 +1,62 @@
+"""What a refusal offers instead is granted when it is asked for."""
+
+import shlex
+
+from builders import amounts, found, limits, node
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distributed_grid.decide.lending import counter_offer, plan_grant
+from distributed_grid.model.nodes import Node, NodeTable
+from distributed_grid.model.plans import Grant, Refused
+from distributed_grid.model.requests import Ask, make_ask
+from distributed_grid.model.resources import GB, ResourceVector
+
+WITHOUT_SHRINKING = settings(derandomize=True, max_examples=500, report_multiple_bugs=False)
+
+
+@st.composite
+def lenders(draw: st.DrawFn, kind: str) -> list[Node]:
+    found_nodes = [node("gpu-master")]
+    for name in ("a", "b"):
+        total = amounts(cpu=draw(st.integers(0, 8)), gpu=draw(st.integers(0, 4)), memory=8)
+        free = ResourceVector(
+            {
+                "cpu": draw(st.integers(0, total["cpu"])) if kind == "cpu" else total["cpu"],
+                "gpu": total["gpu"],
+                "memory": draw(st.integers(0, 8 * GB)) if kind == "memory" else total["memory"],
+            }
+        )
+        limit = draw(st.none() | st.integers(0, 8))
+        found_nodes.append(node(name, base=total, used=total - free, limits=limits(cpu=limit)))
+    return found_nodes
+
+
+def is_kept(asked: Ask, nodes: list[Node]) -> bool:
+    """Ask; if that is refused and something is offered, ask for that, as a person would."""
+    table = NodeTable(nodes)
+    refused = plan_grant(asked, table, ())
+    if not isinstance(refused, Refused) or (offer := counter_offer(refused)) is None:
+        return True
+    *_, target, kind, amount, option, source = shlex.split(offer)
+    assert (target, option) == (asked.target, "--source")
+    return isinstance(plan_grant(make_ask(target, kind, amount, source=source), table, ()), Grant)
+
+
+@given(lenders("cpu"), st.integers(1, 9))
+def test_an_offer_of_cpus_is_kept(nodes: list[Node], amount: int) -> None:
+    assert is_kept(make_ask("gpu-master", "cpu", amount), nodes)
+
+
+@found("counter_offer: memory is rounded to four digits of a GB, up as well as down, so it may offer more than is free")
+@WITHOUT_SHRINKING
+@given(lenders("memory"), st.integers(1, 9))
+def test_an_offer_of_memory_is_kept(nodes: list[Node], amount: int) -> None:
+    assert is_kept(make_ask("gpu-master", "memory", amount), nodes)
+
+
+@found("counter_offer: looks at the asked kind alone, not at the CPUs that a GPU brings along, nor at their limit")
+@WITHOUT_SHRINKING
+@given(lenders("gpu"), st.integers(1, 5))
+def test_an_offer_of_gpus_is_kept(nodes: list[Node], amount: int) -> None:
+    assert is_kept(make_ask("gpu-master", "gpu", amount), nodes)
