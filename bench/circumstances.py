@@ -2,7 +2,9 @@
 
 import os
 import platform
+import subprocess
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -20,6 +22,7 @@ def circumstances(stage: Stage, effort: Effort, load_before: tuple[float, float,
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": {
             "distributed_grid": distributed_grid.__version__,
+            "commit": _commit(),
             "ray": ray.__version__,
             "python": platform.python_version(),
             "kernel": platform.release(),
@@ -38,3 +41,19 @@ def circumstances(stage: Stage, effort: Effort, load_before: tuple[float, float,
         },
         "effort": {name: getattr(effort, name) for name in effort.__slots__},
     }
+
+
+def _commit() -> str | None:
+    """What was measured, `-dirty` if something was changed since; None outside of a checkout."""
+    try:
+        told = subprocess.run(
+            ["git", "describe", "--always", "--dirty"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return told.stdout.strip()

@@ -44,7 +44,7 @@ class Whereabouts:
         try:
             record = json.loads(home.controller.read_text())
         except FileNotFoundError:
-            raise NoCluster("No cluster is running", try_next=NO_CLUSTER) from None
+            raise _no_controller(home) from None
         except (OSError, ValueError) as error:
             raise NoCluster(f"{home.controller} cannot be read: {error}", try_next=NO_CLUSTER) from error
         try:
@@ -166,6 +166,21 @@ class GridClient:
                 result: dict[str, Any] = answer.json()
                 return result
             raise _error_of(answer)
+
+
+def _no_controller(home: GridHome) -> NoCluster:
+    """Nobody to ask; but where an embedded cluster goes on without grid, that is the one to use."""
+    try:
+        address = str(json.loads(home.cluster.read_text())["ray_address"])
+    except (OSError, ValueError, KeyError):
+        return NoCluster("No cluster is running", try_next=NO_CLUSTER)
+    if not _listens(address):
+        return NoCluster("No cluster is running", try_next=NO_CLUSTER)
+    return NoCluster(
+        "grid is not in the cluster",
+        because=[f"the embedded cluster runs at {address}, but grid was taken out of it"],
+        try_next=f"grid start --address {address}   (or end it: grid cluster stop)",
+    )
 
 
 def _error_of(answer: Any) -> GridError:

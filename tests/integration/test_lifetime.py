@@ -189,7 +189,7 @@ def test_every_request_is_audited(grid: LiveGrid) -> None:
     told = [line["event"] for line in lines if line["boost_id"] == boost["boost_id"]]
     assert told == ["granted", "release_asked", "returned"]
     assert refused.returncode == 4
-    assert any(line["event"] == "refused" and "99 CPUs for head" in line["message"] for line in lines)
+    assert any(line["event"] == "refused" and "99 cpu for head: No nodes have" in line["message"] for line in lines)
     assert all(line["who"] for line in lines)
 
 

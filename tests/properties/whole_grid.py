@@ -5,7 +5,6 @@ loop where it is: nothing is tidied up, as when a process is killed.
 """
 
 import asyncio
-import gc
 import itertools
 import random
 import selectors
@@ -114,17 +113,16 @@ class _Engine(Engine):
         self._upkeep = Upkeep(self.parts, self.service)
         self._lock = WriterLock(home.lock)
         self._stored_problems = ()
-        self.parts._save = self._saving(self.parts._save)  # type: ignore[method-assign]
-        self.parts._store._write = self.parts._save
+        self.parts.file.save = self._saving(self.parts.file.save)  # type: ignore[method-assign]
         self.failures: list[BaseException] = []
         self._upkeep.turn = self._turning(self._upkeep.turn)  # type: ignore[method-assign]
 
-    def _saving(self, save: Callable[[tuple[Lease, ...]], None]) -> Callable[[tuple[Lease, ...]], None]:
+    def _saving(self, save: Callable[..., None]) -> Callable[..., None]:
         """A write is a step like a call to the cluster: it may fail, or be the last thing before a crash."""
 
-        def watched(leases: tuple[Lease, ...]) -> None:
+        def watched(*args: Any, **kwargs: Any) -> None:
             self.parts.cluster.passing("save")
-            save(leases)
+            save(*args, **kwargs)
             self.parts.cluster.passing("save", after=True)
 
         return watched
@@ -202,7 +200,6 @@ class WholeGrid:
     def close(self) -> None:
         self.bury()
         self._ids.stop()
-        gc.collect()
 
     # -- doing ---------------------------------------------------------------------------------------------
 

@@ -126,11 +126,12 @@ def release(client: GridClient, boost_id: str, grace: str | None, wait: str, as_
     def told(boost: Any) -> str:
         what = quantity(boost["resource_type"], boost["amount"])
         if boost["state"] == "released":
-            return f"Released boost {boost['boost_id']}: {what} are back on {boost['source_node']}"
-        return f"Boost {boost['boost_id']} is {boost['state']}: {what} go home to {boost['source_node']} as work ends"
+            return f"Released boost {boost['boost_id']}: {boost['source_node']} has its {what} back"
+        return f"Boost {boost['boost_id']} is {boost['state']}: {boost['source_node']} gets its {what} as work ends"
 
     show(released, as_json, told)
-    _tell_warnings(released, as_json)
+    if released["state"] != "released":
+        _tell_warnings(released, as_json)
 
 
 @boost.command()

@@ -30,7 +30,7 @@ def start(config_path: str | None, as_json: bool) -> None:
             [
                 f"The cluster {found['cluster']} is up at {found['ray_address']}; grid answers at {found['url']}",
                 "  grid cluster status                              what is there",
-                "  grid boost request gpu-master cpu 4              lend 4 CPUs to gpu-master for an hour",
+                f"  grid boost request {found['head']} cpu 4".ljust(51) + f"lend 4 CPUs to {found['head']} for an hour",
                 f"  RAY_ADDRESS={found['ray_address']} python my_script.py   run a Ray program on it",
                 "  grid cluster stop                                end it",
             ]

@@ -58,6 +58,6 @@ def stop(force: bool, wait: float, as_json: bool) -> None:
     client.home.controller.unlink(missing_ok=True)
 
     def told(answer: Any) -> str:
-        return f"grid is out of the cluster; {answer['released']} boosts were given back"
+        return f"grid is out of the cluster; boosts given back: {answer['released']}"
 
     show(stopped, as_json, told)

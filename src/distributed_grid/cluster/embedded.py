@@ -36,10 +36,11 @@ def start_embedded(home: GridHome, config_path: str | None, *, progress: Progres
     )
     try:
         progress("controller ...")
-        return put_controller_in(record.ray_address, home, config.to_dict(), str(loaded.source))
+        found = put_controller_in(record.ray_address, home, config.to_dict(), str(loaded.source))
     except BaseException:
         local.stop(home, progress=lambda _: None)
         raise
+    return found | {"head": config.head.name if config.head else ""}
 
 
 def stop_embedded(home: GridHome, *, progress: Progress) -> dict[str, Any]:

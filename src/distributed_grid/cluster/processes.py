@@ -16,6 +16,9 @@ from distributed_grid.errors import GridError
 MARKER: Final = "GRID_EMBEDDED_CLUSTER"
 """The environment variable that all processes of an embedded cluster inherit; it says which cluster."""
 
+# Ray keeps its sockets below the temporary folder, and the kernel takes at most 107 characters for their paths.
+_LONGEST_TMPDIR: Final = 30
+
 _POLL_S: Final = 0.05
 _KILLED_WITHIN_S: Final = 10.0
 
@@ -26,6 +29,8 @@ _SAME_TIME_S: Final = 1.0
 def child_environment(environ: Mapping[str, str], marker: str) -> dict[str, str]:
     """The caller's environment, as a raylet of an embedded cluster needs it."""
     kept = {name: value for name, value in environ.items() if name != "RAY_ADDRESS"}
+    if "RAY_TMPDIR" not in kept and len(kept.get("TMPDIR", "")) > _LONGEST_TMPDIR:
+        kept["RAY_TMPDIR"] = "/tmp"
     return kept | {
         "RAY_prestart_worker_first_driver": "0",
         "RAY_enable_worker_prestart": "0",

@@ -30,7 +30,7 @@ def plan_grant(
     if not willing:
         return Refused(ask, refusals)
     # The name breaks ties, so equal inputs give equal plans.
-    best = min(willing, key=lambda node: (*_negated_headroom(node, need), node.name))
+    best = min(willing, key=lambda node: (*_negated_headroom(node, need), -node.limits.priority, node.name))
     return Grant(ask, best.name, need, choice.delivery, choice.reason, choice.warnings)
 
 

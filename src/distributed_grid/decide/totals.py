@@ -39,7 +39,12 @@ def desired_totals(bases: Totals, leases: Iterable[Lease]) -> dict[NodeName, Res
     """base - lent + borrowed, for every node that is there; leases that wind down want everything home."""
     moving = moved(leases)
     kinds = {lease.kind for lease in moving}
-    wanted = {kind: _wanted(kind, bases, [lease for lease in moving if lease.kind == kind]) for kind in kinds}
+    wanted = {
+        kind: _wanted(
+            {node: base[kind] for node, base in bases.items()}, [lease for lease in moving if lease.kind == kind], {}
+        )
+        for kind in kinds
+    }
     return {
         # Below zero means that a node has lent more than it has: some lease cannot be met.
         node: ResourceVector(dict(base) | {kind: max(0, wanted[kind][node]) for kind in kinds})
@@ -50,8 +55,9 @@ def desired_totals(bases: Totals, leases: Iterable[Lease]) -> dict[NodeName, Res
 def plan_growth(bases: Totals, leases: Iterable[Lease], reached: Totals) -> Growth:
     """After the shrinks reached what they could: who may grow, and by how much.
 
-    The sum of all totals then stays at or below the sum of all bases, but for what a node that is gone had lent
-    and what Ray itself oversubscribed; neither is ever passed on.
+    The sum of all totals never grows past the sum of all bases, but for what a node that is gone had lent. Where
+    more is held somewhere than the leases account for (after a wiped store, or because Ray oversubscribed a
+    node), that much less may grow elsewhere until it is given up.
     """
     by_kind: dict[str, list[Lease]] = defaultdict(list)
     for lease in moved(leases):
@@ -61,15 +67,17 @@ def plan_growth(bases: Totals, leases: Iterable[Lease], reached: Totals) -> Grow
     untaken: dict[str, int] = {}
     outstanding: dict[str, int] = {}
     for kind in sorted({k for vector in (*bases.values(), *reached.values()) for k in vector} | set(by_kind)):
-        moving = by_kind.get(kind, [])
-        wanted = _wanted(kind, bases, moving)
-        excess = {node: max(0, reached[node][kind] - wanted[node]) for node in bases}
-        _blame(moving, excess, untaken, outstanding)
-        limits = _limits(wanted, moving, untaken, outstanding, bases)
-        _withhold(limits, {node: reached[node][kind] for node in bases}, moving, untaken, outstanding, excess)
+        plan = _plan_kind(
+            {node: base[kind] for node, base in bases.items()},
+            # The youngest lease is the first that cannot be met; the id breaks ties.
+            sorted(by_kind.get(kind, []), key=lambda lease: (lease.allocated_at, lease.id), reverse=True),
+            {node: reached[node][kind] for node in bases},
+        )
+        untaken |= plan.untaken
+        outstanding |= plan.outstanding
         for node in bases:
-            allowed[node][kind] = limits[node]
-            unexplained[node][kind] = excess[node]
+            allowed[node][kind] = plan.limits[node]
+            unexplained[node][kind] = plan.excess[node]
     return Growth(
         {node: ResourceVector(kinds) for node, kinds in allowed.items()},
         untaken,
@@ -78,71 +86,104 @@ def plan_growth(bases: Totals, leases: Iterable[Lease], reached: Totals) -> Grow
     )
 
 
-def _wanted(kind: str, bases: Totals, moving: list[Lease]) -> _Amounts:
-    wanted = {node: base[kind] for node, base in bases.items()}
-    for lease in moving:
+@dataclass(frozen=True, slots=True)
+class _KindPlan:
+    limits: _Amounts
+    excess: _Amounts
+    untaken: dict[str, int]
+    outstanding: dict[str, int]
+
+
+def _plan_kind(bases: _Amounts, youngest_first: list[Lease], reached: _Amounts) -> _KindPlan:
+    """Everything about one kind of resource."""
+    untaken: dict[str, int] = {}
+    while True:
+        # A lender that waits for a loan of its own has that much less to give: look again until nothing changes.
+        wanted = _wanted(bases, youngest_first, untaken)
+        excess = {node: max(0, reached[node] - wanted[node]) for node in bases}
+        outstanding = _take_from_winding_down(youngest_first, excess)
+        more = _take_from_standing(youngest_first, excess, untaken)
+        if not more:
+            break
+        untaken = {id_: untaken.get(id_, 0) + more.get(id_, 0) for id_ in untaken.keys() | more.keys()}
+    limits = dict(wanted)
+    for lease in youngest_first:
+        if lease.source in limits:
+            limits[lease.source] -= outstanding.get(lease.id, 0)
+    limits = {node: max(0, amount) for node, amount in limits.items()}
+    gone = sum(outstanding.get(lease.id, 0) for lease in youngest_first if lease.source not in bases)
+    budget = max(0, sum(bases.values()) + gone - sum(reached.values()))
+    _keep_within(budget, limits, reached, youngest_first, untaken, outstanding)
+    return _KindPlan(limits, excess, untaken, outstanding)
+
+
+def _wanted(bases: _Amounts, leases: Iterable[Lease], untaken: Mapping[str, int]) -> _Amounts:
+    wanted = dict(bases)
+    for lease in leases:
         if lease.is_winding_down or lease.source not in wanted:
             continue  # half a lease is none: with its source gone, the target has no claim
         wanted[lease.source] -= lease.units
         if lease.target in wanted:
-            wanted[lease.target] += lease.units
+            wanted[lease.target] += lease.units - untaken.get(lease.id, 0)
     return wanted
 
 
-def _blame(moving: list[Lease], excess: _Amounts, untaken: dict[str, int], outstanding: dict[str, int]) -> None:
-    """Say which lease each node's excess belongs to, youngest first; what is left in `excess` belongs to none."""
-    if not any(excess.values()):
-        return
-    youngest_first = sorted(moving, key=lambda lease: (lease.allocated_at, lease.id), reverse=True)
+def _take_from_winding_down(youngest_first: list[Lease], excess: _Amounts) -> dict[str, int]:
+    """Which leases on their way home their targets' excess belongs to; it leaves `excess`."""
+    found: dict[str, int] = {}
     for lease in youngest_first:
         if lease.is_winding_down and excess.get(lease.target):
-            outstanding[lease.id] = part = min(lease.units, excess[lease.target])
+            found[lease.id] = part = min(lease.units, excess[lease.target])
             excess[lease.target] -= part
+    return found
+
+
+def _take_from_standing(youngest_first: list[Lease], excess: _Amounts, untaken: Mapping[str, int]) -> dict[str, int]:
+    """Which further leases their sources' excess keeps from being met; it leaves `excess`."""
+    found: dict[str, int] = {}
     for lease in youngest_first:
-        if not lease.is_winding_down and excess.get(lease.source):
-            untaken[lease.id] = part = min(lease.units, excess[lease.source])
+        if lease.is_winding_down or not excess.get(lease.source):
+            continue
+        # What the lease was denied before is part of the same excess.
+        denied = min(untaken.get(lease.id, 0), excess[lease.source])
+        excess[lease.source] -= denied
+        if part := min(lease.units - untaken.get(lease.id, 0), excess[lease.source]):
+            found[lease.id] = part
             excess[lease.source] -= part
+    return found
 
 
-def _limits(
-    wanted: _Amounts,
-    moving: list[Lease],
-    untaken: Mapping[str, int],
-    outstanding: Mapping[str, int],
-    bases: Totals,
-) -> _Amounts:
-    """What was wanted, less what has not been given up for it."""
-    limits = dict(wanted)
-    for lease in moving:
-        if lease.target in limits and lease.source in bases:
-            limits[lease.target] -= untaken.get(lease.id, 0)
-        if lease.source in limits:
-            limits[lease.source] -= outstanding.get(lease.id, 0)
-    return {node: max(0, amount) for node, amount in limits.items()}
-
-
-def _withhold(
+def _keep_within(
+    budget: int,
     limits: _Amounts,
     reached: _Amounts,
-    moving: list[Lease],
-    untaken: Mapping[str, int],
+    youngest_first: list[Lease],
+    untaken: dict[str, int],
     outstanding: Mapping[str, int],
-    excess: _Amounts,
 ) -> None:
-    """Let nobody grow back into what some other node still holds without a lease (as after a wiped store).
-
-    Growth that a lease explains is not held up by it.
-    """
-    surplus = sum(excess.values())
-    if surplus <= 0:
+    """Cut growth down to what is really left over: first what no lease explains, then the youngest grants."""
+    over = sum(max(0, limits[node] - reached[node]) for node in limits) - budget
+    if over <= 0:
         return
     explained: _Amounts = defaultdict(int)
-    for lease in moving:
+    for lease in youngest_first:
         if lease.state is LeaseState.GRANTING:
             explained[lease.target] += lease.units - untaken.get(lease.id, 0)
         elif lease.is_winding_down:
             explained[lease.source] += lease.units - outstanding.get(lease.id, 0)
     for node in sorted(limits):
-        held_back = min(surplus, max(0, limits[node] - reached[node] - explained[node]))
+        held_back = min(over, max(0, limits[node] - reached[node] - explained[node]))
         limits[node] -= held_back
-        surplus -= held_back
+        over -= held_back
+    for lease in youngest_first:
+        if over > 0 and lease.state is LeaseState.GRANTING and lease.target in limits:
+            growth = max(0, limits[lease.target] - reached[lease.target])
+            held_back = min(over, growth, lease.units - untaken.get(lease.id, 0))
+            if held_back:
+                untaken[lease.id] = untaken.get(lease.id, 0) + held_back
+                limits[lease.target] -= held_back
+                over -= held_back
+    for node in sorted(limits):  # what is left over by now can only be a return that must wait
+        held_back = min(over, max(0, limits[node] - reached[node]))
+        limits[node] -= held_back
+        over -= held_back

@@ -13,7 +13,7 @@ import ray
 import ray._private.state as ray_state
 import ray._raylet
 
-from distributed_grid.decide.naming import Raylet
+from distributed_grid.decide.naming import NAME_LABEL, Raylet
 from distributed_grid.execution.port import NodeView, RayletGone, RayMap
 from distributed_grid.execution.ray_version import check_ray_version
 from distributed_grid.model.nodes import NodeId
@@ -126,3 +126,15 @@ def _nudges(asked: RayMap, reached: RayMap) -> dict[str, float]:
         for name, off in missed.items()
         if 0.5 * _STEP < abs(off) < 1.5 * _STEP
     }
+
+
+def selector_of(name: str) -> dict[str, str]:
+    """Labels by which Ray's scheduler finds a node: its configured name, or its id where it has no such label.
+
+    With the name a task waits that does not fit yet; with the id it would fail at once.
+    """
+    unlabelled = [node for node in ray.nodes() if node["Alive"] and NAME_LABEL not in (node.get("Labels") or {})]
+    for node in unlabelled:
+        if name in (node.get("NodeManagerHostname"), node["NodeManagerAddress"]):
+            return {"ray.io/node-id": node["NodeID"]}
+    return {NAME_LABEL: name}

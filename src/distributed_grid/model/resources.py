@@ -23,6 +23,7 @@ _STEPS: Final = 10_000
 _RAY_NAMES: Final = {CPU: "CPU", GPU: "GPU", MEMORY: "memory"}
 _KINDS: Final = {ray: kind for kind, ray in _RAY_NAMES.items()}
 _LARGEST: Final = {MEMORY: 2**60}
+_ABSURD: Final = Decimal(10) ** 15
 _LARGEST_COUNT: Final = 10_000_000 * _STEPS
 
 # What Ray adds by itself to a node; nobody lends these.
@@ -69,6 +70,8 @@ def units_of(kind: str, amount: object) -> int:
         raise InvalidAmount(f"The amount must be a finite number, not {amount}")
     if value <= 0:
         raise InvalidAmount(f"The amount must be above zero, not {amount}")
+    if value > _ABSURD:
+        raise InvalidAmount(f"{amount} {unit_label(kind)} is more than any cluster has")
     units = int((value * scale(kind)).to_integral_value())
     if units <= 0:
         raise InvalidAmount(f"{amount} is below the smallest amount that Ray can count")
@@ -115,8 +118,8 @@ class ResourceVector(Mapping[str, int]):
         """What a Ray resource map holds for users; Ray's and grid's internal entries are left out."""
         found: dict[str, int] = {}
         for name, value in resources.items():
-            if is_internal(name):
-                continue
+            if is_internal(name) or (name in BUILT_IN and name not in _KINDS):
+                continue  # a custom resource that is spelled like a built-in kind would hide it
             kind = _KINDS.get(name, name)
             found[kind] = round(value) if kind == MEMORY else round(value * _STEPS)
         return cls(found)

@@ -7,6 +7,7 @@ undone by the same path as a release.
 import asyncio
 import contextlib
 import uuid
+from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
 
@@ -36,6 +37,7 @@ class BoostService:
         self._companions = _companions(parts.config)
         self._no_transfers_because = parts.cluster.why_no_transfers()
         self._asking: dict[str, asyncio.Task[Lease]] = {}
+        self._waiting: Counter[str] = Counter()
         self._abandoned: set[str] = set()
 
     # -- asking ---------------------------------------------------------------------------------------------
@@ -56,23 +58,36 @@ class BoostService:
         if ask.idempotency_key not in self._asking:
             asking = asyncio.create_task(self._request(ask, wait_s))
             self._asking[ask.idempotency_key] = asking
-            asking.add_done_callback(lambda _: self._asking.pop(ask.idempotency_key or "", None))
-        return await asyncio.shield(self._asking[ask.idempotency_key])
+            asking.add_done_callback(lambda _: self._forget(ask.idempotency_key or ""))
+        self._waiting[ask.idempotency_key] += 1
+        try:
+            return await asyncio.shield(self._asking[ask.idempotency_key])
+        finally:
+            self._waiting[ask.idempotency_key] -= 1
 
     def abandon(self, idempotency_key: str) -> None:
-        """Whoever waited for this request is gone: do not grant it to nobody. A grant under way is completed."""
-        if idempotency_key in self._asking:
+        """One who waited for this request is gone. When all are, it is not granted to nobody.
+
+        A grant that is under way is completed.
+        """
+        self._waiting[idempotency_key] -= 1
+        if idempotency_key in self._asking and self._waiting[idempotency_key] <= 0:
             self._abandoned.add(idempotency_key)
             self._p.changed.set()
 
+    def _forget(self, idempotency_key: str) -> None:
+        self._asking.pop(idempotency_key, None)
+        self._abandoned.discard(idempotency_key)
+        self._waiting += Counter()  # keeps what is above zero
+
     async def _request(self, ask: Ask, wait_s: float) -> Lease:
         p = self._p
+        await self.end_all_if_file_was_removed()  # before there is a new boost that it does not mean
         asked_at = p.now()
         deadline = asked_at + timedelta(seconds=wait_s)
         looked = False
         while True:
             if ask.idempotency_key in self._abandoned:
-                self._abandoned.discard(ask.idempotency_key or "")
                 raise NoCapacity(f"Nobody waits for {ask.describe()} any more")
             nodes = await p.look(0.0 if looked else _NODES_KNOWN_S, to_decide=True)
             if not looked and ask.target not in nodes:
@@ -96,13 +111,6 @@ class BoostService:
             # A refusal may rest on a view that does not show our last change yet; it is looked at again until it
             # must.
             if isinstance(plan, Refused) and now >= deadline + min(VIEW_LAG, p.last_change + VIEW_LAG - asked_at):
-                p.journal.note(
-                    "refused",
-                    f"{ask.describe()}: no capacity",
-                    node=ask.target,
-                    who=ask.requester,
-                    reasons=[f"{r.node}: {r.detail}" for r in plan.refusals],
-                )
                 raise refusal(plan)
             if isinstance(plan, Grant) and now >= deadline:
                 raise NoCapacity(
@@ -304,6 +312,18 @@ class BoostService:
             return False
         await p.applier.remove_group(lease.placement_group, in_use=bool(holders))
         return True
+
+    async def end_all_if_file_was_removed(self) -> None:
+        """A user may delete the state file at any time: the boosts that were in it end."""
+        p = self._p
+        if not p.file.was_removed():
+            return
+        live = [lease for lease in p.ledger if not lease.is_winding_down and lease.id not in p.in_flight]
+        p.journal.note("state_file_removed", f"{p.file.path.name} was removed: {len(live)} boosts end")
+        for lease in live:
+            self.begin_release(lease, "the state file was removed", grace_s=0.0)
+        await p.commit()
+        p.something_changed()
 
     # -- keeping --------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from distributed_grid.model.leases import Lease
+from distributed_grid.orchestration.boost_view import instant
 from distributed_grid.store.audit_log import AuditLog
 
 _KEPT = 1000
@@ -46,7 +47,7 @@ class Journal:
         at = self._now()
         self._number += 1
         boost_id = lease.id if lease else None
-        self._events.append(Event(self._number, at.isoformat(), event, message, boost_id, node))
+        self._events.append(Event(self._number, instant(at), event, message, boost_id, node))
         if lease is not None:
             details = {
                 "source": lease.source,

@@ -54,6 +54,8 @@ class Parts:
         self.last_change = datetime.min.replace(tzinfo=UTC)
         self.identity = ClusterIdentity(self.config.name, frozenset(node.name for node in self.config.nodes))
         self._store = GroupCommit(self._save, self.ledger.snapshot)
+        self.unwritten = False
+        """True after a write that failed: the next turn of the upkeep repeats it."""
         self._committing: set[asyncio.Task[None]] = set()
 
     def _save(self, leases: tuple[Lease, ...]) -> None:
@@ -61,14 +63,19 @@ class Parts:
 
     async def commit(self) -> None:
         """Put the ledger on disk."""
-        await self._store.commit()
+        try:
+            await self._store.commit()
+        except BaseException:
+            self.unwritten = True
+            raise
+        self.unwritten = False
 
     def commit_soon(self) -> None:
         """Put an outcome on disk without waiting for it.
 
         What was intended is there already, and from that a restart reaches the same outcome.
         """
-        task = asyncio.create_task(self._store.commit())
+        task = asyncio.create_task(self.commit())
         self._committing.add(task)
         task.add_done_callback(self._committed)
 

@@ -99,7 +99,9 @@ class ResourceBoost:
         For a transfer they name the target node, which has the capacity.
         """
         if (group := self.placement_group) is None:
-            return {"label_selector": {"grid/name": self.target_node}} | more
+            from distributed_grid.execution.ray_gateway import selector_of
+
+            return {"label_selector": selector_of(self.target_node)} | more
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         strategy = PlacementGroupSchedulingStrategy(

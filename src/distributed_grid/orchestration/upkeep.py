@@ -86,26 +86,18 @@ class Upkeep:
         full = self._last_full is None or p.now() - self._last_full >= timedelta(seconds=_IDLE_S * 0.9)
         if full:
             self._last_full = p.now()
-            await self._end_all_if_file_was_removed()
+            await self._service.end_all_if_file_was_removed()
             nodes = await p.look()
             await self._end_lost({node.name for node in nodes.alive})
             await p.applier.clear_gates()
         await self._end_expired()
+        if full and p.unwritten:
+            await p.commit()
         if full:
             self._warn_before_expiry()
             await self._finish_grants()
             await self._mend_groups()
         await self._drain(full)
-
-    async def _end_all_if_file_was_removed(self) -> None:
-        p = self._p
-        if not p.file.was_removed():
-            return
-        live = [lease for lease in p.ledger if not lease.is_winding_down and lease.id not in p.in_flight]
-        p.journal.note("state_file_removed", f"{p.file.path.name} was removed: {len(live)} boosts end")
-        for lease in live:
-            self._service.begin_release(lease, "the state file was removed", grace_s=0.0)
-        await p.commit()
 
     async def _end_lost(self, alive: set[NodeName]) -> None:
         """A node that is gone ends its leases; what the other side has goes home."""
@@ -158,13 +150,18 @@ class Upkeep:
         """Grants that a crash cut off: complete them, or undo them."""
         p = self._p
         for lease in p.ledger:
-            if lease.state is LeaseState.GRANTING and lease.id not in p.in_flight:
+            if lease.state is not LeaseState.GRANTING or lease.id in p.in_flight:
+                continue
+            p.in_flight.add(lease.id)  # whoever wants to release it waits until it is settled
+            try:
                 standing = await p.applier.groups() if lease.delivery is Delivery.RESERVE else {}
                 if (group := standing.get(lease.group_name)) is not None:
                     p.ledger.put(lease.to(LeaseState.ACTIVE, placement_group=group))
                 else:
                     await self._service.deliver(lease)
-                await p.commit()
+            finally:
+                p.in_flight.discard(lease.id)
+            await p.commit()
 
     async def _mend_groups(self) -> None:
         """Groups nobody knows are removed; a reservation whose group is missing is made again, or ends."""
@@ -182,9 +179,14 @@ class Upkeep:
             if lease.source not in p.observer.naming.raylets:
                 continue  # not there yet, or soon lost
             group = await p.applier.reserve(lease)
+            current = p.ledger.get(lease.id)
+            if current is None or current.state is not LeaseState.ACTIVE:
+                if group is not None:  # it was released while its group was made
+                    await p.applier.remove_group(group)
+                continue
             if group is None:
                 ended = p.ledger.put(
-                    lease.to(
+                    current.to(
                         LeaseState.LOST,
                         release_reason="its reservation vanished",
                         placement_group=None,
@@ -197,7 +199,7 @@ class Upkeep:
                     lease=ended,
                 )
             else:
-                p.ledger.put(lease.to(LeaseState.ACTIVE, placement_group=group))
+                p.ledger.put(current.to(LeaseState.ACTIVE, placement_group=group))
                 p.journal.note("reserved_again", f"{lease.describe()}: its reservation was made again", lease=lease)
             await p.commit()
 
