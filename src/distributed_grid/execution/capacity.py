@@ -10,7 +10,7 @@ from distributed_grid.decide.totals import Growth, desired_totals, moved, plan_g
 from distributed_grid.execution.port import RayletGone, Raylets, RayMap
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeId, NodeName
-from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, amount_of, is_internal, ray_name
+from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, amount_of, is_internal
 
 LENT: Final = "grid:lent:"
 BORROWED: Final = "grid:borrowed:"
@@ -54,13 +54,6 @@ class Capacity:
         self._sleep = sleep
         self._told: dict[NodeId, tuple[float, dict[str, float]]] = {}
 
-    def current(self, node_id: NodeId, seen: RayMap) -> dict[str, float]:
-        """A node's totals: what it told us itself if that is recent, else what the cluster shows."""
-        told = self._told.get(node_id)
-        if told and (self._clock() - told[0] < _VIEW_LAG_S or _shows(seen, told[1])):
-            return told[1]
-        return dict(seen)
-
     def converge(
         self,
         ids: Mapping[NodeName, NodeId],
@@ -74,14 +67,16 @@ class Capacity:
         any time, which is how a crash, a lost reply and a wiped store are repaired.
         """
         leases = tuple(leases)
-        # The decision that led here has just looked; totals that we changed since are in `_told`.
+        # The decision that led here has just looked; what nodes told us themselves is newer.
         view = self._raylets.view(max_age_s=_FRESH_S)
-        now = {name: self.current(node_id, view[node_id].total) for name, node_id in ids.items() if node_id in view}
-        bases = {name: bases[name] for name in now}
+        lent = _kinds_by_node(leases)
+        now: dict[NodeName, RayMap] = {}
+        for name, node_id in ids.items():
+            if node_id in view and (totals := self._current(node_id, view[node_id].total, name in lent)) is not None:
+                now[name] = totals
+        ours = {name: lent.get(name, set()) | _marked_kinds(now[name]) for name in now}
         reached = {name: ResourceVector.from_ray(totals) for name, totals in now.items()}
-        loans = _Loans.of(leases)
-        ours = {name: loans.kinds(name) | _marked_kinds(now[name]) for name in now}
-        bases = {name: _only(base, ours[name], reached[name]) for name, base in bases.items()}
+        bases = {name: _only(bases[name], ours[name], reached[name]) for name in now}
         wanted = desired_totals(bases, leases)
         gone: set[NodeName] = set()
         for name in sorted(now):
@@ -89,55 +84,73 @@ class Capacity:
             # Where nothing is idle there is nothing to take, and asking could do harm: on a node that Ray has
             # oversubscribed (a parent came back from ray.get), a shrink request makes the total *grow*.
             more_than_wanted = {k for k in ours[name] if wanted[name][k] < reached[name][k]}
-            less = {k for k in more_than_wanted if free[k] > 0 or name in pressed}
-            if less:
-                ask = _full_ray_map(wanted[name], less) | loans.markers(name, less)
-                answer = self._resize(ids[name], ask)
-                if name in pressed and answer is not None:
-                    answer = self._keep_asking(ids[name], ask, _only_kinds(wanted[name], less), answer)
-                if answer is None:
-                    gone.add(name)
-                else:
-                    reached[name] = answer
+            if less := {k for k in more_than_wanted if free[k] > 0 or name in pressed}:
+                answer = self._shrink(ids[name], wanted[name], less, bases[name], insist=name in pressed)
+                gone |= {name} if answer is None else set()
+                reached[name] = answer or reached[name]
         growth = plan_growth(bases, leases, reached)
         more = {
             name: kinds
-            for name in sorted(now)
-            if name not in gone and (kinds := {k for k in ours[name] if growth.allowed[name][k] > reached[name][k]})
+            for name in sorted(now.keys() - gone)
+            if (kinds := {k for k in ours[name] if growth.allowed[name][k] > reached[name][k]})
         }
-        if more and not self._view_shows({ids[name]: (reached[name], ours[name]) for name in now if name not in gone}):
+        if more and not self._view_shows({ids[name]: (reached[name], ours[name]) for name in now.keys() - gone}):
             return Convergence(reached, growth, frozenset(more) | frozenset(gone))
         unsettled = gone
         for name, kinds in more.items():
-            answer = self._resize(ids[name], _full_ray_map(growth.allowed[name], kinds) | loans.markers(name, kinds))
-            if answer is None or not answer.covers(_only_kinds(growth.allowed[name], kinds)):
+            to = growth.allowed[name]
+            answer = self._resize(ids[name], _full_ray_map(to, kinds) | _markers(to, bases[name], kinds))
+            if answer is None or not answer.covers(_only_kinds(to, kinds)):
                 unsettled.add(name)
-            if answer is not None:
-                reached[name] = answer
+            reached[name] = answer or reached[name]
+        for name in sorted(now.keys() - unsettled):
+            self._correct_markers(ids[name], reached[name], bases[name], ours[name])
         return Convergence(reached, growth, frozenset(unsettled))
 
-    def _keep_asking(
-        self, node_id: NodeId, ask: RayMap, wanted: ResourceVector, answer: ResourceVector
+    def _current(self, node_id: NodeId, seen: RayMap, has_leases: bool) -> RayMap | None:
+        """A node's totals: what it told us, if that is recent or the cluster shows the same; else it is asked.
+
+        The cluster's view alone is never trusted for a node of ours: it may show a total from before a crash.
+        """
+        told = self._told.get(node_id)
+        if told and (self._clock() - told[0] < _VIEW_LAG_S or _shows(seen, told[1])):
+            return told[1]
+        if not has_leases and not _marked_kinds(seen) and not told:
+            return seen
+        return self._told[node_id][1] if self._resize(node_id, {}) is not None else None
+
+    def _shrink(
+        self, node_id: NodeId, to: ResourceVector, kinds: set[str], base: ResourceVector, *, insist: bool
     ) -> ResourceVector | None:
-        """Ask without a pause for a moment: on a pressed node CPUs may be idle for a millisecond only."""
+        """Take what is idle. Insisting, ask without a pause for a moment: CPUs may be idle for a millisecond only."""
+        ask = _full_ray_map(to, kinds) | _markers(to, base, kinds)
+        answer = self._resize(node_id, ask)
         deadline = self._clock() + _PRESS_S
-        latest: ResourceVector | None = answer
-        while latest is not None and self._clock() < deadline:
-            if all(latest[kind] <= wanted[kind] for kind in latest if ray_name(kind) in ask):
+        while insist and answer is not None and self._clock() < deadline:
+            if all(answer[kind] <= to[kind] for kind in kinds):
                 break
-            before = latest
-            latest = self._resize(node_id, ask)
-            if latest is not None and not before.covers(latest):
+            before, answer = answer, self._resize(node_id, ask)
+            if answer is not None and not before.covers(answer):
                 break  # oversubscribed: asking on would only raise the total
-        return latest
+        return answer
 
     def _resize(self, node_id: NodeId, ask: RayMap) -> ResourceVector | None:
+        """Ask a node to change and take its word for where it is now; None if it is gone."""
         try:
+            # Until it answers nobody knows: a reply can be lost after the change was made.
+            self._told.pop(node_id, None)
             answer = self._raylets.resize(node_id, ask)
         except RayletGone:
             return None
         self._told[node_id] = (self._clock(), dict(answer))
         return ResourceVector.from_ray(answer)
+
+    def _correct_markers(self, node_id: NodeId, total: ResourceVector, base: ResourceVector, kinds: set[str]) -> None:
+        """Let the markers show what is so: a shrink may have reached less than was asked for."""
+        told = self._told.get(node_id)
+        markers = _markers(total, base, kinds)
+        if told and any(abs(told[1].get(name, 0.0) - amount) > 1.5e-4 for name, amount in markers.items()):
+            self._resize(node_id, markers)
 
     def _view_shows(self, reached: Mapping[NodeId, tuple[ResourceVector, set[str]]]) -> bool:
         """Wait until everybody can see what nodes gave up: an observer must never add up more than there is."""
@@ -177,33 +190,25 @@ def _marked_kinds(totals: RayMap) -> set[str]:
     return {name.removeprefix(p) for name in totals for p in prefixes if name.startswith(p)} - {GPU}
 
 
-@dataclass(frozen=True, slots=True)
-class _Loans:
-    """What each node has lent and borrowed by transfer, per kind. A loan that winds down counts as zero."""
+def _kinds_by_node(leases: Iterable[Lease]) -> dict[NodeName, set[str]]:
+    """The kinds that leases move from or to each node."""
+    kinds: dict[NodeName, set[str]] = defaultdict(set)
+    for lease in moved(leases):
+        kinds[lease.source].add(lease.kind)
+        kinds[lease.target].add(lease.kind)
+    return kinds
 
-    lent: Mapping[tuple[NodeName, str], int]
-    borrowed: Mapping[tuple[NodeName, str], int]
 
-    @classmethod
-    def of(cls, leases: Iterable[Lease]) -> "_Loans":
-        lent: dict[tuple[NodeName, str], int] = defaultdict(int)
-        borrowed: dict[tuple[NodeName, str], int] = defaultdict(int)
-        for lease in moved(leases):
-            units = 0 if lease.is_winding_down else lease.units
-            lent[lease.source, lease.kind] += units
-            borrowed[lease.target, lease.kind] += units
-        return cls(lent, borrowed)
+def _markers(total: ResourceVector, base: ResourceVector, kinds: set[str]) -> dict[str, float]:
+    """`grid:lent:cpu` and its like: how far a node is from its base, as people see it in `ray status`.
 
-    def kinds(self, name: NodeName) -> set[str]:
-        return {kind for node, kind in (*self.lent, *self.borrowed) if node == name}
-
-    def markers(self, name: NodeName, kinds: set[str]) -> dict[str, float]:
-        """`grid:lent:cpu` and its like: what people see in `ray status`. They inform; they are not the ledger."""
-        return {
-            f"{prefix}{kind}": float(amount_of(kind, side.get((name, kind), 0)))
-            for prefix, side in ((LENT, self.lent), (BORROWED, self.borrowed))
-            for kind in kinds
-        }
+    They are not the ledger, but they tell a grid that has lost its ledger what is its own to undo.
+    """
+    found: dict[str, float] = {}
+    for kind in kinds:
+        found[f"{LENT}{kind}"] = float(amount_of(kind, max(0, base[kind] - total[kind])))
+        found[f"{BORROWED}{kind}"] = float(amount_of(kind, max(0, total[kind] - base[kind])))
+    return found
 
 
 def _full_ray_map(vector: ResourceVector, kinds: set[str]) -> dict[str, float]:

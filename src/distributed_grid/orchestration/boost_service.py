@@ -108,9 +108,9 @@ class BoostService:
                 if (granted := await self._grant(lease)) is not None:
                     return granted
             now = p.now()
-            # A refusal may rest on a view that does not show our last change yet; it is looked at again until it
-            # must.
-            if isinstance(plan, Refused) and now >= deadline + min(VIEW_LAG, p.last_change + VIEW_LAG - asked_at):
+            # A refusal may rest on a view that does not show our last change yet: look again until it must.
+            settled_at = min(p.last_change, asked_at) + VIEW_LAG
+            if isinstance(plan, Refused) and now >= max(deadline, settled_at):
                 raise refusal(plan)
             if isinstance(plan, Grant) and now >= deadline:
                 raise NoCapacity(
@@ -204,9 +204,8 @@ class BoostService:
         undone = p.ledger.put(
             lease.to(LeaseState.RELEASING, release_reason="the source was busy after all", release_asked_at=p.now())
         )
-        if lease.delivery is Delivery.TRANSFER:
-            await p.applier.converge()
-        p.ledger.put(undone.to(LeaseState.RELEASED))
+        if lease.delivery is Delivery.RESERVE or (await p.applier.converge()).returned(undone):
+            p.ledger.put(undone.to(LeaseState.RELEASED))
         p.journal.note(
             "not_granted",
             f"{lease.describe()}: the source was busy after all",
