@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from builders import found
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -75,21 +74,18 @@ def test_a_raylet_that_nobody_configured_has_its_label_host_or_address_as_name()
     assert found_names == {"x": "1", "y": "2", "10.0.0.3": "3"}
 
 
-@found("_by_host: an unknown host ('') equals the empty first part of a node that has no host configured")
 def test_a_raylet_without_a_host_name_is_not_taken_for_a_node_without_a_host() -> None:
     found_names, naming = named([raylet("1", host="", ip="10.0.0.3")], "gpu1")
     assert naming.missing == ("gpu1",)
     assert found_names == {"10.0.0.3": "1"}
 
 
-@found("_by_host: addresses are cut at their first point too, so 10.0.0.5 matches a host named 10.0.0.6")
 def test_an_address_is_not_matched_by_its_first_number() -> None:
     found_names, naming = named([raylet("1", host="10.0.0.6", ip="10.0.0.6")], ("gpu1", "10.0.0.5"))
     assert naming.missing == ("gpu1",)
     assert found_names == {"10.0.0.6": "1"}
 
 
-@found("name_raylets: a raylet that is left over may take a name that is also told as missing")
 def test_a_configured_name_is_there_or_missing_and_never_both() -> None:
     found_names, naming = named([raylet("1", host="gpu1"), raylet("2", host="box")], ("gpu1", "box"))
     assert not set(found_names) & set(naming.missing)

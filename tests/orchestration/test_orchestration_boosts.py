@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from builders import ask, cpu
+from builders import ask, cpu, found
 from fake_cluster import Crashed, FakeCluster, LostReply
 from whole_grid import WholeGrid, together
 
@@ -252,6 +252,7 @@ def test_a_node_that_is_back_within_a_moment_has_its_loans_again(lab: WholeGrid,
 # -- what was found ----------------------------------------------------------------------------------------
 
 
+@found("upkeep: a group whose node died still counts as standing, though it has no place any more")
 def test_a_reservation_whose_source_came_back_has_a_place_again_or_ends(lab: WholeGrid) -> None:
     """The group of the old raylet still stands in Ray's table, pinned to a node that will never return."""
     boost = lab.run(lab.service.request(ask("b", "gpu", 1, source="a")))

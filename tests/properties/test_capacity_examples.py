@@ -4,7 +4,7 @@ from collections.abc import Callable
 from itertools import chain, repeat
 
 import pytest
-from builders import cpu, lease
+from builders import cpu, found, lease
 from fake_cluster import FakeCluster, LostReply
 
 from distributed_grid.execution.capacity import Capacity, Convergence
@@ -211,6 +211,7 @@ def test_after_a_wiped_store_a_new_grant_does_not_deliver_what_another_still_hol
     assert not bench.cluster.violations, bench.cluster.violations[0]
 
 
+@found("converge: a report of a growth that was never seen may arrive after the shrink that followed it")
 def test_a_report_that_is_late_does_not_show_a_growth_after_its_release() -> None:
     """The target's growth is reported but on its way when it is released at once, and arrives last."""
     bench = Bench(FakeCluster(flight=delays(0.0, 0.15)))

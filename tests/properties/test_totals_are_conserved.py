@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from builders import NOON, found, lease
+from builders import NOON, lease
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -67,7 +67,6 @@ def test_with_everything_idle_every_node_gets_exactly_its_desired_total(
     assert (growth.untaken, growth.outstanding, growth.unexplained) == ({}, {}, {})
 
 
-@found("plan_growth: see test_decide_totals; a failed grant covers for a release in use, and chains for each other")
 @settings(max_examples=500)
 @given(everywhere, everywhere, ledgers(), st.sets(st.sampled_from(NAMES)))
 def test_growth_never_makes_more_than_there_is(

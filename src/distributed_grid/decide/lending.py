@@ -6,7 +6,7 @@ from distributed_grid.model.leases import Delivery, Lease
 from distributed_grid.model.nodes import Node, NodeTable
 from distributed_grid.model.plans import Grant, Refusal, RefusalCode, Refused
 from distributed_grid.model.requests import Ask
-from distributed_grid.model.resources import ResourceVector, amount_of, describe
+from distributed_grid.model.resources import ResourceVector, amount_of, describe, scale
 
 
 def plan_grant(
@@ -88,9 +88,11 @@ def counter_offer(refused: Refused) -> str | None:
     best = max(refused.refusals, key=lambda r: (r.could_lend, r.node), default=None)
     if best is None or best.could_lend <= 0 or best.could_lend >= ask.units:
         return None
-    amount = amount_of(ask.kind, best.could_lend)
+    # Cut off, not rounded: what is offered must be there.
+    step = max(1, scale(ask.kind) // 10_000)
+    amount = amount_of(ask.kind, best.could_lend // step * step)
     return (
-        f"{describe(ask.kind, best.could_lend)} can be lent by {best.node}: "
+        f"{describe(ask.kind, best.could_lend // step * step)} can be lent by {best.node}: "
         f"grid boost request {ask.target} {ask.kind} {amount} --source {best.node}"
     )
 

@@ -59,7 +59,8 @@ def name_raylets(raylets: Sequence[Raylet], configured: Sequence[ConfiguredName]
     hosts = Counter(r.labels.get(NAME_LABEL) or r.host or r.ip for r in left)
     for raylet in left:
         name = raylet.labels.get(NAME_LABEL) or raylet.host or raylet.ip
-        unique = name if hosts[name] == 1 and name not in named else f"{name}-{raylet.node_id[:6]}"
+        free = hosts[name] == 1 and name not in named and name not in missing
+        unique = name if free else f"{name}-{raylet.node_id[:6]}"
         named[unique] = raylet
     return Naming(named, missing, tuple(dict.fromkeys(problems)))
 
@@ -69,9 +70,14 @@ def _by_label(raylet: Raylet, wanted: ConfiguredName) -> bool:
 
 
 def _by_host(raylet: Raylet, wanted: ConfiguredName) -> bool:
-    if NAME_LABEL in raylet.labels:
+    if NAME_LABEL in raylet.labels or not raylet.host:
         return False
-    return raylet.host.split(".")[0] in {wanted.name, (wanted.host or "").split(".")[0]} or raylet.host == wanted.host
+    return _short(raylet.host) in {wanted.name, _short(wanted.host or wanted.name)}
+
+
+def _short(host: str) -> str:
+    """A host's name without its domain; an address is kept whole."""
+    return host if host.replace(".", "").isdigit() or ":" in host else host.split(".")[0]
 
 
 def _by_ip(raylet: Raylet, wanted: ConfiguredName) -> bool:

@@ -86,8 +86,10 @@ class Capacity:
             more_than_wanted = {k for k in ours[name] if wanted[name][k] < reached[name][k]}
             if less := {k for k in more_than_wanted if free[k] > 0 or name in pressed}:
                 answer = self._shrink(ids[name], wanted[name], less, bases[name], insist=name in pressed)
-                gone |= {name} if answer is None else set()
-                reached[name] = answer or reached[name]
+                if answer is None:
+                    gone.add(name)
+                else:
+                    reached[name] = answer
         growth = plan_growth(bases, leases, reached)
         more = {
             name: kinds
@@ -102,7 +104,8 @@ class Capacity:
             answer = self._resize(ids[name], _full_ray_map(to, kinds) | _markers(to, bases[name], kinds))
             if answer is None or not answer.covers(_only_kinds(to, kinds)):
                 unsettled.add(name)
-            reached[name] = answer or reached[name]
+            if answer is not None:
+                reached[name] = answer
         for name in sorted(now.keys() - unsettled):
             self._correct_markers(ids[name], reached[name], bases[name], ours[name])
         return Convergence(reached, growth, frozenset(unsettled))

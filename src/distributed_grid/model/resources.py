@@ -154,10 +154,14 @@ class ResourceVector(Mapping[str, int]):
         return f"ResourceVector({', '.join(f'{k}={amount_of(k, v)}' for k, v in sorted(self._units.items()))})"
 
     def __add__(self, other: "ResourceVector") -> "ResourceVector":
-        return ResourceVector({k: self[k] + other[k] for k in {*self._units, *other._units}})
+        return ResourceVector({k: self[k] + other[k] for k in self._kinds_with(other)})
 
     def __sub__(self, other: "ResourceVector") -> "ResourceVector":
-        return ResourceVector({k: self[k] - other[k] for k in {*self._units, *other._units}})
+        return ResourceVector({k: self[k] - other[k] for k in self._kinds_with(other)})
+
+    def _kinds_with(self, other: "ResourceVector") -> dict[str, int]:
+        """In an order that is the same in every run: decisions are made by going through kinds."""
+        return self._units | other._units
 
     def covers(self, other: "ResourceVector") -> bool:
         """True if this is at least `other` in every kind."""
