@@ -1,10 +1,18 @@
 """Shared by all tests: the support folder on the path, and real clusters for those that need one."""
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# The same examples in every run, so that a green run means the same thing everywhere. To look for new ones:
+# HYPOTHESIS_PROFILE=explore pytest tests/properties
+settings.register_profile("repeatable", derandomize=True)
+settings.register_profile("explore", max_examples=500)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 sys.path.insert(0, str(Path(__file__).parent / "support"))
 

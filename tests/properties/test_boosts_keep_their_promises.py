@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from builders import ask
 from fake_cluster import Clock, Crashed, FakeCluster, LostReply, lags
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from whole_grid import WholeGrid, together
@@ -274,4 +274,6 @@ def _sum(leases: Iterable[Lease]) -> ResourceVector:
 
 
 TestBoostsKeepTheirPromises = pytest.mark.filterwarnings("ignore")(BoostMachine.TestCase)
-TestBoostsKeepTheirPromises.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+TestBoostsKeepTheirPromises.settings = settings(
+    max_examples=100, stateful_step_count=30, deadline=None, phases=[Phase.explicit, Phase.generate]
+)

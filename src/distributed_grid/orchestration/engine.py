@@ -19,6 +19,8 @@ from distributed_grid.store.writer_lock import WriterLock
 
 log = structlog.get_logger()
 
+_TRIES = 3
+
 
 class Engine:
     """Runs in one event loop of one process, which holds the writer's lock meanwhile."""
@@ -50,7 +52,9 @@ class Engine:
         await p.commit()
         p.journal.note("started", f"grid is in charge of {len(nodes)} nodes; {len(p.ledger)} boosts are known")
         # What a crash cut off is settled before anybody is answered.
-        await self._upkeep.try_turn()
+        for _ in range(_TRIES):
+            if await self._upkeep.try_turn():
+                break
         self._upkeep.start()
 
     def _set_aside(self, other: ClusterIdentity) -> None:

@@ -64,7 +64,7 @@ class Upkeep:
                 async with asyncio.timeout(self._pause()):
                     await self._p.changed.wait()
 
-    async def try_turn(self) -> None:
+    async def try_turn(self) -> bool:
         """A turn whose failure is told and not raised: the next turn repeats what is missing."""
         try:
             await self.turn()
@@ -72,6 +72,10 @@ class Upkeep:
             log.error("upkeep", error=error.message, because=error.because)
         except Exception:
             log.exception("upkeep turn failed; trying again")
+        else:
+            return True
+        self._last_full = None  # the next turn does all of it again
+        return False
 
     def _pause(self) -> float:
         if any(lease.is_winding_down for lease in self._p.ledger):
@@ -161,7 +165,7 @@ class Upkeep:
                     await self._service.deliver(lease)
             finally:
                 p.in_flight.discard(lease.id)
-            await p.commit()
+            p.commit_soon()
 
     async def _mend_groups(self) -> None:
         """Groups nobody knows are removed; a reservation whose group is missing is made again, or ends."""
@@ -201,7 +205,7 @@ class Upkeep:
             else:
                 p.ledger.put(current.to(LeaseState.ACTIVE, placement_group=group))
                 p.journal.note("reserved_again", f"{lease.describe()}: its reservation was made again", lease=lease)
-            await p.commit()
+            p.commit_soon()
 
     async def _drain(self, full: bool) -> None:
         """Ask winding-down leases back, and act at the end of their grace period."""
@@ -222,7 +226,7 @@ class Upkeep:
         await p.applier.gate(gated, convergence.totals)
         self._gated = gated
         if finished:
-            await p.commit()
+            p.commit_soon()
             p.something_changed()
 
     async def _press(self, lease: Lease, convergence: Convergence) -> bool:
