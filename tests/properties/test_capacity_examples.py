@@ -1,6 +1,7 @@
 """Situations that random search found, one at a time: capacity that was made, forgotten or shown twice."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import chain, repeat
 
 import pytest
@@ -220,3 +221,33 @@ def test_a_report_that_is_late_does_not_show_a_growth_after_its_release() -> Non
     bench.cluster.clock.sleep(1.0)
     assert not bench.cluster.violations, bench.cluster.violations[0]
     assert bench.cluster.is_at_base()
+
+
+@found("converge: a shrink drops the markers in its own call; if it was clamped and the next call fails, none is left")
+def test_a_clamped_shrink_keeps_its_marker_though_the_connection_breaks_next() -> None:
+    """Nobody remembers the loan, so without a marker c's part of it is nobody's, and a grows back into it."""
+    bench = Bench(FakeCluster(lag=delays(0.0, 0.0, 0.2)), a=1, b=1, c=3)
+    bench.converge(loan("a", "c", 1, GRANTING))
+    bench.new_process()
+    bench.cluster.start("c", 4)  # the view does not show it yet
+    bench.cluster.upcoming(3, fail)
+    for _ in range(2):
+        with suppress(LostReply):
+            bench.converge()
+    assert bench.totals["a"] == cpu(0)
+    assert not bench.cluster.violations, bench.cluster.violations[0]
+
+
+@found("_keep_within: a loan in use whose source came back whole leaves no budget, so nobody at all can lend")
+def test_a_loan_elsewhere_is_not_held_up_by_a_source_that_came_back_whole() -> None:
+    """What one round takes, the same round may give: that makes nothing worse, whatever was too much before."""
+    bench = Bench(a=4, b=4, c=4, d=4)
+    old, new = loan("a", "b", 2, GRANTING, "1", age_s=9), loan("c", "d", 2, GRANTING, "2")
+    bench.converge(old)
+    bench.cluster.start("b", 6)
+    bench.cluster.kill_node("a")
+    bench.cluster.return_node("a")
+    bench.cluster.clock.sleep(0.1)
+    done = bench.converge(old.to(LeaseState.LOST), new)
+    assert done.delivered(new)
+    assert bench.totals["d"] == cpu(6)

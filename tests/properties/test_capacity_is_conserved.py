@@ -209,4 +209,4 @@ class CapacityMachine(RuleBasedStateMachine):
 
 
 TestCapacityIsConserved = CapacityMachine.TestCase
-TestCapacityIsConserved.settings = settings(max_examples=1500, stateful_step_count=30, deadline=None)
+TestCapacityIsConserved.settings = settings(max_examples=300, stateful_step_count=30, deadline=None)

@@ -12,7 +12,7 @@ from distributed_grid.model.plans import Grant, Refused
 from distributed_grid.model.requests import Ask, make_ask
 from distributed_grid.model.resources import GB, ResourceVector
 
-WITHOUT_SHRINKING = settings(derandomize=True, max_examples=500, report_multiple_bugs=False)
+REPEATABLE = settings(derandomize=True, max_examples=500, report_multiple_bugs=False)
 
 
 @st.composite
@@ -48,15 +48,15 @@ def test_an_offer_of_cpus_is_kept(nodes: list[Node], amount: int) -> None:
     assert is_kept(make_ask("gpu-master", "cpu", amount), nodes)
 
 
-@found("counter_offer: memory is rounded to four digits of a GB, up as well as down, so it may offer more than is free")
-@WITHOUT_SHRINKING
+@found("counter_offer: offers '0 GB' where less than one step is free; a step of GB // 10_000 bytes is not 0.0001 GB")
+@REPEATABLE
 @given(lenders("memory"), st.integers(1, 9))
 def test_an_offer_of_memory_is_kept(nodes: list[Node], amount: int) -> None:
     assert is_kept(make_ask("gpu-master", "memory", amount), nodes)
 
 
 @found("counter_offer: looks at the asked kind alone, not at the CPUs that a GPU brings along, nor at their limit")
-@WITHOUT_SHRINKING
+@REPEATABLE
 @given(lenders("gpu"), st.integers(1, 5))
 def test_an_offer_of_gpus_is_kept(nodes: list[Node], amount: int) -> None:
     assert is_kept(make_ask("gpu-master", "gpu", amount), nodes)

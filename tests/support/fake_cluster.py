@@ -364,12 +364,14 @@ class FakeCluster:
         node = self._nodes.get(node_id)
         if node is None or not node.alive:
             raise RayletGone(node_id)
+        before = dict(node.total)
         for name, amount in _fixed(resources, zeros=True).items():
             assert name != "GPU", "Ray refuses to resize GPUs"
             assert amount >= 0, "Ray would take nonsense silently"
             self._resize_one(node, name, amount)
-        self._refill(node)
-        self._changed(node)
+        if node.total != before:
+            self._refill(node)
+            self._changed(node)
         self.passing("resize", after=True)
         return _floats(node.total)
 
