@@ -1,7 +1,7 @@
 """Desired totals and growth, worked out by hand."""
 
 import pytest
-from builders import amounts, cpu, found, lease
+from builders import amounts, cpu, lease
 
 from distributed_grid.decide.totals import Growth, desired_totals, plan_growth
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
@@ -185,7 +185,6 @@ def test_after_a_wiped_store_a_new_grant_does_not_count_an_old_gap_as_given() ->
     assert sum(after(reached, growth).values()) <= 12
 
 
-@found("_blame: the youngest lease is blamed though its source is gone and its part was given back already")
 def test_what_is_in_use_is_blamed_on_a_loan_that_somebody_waits_for() -> None:
     """b borrowed 1 from a and 1 from c; c died and b gave 1 up. Now both wind down and b uses 1 more than its own."""
     reached, bases = cpus(a=3, b=5), cpus(a=4, b=4)

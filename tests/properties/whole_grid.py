@@ -153,7 +153,7 @@ class WholeGrid:
         self._seed = seed
         self._lives = 0
         numbers = itertools.count(1)
-        self._ids = patch.object(boost_service.uuid, "uuid4", lambda: f"{next(numbers):08d}")
+        self._ids = patch.object(boost_service, "new_id", lambda: f"{next(numbers):08d}")
         self._ids.start()
         self.start()
 

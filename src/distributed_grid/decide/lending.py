@@ -88,11 +88,13 @@ def counter_offer(refused: Refused) -> str | None:
     best = max(refused.refusals, key=lambda r: (r.could_lend, r.node), default=None)
     if best is None or best.could_lend <= 0 or best.could_lend >= ask.units:
         return None
-    # Cut off, not rounded: what is offered must be there.
-    step = max(1, scale(ask.kind) // 10_000)
-    amount = amount_of(ask.kind, best.could_lend // step * step)
+    # Cut off after four digits, not rounded: what is offered must be there.
+    units = best.could_lend * 10_000 // scale(ask.kind) * scale(ask.kind) // 10_000
+    if units == 0:
+        return None
+    amount = amount_of(ask.kind, units)
     return (
-        f"{describe(ask.kind, best.could_lend // step * step)} can be lent by {best.node}: "
+        f"{describe(ask.kind, units)} can be lent by {best.node}: "
         f"grid boost request {ask.target} {ask.kind} {amount} --source {best.node}"
     )
 

@@ -129,9 +129,12 @@ def _wanted(bases: _Amounts, leases: Iterable[Lease], untaken: Mapping[str, int]
 
 
 def _take_from_winding_down(youngest_first: list[Lease], excess: _Amounts) -> dict[str, int]:
-    """Which leases on their way home their targets' excess belongs to; it leaves `excess`."""
+    """Which leases on their way home their targets' excess belongs to; it leaves `excess`.
+
+    Those that somebody waits for come first: where the source is gone too, nobody would grow by it.
+    """
     found: dict[str, int] = {}
-    for lease in youngest_first:
+    for lease in sorted(youngest_first, key=lambda lease: lease.source not in excess):
         if lease.is_winding_down and excess.get(lease.target):
             found[lease.id] = part = min(lease.units, excess[lease.target])
             excess[lease.target] -= part

@@ -29,6 +29,10 @@ _WAIT_STEP_S = 0.25
 _NODES_KNOWN_S = 1.0
 
 
+def new_id() -> str:
+    return str(uuid.uuid4())
+
+
 class BoostService:
     """What users ask of grid, done on one cluster by its one writer."""
 
@@ -145,7 +149,7 @@ class BoostService:
         ask, now = plan.ask, self._p.now()
         sharing = self._p.config.resource_sharing
         return Lease(
-            id=str(uuid.uuid4()),
+            id=new_id(),
             source=plan.source,
             target=ask.target,
             kind=ask.kind,
