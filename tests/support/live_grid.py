@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -139,10 +139,6 @@ class LiveGrid:
             20,
             "all CPUs free",
         )
-
-    @contextlib.contextmanager
-    def in_folder(self) -> Iterator[Path]:
-        yield self.folder
 
 
 def on(name: str, **options: Any) -> dict[str, Any]:

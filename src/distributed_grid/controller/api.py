@@ -1,8 +1,8 @@
 """The HTTP API under `/api/v1`: thin; parsing here, meaning in the service."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, FastAPI, Header, Query, Request
@@ -14,34 +14,15 @@ from distributed_grid import __version__
 from distributed_grid.controller import schemas
 from distributed_grid.controller.access import check_token
 from distributed_grid.errors import GridError, InvalidRequest, NotFound
-from distributed_grid.model.requests import make_ask, seconds
+from distributed_grid.model.requests import seconds
 from distributed_grid.orchestration.boost_service import BoostService
 from distributed_grid.orchestration.boost_view import StatusText, boost_dict, node_dicts, sharing_dict, status_dict
 from distributed_grid.orchestration.engine import Engine
-from distributed_grid.orchestration.journal import Journal
 
 _WATCH_S = 0.25
 _ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": schemas.ErrorAnswer} for status in (401, 403, 404, 409, 422, 500, 503)
 }
-
-
-@contextmanager
-def audited(journal: Journal, body: schemas.BoostRequest, user: str) -> Iterator[None]:
-    """Every request leaves a line: a granted one by its grant, any other here."""
-    try:
-        yield
-    except GridError as error:
-        asked = f"{body.amount} {body.resource_type} for {body.target_node}"
-        journal.note(
-            "refused",
-            f"{asked}: {error.message}",
-            node=body.target_node,
-            who=user,
-            code=error.code,
-            because=list(error.because),
-        )
-        raise
 
 
 @asynccontextmanager
@@ -95,28 +76,8 @@ def make_app(
         idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
     ) -> dict[str, Any]:
         """Lend part of a node's capacity to another for a while."""
-        with audited(engine.parts.journal, body, user):
-            return await granted(body, request, user, idempotency_key)
-
-    async def granted(
-        body: schemas.BoostRequest, request: Request, user: str, idempotency_key: str | None
-    ) -> dict[str, Any]:
-        ask = make_ask(
-            body.target_node,
-            body.resource_type,
-            body.amount,
-            priority=body.priority,
-            duration_s=body.duration_seconds,
-            source=body.source_node,
-            delivery=body.delivery,
-            grace_s=body.grace_seconds,
-            on_grace_end=body.on_grace_end,
-            requester=user,
-            idempotency_key=idempotency_key,
-            fractional_gpus=config.resource_sharing.fractional_gpus,
-        )
         async with abandoned_on_disconnect(request, service, idempotency_key if body.wait_seconds else None):
-            return shown(await service.request(ask, wait_s=body.wait_seconds))
+            return shown(await engine.request(body.model_dump(), who=user, idempotency_key=idempotency_key))
 
     @api.get("/boosts", response_model=schemas.BoostStatus)
     async def boost_status(node: Annotated[str | None, Query()] = None) -> Any:

@@ -7,7 +7,6 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from distributed_grid.config import GridConfig, find_config, load_config
 from distributed_grid.errors import NoCluster
-from distributed_grid.model.requests import make_ask
 from distributed_grid.orchestration.boost_view import boost_dict, status_dict
 from distributed_grid.store.home import GridHome
 
@@ -94,20 +93,7 @@ class LocalBackend:
         return cls(engine)
 
     async def request(self, body: Mapping[str, Any], idempotency_key: str | None) -> dict[str, Any]:
-        ask = make_ask(
-            body["target_node"],
-            body["resource_type"],
-            body["amount"],
-            priority=body["priority"],
-            duration_s=body["duration_seconds"],
-            source=body["source_node"],
-            delivery=body["delivery"],
-            grace_s=body["grace_seconds"],
-            on_grace_end=body["on_grace_end"],
-            idempotency_key=idempotency_key,
-            fractional_gpus=self._engine.config.resource_sharing.fractional_gpus,
-        )
-        return self._shown(await self._engine.service.request(ask, wait_s=body["wait_seconds"]))
+        return self._shown(await self._engine.request(body, who="python", idempotency_key=idempotency_key))
 
     async def release(self, boost_id: str) -> dict[str, Any]:
         return self._shown(await self._engine.service.release(boost_id))

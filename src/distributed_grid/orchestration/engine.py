@@ -1,15 +1,18 @@
 """The whole machine for one cluster: parts, service and upkeep, started and stopped together."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import structlog
 
 from distributed_grid.config import GridConfig
-from distributed_grid.errors import Refused
+from distributed_grid.errors import GridError, Refused
 from distributed_grid.execution.port import Cluster
-from distributed_grid.model.leases import OnGraceEnd
+from distributed_grid.model.leases import Lease, OnGraceEnd
+from distributed_grid.model.requests import make_ask
 from distributed_grid.orchestration.boost_service import BoostService
 from distributed_grid.orchestration.parts import Parts
 from distributed_grid.orchestration.upkeep import Upkeep
@@ -66,6 +69,36 @@ class Engine:
         told = f"{p.file.path.name} belonged to the cluster {other.name!r}; it is kept as {kept.name} and not applied"
         self._stored_problems = (*self._stored_problems, told)
         p.journal.note("other_cluster", told)
+
+    async def request(self, body: Mapping[str, Any], *, who: str, idempotency_key: str | None = None) -> Lease:
+        """Grant what the body of a request asks for. Every request is audited: a granted one by its grant."""
+        try:
+            ask = make_ask(
+                body["target_node"],
+                body["resource_type"],
+                body["amount"],
+                priority=body["priority"],
+                duration_s=body["duration_seconds"],
+                source=body["source_node"],
+                delivery=body["delivery"],
+                grace_s=body["grace_seconds"],
+                on_grace_end=body["on_grace_end"],
+                requester=who,
+                idempotency_key=idempotency_key,
+                fractional_gpus=self.config.resource_sharing.fractional_gpus,
+            )
+            return await self.service.request(ask, wait_s=body["wait_seconds"])
+        except GridError as error:
+            asked = f"{body['amount']} {body['resource_type']} for {body['target_node']}"
+            self.parts.journal.note(
+                "refused",
+                f"{asked}: {error.message}",
+                node=body["target_node"],
+                who=who,
+                code=error.code,
+                because=list(error.because),
+            )
+            raise
 
     def problems(self) -> tuple[str, ...]:
         """What a person should know about the state of things."""
