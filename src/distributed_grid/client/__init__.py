@@ -4,13 +4,14 @@ import getpass
 import json
 import os
 import re
-import socket
 import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, Final
 
+from distributed_grid.client.connections import Answer, Connections, Unreachable, listens
 from distributed_grid.errors import (
     AccessDenied,
     BoostNotFound,
@@ -63,13 +64,12 @@ class GridClient:
     def __init__(self, home: GridHome | None = None, *, on_wait: Callable[[str], None] | None = None) -> None:
         self.home = home or GridHome.find()
         self._on_wait = on_wait or (lambda _: None)
-        self._http: Any = None
-        self._found: Whereabouts | None = None
+        self._door: tuple[Whereabouts, Connections] | None = None
 
     def close(self) -> None:
-        if self._http is not None:
-            self._http.close()
-            self._http = None
+        door, self._door = self._door, None
+        if door is not None:
+            door[1].close()
 
     def request_boost(self, body: Mapping[str, Any], *, idempotency_key: str | None = None) -> dict[str, Any]:
         key = idempotency_key or uuid.uuid4().hex
@@ -121,31 +121,18 @@ class GridClient:
         patience_s: float = _ANSWER_S,
     ) -> dict[str, Any]:
         """Ask, and ask again for ten seconds while the controller is away: Ray brings it back after a crash."""
-        import httpx2
-
         deadline = time.monotonic() + RETRY_S
         told = False
         while True:
-            found = Whereabouts.of(self.home)
-            if self._http is None or found != self._found:
-                self.close()
-                self._found = found
-                self._http = httpx2.Client(
-                    base_url=f"{found.url}/api/v1",
-                    headers={"Authorization": f"Bearer {found.token}", "X-Grid-User": _user()},
-                    trust_env=False,
-                )
+            is_known = self._door is not None
+            found, connections = self._door or self._find()
             try:
-                answer = self._http.request(
-                    method,
-                    path,
-                    json=body,
-                    params=params,
-                    headers=headers,
-                    timeout=httpx2.Timeout(5.0, read=patience_s),
+                answer = connections.ask(
+                    method, f"/api/v1{path}", body, params=params, headers=headers, answer_s=patience_s
                 )
-            except httpx2.TransportError as error:
-                if not _listens(found.ray_address):
+            except Unreachable as error:
+                self.close()
+                if not listens(found.ray_address):
                     raise NoCluster(
                         "No cluster is running",
                         because=[f"the one at {found.ray_address} that was started last is gone"],
@@ -154,7 +141,7 @@ class GridClient:
                 if time.monotonic() > deadline:
                     raise ControllerUnreachable(
                         f"The controller at {found.url} does not answer",
-                        because=[str(error) or type(error).__name__],
+                        because=[str(error)],
                         try_next="grid doctor tells what is in the way.",
                     ) from error
                 if not told:
@@ -162,10 +149,19 @@ class GridClient:
                     told = True
                 time.sleep(_PAUSE_S)
                 continue
+            if answer.status == HTTPStatus.UNAUTHORIZED and is_known:
+                self.close()  # another controller is there by now
+                continue
             if answer.is_success:
                 result: dict[str, Any] = answer.json()
                 return result
             raise _error_of(answer)
+
+    def _find(self) -> tuple[Whereabouts, Connections]:
+        """The controller, wherever it is now; it stays known until it does not answer there."""
+        found = Whereabouts.of(self.home)
+        self._door = (found, Connections(found.url, {"Authorization": f"Bearer {found.token}", "X-Grid-User": _user()}))
+        return self._door
 
 
 def _no_controller(home: GridHome) -> NoCluster:
@@ -174,7 +170,7 @@ def _no_controller(home: GridHome) -> NoCluster:
         address = str(json.loads(home.cluster.read_text())["ray_address"])
     except (OSError, ValueError, KeyError):
         return NoCluster("No cluster is running", try_next=NO_CLUSTER)
-    if not _listens(address):
+    if not listens(address):
         return NoCluster("No cluster is running", try_next=NO_CLUSTER)
     return NoCluster(
         "grid is not in the cluster",
@@ -183,11 +179,11 @@ def _no_controller(home: GridHome) -> NoCluster:
     )
 
 
-def _error_of(answer: Any) -> GridError:
+def _error_of(answer: Answer) -> GridError:
     try:
         return error_from_dict(answer.json()["error"])
     except (ValueError, KeyError, TypeError):
-        return ControllerUnreachable(f"The controller answered {answer.status_code} without saying why")
+        return ControllerUnreachable(f"The controller answered {answer.status} without saying why")
 
 
 def _segment(boost_id: str) -> str:
@@ -199,17 +195,10 @@ def _segment(boost_id: str) -> str:
     return boost_id.strip()
 
 
-def _listens(address: str) -> bool:
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), timeout=1.0).close()
-    except (OSError, ValueError):
-        return False
-    return True
-
-
 def _user() -> str:
+    """For the audit log; as a header may carry it."""
     try:
-        return getpass.getuser()
+        name = getpass.getuser()
     except (KeyError, OSError):
-        return str(os.getuid())
+        name = str(os.getuid())
+    return name.encode("ascii", "replace").decode()[:64]

@@ -1,0 +1,114 @@
+"""HTTP to one controller, by the standard library: it imports in no time and adds little to a call."""
+
+import http.client
+import json
+import socket
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlencode, urlsplit
+
+_CONNECT_S: Final = 5.0
+
+
+class Unreachable(Exception):
+    """Nobody answered, or the answer broke off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    body: bytes
+
+    @property
+    def is_success(self) -> bool:
+        return 200 <= self.status < 300
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Connections:
+    """Open connections to one place, for any number of threads: each call has one for itself."""
+
+    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
+        place = urlsplit(url)
+        self._host, self._port = place.hostname or "", place.port
+        self._headers = {**headers, "Accept": "application/json"}
+        self._idle: deque[http.client.HTTPConnection] = deque()
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        params: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        answer_s: float,
+    ) -> Answer:
+        """One question and its answer, which may take `answer_s`. Raises `Unreachable`."""
+        target = f"{path}?{urlencode(params)}" if params else path
+        sent = self._headers | dict(headers or {})
+        content = None if body is None else json.dumps(body).encode()
+        if content is not None:
+            sent["Content-Type"] = "application/json"
+        while self._idle:
+            # The other side may have closed an idle connection meanwhile: that is no reason to give up.
+            try:
+                return self._ask(self._idle.pop(), method, target, content, sent, answer_s)
+            except IndexError:
+                break
+            except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError):
+                continue
+            except (OSError, http.client.HTTPException) as error:
+                raise Unreachable(_told(error)) from error
+        try:
+            new = http.client.HTTPConnection(self._host, self._port, timeout=_CONNECT_S)
+            return self._ask(new, method, target, content, sent, answer_s)
+        except (OSError, http.client.HTTPException) as error:
+            raise Unreachable(_told(error)) from error
+
+    def _ask(
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        target: str,
+        content: bytes | None,
+        headers: Mapping[str, str],
+        answer_s: float,
+    ) -> Answer:
+        try:
+            if connection.sock is None:
+                connection.connect()
+            connection.sock.settimeout(answer_s)
+            connection.request(method, target, content, dict(headers))
+            response = connection.getresponse()
+            answer = Answer(response.status, response.read())
+        except BaseException:
+            connection.close()
+            raise
+        if response.will_close:
+            connection.close()
+        else:
+            self._idle.append(connection)
+        return answer
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+
+def listens(address: str, within_s: float = 1.0) -> bool:
+    """Whether somebody takes connections at HOST:PORT."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=within_s).close()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _told(error: Exception) -> str:
+    return str(error) or type(error).__name__
