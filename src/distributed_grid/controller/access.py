@@ -4,8 +4,16 @@ import hmac
 import os
 import secrets
 from pathlib import Path
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from distributed_grid.errors import AccessDenied
+
+# These tell nothing about the cluster.
+_OPEN: Final = ("/api/v1/health", "/api/v1/docs", "/api/v1/openapi.json")
 
 
 def ensure_token(path: Path) -> str:
@@ -28,3 +36,34 @@ def check_token(authorization: str | None, token: str) -> None:
             "The token is missing or wrong",
             try_next="The token is in $GRID_HOME/token on the machine where grid was started.",
         )
+
+
+class TokenRequired:
+    """Lets only those in who have the token, whatever they ask for."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app = app
+        self._token = token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] not in _OPEN:
+            given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+            try:
+                check_token(given.decode("latin-1"), self._token)
+            except AccessDenied as error:
+                await JSONResponse({"error": error.to_dict()}, error.http_status)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+def describe_token(app: FastAPI) -> None:
+    """Tell readers of the OpenAPI document about the token."""
+    plain = app.openapi
+
+    def described() -> dict[str, Any]:
+        spec = plain()
+        spec["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        spec["security"] = [{"token": []}]
+        return spec
+
+    app.openapi = described  # type: ignore[method-assign]

@@ -5,14 +5,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Depends, FastAPI, Header, Query, Request
+from fastapi import APIRouter, Body, FastAPI, Header, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from distributed_grid import __version__
 from distributed_grid.controller import schemas
-from distributed_grid.controller.access import check_token
+from distributed_grid.controller.access import TokenRequired, describe_token
+from distributed_grid.controller.direct_route import DirectRoute
 from distributed_grid.errors import GridError, InvalidRequest, NotFound
 from distributed_grid.model.requests import seconds
 from distributed_grid.orchestration.boost_service import BoostService
@@ -20,6 +21,7 @@ from distributed_grid.orchestration.boost_view import StatusText, boost_dict, no
 from distributed_grid.orchestration.engine import Engine
 
 _WATCH_S = 0.25
+User = Annotated[str, Header(max_length=64)]
 _ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": schemas.ErrorAnswer} for status in (401, 403, 404, 409, 422, 500, 503)
 }
@@ -52,16 +54,13 @@ def make_app(
         title="Distributed Grid",
         version=__version__,
         docs_url="/api/v1/docs",
+        redoc_url=None,
         openapi_url="/api/v1/openapi.json",
     )
 
-    def authorised(authorization: Annotated[str | None, Header()] = None) -> None:
-        check_token(authorization, token)
-
-    def who(request: Request) -> str:
-        return request.headers.get("x-grid-user", "")[:64]
-
-    api = APIRouter(prefix="/api/v1", dependencies=[Depends(authorised)], responses=_ERRORS)
+    app.add_middleware(TokenRequired, token=token)
+    describe_token(app)
+    api = APIRouter(prefix="/api/v1", route_class=DirectRoute, responses=_ERRORS)
     service, config = engine.service, engine.config
     status_text = StatusText()
 
@@ -72,12 +71,12 @@ def make_app(
     async def request_boost(
         body: schemas.BoostRequest,
         request: Request,
-        user: Annotated[str, Depends(who)],
+        x_grid_user: User = "",
         idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
     ) -> dict[str, Any]:
         """Lend part of a node's capacity to another for a while."""
         async with abandoned_on_disconnect(request, service, idempotency_key if body.wait_seconds else None):
-            return shown(await engine.request(body.model_dump(), who=user, idempotency_key=idempotency_key))
+            return shown(await engine.request(body.model_dump(), who=x_grid_user, idempotency_key=idempotency_key))
 
     @api.get("/boosts", response_model=schemas.BoostStatus)
     async def boost_status(node: Annotated[str | None, Query()] = None) -> Any:
@@ -93,21 +92,21 @@ def make_app(
     @api.post("/boosts/{boost_id}/release", response_model=schemas.Boost)
     async def release_boost(
         boost_id: str,
-        user: Annotated[str, Depends(who)],
+        x_grid_user: User = "",
         body: Annotated[schemas.ReleaseRequest | None, Body()] = None,
     ) -> dict[str, Any]:
         """Give the capacity back: `released` when it is home, `releasing` while the target still uses it."""
         body = body or schemas.ReleaseRequest()
         grace = None if body.grace_seconds is None else seconds("grace period", body.grace_seconds, zero_allowed=True)
-        return shown(await service.release(boost_id, grace_s=grace, wait_s=body.wait_seconds, who=user))
+        return shown(await service.release(boost_id, grace_s=grace, wait_s=body.wait_seconds, who=x_grid_user))
 
     @api.post("/boosts/{boost_id}/renew", response_model=schemas.Boost)
     async def renew_boost(
         boost_id: str,
-        user: Annotated[str, Depends(who)],
+        x_grid_user: User = "",
         body: Annotated[schemas.RenewRequest | None, Body()] = None,
     ) -> dict[str, Any]:
-        return shown(await service.renew(boost_id, (body or schemas.RenewRequest()).duration_seconds, who=user))
+        return shown(await service.renew(boost_id, (body or schemas.RenewRequest()).duration_seconds, who=x_grid_user))
 
     @api.get("/cluster", response_model=schemas.ClusterStatus)
     async def cluster_status() -> dict[str, Any]:
@@ -143,7 +142,7 @@ def make_app(
         await leave()
         return {"released": released}
 
-    @app.get("/api/v1/health")
+    @api.get("/health", openapi_extra={"security": []})
     async def health() -> dict[str, str]:
         """Whether somebody answers; needs no token and tells nothing else."""
         return {"status": "ok"}
@@ -163,5 +162,5 @@ def make_app(
         told = InvalidRequest("The request cannot be understood", because=lines)
         return JSONResponse({"error": told.to_dict()}, status_code=told.http_status)
 
-    app.include_router(api)
+    app.router.routes.extend(api.routes)  # included, each call would look for its route twice
     return app
