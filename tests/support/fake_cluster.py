@@ -30,7 +30,6 @@ LONGEST_LAG_S: Final = 0.2
 _CALL_S: Final = 0.0007
 _STEPS: Final = 10_000  # Ray counts everything in ten-thousandths
 _LATCH: Final = "grid:gate"
-_GROUP_PATIENCE_S: Final = 2.0
 _TOTALS_S: Final = 0.5  # as old as this the gateway lets totals be in a view that need not be new
 
 Amounts = dict[str, int]
@@ -148,7 +147,6 @@ class FakeCluster:
         self._nodes: dict[NodeId, _Node] = {}
         self._groups: dict[str, _Group] = {}
         self._number = itertools.count(1)
-        self._raylets_read: tuple[float, tuple[Raylet, ...]] = (-1e9, ())
         self._view_read: tuple[float, dict[NodeId, NodeView]] = (-1e9, {})
         self._totals_read = -1e9
         self.resizes = 0
@@ -262,7 +260,7 @@ class FakeCluster:
                 node.gate = False
                 self._refill(node)
                 self._changed(node)
-        self._raylets_read, self._view_read = (-1e9, ()), (-1e9, {})
+        self._view_read = (-1e9, {})
 
     def upcoming(self, number: int, action: Callable[[], None], *, call: str = "resize", after: bool = False) -> None:
         """At the `number`-th such call from now (the next is 0), do this first; or, with `after`, when the call has
@@ -327,17 +325,12 @@ class FakeCluster:
 
     # -- Raylets -------------------------------------------------------------------------------------------
 
-    def raylets(self, max_age_s: float = 0.0) -> tuple[Raylet, ...]:
-        read_at, known = self._raylets_read
-        if known and self.clock() - read_at < max_age_s:
-            return known
+    def raylets(self) -> tuple[Raylet, ...]:
         self.passing("raylets")
-        found = tuple(
+        return tuple(
             Raylet(n.id, {NAME_LABEL: n.name}, f"{n.name}-host", "10.0.0.1", _floats(n.base), is_head=i == 0)
             for i, n in enumerate(self._alive())
         )
-        self._raylets_read = (self.clock(), found)
-        return found
 
     def totals(self) -> dict[NodeId, RayMap]:
         self.passing("totals")
@@ -390,14 +383,14 @@ class FakeCluster:
     def why_no_transfers(self) -> str | None:
         return None
 
-    def reserve(self, lease: Lease, node_id: NodeId) -> str | None:
+    def reserve(self, lease: Lease, node_id: NodeId, within_s: int) -> str | None:
         self.passing("reserve")
         if any(g.name == lease.group_name for g in self._groups.values()):
             raise ValueError(f"a placement group named {lease.group_name} exists")
         node = self._nodes.get(node_id)
         needs = _fixed(lease.resources.to_ray())
         if node is None or not node.alive or not node.fits(needs):
-            self.clock.sleep(_GROUP_PATIENCE_S)
+            self.clock.sleep(within_s)
             return None
         group = _Group(f"{next(self._number):08x}", lease.group_name, needs, node_id)
         self._groups[group.id] = node.groups[group.id] = group
@@ -433,6 +426,13 @@ class FakeCluster:
         name = ray_name(kind)
         busy = [w for w in node.running.values() if w.group is None and w.holds.get(name)]
         return tuple(_holder(w) for w in sorted(busy, key=lambda w: (w.is_actor, -w.began, -w.pid)))
+
+    def remove_group_if_idle(self, raylet: Raylet, group_id: str) -> bool:
+        node = self._nodes[raylet.node_id]
+        if not node.alive or group_id not in node.groups or self.holders_in_group(raylet, group_id):
+            return False
+        self.remove_group(group_id)
+        return True
 
     def holders_in_group(self, raylet: Raylet, group_id: str) -> tuple[Holder, ...]:
         node = self._nodes[raylet.node_id]

@@ -54,6 +54,10 @@ class Capacity:
         self._sleep = sleep
         self._told: dict[NodeId, tuple[float, dict[str, float]]] = {}
 
+    def look_ahead(self) -> None:
+        """Read the view that a round within the next moment decides on."""
+        self._raylets.view(max_age_s=_FRESH_S)
+
     def converge(
         self,
         ids: Mapping[NodeName, NodeId],

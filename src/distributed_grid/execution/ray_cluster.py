@@ -19,14 +19,20 @@ class RayCluster(RayGateway):
         super().__init__(gcs_address)
         self._gates = DrainGates(self)
 
-    def reserve(self, lease: Lease, node_id: NodeId) -> str | None:
-        return reservations.reserve(lease, node_id)
+    def reserve(self, lease: Lease, node_id: NodeId, within_s: int) -> str | None:
+        return reservations.reserve(lease, node_id, within_s)
 
     def groups(self) -> dict[str, str]:
         return reservations.standing_groups()
 
     def remove_group(self, group_id: str) -> None:
         reservations.remove(group_id)
+
+    def remove_group_if_idle(self, raylet: Raylet, group_id: str) -> bool:
+        if not ray_rpc.is_group_idle(raylet, group_id):
+            return False
+        reservations.remove(group_id)
+        return True
 
     def cancel_tasks_in_group(self, group_id: str) -> int:
         return ray_rpc.cancel_tasks_in_group(self.raylets(), group_id)

@@ -29,7 +29,6 @@ class RayGateway:
         check_ray_version(ray.__version__)
         self.gcs_address = gcs_address
         self._gcs: Any = ray._raylet.GcsClient(address=gcs_address)
-        self._raylets: tuple[float, tuple[Raylet, ...]] = (0.0, ())
         self._view: tuple[float, dict[NodeId, NodeView]] = (0.0, {})
         self._totals_at = 0.0
 
@@ -49,13 +48,9 @@ class RayGateway:
             return "KubeRay manages this cluster, and its in-place resizing uses the same call"
         return None
 
-    def raylets(self, max_age_s: float = 0.0) -> tuple[Raylet, ...]:
+    def raylets(self) -> tuple[Raylet, ...]:
         """All live raylets. Their `Resources` stay what they started with: that is the base."""
-        read_at, known = self._raylets
-        if known and time.monotonic() - read_at < max_age_s:
-            return known
-        now = time.monotonic()
-        found = tuple(
+        return tuple(
             Raylet(
                 node_id=node["NodeID"],
                 labels=node.get("Labels") or {},
@@ -68,8 +63,6 @@ class RayGateway:
             for node in ray.nodes()
             if node["Alive"]
         )
-        self._raylets = (now, found)
-        return found
 
     def totals(self) -> dict[NodeId, RayMap]:
         return dict(ray_state.total_resources_per_node())

@@ -14,7 +14,6 @@ from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeId
 
 GROUP_PREFIX: Final = "grid-boost-"
-_READY_S: Final = 2.0
 
 
 def group_handle(group_id: str) -> PlacementGroup:
@@ -22,8 +21,8 @@ def group_handle(group_id: str) -> PlacementGroup:
     return PlacementGroup(ray.PlacementGroupID(bytes.fromhex(group_id)))
 
 
-def reserve(lease: Lease, node_id: NodeId) -> str | None:
-    """Reserve the lease's resources on its source; the group's id, or None if they are not free after all.
+def reserve(lease: Lease, node_id: NodeId, within_s: int) -> str | None:
+    """Reserve the lease's resources on its source; the group's id, or None if they are not free in time.
 
     Detached: the group outlives whoever made it, and is found again by its name.
     """
@@ -33,8 +32,7 @@ def reserve(lease: Lease, node_id: NodeId) -> str | None:
         lifetime="detached",
         bundle_label_selector=[{"ray.io/node-id": node_id}],
     )
-    # Resources that were freed a moment ago may take Ray's scheduler up to a second to see.
-    if group.wait(_READY_S):
+    if group.wait(within_s):  # Ray takes whole seconds only
         return str(group.id.hex())
     remove_placement_group(group)
     return None

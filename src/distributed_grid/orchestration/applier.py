@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from typing import Final
 
 from distributed_grid.execution.capacity import Capacity, Convergence
 from distributed_grid.execution.port import Cluster, Holder, says_who, youngest_covering
@@ -11,6 +12,8 @@ from distributed_grid.model.resources import CPU, ResourceVector, scale
 from distributed_grid.orchestration.ledger import Ledger
 from distributed_grid.orchestration.observer import Observer
 from distributed_grid.store.group_commit import GroupCommit
+
+_SWEEP_AFTER_S: Final = 0.05
 
 
 class Applier:
@@ -23,7 +26,7 @@ class Applier:
         self._capacity = Capacity(cluster)
         self._rounds = GroupCommit(self._converge, ledger.snapshot)
         self._gated: set[NodeName] = set()
-        self._sweeps: set[asyncio.Task[int]] = set()
+        self._sweeps: set[asyncio.Task[None]] = set()
 
     async def converge(self) -> Convergence:
         """One round over all nodes, shared by everybody who asks at the same time."""
@@ -38,10 +41,16 @@ class Applier:
             frozenset(self._gated),
         )
 
-    async def reserve(self, lease: Lease) -> str | None:
-        """The new group's id, or None if the source could not give it (or is not there)."""
+    async def look_ahead(self) -> None:
+        """Read what the next round will ask for, while there is something else to wait for."""
+        await asyncio.to_thread(self._capacity.look_ahead)
+
+    async def reserve(self, lease: Lease, within_s: int) -> str | None:
+        """The new group's id, or None if the source could not give it in time (or is not there)."""
         raylet = self._observer.naming.raylets.get(lease.source)
-        return None if raylet is None else await asyncio.to_thread(self._cluster.reserve, lease, raylet.node_id)
+        if raylet is None:
+            return None
+        return await asyncio.to_thread(self._cluster.reserve, lease, raylet.node_id, within_s)
 
     async def groups(self) -> dict[str, str]:
         return await asyncio.to_thread(self._cluster.groups)
@@ -55,9 +64,26 @@ class Applier:
         if in_use:
             await asyncio.to_thread(self._cluster.cancel_tasks_in_group, group_id)
         await asyncio.to_thread(self._cluster.remove_group, group_id)
-        sweep = asyncio.create_task(asyncio.to_thread(self._cluster.cancel_tasks_in_group, group_id))
+        self._sweep_soon(group_id)
+
+    def _sweep_soon(self, group_id: str) -> None:
+        sweep = asyncio.create_task(self._sweep(group_id))
         self._sweeps.add(sweep)
         sweep.add_done_callback(self._sweeps.discard)
+
+    async def _sweep(self, group_id: str) -> None:
+        await asyncio.sleep(_SWEEP_AFTER_S)  # who waits for the removal has its answer by then
+        await asyncio.to_thread(self._cluster.cancel_tasks_in_group, group_id)
+
+    async def remove_if_idle(self, lease: Lease) -> bool:
+        """Remove a reservation's group if surely nothing runs in it; False if it is still there."""
+        raylet = self._observer.naming.raylets.get(lease.source)
+        if raylet is None or lease.placement_group is None:
+            return False
+        if not await asyncio.to_thread(self._cluster.remove_group_if_idle, raylet, lease.placement_group):
+            return False
+        self._sweep_soon(lease.placement_group)
+        return True
 
     async def holders(self, lease: Lease) -> tuple[Holder, ...]:
         """Who uses what this lease granted; those to take back first in front."""

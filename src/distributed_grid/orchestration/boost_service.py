@@ -14,9 +14,8 @@ from datetime import timedelta
 from distributed_grid.config import GridConfig
 from distributed_grid.decide.delivery import Companions
 from distributed_grid.decide.lending import counter_offer, plan_grant
-from distributed_grid.errors import NoCapacity, NotRenewable, SharingDisabled, SourceNotFound, TargetNotFound
+from distributed_grid.errors import NoCapacity, NotFound, NotRenewable, SharingDisabled, SourceNotFound, TargetNotFound
 from distributed_grid.execution.capacity import Convergence
-from distributed_grid.execution.port import Holder
 from distributed_grid.model.leases import Delivery, Lease, LeaseState, OnGraceEnd
 from distributed_grid.model.nodes import NodeTable
 from distributed_grid.model.plans import Grant, RefusalCode, Refused
@@ -26,7 +25,9 @@ from distributed_grid.orchestration.parts import VIEW_LAG, Parts
 
 _LOOK_AGAIN_S = 0.05
 _WAIT_STEP_S = 0.25
-_NODES_KNOWN_S = 1.0
+# Ray may take up to a second to see that something was freed; where it has long been free, it is quick.
+GROUP_S = 2
+_GROUP_AT_ONCE_S = 1
 
 
 def new_id() -> str:
@@ -89,28 +90,14 @@ class BoostService:
         await self.end_all_if_file_was_removed()  # before there is a new boost that it does not mean
         asked_at = p.now()
         deadline = asked_at + timedelta(seconds=wait_s)
-        looked = False
+        if (granted := await self._grant_at_once(ask)) is not None:
+            return granted
         while True:
             if ask.idempotency_key in self._abandoned:
                 raise NoCapacity(f"Nobody waits for {ask.describe()} any more")
-            nodes = await p.look(0.0 if looked else _NODES_KNOWN_S, to_decide=True)
-            if not looked and ask.target not in nodes:
-                nodes = await p.look(to_decide=True)  # it may have joined just now
-            looked = True
-            self._check_names(ask, nodes)
-            plan = plan_grant(
-                ask,
-                nodes,
-                p.ledger.snapshot(),
-                default_delivery=p.config.resource_sharing.delivery,
-                companions=self._companions,
-                no_transfers_because=self._no_transfers_because,
-            )
-            if isinstance(plan, Grant):
-                # No await since the plan was made from the ledger: nobody else can have taken it.
-                lease = p.ledger.put(self._lease(plan))
-                if (granted := await self._grant(lease)) is not None:
-                    return granted
+            plan = self._plan(ask, await p.look_to_decide())
+            if isinstance(plan, Grant) and (granted := await self._grant(plan, GROUP_S)) is not None:
+                return granted
             now = p.now()
             # A refusal may rest on a view that does not show our last change yet: look again until it must.
             settled_at = min(p.last_change, asked_at) + VIEW_LAG
@@ -123,6 +110,28 @@ class BoostService:
                     try_next="Ask again, or let it wait: --wait 60",
                 )
             await self._something_new(_LOOK_AGAIN_S if now >= deadline else _WAIT_STEP_S)
+
+    async def _grant_at_once(self, ask: Ask) -> Lease | None:
+        """Grant from what was seen lately, without another look; None if that does not go."""
+        if (nodes := self._p.known()) is None:
+            return None
+        try:
+            plan = self._plan(ask, nodes)
+        except NotFound:  # it may have joined just now
+            return None
+        return await self._grant(plan, _GROUP_AT_ONCE_S) if isinstance(plan, Grant) else None
+
+    def _plan(self, ask: Ask, nodes: NodeTable) -> Grant | Refused:
+        p = self._p
+        self._check_names(ask, nodes)
+        return plan_grant(
+            ask,
+            nodes,
+            p.ledger.snapshot(),
+            default_delivery=p.config.resource_sharing.delivery,
+            companions=self._companions,
+            no_transfers_because=self._no_transfers_because,
+        )
 
     def _check_names(self, ask: Ask, nodes: NodeTable) -> None:
         known = f"Nodes: {', '.join(nodes) or 'none'}"
@@ -169,32 +178,60 @@ class BoostService:
             warnings=plan.warnings,
         )
 
-    async def _grant(self, lease: Lease) -> Lease | None:
-        """Carry out a grant that is in the ledger; None if the source could not give it after all."""
+    async def _grant(self, plan: Grant, group_s: int) -> Lease | None:
+        """Carry out a plan; None if the source could not give it after all.
+
+        There must be no await between making the plan and this: nobody else can have taken what it found.
+        """
         p = self._p
+        lease = p.ledger.put(self._lease(plan))
         p.in_flight.add(lease.id)
         try:
-            try:
-                await p.commit()
-            except BaseException:
-                p.ledger.forget(lease)  # nothing has happened yet, and nothing will
-                raise
-            granted = await self.deliver(lease)
+            granted = await (
+                self._reserve(lease, group_s) if lease.delivery is Delivery.RESERVE else self._transfer(lease)
+            )
             p.commit_soon()
         finally:
             p.in_flight.discard(lease.id)
             p.something_changed()
         return granted
 
+    async def _transfer(self, lease: Lease) -> Lease | None:
+        p = self._p
+        try:
+            await asyncio.gather(p.commit(), p.applier.look_ahead())
+        except BaseException:
+            p.ledger.forget(lease)  # nothing has happened yet, and nothing will
+            raise
+        return await self.deliver(lease)
+
+    async def _reserve(self, lease: Lease, group_s: int) -> Lease | None:
+        """The group is made while the intent is written.
+
+        It carries the boost's id as its name, so one that a crash leaves without a record is known for what it
+        is, and removed.
+        """
+        p = self._p
+        written, group = await asyncio.gather(p.commit(), p.applier.reserve(lease, group_s), return_exceptions=True)
+        if isinstance(written, BaseException):
+            p.ledger.forget(lease)
+            if isinstance(group, str):
+                await p.applier.remove_group(group, in_use=False)
+            raise written
+        if isinstance(group, BaseException):
+            raise group  # the upkeep completes it, or undoes it
+        return await self._delivered(lease, group is not None, placement_group=group)
+
     async def deliver(self, lease: Lease) -> Lease | None:
         """Make a granting lease true in the cluster; it is then active, or gone again and nothing has changed."""
         p = self._p
-        changes: dict[str, object] = {}
         if lease.delivery is Delivery.RESERVE:
-            group = await p.applier.reserve(lease)
-            delivered, changes["placement_group"] = group is not None, group
-        else:
-            delivered = (await p.applier.converge()).delivered(lease)
+            group = await p.applier.reserve(lease, GROUP_S)
+            return await self._delivered(lease, group is not None, placement_group=group)
+        return await self._delivered(lease, (await p.applier.converge()).delivered(lease))
+
+    async def _delivered(self, lease: Lease, delivered: bool, **changes: object) -> Lease | None:
+        p = self._p
         if delivered:
             active = p.ledger.put(lease.to(LeaseState.ACTIVE, **changes))
             p.journal.note(
@@ -244,18 +281,21 @@ class BoostService:
         """Ask a boost back. The answer is `released` if the capacity is home within `wait_s`, else `releasing`."""
         p = self._p
         lease = await self._settled(p.ledger.find(boost_id))
-        holders: tuple[Holder, ...] | None = None
+        deadline = p.now() + timedelta(seconds=wait_s)
         if not lease.is_winding_down:
             lease = self.begin_release(lease, reason, grace_s=grace_s, who=who)
-            if lease.delivery is Delivery.RESERVE:
-                # Looking changes nothing, so it need not wait for the disk.
-                _, holders = await asyncio.gather(p.commit(), p.applier.holders(lease))
+            writing = asyncio.create_task(p.commit())
+            # Nobody loses anything with an empty group: it goes while the intent is written.
+            if lease.delivery is Delivery.RESERVE and await p.applier.remove_if_idle(lease):
+                await writing
+                lease = self._returned(lease)
             else:
-                await p.commit()
-        elif grace_s is not None:
-            lease = p.ledger.put(replace(lease, grace_s=grace_s))
-        deadline = p.now() + timedelta(seconds=wait_s)
-        lease = await self.try_finish(lease, holders=holders)
+                await writing
+                lease = await self.try_finish(lease)
+        else:
+            if grace_s is not None:
+                lease = p.ledger.put(replace(lease, grace_s=grace_s))
+            lease = await self.try_finish(lease)
         if lease.state is LeaseState.RELEASED:
             p.commit_soon()
         p.something_changed()  # upkeep drains what is still in use; here we only watch for a moment
@@ -274,24 +314,23 @@ class BoostService:
         p.journal.note("release_asked", f"{winding.describe()}: {reason}", lease=winding, node=winding.target, who=who)
         return winding
 
-    async def try_finish(
-        self, lease: Lease, convergence: Convergence | None = None, holders: tuple[Holder, ...] | None = None
-    ) -> Lease:
+    async def try_finish(self, lease: Lease, convergence: Convergence | None = None) -> Lease:
         """One try to bring a winding-down lease home; it stays as it is while its capacity is in use.
 
-        `convergence`: a round that was made after the lease began to wind down; `holders`: who was seen using it
-        since. The caller commits.
+        `convergence`: a round that was made after the lease began to wind down. The caller commits.
         """
         p = self._p
         if lease.delivery is Delivery.TRANSFER:
             home = (convergence or await p.applier.converge()).returned(lease)
         else:
-            home = await self._reservation_gone(lease, holders)
+            home = await self._reservation_gone(lease)
+        return self._returned(lease) if home else p.ledger.get(lease.id) or replace(lease, state=LeaseState.RELEASED)
+
+    def _returned(self, lease: Lease) -> Lease:
+        p = self._p
         current = p.ledger.get(lease.id)
         if current is None:  # somebody else brought it home meanwhile
             return replace(lease, state=LeaseState.RELEASED)
-        if not home:
-            return current
         done = p.ledger.put(current.to(LeaseState.RELEASED))
         p.notes.pop(lease.id, None)
         p.journal.note(
@@ -302,14 +341,13 @@ class BoostService:
         )
         return done
 
-    async def _reservation_gone(self, lease: Lease, holders: tuple[Holder, ...] | None) -> bool:
+    async def _reservation_gone(self, lease: Lease) -> bool:
         p = self._p
         if lease.placement_group is None:
             return True
         asked_at = lease.release_asked_at or p.now()
         left_s = (asked_at + timedelta(seconds=lease.grace_s) - p.now()).total_seconds()
-        if holders is None:
-            holders = () if lease.state is LeaseState.LOST else await p.applier.holders(lease)
+        holders = () if lease.state is LeaseState.LOST else await p.applier.holders(lease)
         if left_s > 0 and holders:
             p.notes[lease.id] = (f"in use: {holders[0].describe()}; cancelled in {left_s:.0f} s",)
             return False

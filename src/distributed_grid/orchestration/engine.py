@@ -6,8 +6,6 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-import structlog
-
 from distributed_grid.config import GridConfig
 from distributed_grid.errors import GridError, Refused
 from distributed_grid.execution.port import Cluster
@@ -19,8 +17,6 @@ from distributed_grid.orchestration.upkeep import Upkeep
 from distributed_grid.store.home import GridHome
 from distributed_grid.store.identity import ClusterIdentity
 from distributed_grid.store.writer_lock import WriterLock
-
-log = structlog.get_logger()
 
 _TRIES = 3
 

@@ -2,17 +2,12 @@
 
 import threading
 from collections.abc import Iterable
-from typing import Final
 
 from distributed_grid.config import GridConfig
 from distributed_grid.decide.naming import ConfiguredName, Naming, name_raylets
 from distributed_grid.execution.port import Cluster
-from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import Hardware, Node, NodeId, NodeTable
-from distributed_grid.model.resources import ResourceVector, total
-
-# What is free is read anew for every decision that comes later than this after the last.
-_FREE_S: Final = 0.001
+from distributed_grid.model.resources import ResourceVector
 
 
 class Observer:
@@ -26,16 +21,10 @@ class Observer:
         self._asked: set[NodeId] = set()
         self.naming = Naming({}, ())
 
-    def look(self, unseen: Iterable[Lease] = (), *, max_age_s: float = 0.0) -> NodeTable:
-        """The nodes now; which there are may be known from up to `max_age_s` ago.
-
-        `unseen`: leases whose effect the cluster's view does not show yet; they count as taken.
-        """
-        self.naming = name_raylets(self._cluster.raylets(max_age_s), self._configured)
-        view = self._cluster.view(min(max_age_s, _FREE_S))
-        taken: dict[str, list[ResourceVector]] = {}
-        for lease in unseen:
-            taken.setdefault(lease.source, []).append(lease.resources)
+    def look(self) -> NodeTable:
+        """The nodes as the cluster shows them now."""
+        self.naming = name_raylets(self._cluster.raylets(), self._configured)
+        view = self._cluster.view()
         nodes = []
         for name, raylet in self.naming.raylets.items():
             if raylet.node_id not in view:
@@ -47,7 +36,7 @@ class Observer:
                     node_id=raylet.node_id,
                     base=ResourceVector.from_ray(raylet.base),
                     total=ResourceVector.from_ray(seen.total),
-                    free=ResourceVector.from_ray(seen.free) - total(taken.get(name, [])),
+                    free=ResourceVector.from_ray(seen.free),
                     is_head=raylet.is_head,
                     limits=self._config.limits_for(name),
                     hardware=self._hardware.get(raylet.node_id),

@@ -1,20 +1,20 @@
 """What the boost service and its upkeep are made of, and both work on."""
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
-
-import structlog
 
 from distributed_grid.config import GridConfig
 from distributed_grid.execution.port import Cluster
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
 from distributed_grid.model.nodes import NodeTable
+from distributed_grid.model.resources import ResourceVector, total
 from distributed_grid.orchestration.applier import Applier
 from distributed_grid.orchestration.journal import Journal
 from distributed_grid.orchestration.ledger import Ledger
+from distributed_grid.orchestration.logs import logger
 from distributed_grid.orchestration.observer import Observer
 from distributed_grid.store.audit_log import AuditLog
 from distributed_grid.store.boost_file import BoostFile
@@ -22,10 +22,14 @@ from distributed_grid.store.group_commit import GroupCommit
 from distributed_grid.store.home import GridHome
 from distributed_grid.store.identity import ClusterIdentity
 
-log = structlog.get_logger()
+log = logger()
 
 # The cluster's view of a change of ours may be this old.
 VIEW_LAG: Final = timedelta(seconds=0.4)
+# The upkeep looks every second: what it saw serves to decide until it looks again.
+_KNOWN_FOR: Final = timedelta(seconds=1.5)
+# Outcomes are written after the answer is out, and those of one moment together.
+_SOON_S: Final = 0.005
 
 
 def utc_now() -> datetime:
@@ -57,6 +61,7 @@ class Parts:
         self.unwritten = False
         """True after a write that failed: the next turn of the upkeep repeats it."""
         self._committing: set[asyncio.Task[None]] = set()
+        self._seen: tuple[datetime, NodeTable] = (self.last_change, NodeTable(()))
 
     def _save(self, leases: tuple[Lease, ...]) -> None:
         self.file.save(leases, self.identity)
@@ -75,9 +80,13 @@ class Parts:
 
         What was intended is there already, and from that a restart reaches the same outcome.
         """
-        task = asyncio.create_task(self.commit())
+        task = asyncio.create_task(self._commit_in_a_moment())
         self._committing.add(task)
         task.add_done_callback(self._committed)
+
+    async def _commit_in_a_moment(self) -> None:
+        await asyncio.sleep(_SOON_S)
+        await self.commit()
 
     async def flush(self) -> None:
         """Wait for outcomes that are still being written."""
@@ -89,19 +98,54 @@ class Parts:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("an outcome could not be written; the next write repeats it", error=str(error))
 
-    async def look(self, max_age_s: float = 0.0, *, to_decide: bool = False) -> NodeTable:
-        """The nodes now; `to_decide`: with what the cluster may not show yet counted as taken."""
-        if not to_decide:
-            return await asyncio.to_thread(self.observer.look, max_age_s=max_age_s)
+    async def look(self) -> NodeTable:
+        """The nodes as the cluster shows them now."""
+        began = self.now()
+        nodes = await asyncio.to_thread(self.observer.look)
+        self._seen = (began, nodes)
+        return nodes
+
+    async def look_to_decide(self) -> NodeTable:
+        """The nodes now, with what the cluster may not show yet counted as taken."""
         recent = self.now() - VIEW_LAG
-        unseen = [
+        nodes = await self.look()
+        return _less(nodes, (lease for lease in self._taken_since(recent) if not _is_shown(lease)))
+
+    def known(self) -> NodeTable | None:
+        """The nodes as last seen, with everything granted since counted as taken; None if that is too long ago.
+
+        Enough to try a grant, which the cluster itself checks; too old to refuse one.
+        """
+        seen_at, nodes = self._seen
+        if self.now() - seen_at > _KNOWN_FOR:
+            return None
+        return _less(nodes, self._taken_since(seen_at - VIEW_LAG))
+
+    def _taken_since(self, instant: datetime) -> list[Lease]:
+        return [
             lease
             for lease in self.ledger
-            if lease.state is LeaseState.GRANTING
-            or (lease.delivery is Delivery.RESERVE and lease.state is LeaseState.ACTIVE and lease.allocated_at > recent)
+            if lease.state is LeaseState.GRANTING or (lease.state is LeaseState.ACTIVE and lease.allocated_at > instant)
         ]
-        return await asyncio.to_thread(self.observer.look, unseen, max_age_s=max_age_s)
 
     def something_changed(self) -> None:
         self.last_change = self.now()
         self.changed.set()
+
+
+def _is_shown(lease: Lease) -> bool:
+    """A transfer is active only once the cluster shows what its source gave up; a reservation is so at once."""
+    return lease.delivery is Delivery.TRANSFER and lease.state is LeaseState.ACTIVE
+
+
+def _less(nodes: NodeTable, leases: Iterable[Lease]) -> NodeTable:
+    """The nodes without what these leases take from their sources."""
+    taken: dict[str, list[ResourceVector]] = {}
+    for lease in leases:
+        taken.setdefault(lease.source, []).append(lease.resources)
+    if not taken:
+        return nodes
+    return NodeTable(
+        replace(node, free=node.free - total(taken[node.name])) if node.name in taken else node
+        for node in nodes.values()
+    )

@@ -5,11 +5,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from distributed_grid.errors import GridError, Refused
 from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.orchestration.backend import Backend, ConfigLike, connect
+from distributed_grid.orchestration.logs import logger
 from distributed_grid.orchestration.resource_types import ResourceType
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ResourceBoost", "ResourceBoostManager", "ResourceBoostRequest"]
 
-log = structlog.get_logger()
+log = logger()
 
 
 @dataclass

@@ -9,16 +9,15 @@ import contextlib
 from datetime import datetime, timedelta
 from typing import Final
 
-import structlog
-
 from distributed_grid.errors import GridError
 from distributed_grid.execution.capacity import Convergence
 from distributed_grid.model.leases import Delivery, Lease, LeaseState, OnGraceEnd
 from distributed_grid.model.nodes import NodeName
-from distributed_grid.orchestration.boost_service import BoostService
+from distributed_grid.orchestration.boost_service import GROUP_S, BoostService
+from distributed_grid.orchestration.logs import logger
 from distributed_grid.orchestration.parts import Parts
 
-log = structlog.get_logger()
+log = logger()
 
 _IDLE_S: Final = 1.0
 _DRAINING_S: Final = 0.05
@@ -182,7 +181,7 @@ class Upkeep:
                 continue
             if lease.source not in p.observer.naming.raylets:
                 continue  # not there yet, or soon lost
-            group = await p.applier.reserve(lease)
+            group = await p.applier.reserve(lease, GROUP_S)
             current = p.ledger.get(lease.id)
             if current is None or current.state is not LeaseState.ACTIVE:
                 if group is not None:  # it was released while its group was made

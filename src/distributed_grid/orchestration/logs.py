@@ -1,0 +1,30 @@
+"""How grid logs: one line an event, on stderr, tracebacks without the values of variables.
+
+A logger of our own, so that a program that uses grid as a library keeps its own set-up of structlog.
+"""
+
+import sys
+from typing import Any
+
+import structlog
+
+
+class _Stderr:
+    """Whatever stderr is when something is written to it."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+
+def logger() -> Any:
+    return structlog.wrap_logger(
+        structlog.PrintLogger(_Stderr()),  # type: ignore[arg-type]
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
+        ],
+    )
