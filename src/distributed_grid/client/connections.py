@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
+import orjson
+
 _CONNECT_S: Final = 5.0
 
 
@@ -26,7 +28,7 @@ class Answer:
         return 200 <= self.status < 300
 
     def json(self) -> Any:
-        return json.loads(self.body)
+        return orjson.loads(self.body)
 
 
 class Connections:
@@ -51,7 +53,7 @@ class Connections:
         """One question and its answer, which may take `answer_s`. Raises `Unreachable`."""
         target = f"{path}?{urlencode(params)}" if params else path
         sent = self._headers | dict(headers or {})
-        content = None if body is None else json.dumps(body).encode()
+        content = None if body is None else json.dumps(body).encode()  # also NaN: the other side says why not
         if content is not None:
             sent["Content-Type"] = "application/json"
         while self._idle:

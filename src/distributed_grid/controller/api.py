@@ -7,13 +7,13 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, FastAPI, Header, Query, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from distributed_grid import __version__
 from distributed_grid.controller import schemas
 from distributed_grid.controller.access import TokenRequired, describe_token
-from distributed_grid.controller.direct_route import DirectRoute
+from distributed_grid.controller.direct_route import DirectRoute, json_answer
 from distributed_grid.errors import GridError, InvalidRequest, NotFound
 from distributed_grid.model.requests import seconds
 from distributed_grid.orchestration.boost_service import BoostService
@@ -83,7 +83,7 @@ def make_app(
         """Totals per resource type, then every boost."""
         if node is not None:
             return status_dict(service.boosts(node), engine.parts.notes)
-        return Response(status_text.render(service.boosts(), engine.parts.notes), media_type="application/json")
+        return json_answer(status_text.render(service.boosts(), engine.parts.notes))
 
     @api.get("/boosts/{boost_id}", response_model=schemas.Boost)
     async def one_boost(boost_id: str) -> dict[str, Any]:

@@ -10,14 +10,19 @@ import typing
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import orjson
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.params import Header, Query
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 _Read = Callable[[Request, bytes], Any]
+
+
+def json_answer(text: bytes, status: int = 200) -> Response:
+    return Response(text, status, media_type="application/json")
 
 
 class DirectRoute(APIRoute):
@@ -29,7 +34,7 @@ class DirectRoute(APIRoute):
         async def handle(request: Request) -> Response:
             body = await request.body() if takes_body else b""
             found = await endpoint(**{name: read(request, body) for name, read in readers.items()})
-            return found if isinstance(found, Response) else JSONResponse(found, status)
+            return found if isinstance(found, Response) else json_answer(orjson.dumps(found), status)
 
         return handle
 

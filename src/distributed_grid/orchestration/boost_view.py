@@ -1,10 +1,11 @@
 """A boost as the API, `--json` and the Python classes show it."""
 
-import json
 from collections import defaultdict
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
+
+import orjson
 
 from distributed_grid.decide.loans import Loans
 from distributed_grid.model.leases import Lease, LeaseState
@@ -44,23 +45,34 @@ def _summary(leases: list[Lease]) -> dict[str, Any]:
 
 
 class StatusText:
-    """`status_dict` as JSON text, for when there are many boosts: each is encoded once, since leases never change."""
+    """`status_dict` as JSON text, for when there are many boosts and many who ask.
+
+    Leases never change, so each is encoded once, and the whole text stands until one comes, goes or moves on.
+    """
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[Lease, str]] = {}
+        self._known: dict[str, tuple[Lease, bytes]] = {}
+        self._of: tuple[list[Lease], dict[str, tuple[str, ...]]] = ([], {})
+        self._text = b""
 
-    def render(self, leases: list[Lease], notes: Mapping[str, tuple[str, ...]]) -> str:
+    def render(self, leases: list[Lease], notes: Mapping[str, tuple[str, ...]]) -> bytes:
         """The text for all the boosts there are."""
-        known: dict[str, tuple[Lease, str]] = {}
+        shown = (leases, dict(notes))
+        if not self._text or shown != self._of:  # the same leases are the same objects: this is quick
+            self._text, self._of = self._joined(leases, notes), shown
+        return self._text
+
+    def _joined(self, leases: list[Lease], notes: Mapping[str, tuple[str, ...]]) -> bytes:
+        known: dict[str, tuple[Lease, bytes]] = {}
         for lease in leases:
             entry = self._known.get(lease.id)
-            known[lease.id] = entry if entry and entry[0] is lease else (lease, json.dumps(boost_dict(lease)))
+            known[lease.id] = entry if entry and entry[0] is lease else (lease, orjson.dumps(boost_dict(lease)))
         self._known = known
-        boosts = ", ".join(
-            json.dumps(boost_dict(lease, notes[lease.id])) if lease.id in notes else text
+        boosts = b",".join(
+            orjson.dumps(boost_dict(lease, notes[lease.id])) if lease.id in notes else text
             for lease, text in known.values()
         )
-        return f'{json.dumps(_summary(leases))[:-1]}, "boosts": [{boosts}]}}'
+        return orjson.dumps(_summary(leases))[:-1] + b',"boosts":[' + boosts + b"]}"
 
 
 def node_dicts(nodes: NodeTable, leases: tuple[Lease, ...]) -> list[dict[str, Any]]:
