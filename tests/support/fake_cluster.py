@@ -427,12 +427,9 @@ class FakeCluster:
         busy = [w for w in node.running.values() if w.group is None and w.holds.get(name)]
         return tuple(_holder(w) for w in sorted(busy, key=lambda w: (w.is_actor, -w.began, -w.pid)))
 
-    def remove_group_if_idle(self, raylet: Raylet, group_id: str) -> bool:
+    def is_group_idle(self, raylet: Raylet, group_id: str) -> bool:
         node = self._nodes[raylet.node_id]
-        if not node.alive or group_id not in node.groups or self.holders_in_group(raylet, group_id):
-            return False
-        self.remove_group(group_id)
-        return True
+        return node.alive and group_id in node.groups and not self.holders_in_group(raylet, group_id)
 
     def holders_in_group(self, raylet: Raylet, group_id: str) -> tuple[Holder, ...]:
         node = self._nodes[raylet.node_id]

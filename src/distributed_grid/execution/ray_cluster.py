@@ -28,11 +28,8 @@ class RayCluster(RayGateway):
     def remove_group(self, group_id: str) -> None:
         reservations.remove(group_id)
 
-    def remove_group_if_idle(self, raylet: Raylet, group_id: str) -> bool:
-        if not ray_rpc.is_group_idle(raylet, group_id):
-            return False
-        reservations.remove(group_id)
-        return True
+    def is_group_idle(self, raylet: Raylet, group_id: str) -> bool:
+        return ray_rpc.is_group_idle(raylet, group_id)
 
     def cancel_tasks_in_group(self, group_id: str) -> int:
         return ray_rpc.cancel_tasks_in_group(self.raylets(), group_id)

@@ -41,9 +41,10 @@ class Applier:
             frozenset(self._gated),
         )
 
-    async def look_ahead(self) -> None:
-        """Read what the next round will ask for, while there is something else to wait for."""
-        await asyncio.to_thread(self._capacity.look_ahead)
+    async def look_ahead(self, lease: Lease) -> None:
+        """Read what a round for this lease will ask for, while there is something else to wait for."""
+        if lease.delivery is Delivery.TRANSFER:
+            await asyncio.to_thread(self._capacity.look_ahead)
 
     async def reserve(self, lease: Lease, within_s: int) -> str | None:
         """The new group's id, or None if the source could not give it in time (or is not there)."""
@@ -64,9 +65,6 @@ class Applier:
         if in_use:
             await asyncio.to_thread(self._cluster.cancel_tasks_in_group, group_id)
         await asyncio.to_thread(self._cluster.remove_group, group_id)
-        self._sweep_soon(group_id)
-
-    def _sweep_soon(self, group_id: str) -> None:
         sweep = asyncio.create_task(self._sweep(group_id))
         self._sweeps.add(sweep)
         sweep.add_done_callback(self._sweeps.discard)
@@ -75,15 +73,12 @@ class Applier:
         await asyncio.sleep(_SWEEP_AFTER_S)  # who waits for the removal has its answer by then
         await asyncio.to_thread(self._cluster.cancel_tasks_in_group, group_id)
 
-    async def remove_if_idle(self, lease: Lease) -> bool:
-        """Remove a reservation's group if surely nothing runs in it; False if it is still there."""
+    async def is_idle(self, lease: Lease) -> bool:
+        """True if surely nothing runs in a reservation; quicker than asking who does."""
         raylet = self._observer.naming.raylets.get(lease.source)
         if raylet is None or lease.placement_group is None:
             return False
-        if not await asyncio.to_thread(self._cluster.remove_group_if_idle, raylet, lease.placement_group):
-            return False
-        self._sweep_soon(lease.placement_group)
-        return True
+        return await asyncio.to_thread(self._cluster.is_group_idle, raylet, lease.placement_group)
 
     async def holders(self, lease: Lease) -> tuple[Holder, ...]:
         """Who uses what this lease granted; those to take back first in front."""

@@ -187,51 +187,28 @@ class BoostService:
         lease = p.ledger.put(self._lease(plan))
         p.in_flight.add(lease.id)
         try:
-            granted = await (
-                self._reserve(lease, group_s) if lease.delivery is Delivery.RESERVE else self._transfer(lease)
-            )
+            try:
+                await asyncio.gather(p.commit(), p.applier.look_ahead(lease))
+            except BaseException:
+                p.ledger.forget(lease)  # nothing has happened yet, and nothing will
+                p.commit_soon()
+                raise
+            granted = await self.deliver(lease, group_s)
             p.commit_soon()
         finally:
             p.in_flight.discard(lease.id)
             p.something_changed()
         return granted
 
-    async def _transfer(self, lease: Lease) -> Lease | None:
-        p = self._p
-        try:
-            await asyncio.gather(p.commit(), p.applier.look_ahead())
-        except BaseException:
-            p.ledger.forget(lease)  # nothing has happened yet, and nothing will
-            raise
-        return await self.deliver(lease)
-
-    async def _reserve(self, lease: Lease, group_s: int) -> Lease | None:
-        """The group is made while the intent is written.
-
-        It carries the boost's id as its name, so one that a crash leaves without a record is known for what it
-        is, and removed.
-        """
-        p = self._p
-        written, group = await asyncio.gather(p.commit(), p.applier.reserve(lease, group_s), return_exceptions=True)
-        if isinstance(written, BaseException):
-            p.ledger.forget(lease)
-            if isinstance(group, str):
-                await p.applier.remove_group(group, in_use=False)
-            raise written
-        if isinstance(group, BaseException):
-            raise group  # the upkeep completes it, or undoes it
-        return await self._delivered(lease, group is not None, placement_group=group)
-
-    async def deliver(self, lease: Lease) -> Lease | None:
+    async def deliver(self, lease: Lease, group_s: int = GROUP_S) -> Lease | None:
         """Make a granting lease true in the cluster; it is then active, or gone again and nothing has changed."""
         p = self._p
+        changes: dict[str, object] = {}
         if lease.delivery is Delivery.RESERVE:
-            group = await p.applier.reserve(lease, GROUP_S)
-            return await self._delivered(lease, group is not None, placement_group=group)
-        return await self._delivered(lease, (await p.applier.converge()).delivered(lease))
-
-    async def _delivered(self, lease: Lease, delivered: bool, **changes: object) -> Lease | None:
-        p = self._p
+            group = await p.applier.reserve(lease, group_s)
+            delivered, changes["placement_group"] = group is not None, group
+        else:
+            delivered = (await p.applier.converge()).delivered(lease)
         if delivered:
             active = p.ledger.put(lease.to(LeaseState.ACTIVE, **changes))
             p.journal.note(
@@ -282,20 +259,14 @@ class BoostService:
         p = self._p
         lease = await self._settled(p.ledger.find(boost_id))
         deadline = p.now() + timedelta(seconds=wait_s)
+        idle = False
         if not lease.is_winding_down:
             lease = self.begin_release(lease, reason, grace_s=grace_s, who=who)
-            writing = asyncio.create_task(p.commit())
-            # Nobody loses anything with an empty group: it goes while the intent is written.
-            if lease.delivery is Delivery.RESERVE and await p.applier.remove_if_idle(lease):
-                await writing
-                lease = self._returned(lease)
-            else:
-                await writing
-                lease = await self.try_finish(lease)
-        else:
-            if grace_s is not None:
-                lease = p.ledger.put(replace(lease, grace_s=grace_s))
-            lease = await self.try_finish(lease)
+            # Looking changes nothing, so it need not wait for the disk.
+            _, idle = await asyncio.gather(p.commit(), p.applier.is_idle(lease))
+        elif grace_s is not None:
+            lease = p.ledger.put(replace(lease, grace_s=grace_s))
+        lease = await self.try_finish(lease, idle=idle)
         if lease.state is LeaseState.RELEASED:
             p.commit_soon()
         p.something_changed()  # upkeep drains what is still in use; here we only watch for a moment
@@ -314,23 +285,22 @@ class BoostService:
         p.journal.note("release_asked", f"{winding.describe()}: {reason}", lease=winding, node=winding.target, who=who)
         return winding
 
-    async def try_finish(self, lease: Lease, convergence: Convergence | None = None) -> Lease:
+    async def try_finish(self, lease: Lease, convergence: Convergence | None = None, *, idle: bool = False) -> Lease:
         """One try to bring a winding-down lease home; it stays as it is while its capacity is in use.
 
-        `convergence`: a round that was made after the lease began to wind down. The caller commits.
+        `convergence`: a round that was made after the lease began to wind down; `idle`: its group was seen idle
+        since. The caller commits.
         """
         p = self._p
         if lease.delivery is Delivery.TRANSFER:
             home = (convergence or await p.applier.converge()).returned(lease)
         else:
-            home = await self._reservation_gone(lease)
-        return self._returned(lease) if home else p.ledger.get(lease.id) or replace(lease, state=LeaseState.RELEASED)
-
-    def _returned(self, lease: Lease) -> Lease:
-        p = self._p
+            home = await self._reservation_gone(lease, idle=idle)
         current = p.ledger.get(lease.id)
         if current is None:  # somebody else brought it home meanwhile
             return replace(lease, state=LeaseState.RELEASED)
+        if not home:
+            return current
         done = p.ledger.put(current.to(LeaseState.RELEASED))
         p.notes.pop(lease.id, None)
         p.journal.note(
@@ -341,13 +311,13 @@ class BoostService:
         )
         return done
 
-    async def _reservation_gone(self, lease: Lease) -> bool:
+    async def _reservation_gone(self, lease: Lease, *, idle: bool) -> bool:
         p = self._p
         if lease.placement_group is None:
             return True
         asked_at = lease.release_asked_at or p.now()
         left_s = (asked_at + timedelta(seconds=lease.grace_s) - p.now()).total_seconds()
-        holders = () if lease.state is LeaseState.LOST else await p.applier.holders(lease)
+        holders = () if idle or lease.state is LeaseState.LOST else await p.applier.holders(lease)
         if left_s > 0 and holders:
             p.notes[lease.id] = (f"in use: {holders[0].describe()}; cancelled in {left_s:.0f} s",)
             return False
