@@ -205,5 +205,15 @@ def test_nothing_is_offered_where_nothing_could_be_lent() -> None:
     assert offer(ask(amount=8)) is None
 
 
+def test_an_offer_of_gpus_leaves_room_for_the_cpus_that_come_along() -> None:
+    said = offer(ask(kind="gpu", amount=4), node("a", gpus=4, cpus=8, limits=limits(cpu=2)), node("b", gpus=1))
+    assert said == "2 GPUs can be lent by a: grid boost request gpu-master gpu 2 --source a"
+    assert offer(ask(kind="gpu", amount=4), node(gpus=4, limits=limits(cpu=0))) is None
+
+
+def test_who_asks_for_whole_gpus_is_offered_no_part_of_one() -> None:
+    assert offer(ask(kind="gpu", amount=1), node(gpus=0.5)) is None
+
+
 def test_what_is_offered_is_less_than_what_was_asked() -> None:
     assert offer(ask(kind="gpu", amount=1), node(gpus=1, used=cpu(4))) is None
