@@ -22,8 +22,14 @@ def loan(id: str, source: str, target: str, amount: float, state: LeaseState = A
     return lease(id, source, target, amount=amount, state=state, age_s=age_s)
 
 
-def grow(reached: dict[str, ResourceVector], *leases: Lease, bases: dict[str, ResourceVector] = BASES) -> Growth:
-    return plan_growth(bases, leases, reached)
+def grow(
+    reached: dict[str, ResourceVector],
+    *leases: Lease,
+    bases: dict[str, ResourceVector] = BASES,
+    before: dict[str, ResourceVector] | None = None,
+) -> Growth:
+    """Without `before`, no node gave anything up just now."""
+    return plan_growth(bases, leases, before or reached, reached)
 
 
 def after(reached: dict[str, ResourceVector], growth: Growth) -> dict[str, float]:
@@ -146,6 +152,23 @@ def test_a_loan_elsewhere_is_not_held_up_by_one_that_was_lost() -> None:
     reached, bases = cpus(b=6, c=3, d=4), cpus(b=4, c=4, d=4)
     growth = grow(reached, loan("1", "a", "b", 2, LOST), loan("2", "c", "d", 1, GRANTING), bases=bases)
     assert after(reached, growth) == {"b": 6, "c": 3, "d": 5}
+
+
+def test_a_loan_elsewhere_is_not_held_up_by_a_source_that_came_back_whole() -> None:
+    """a is home again while b uses what a had lent it: 2 too much, and no more than that when c lends 2 to d."""
+    bases, before, reached = cpus(a=4, b=4, c=4, d=4), cpus(a=4, b=6, c=4, d=4), cpus(a=4, b=6, c=2, d=4)
+    growth = grow(
+        reached, loan("1", "a", "b", 2, LOST, age_s=9), loan("2", "c", "d", 2, GRANTING), bases=bases, before=before
+    )
+    assert after(reached, growth) == {"a": 4, "b": 6, "c": 2, "d": 6}
+    assert growth.untaken == {}
+
+
+def test_what_was_too_much_and_is_given_up_goes_to_nobody() -> None:
+    """As before, but b has given it up: a has it already."""
+    bases, before, reached = cpus(a=4, b=4, c=4), cpus(a=4, b=6, c=4), cpus(a=4, b=4, c=4)
+    growth = grow(reached, loan("1", "a", "b", 2, LOST), bases=bases, before=before)
+    assert after(reached, growth) == {"a": 4, "b": 4, "c": 4}
 
 
 def test_a_lender_gets_its_loan_back_when_the_target_is_gone() -> None:

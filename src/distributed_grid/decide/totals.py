@@ -52,12 +52,13 @@ def desired_totals(bases: Totals, leases: Iterable[Lease]) -> dict[NodeName, Res
     }
 
 
-def plan_growth(bases: Totals, leases: Iterable[Lease], reached: Totals) -> Growth:
-    """After the shrinks reached what they could: who may grow, and by how much.
+def plan_growth(bases: Totals, leases: Iterable[Lease], before: Totals, reached: Totals) -> Growth:
+    """After the shrinks took nodes from `before` to what they `reached`: who may grow, and by how much.
 
-    The sum of all totals never grows past the sum of all bases, but for what a node that is gone had lent. Where
-    more is held somewhere than the leases account for (after a wiped store, or because Ray oversubscribed a
-    node), that much less may grow elsewhere until it is given up.
+    The sum of all totals never grows past the sum of all bases, but for what a node that is gone had lent, and
+    never past what it was before, if that was more: a source that came back whole while its loan is in use, or a
+    node that Ray oversubscribed, must not keep others from lending what they have just given up. Where more is
+    held somewhere than the leases account for, that much less may grow elsewhere until it is given up.
     """
     by_kind: dict[str, list[Lease]] = defaultdict(list)
     for lease in moved(leases):
@@ -71,6 +72,7 @@ def plan_growth(bases: Totals, leases: Iterable[Lease], reached: Totals) -> Grow
             {node: base[kind] for node, base in bases.items()},
             # The youngest lease is the first that cannot be met; the id breaks ties.
             sorted(by_kind.get(kind, []), key=lambda lease: (lease.allocated_at, lease.id), reverse=True),
+            {node: before[node][kind] for node in bases},
             {node: reached[node][kind] for node in bases},
         )
         untaken |= plan.untaken
@@ -94,7 +96,7 @@ class _KindPlan:
     outstanding: dict[str, int]
 
 
-def _plan_kind(bases: _Amounts, youngest_first: list[Lease], reached: _Amounts) -> _KindPlan:
+def _plan_kind(bases: _Amounts, youngest_first: list[Lease], before: _Amounts, reached: _Amounts) -> _KindPlan:
     """Everything about one kind of resource."""
     untaken: dict[str, int] = {}
     while True:
@@ -112,7 +114,8 @@ def _plan_kind(bases: _Amounts, youngest_first: list[Lease], reached: _Amounts) 
             limits[lease.source] -= outstanding.get(lease.id, 0)
     limits = {node: max(0, amount) for node, amount in limits.items()}
     gone = sum(outstanding.get(lease.id, 0) for lease in youngest_first if lease.source not in bases)
-    budget = max(0, sum(bases.values()) + gone - sum(reached.values()))
+    most = max(sum(bases.values()) + gone, sum(before.values()))
+    budget = max(0, most - sum(reached.values()))
     _keep_within(budget, limits, reached, youngest_first, untaken, outstanding)
     return _KindPlan(limits, excess, untaken, outstanding)
 

@@ -79,7 +79,8 @@ class Capacity:
             if node_id in view and (totals := self._current(node_id, view[node_id].total, name in lent)) is not None:
                 now[name] = totals
         ours = {name: lent.get(name, set()) | _marked_kinds(now[name]) for name in now}
-        reached = {name: ResourceVector.from_ray(totals) for name, totals in now.items()}
+        before = {name: ResourceVector.from_ray(totals) for name, totals in now.items()}
+        reached = dict(before)
         bases = {name: _only(bases[name], ours[name], reached[name]) for name in now}
         wanted = desired_totals(bases, leases)
         gone: set[NodeName] = set()
@@ -94,7 +95,7 @@ class Capacity:
                     gone.add(name)
                 else:
                     reached[name] = answer
-        growth = plan_growth(bases, leases, reached)
+        growth = plan_growth(bases, leases, before, reached)
         more = {
             name: kinds
             for name in sorted(now.keys() - gone)
