@@ -185,6 +185,14 @@ def test_a_crash_at_any_step_of_a_release_gives_everything_back_or_nothing(
     at_home(lab)
 
 
+def test_nothing_is_left_on_nodes_by_a_boost_that_ended_just_before_grid_stopped(lab: WholeGrid) -> None:
+    boost = lab.run(lab.service.request(ask("b", amount=2)))
+    lab.run(lab.service.release(boost.id))
+    lab.stop()
+    assert lab.cluster.is_at_base(), lab.cluster.differences()
+    lab.start()
+
+
 def test_boosts_survive_a_crash_and_a_stop(lab: WholeGrid) -> None:
     boosts = [lab.run(lab.service.request(ask("b", kind, 1))) for kind in ("cpu", "gpu")]
     lab.crash()

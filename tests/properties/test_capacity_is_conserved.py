@@ -39,12 +39,14 @@ class CapacityMachine(RuleBasedStateMachine):
         self.cluster.clock.sleep(0.5)
         self.capacity = Capacity(self.cluster, clock=self.cluster.clock, sleep=self.cluster.clock.sleep)
 
-    def converge(self) -> Convergence | None:
+    def converge(self, *, tidy: bool = False) -> Convergence | None:
         """One round; None if it broke off."""
         try:
             done = self.capacity.converge(
                 self.cluster.ids(), self.cluster.bases(), self.leases.values(), frozenset(self.pressed)
             )
+            if tidy:
+                self.capacity.tidy()
         except LostReply:
             return None
         except Crashed:
@@ -88,7 +90,7 @@ class CapacityMachine(RuleBasedStateMachine):
 
     @rule()
     def turn(self) -> None:
-        done = self.converge()
+        done = self.converge(tidy=True)
         if done is None:
             return
         for found in list(self.leases.values()):

@@ -7,13 +7,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from distributed_grid.decide.totals import Growth, desired_totals, moved, plan_growth
+from distributed_grid.execution.markers import differ, marked_kinds, markers, rising, same
 from distributed_grid.execution.port import RayletGone, Raylets, RayMap
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeId, NodeName
-from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, amount_of, is_internal
-
-LENT: Final = "grid:lent:"
-BORROWED: Final = "grid:borrowed:"
+from distributed_grid.model.resources import CPU, MEMORY, ResourceVector, is_internal
 
 # The control service's view of a node lags by up to 0.2 s; what we were told directly is newer for this long.
 _VIEW_LAG_S: Final = 1.0
@@ -53,6 +51,7 @@ class Capacity:
         self._clock = clock
         self._sleep = sleep
         self._told: dict[NodeId, tuple[float, dict[str, float]]] = {}
+        self._untidy: dict[NodeId, dict[str, float]] = {}
 
     def look_ahead(self) -> None:
         """Read the view that a round within the next moment decides on."""
@@ -70,6 +69,7 @@ class Capacity:
         Between the shrinks and the growths the cluster advertises too little, never too much. Safe to repeat at
         any time, which is how a crash, a lost reply and a wiped store are repaired.
         """
+        self._untidy.clear()
         leases = tuple(leases)
         # The decision that led here has just looked; what nodes told us themselves is newer.
         view = self._raylets.view(max_age_s=_FRESH_S)
@@ -78,7 +78,7 @@ class Capacity:
         for name, node_id in ids.items():
             if node_id in view and (totals := self._current(node_id, view[node_id].total, name in lent)) is not None:
                 now[name] = totals
-        ours = {name: lent.get(name, set()) | _marked_kinds(now[name]) for name in now}
+        ours = {name: lent.get(name, set()) | marked_kinds(now[name]) for name in now}
         before = {name: ResourceVector.from_ray(totals) for name, totals in now.items()}
         reached = dict(before)
         bases = {name: _only(bases[name], ours[name], reached[name]) for name in now}
@@ -90,7 +90,9 @@ class Capacity:
             # oversubscribed (a parent came back from ray.get), a shrink request makes the total *grow*.
             more_than_wanted = {k for k in ours[name] if wanted[name][k] < reached[name][k]}
             if less := {k for k in more_than_wanted if free[k] > 0 or name in pressed}:
-                answer = self._shrink(ids[name], wanted[name], less, bases[name], insist=name in pressed)
+                ask = _full_ray_map(wanted[name], less)
+                ask |= rising(markers(wanted[name], bases[name], less), now[name])
+                answer = self._shrink(ids[name], ask, wanted[name], less, insist=name in pressed)
                 if answer is None:
                     gone.add(name)
                 else:
@@ -106,14 +108,27 @@ class Capacity:
         unsettled = gone
         for name, kinds in more.items():
             to = growth.allowed[name]
-            answer = self._resize(ids[name], _full_ray_map(to, kinds) | _markers(to, bases[name], kinds))
+            answer = self._resize(ids[name], _full_ray_map(to, kinds) | markers(to, bases[name], kinds))
             if answer is None or not answer.covers(_only_kinds(to, kinds)):
                 unsettled.add(name)
             if answer is not None:
                 reached[name] = answer
         for name in sorted(now.keys() - unsettled):
-            self._correct_markers(ids[name], reached[name], bases[name], ours[name])
+            self._compare_markers(ids[name], markers(reached[name], bases[name], ours[name]))
         return Convergence(reached, growth, frozenset(unsettled))
+
+    @property
+    def is_tidy(self) -> bool:
+        """True if all markers show what is so."""
+        return not self._untidy
+
+    def tidy(self) -> None:
+        """Lower the markers that the last round has left too high; not part of the round, as somebody waits for it.
+
+        Safe to leave out: the next round sees them again.
+        """
+        while self._untidy:
+            self._resize(*self._untidy.popitem())
 
     def _current(self, node_id: NodeId, seen: RayMap, has_leases: bool) -> RayMap | None:
         """A node's totals: what it told us, if that is recent or the cluster shows the same; else it is asked.
@@ -123,15 +138,14 @@ class Capacity:
         told = self._told.get(node_id)
         if told and (self._clock() - told[0] < _VIEW_LAG_S or _shows(seen, told[1])):
             return told[1]
-        if not has_leases and not _marked_kinds(seen) and not told:
+        if not has_leases and not marked_kinds(seen) and not told:
             return seen
         return self._told[node_id][1] if self._resize(node_id, {}) is not None else None
 
     def _shrink(
-        self, node_id: NodeId, to: ResourceVector, kinds: set[str], base: ResourceVector, *, insist: bool
+        self, node_id: NodeId, ask: RayMap, to: ResourceVector, kinds: set[str], *, insist: bool
     ) -> ResourceVector | None:
         """Take what is idle. Insisting, ask without a pause for a moment: CPUs may be idle for a millisecond only."""
-        ask = _full_ray_map(to, kinds) | _markers(to, base, kinds)
         answer = self._resize(node_id, ask)
         deadline = self._clock() + _PRESS_S
         while insist and answer is not None and self._clock() < deadline:
@@ -153,12 +167,14 @@ class Capacity:
         self._told[node_id] = (self._clock(), dict(answer))
         return ResourceVector.from_ray(answer)
 
-    def _correct_markers(self, node_id: NodeId, total: ResourceVector, base: ResourceVector, kinds: set[str]) -> None:
-        """Let the markers show what is so: a shrink may have reached less than was asked for."""
-        told = self._told.get(node_id)
-        markers = _markers(total, base, kinds)
-        if told and any(abs(told[1].get(name, 0.0) - amount) > 1.5e-4 for name, amount in markers.items()):
-            self._resize(node_id, markers)
+    def _compare_markers(self, node_id: NodeId, wanted: RayMap) -> None:
+        """Markers that are too high can wait. None should be too low, but Ray may have oversubscribed the node."""
+        has = self._told.get(node_id, (0.0, wanted))[1]
+        if differ(wanted, has):
+            if rising(wanted, has):
+                self._resize(node_id, wanted)
+            else:
+                self._untidy[node_id] = dict(wanted)
 
     def _view_shows(self, reached: Mapping[NodeId, tuple[ResourceVector, set[str]]]) -> bool:
         """Wait until everybody can see what nodes gave up: an observer must never add up more than there is."""
@@ -185,17 +201,8 @@ class Capacity:
 
 
 def _shows(seen: RayMap, told: RayMap) -> bool:
-    """True if the cluster shows what the node told us, but for the last digit, which Ray may cut off on the way."""
-    return seen.keys() == told.keys() and all(abs(seen[k] - told[k]) < 1.5e-4 for k in told)
-
-
-def _marked_kinds(totals: RayMap) -> set[str]:
-    """The kinds that grid's markers show on a node: left by a loan, even one that nobody remembers.
-
-    Whatever else changed a node's totals (another tool, a person) is not ours to undo.
-    """
-    prefixes = (LENT, BORROWED)
-    return {name.removeprefix(p) for name in totals for p in prefixes if name.startswith(p)} - {GPU}
+    """True if the cluster shows what the node told us, but for the last digit."""
+    return seen.keys() == told.keys() and all(same(seen[k], told[k]) for k in told)
 
 
 def _kinds_by_node(leases: Iterable[Lease]) -> dict[NodeName, set[str]]:
@@ -205,18 +212,6 @@ def _kinds_by_node(leases: Iterable[Lease]) -> dict[NodeName, set[str]]:
         kinds[lease.source].add(lease.kind)
         kinds[lease.target].add(lease.kind)
     return kinds
-
-
-def _markers(total: ResourceVector, base: ResourceVector, kinds: set[str]) -> dict[str, float]:
-    """`grid:lent:cpu` and its like: how far a node is from its base, as people see it in `ray status`.
-
-    They are not the ledger, but they tell a grid that has lost its ledger what is its own to undo.
-    """
-    found: dict[str, float] = {}
-    for kind in kinds:
-        found[f"{LENT}{kind}"] = float(amount_of(kind, max(0, base[kind] - total[kind])))
-        found[f"{BORROWED}{kind}"] = float(amount_of(kind, max(0, total[kind] - base[kind])))
-    return found
 
 
 def _full_ray_map(vector: ResourceVector, kinds: set[str]) -> dict[str, float]:

@@ -1,6 +1,7 @@
 """Making leases true in the cluster: transfers in shared rounds, reservations one by one."""
 
 import asyncio
+import threading
 from collections.abc import Mapping
 from typing import Final
 
@@ -24,6 +25,7 @@ class Applier:
         self._observer = observer
         self._ledger = ledger
         self._capacity = Capacity(cluster)
+        self._one_at_a_time = threading.Lock()
         self._rounds = GroupCommit(self._converge, ledger.snapshot)
         self._gated: set[NodeName] = set()
         self._sweeps: set[asyncio.Task[None]] = set()
@@ -34,12 +36,22 @@ class Applier:
 
     def _converge(self, leases: tuple[Lease, ...]) -> Convergence:
         raylets = self._observer.naming.raylets
-        return self._capacity.converge(
-            {name: raylet.node_id for name, raylet in raylets.items()},
-            {name: ResourceVector.from_ray(raylet.base) for name, raylet in raylets.items()},
-            leases,
-            frozenset(self._gated),
-        )
+        with self._one_at_a_time:
+            return self._capacity.converge(
+                {name: raylet.node_id for name, raylet in raylets.items()},
+                {name: ResourceVector.from_ray(raylet.base) for name, raylet in raylets.items()},
+                leases,
+                frozenset(self._gated),
+            )
+
+    async def tidy(self) -> None:
+        """Let the nodes' markers show what is so, after rounds that had no time for it."""
+        if not self._capacity.is_tidy:
+            await asyncio.to_thread(self._tidy)
+
+    def _tidy(self) -> None:
+        with self._one_at_a_time:
+            self._capacity.tidy()
 
     async def look_ahead(self, lease: Lease) -> None:
         """Read what a round for this lease will ask for, while there is something else to wait for."""

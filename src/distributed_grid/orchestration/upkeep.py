@@ -52,6 +52,14 @@ class Upkeep:
         self._p.changed.set()
         if self._task:
             await self._task
+        await self._tidy()
+
+    async def _tidy(self) -> None:
+        """Leave no marker of a boost that is home."""
+        try:
+            await self._p.applier.tidy()
+        except Exception:
+            log.exception("markers are left on nodes; the next start of grid removes them")
 
     async def _run(self) -> None:
         while not self._stopping:
@@ -84,7 +92,7 @@ class Upkeep:
         return min(_IDLE_S, max(0.0, (next_end - now).total_seconds()))
 
     async def turn(self) -> None:
-        """One turn: 1 the file, 2 lost nodes, 3 expiry, 4 half-done grants and groups, 5 draining."""
+        """One turn: 1 the file, 2 lost nodes, 3 expiry, 4 half-done grants and groups, 5 draining, 6 markers."""
         p = self._p
         full = self._last_full is None or p.now() - self._last_full >= timedelta(seconds=_IDLE_S * 0.9)
         if full:
@@ -101,6 +109,7 @@ class Upkeep:
             await self._finish_grants()
             await self._mend_groups()
         await self._drain(full)
+        await p.applier.tidy()
 
     async def _end_lost(self, alive: set[NodeName]) -> None:
         """A node that is gone ends its leases; what the other side has goes home."""
