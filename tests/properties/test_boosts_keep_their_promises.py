@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from builders import ask
-from fake_cluster import Clock, Crashed, FakeCluster, LostReply, lags
+from fake_cluster import Crashed, FakeCluster, LostReply
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -54,7 +54,7 @@ asks = st.one_of(
 class BoostMachine(RuleBasedStateMachine):
     @initialize(seed=st.integers(0, 2**16))
     def begin(self, seed: int) -> None:
-        self.cluster = FakeCluster(Clock(), lag=lags(seed))
+        self.cluster = FakeCluster.lagging(seed)
         for name, base in NODES.items():
             self.cluster.add_node(name, **base)
         self.folder = Path(tempfile.mkdtemp())

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from builders import NOON, lease
-from fake_cluster import Clock, Crashed, FakeCluster, LostReply, lags
+from fake_cluster import Crashed, FakeCluster, LostReply
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -24,7 +24,7 @@ class CapacityMachine(RuleBasedStateMachine):
 
     @initialize(seed=st.integers(0, 2**16), cpus=st.tuples(*[st.integers(1, 4)] * 3))
     def begin(self, seed: int, cpus: tuple[int, int, int]) -> None:
-        self.cluster = FakeCluster(Clock(), lag=lags(seed))
+        self.cluster = FakeCluster.lagging(seed)
         for name, amount in zip(NAMES, cpus, strict=True):
             self.cluster.add_node(name, cpus=amount)
         self.leases: dict[str, Lease] = {}
@@ -187,6 +187,17 @@ class CapacityMachine(RuleBasedStateMachine):
     def nobody_can_add_up_more_than_there_is(self) -> None:
         if hasattr(self, "cluster"):
             assert not self.cluster.violations, self.cluster.violations[0]
+
+    @invariant()
+    def what_is_lent_or_borrowed_is_marked(self) -> None:
+        """So that a grid that has lost its ledger knows what is its own to undo."""
+        if not hasattr(self, "cluster"):
+            return
+        for name, has in self.cluster.true_totals().items():
+            borrowed = (has["cpu"] - self.cluster.bases()[name]["cpu"]) / 10_000
+            marks = self.cluster.markers(name)
+            assert marks.get("grid:borrowed:cpu", 0.0) >= borrowed, f"{name}: {borrowed} borrowed, {marks}"
+            assert marks.get("grid:lent:cpu", 0.0) >= -borrowed, f"{name}: {-borrowed} lent, {marks}"
 
     def teardown(self) -> None:
         """Once the work has ended and everything is released, every node is exactly at its base."""

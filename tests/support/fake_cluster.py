@@ -27,6 +27,7 @@ from distributed_grid.model.nodes import NodeId, NodeName
 from distributed_grid.model.resources import GB, ResourceVector, ray_name, total
 
 LONGEST_LAG_S: Final = 0.2
+LONGEST_FLIGHT_S: Final = 0.1
 _CALL_S: Final = 0.0007
 _STEPS: Final = 10_000  # Ray counts everything in ten-thousandths
 _LATCH: Final = "grid:gate"
@@ -157,7 +158,7 @@ class FakeCluster:
     @classmethod
     def lagging(cls, seed: int) -> "FakeCluster":
         """One whose view of every node is late by its own, ever new, amount."""
-        return cls(lag=lags(seed))
+        return cls(lag=_delays(seed), flight=_delays(seed + 1, LONGEST_FLIGHT_S))
 
     # -- what tests do with it -----------------------------------------------------------------------------
 
@@ -535,10 +536,10 @@ class FakeCluster:
             )
 
 
-def lags(seed: int) -> Callable[[], float]:
+def _delays(seed: int, longest_s: float = LONGEST_LAG_S) -> Callable[[], float]:
     """Ever new delays, as a seed decides."""
     chance = random.Random(seed)
-    return lambda: chance.choice((0.0, 0.0, 0.002, 0.03, LONGEST_LAG_S))
+    return lambda: chance.choice((0.0, 0.0, 0.002, 0.03, longest_s))
 
 
 def _fixed(amounts: RayMap, *, zeros: bool = False) -> Amounts:

@@ -1,5 +1,6 @@
 """Moving capacity: shrink before growing, and grow only by what was really given up."""
 
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -7,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from distributed_grid.decide.totals import Growth, desired_totals, moved, plan_growth
-from distributed_grid.execution.markers import differ, marked_kinds, markers, rising, same
+from distributed_grid.execution.markers import STAMP, differ, is_marked, marked_kinds, markers, rising, same
 from distributed_grid.execution.port import RayletGone, Raylets, RayMap
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeId, NodeName
@@ -51,7 +52,9 @@ class Capacity:
         self._clock = clock
         self._sleep = sleep
         self._told: dict[NodeId, tuple[float, dict[str, float]]] = {}
-        self._untidy: dict[NodeId, dict[str, float]] = {}
+        self._grown_at: dict[NodeId, float] = {}
+        self._last_stamp = 0.0
+        self._untidy: dict[NodeId, RayMap] = {}
 
     def look_ahead(self) -> None:
         """Read the view that a round within the next moment decides on."""
@@ -91,7 +94,7 @@ class Capacity:
             more_than_wanted = {k for k in ours[name] if wanted[name][k] < reached[name][k]}
             if less := {k for k in more_than_wanted if free[k] > 0 or name in pressed}:
                 ask = _full_ray_map(wanted[name], less)
-                ask |= rising(markers(wanted[name], bases[name], less), now[name])
+                ask |= rising(markers(wanted[name], bases[name], less), now[name]) | self._stamp(ids[name])
                 answer = self._shrink(ids[name], ask, wanted[name], less, insist=name in pressed)
                 if answer is None:
                     gone.add(name)
@@ -108,6 +111,7 @@ class Capacity:
         unsettled = gone
         for name, kinds in more.items():
             to = growth.allowed[name]
+            self._grown_at[ids[name]] = self._clock()
             answer = self._resize(ids[name], _full_ray_map(to, kinds) | markers(to, bases[name], kinds))
             if answer is None or not answer.covers(_only_kinds(to, kinds)):
                 unsettled.add(name)
@@ -125,10 +129,11 @@ class Capacity:
     def tidy(self) -> None:
         """Lower the markers that the last round has left too high; not part of the round, as somebody waits for it.
 
-        Safe to leave out: the next round sees them again.
+        Safe to leave out: the next round sees them again. A stamp stays until it has been seen.
         """
-        while self._untidy:
-            self._resize(*self._untidy.popitem())
+        totals = self._raylets.totals()
+        for node_id in [node_id for node_id in self._untidy if self._stamp_is_seen(node_id, totals)]:
+            self._resize(node_id, self._untidy.pop(node_id))
 
     def _current(self, node_id: NodeId, seen: RayMap, has_leases: bool) -> RayMap | None:
         """A node's totals: what it told us, if that is recent or the cluster shows the same; else it is asked.
@@ -138,7 +143,7 @@ class Capacity:
         told = self._told.get(node_id)
         if told and (self._clock() - told[0] < _VIEW_LAG_S or _shows(seen, told[1])):
             return told[1]
-        if not has_leases and not marked_kinds(seen) and not told:
+        if not has_leases and not is_marked(seen) and not told:
             return seen
         return self._told[node_id][1] if self._resize(node_id, {}) is not None else None
 
@@ -156,6 +161,16 @@ class Capacity:
                 break  # oversubscribed: asking on would only raise the total
         return answer
 
+    def _stamp(self, node_id: NodeId) -> dict[str, float]:
+        """For a shrink of a node that grew a moment ago: perhaps nobody has seen that yet.
+
+        Then the view still shows the lower total of before, as if the shrink were seen already, and what the node
+        reported in between would show the growth after all. By the stamp everybody can tell before from after.
+        """
+        if self._clock() - self._grown_at.get(node_id, -math.inf) >= _VIEW_LAG_S:
+            return {}
+        return {STAMP: self._last_stamp + 1}
+
     def _resize(self, node_id: NodeId, ask: RayMap) -> ResourceVector | None:
         """Ask a node to change and take its word for where it is now; None if it is gone."""
         try:
@@ -165,16 +180,16 @@ class Capacity:
         except RayletGone:
             return None
         self._told[node_id] = (self._clock(), dict(answer))
+        self._last_stamp = max(self._last_stamp, answer.get(STAMP, 0.0))
         return ResourceVector.from_ray(answer)
 
     def _compare_markers(self, node_id: NodeId, wanted: RayMap) -> None:
         """Markers that are too high can wait. None should be too low, but Ray may have oversubscribed the node."""
         has = self._told.get(node_id, (0.0, wanted))[1]
         if differ(wanted, has):
-            if rising(wanted, has):
-                self._resize(node_id, wanted)
-            else:
-                self._untidy[node_id] = dict(wanted)
+            self._untidy[node_id] = wanted
+            if too_low := rising(wanted, has):
+                self._resize(node_id, too_low)
 
     def _view_shows(self, reached: Mapping[NodeId, tuple[ResourceVector, set[str]]]) -> bool:
         """Wait until everybody can see what nodes gave up: an observer must never add up more than there is."""
@@ -192,12 +207,17 @@ class Capacity:
 
     def _shown(self, reached: Mapping[NodeId, tuple[ResourceVector, set[str]]]) -> bool:
         totals = self._raylets.totals() if reached else {}
-        return all(
+        return all(self._stamp_is_seen(node_id, totals) for node_id in reached) and all(
             shown[kind] <= vector[kind]
             for node_id, (vector, kinds) in reached.items()
             if (shown := ResourceVector.from_ray(totals.get(node_id, {}))) is not None
             for kind in kinds
         )
+
+    def _stamp_is_seen(self, node_id: NodeId, totals: Mapping[NodeId, RayMap]) -> bool:
+        """True if the view is not older than a shrink that bears a stamp."""
+        stamp = self._told[node_id][1].get(STAMP) if node_id in self._told else None
+        return stamp is None or node_id not in totals or same(stamp, totals[node_id].get(STAMP, 0.0))
 
 
 def _shows(seen: RayMap, told: RayMap) -> bool:

@@ -14,17 +14,25 @@ from distributed_grid.model.resources import GPU, ResourceVector, amount_of
 LENT: Final = "grid:lent:"
 BORROWED: Final = "grid:borrowed:"
 
+STAMP: Final = "grid:stamp"
+"""A number that a shrink leaves on its node where it might be mistaken for an older state of it."""
+
 # Ray may cut off the last digit on the way.
 _LAST_DIGIT: Final = 1.5e-4
 
 
 def markers(total: ResourceVector, base: ResourceVector, kinds: Iterable[str]) -> dict[str, float]:
     """What the markers of these kinds should be; zero for those that should not be there."""
-    found: dict[str, float] = {}
+    found = {STAMP: 0.0}
     for kind in kinds:
         found[f"{LENT}{kind}"] = float(amount_of(kind, max(0, base[kind] - total[kind])))
         found[f"{BORROWED}{kind}"] = float(amount_of(kind, max(0, total[kind] - base[kind])))
     return found
+
+
+def is_marked(totals: RayMap) -> bool:
+    """True if there is anything here that was written by grid."""
+    return any(name.startswith((LENT, BORROWED, STAMP)) for name in totals)
 
 
 def marked_kinds(totals: RayMap) -> set[str]:
