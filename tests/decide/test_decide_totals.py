@@ -148,6 +148,25 @@ def test_what_a_node_that_is_gone_had_lent_goes_to_nobody() -> None:
     assert growth.outstanding == {"1": 20_000}
 
 
+def test_what_a_node_lacks_and_no_lease_explains_may_be_what_is_in_use_elsewhere() -> None:
+    """c lent 1 to b, which uses it; nobody remembers. a was to lend 1 to b, gave nothing, and died."""
+    reached, bases = cpus(b=2, c=0), cpus(b=1, c=1)
+    growth = grow(reached, loan("1", "a", "b", 1, LOST), bases=bases)
+    assert after(reached, growth) == {"b": 2, "c": 0}
+
+
+def test_a_lender_whose_borrower_is_gone_is_not_held_up_by_a_loan_that_was_lost() -> None:
+    reached, bases = cpus(b=6, c=2), cpus(b=4, c=4)
+    growth = grow(reached, loan("1", "a", "b", 2, LOST, age_s=9), loan("2", "c", "d", 2, LOST), bases=bases)
+    assert after(reached, growth) == {"b": 6, "c": 4}
+
+
+def test_a_borrower_that_was_started_again_is_not_held_up_by_a_loan_that_was_lost() -> None:
+    reached, bases = cpus(b=6, c=2, d=4), cpus(b=4, c=4, d=4)
+    growth = grow(reached, loan("1", "a", "b", 2, LOST, age_s=9), loan("2", "c", "d", 2), bases=bases)
+    assert after(reached, growth) == {"b": 6, "c": 2, "d": 6}
+
+
 def test_a_loan_elsewhere_is_not_held_up_by_one_that_was_lost() -> None:
     reached, bases = cpus(b=6, c=3, d=4), cpus(b=4, c=4, d=4)
     growth = grow(reached, loan("1", "a", "b", 2, LOST), loan("2", "c", "d", 1, GRANTING), bases=bases)

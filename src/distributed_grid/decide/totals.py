@@ -96,6 +96,16 @@ class _KindPlan:
     outstanding: dict[str, int]
 
 
+@dataclass(frozen=True, slots=True)
+class _Budget:
+    """By how much all nodes together may grow."""
+
+    for_anybody: int
+    for_leases: int
+    """More than that, if a loan is in use whose source is gone. But where a node lacks something that no lease
+    explains (after a wiped store), it may be just that which is in use, and not the loan."""
+
+
 def _plan_kind(bases: _Amounts, youngest_first: list[Lease], before: _Amounts, reached: _Amounts) -> _KindPlan:
     """Everything about one kind of resource."""
     untaken: dict[str, int] = {}
@@ -114,8 +124,8 @@ def _plan_kind(bases: _Amounts, youngest_first: list[Lease], before: _Amounts, r
             limits[lease.source] -= outstanding.get(lease.id, 0)
     limits = {node: max(0, amount) for node, amount in limits.items()}
     gone = sum(outstanding.get(lease.id, 0) for lease in youngest_first if lease.source not in bases)
-    most = max(sum(bases.values()) + gone, sum(before.values()))
-    budget = max(0, most - sum(reached.values()))
+    there_is, was, is_now = sum(bases.values()), sum(before.values()), sum(reached.values())
+    budget = _Budget(max(0, max(there_is, was) - is_now), max(0, max(there_is + gone, was) - is_now))
     _keep_within(budget, limits, reached, youngest_first, untaken, outstanding)
     return _KindPlan(limits, excess, untaken, outstanding)
 
@@ -160,7 +170,7 @@ def _take_from_standing(youngest_first: list[Lease], excess: _Amounts, untaken: 
 
 
 def _keep_within(
-    budget: int,
+    budget: _Budget,
     limits: _Amounts,
     reached: _Amounts,
     youngest_first: list[Lease],
@@ -168,19 +178,20 @@ def _keep_within(
     outstanding: Mapping[str, int],
 ) -> None:
     """Cut growth down to what is really left over: first what no lease explains, then the youngest grants."""
-    over = sum(max(0, limits[node] - reached[node]) for node in limits) - budget
+    over = sum(max(0, limits[node] - reached[node]) for node in limits) - budget.for_anybody
     if over <= 0:
         return
     explained: _Amounts = defaultdict(int)
     for lease in youngest_first:
-        if lease.state is LeaseState.GRANTING:
-            explained[lease.target] += lease.units - untaken.get(lease.id, 0)
-        elif lease.is_winding_down:
+        if lease.is_winding_down:
             explained[lease.source] += lease.units - outstanding.get(lease.id, 0)
+        else:
+            explained[lease.target] += lease.units - untaken.get(lease.id, 0)
     for node in sorted(limits):
         held_back = min(over, max(0, limits[node] - reached[node] - explained[node]))
         limits[node] -= held_back
         over -= held_back
+    over = max(0, over - (budget.for_leases - budget.for_anybody))
     for lease in youngest_first:
         if over > 0 and lease.state is LeaseState.GRANTING and lease.target in limits:
             growth = max(0, limits[lease.target] - reached[lease.target])
@@ -189,7 +200,8 @@ def _keep_within(
                 untaken[lease.id] = untaken.get(lease.id, 0) + held_back
                 limits[lease.target] -= held_back
                 over -= held_back
-    for node in sorted(limits):  # what is left over by now can only be a return that must wait
+    # What is left over by now can only be a return, or a borrower that was started again: it must wait.
+    for node in sorted(limits):
         held_back = min(over, max(0, limits[node] - reached[node]))
         limits[node] -= held_back
         over -= held_back
