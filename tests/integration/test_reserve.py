@@ -183,6 +183,24 @@ def test_auto_reserves_where_the_hardware_cannot_carry_more(grid: LiveGrid) -> N
     assert big["delivery"] in ("reserve", "transfer")
 
 
+def test_a_reservation_whose_lender_died_and_came_back_is_made_again(grid: LiveGrid) -> None:
+    """Ray would try for ever to place the old group, on a node that will not return."""
+    boost = grid.boost("head", "gpu", 1)
+
+    grid.kill_and_start_again("gpubox")
+    again = until(lambda: [b for b in boosts(grid) if b["placement_group"] != boost["placement_group"]], 30)[0]
+
+    assert (again["boost_id"], again["state"]) == (boost["boost_id"], "active")
+    assert set(group_of(again)["bundles_to_node_id"].values()) == {grid.ids["gpubox"]}
+    assert group_of(boost)["state"] == "REMOVED"
+    in_boost = ResourceBoost.from_dict(again).options(num_gpus=1)
+    assert ray.get(where_am_i.options(**in_boost).remote(), timeout=20) == "gpubox"
+
+
+def boosts(grid: LiveGrid) -> list[dict]:
+    return grid.client.boost_status()["boosts"]
+
+
 def grid_command() -> str:
     from live_grid import GRID
 

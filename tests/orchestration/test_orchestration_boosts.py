@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from builders import ask, cpu, found
+from builders import ask, cpu, lease
 from fake_cluster import Crashed, FakeCluster, LostReply
 from whole_grid import WholeGrid, together
 
 from distributed_grid.errors import BoostNotFound, GridError, NoCapacity, NotRenewable, StoreBroken, TargetNotFound
-from distributed_grid.model.leases import LeaseState, OnGraceEnd
+from distributed_grid.model.leases import Delivery, LeaseState, OnGraceEnd
 
 ACTIVE, RELEASED, RELEASING = LeaseState.ACTIVE, LeaseState.RELEASED, LeaseState.RELEASING
 
@@ -154,8 +154,8 @@ def test_a_crash_at_any_step_of_a_grant_leaves_a_whole_boost_or_none(
     assert all(lease.state is ACTIVE for lease in lab.leases.values())
     moved = lab.cluster.true_totals()["b"] != cpu(4)
     assert len(lab.cluster.groups()) + moved == len(lab.leases)
-    for lease in lab.leases.values():
-        lab.run(lab.service.release(lease.id))
+    for boost in lab.leases.values():
+        lab.run(lab.service.release(boost.id))
     lab.wait(1.0)
     at_home(lab)
 
@@ -260,7 +260,6 @@ def test_a_node_that_is_back_within_a_moment_has_its_loans_again(lab: WholeGrid,
 # -- what was found ----------------------------------------------------------------------------------------
 
 
-@found("upkeep: a group whose node died still counts as standing, though it has no place any more")
 def test_a_reservation_whose_source_came_back_has_a_place_again_or_ends(lab: WholeGrid) -> None:
     """The group of the old raylet still stands in Ray's table, pinned to a node that will never return."""
     boost = lab.run(lab.service.request(ask("b", "gpu", 1, source="a")))
@@ -271,6 +270,52 @@ def test_a_reservation_whose_source_came_back_has_a_place_again_or_ends(lab: Who
     lab.wait(5.0)
     left = lab.leases.get(boost.id)
     assert left is None or lab.cluster.has_place(left.placement_group)
+
+
+def test_a_grant_that_a_crash_cut_off_is_not_completed_with_a_group_that_lost_its_node(lab: WholeGrid) -> None:
+    lab.cluster.upcoming(0, raising(Crashed()), call="reserve", after=True)
+    with pytest.raises(Crashed):
+        lab.run(lab.service.request(ask("b", "gpu", 1, source="a")))
+    lab.bury()
+    lab.cluster.kill_node("a")
+    lab.cluster.return_node("a")
+    lab.start()
+    (boost,) = lab.leases.values()
+    assert boost.state is ACTIVE
+    assert lab.cluster.has_place(boost.placement_group)
+
+
+def test_a_reservation_that_was_made_again_without_an_answer_is_known_by_its_new_group(lab: WholeGrid) -> None:
+    boost = lab.run(lab.service.request(ask("b", "gpu", 1, source="a")))
+    lab.wait(0.5)
+    lab.cluster.kill_node("a")
+    lab.cluster.return_node("a")
+    lab.cluster.upcoming(0, raising(LostReply()), call="reserve", after=True)
+    lab.wait(5.0)
+    assert lab.cluster.has_place(lab.leases[boost.id].placement_group)
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_group_that_is_made_while_upkeep_looks_is_left_alone(lab: WholeGrid, listed: bool) -> None:
+    """The list was drawn up before the group was there, or before it had its place; then its grant was complete."""
+    new = lease("new", "a", "b", kind="gpu", amount=1, state=LeaseState.GRANTING, delivery=Delivery.RESERVE)
+    lab.parts.in_flight.add(new.id)
+    lab.parts.ledger.put(new)
+    made = lab.cluster.reserve(new, lab.cluster.ids()["a"], 2) if listed else None
+    lab.cluster.set_standing(made, False)
+
+    def grant() -> None:
+        group = made or lab.cluster.reserve(new, lab.cluster.ids()["a"], 2)
+        lab.cluster.set_standing(group, True)
+        lab.parts.ledger.put(new.to(ACTIVE, placement_group=group))
+        lab.parts.in_flight.discard(new.id)
+
+    lab.cluster.upcoming(0, grant, call="groups", after=True)
+    lab.wait(3.0)
+    assert lab.leases[new.id].state is ACTIVE
+    assert lab.cluster.has_place(lab.leases[new.id].placement_group)
+    assert not lab.failures, repr(lab.failures[0])
+    assert not any(event.event == "reserved_again" for event in lab.parts.journal.since(0))
 
 
 def test_a_grant_that_failed_half_way_is_known_until_all_of_it_is_home(lab: WholeGrid) -> None:

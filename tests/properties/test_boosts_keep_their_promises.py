@@ -237,7 +237,7 @@ class BoostMachine(RuleBasedStateMachine):
         assert not any(x.state is LeaseState.GRANTING for x in leases)
         for lease in leases:
             if lease.delivery is Delivery.RESERVE and lease.state is LeaseState.ACTIVE:
-                assert self.disturbed or self.cluster.has_place(lease.placement_group)
+                assert self.cluster.has_place(lease.placement_group) or not self.cluster.is_up(lease.source)
         if self.disturbed or any(x.is_winding_down for x in leases):
             return
         transfers = tuple(x for x in leases if x.delivery is Delivery.TRANSFER)

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from distributed_grid.decide.naming import NAME_LABEL, Raylet
-from distributed_grid.execution.port import Holder, NodeView, RayletGone, RayMap
+from distributed_grid.execution.port import Group, Holder, NodeView, RayletGone, RayMap
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeId, NodeName
 from distributed_grid.model.resources import GB, ResourceVector, ray_name, total
@@ -306,6 +306,11 @@ class FakeCluster:
         group = self._groups.get(group_id)
         return group is not None and group.placed
 
+    def set_standing(self, group_id: str | None, stands: bool) -> None:
+        """Ray has listed this group, and found its place for it or not yet."""
+        if group_id is not None:
+            self._groups[group_id].placed = stands
+
     def is_at_base(self) -> bool:
         """Every node has exactly what it started with, and nothing of grid's is left on it."""
         return all(n.total == n.base and not n.groups and not n.gate for n in self._alive())
@@ -399,9 +404,11 @@ class FakeCluster:
         self.passing("reserve", after=True)
         return group.id
 
-    def groups(self) -> dict[str, str]:
+    def groups(self) -> tuple[Group, ...]:
         self.passing("groups")
-        return {g.name: g.id for g in self._groups.values()}
+        found = tuple(Group(g.id, g.name, stands=g.placed) for g in self._groups.values())
+        self.passing("groups", after=True)
+        return found
 
     def remove_group(self, group_id: str) -> None:
         self.passing("remove_group")

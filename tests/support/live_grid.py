@@ -10,10 +10,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import ray
 import ray._private.state as ray_state
 
 from distributed_grid.client import GridClient
+from distributed_grid.cluster.embedded import node_specs
+from distributed_grid.cluster.nodes import ray_executable, spawn, start_command, wait_until_up
+from distributed_grid.cluster.ports import ClaimedPorts
+from distributed_grid.cluster.processes import child_environment, trees
+from distributed_grid.cluster.record import load
+from distributed_grid.config import load_config
 from distributed_grid.store.home import GridHome
 
 GRID = str(Path(sys.executable).with_name("grid"))
@@ -59,6 +66,20 @@ class LiveGrid:
         ray.init(address=self.address, namespace="test", log_to_driver=False, logging_level="ERROR")
         self.ids = {n["Labels"]["grid/name"]: n["NodeID"] for n in ray.nodes() if n["Alive"]}
         self.base = {name: self.ray_base(name) for name in self.ids}
+
+    def kill_and_start_again(self, name: str) -> None:
+        """A node dies without a word and comes back: the same name, another raylet. Ray notices after a while."""
+        record = load(self.home)
+        assert record is not None and self.config is not None
+        for process in trees(psutil.Process(node.pid) for node in record.nodes if node.name == name):
+            process.kill()
+        (spec,) = [spec for spec in node_specs(load_config(self.config).config) if spec.name == name]
+        log = self.home.logs / f"ray-{name}-again.log"
+        with ClaimedPorts() as ports:
+            command = [*ray_executable(), *start_command(spec, record.ray_address, ports)]
+            wait_until_up(name, spawn(command, log, child_environment(os.environ, record.marker)), log)
+        until(lambda: len([n for n in ray.nodes() if n["Alive"]]) == len(self.ids), 60, "the old raylet known as dead")
+        self.ids = {n["Labels"]["grid/name"]: n["NodeID"] for n in ray.nodes() if n["Alive"]}
 
     def stop(self) -> None:
         self.client.close()

@@ -16,7 +16,7 @@ from distributed_grid.controller.join import connect
 from distributed_grid.decide.naming import NAME_LABEL, Raylet, name_raylets
 from distributed_grid.errors import NoCluster
 from distributed_grid.execution.ray_gateway import RayGateway
-from distributed_grid.execution.reservations import group_handle, standing_groups
+from distributed_grid.execution.reservations import group_handle, groups
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import ResourceVector
 
@@ -107,7 +107,7 @@ class RayView:
         return [self.name_of(node_id) for node_id in found["bundles_to_node_id"].values()]
 
     def grid_groups(self) -> list[str]:
-        return sorted(standing_groups())
+        return sorted(group.name for group in groups())
 
 
 def _names(request: Any) -> set[NodeName]:

@@ -41,6 +41,17 @@ class Holder:
         return f"{kind} {self.what} (pid {self.pid}) holds {self.holds.describe()}"
 
 
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A placement group of grid's, as the cluster lists it."""
+
+    id: str
+    name: str
+    stands: bool
+    """It holds what it reserves. False while it is being made, and for ever once its node is gone: it is pinned to
+    that node's id, and no other node will have it."""
+
+
 def youngest_covering(holders: tuple[Holder, ...], kind: str, units: int) -> tuple[Holder, ...]:
     """The first holders that together hold at least `units`."""
     chosen: list[Holder] = []
@@ -73,7 +84,7 @@ class Cluster(Raylets, Protocol):
 
     def why_no_transfers(self) -> str | None: ...
     def reserve(self, lease: Lease, node_id: NodeId, within_s: int) -> str | None: ...
-    def groups(self) -> dict[str, str]: ...
+    def groups(self) -> tuple[Group, ...]: ...
     def remove_group(self, group_id: str) -> None: ...
     def is_group_idle(self, raylet: Raylet, group_id: str) -> bool: ...
     def cancel_tasks_in_group(self, group_id: str) -> int: ...

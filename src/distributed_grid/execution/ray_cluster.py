@@ -6,7 +6,7 @@ from typing import Any
 from distributed_grid.decide.naming import Raylet
 from distributed_grid.execution import errands, holders, ray_rpc, reservations
 from distributed_grid.execution.drain import LATCH, DrainGates
-from distributed_grid.execution.port import Holder
+from distributed_grid.execution.port import Group, Holder
 from distributed_grid.execution.ray_gateway import RayGateway
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeId
@@ -22,8 +22,8 @@ class RayCluster(RayGateway):
     def reserve(self, lease: Lease, node_id: NodeId, within_s: int) -> str | None:
         return reservations.reserve(lease, node_id, within_s)
 
-    def groups(self) -> dict[str, str]:
-        return reservations.standing_groups()
+    def groups(self) -> tuple[Group, ...]:
+        return reservations.groups()
 
     def remove_group(self, group_id: str) -> None:
         reservations.remove(group_id)

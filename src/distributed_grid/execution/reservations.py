@@ -10,6 +10,7 @@ from ray.util.placement_group import (
     remove_placement_group,
 )
 
+from distributed_grid.execution.port import Group
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeId
 
@@ -42,11 +43,11 @@ def remove(group_id: str) -> None:
     remove_placement_group(group_handle(group_id))
 
 
-def standing_groups() -> dict[str, str]:
-    """Name -> id of grid's groups that exist in the cluster."""
+def groups() -> tuple[Group, ...]:
+    """Grid's groups that exist in the cluster."""
     table: dict[str, Any] = placement_group_table()
-    return {
-        group["name"]: group_id
+    return tuple(
+        Group(group_id, group["name"], stands=group["state"] == "CREATED")
         for group_id, group in table.items()
         if group["name"].startswith(GROUP_PREFIX) and group["state"] != "REMOVED"
-    }
+    )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from distributed_grid.execution.capacity import Capacity, Convergence
-from distributed_grid.execution.port import Cluster, Holder, says_who, youngest_covering
+from distributed_grid.execution.port import Cluster, Group, Holder, says_who, youngest_covering
 from distributed_grid.model.leases import Delivery, Lease
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import CPU, ResourceVector, scale
@@ -14,6 +14,8 @@ from distributed_grid.orchestration.ledger import Ledger
 from distributed_grid.orchestration.observer import Observer
 from distributed_grid.store.group_commit import GroupCommit
 
+# Ray may take up to a second to see that something was freed.
+GROUP_S: Final = 2
 _SWEEP_AFTER_S: Final = 0.05
 
 
@@ -58,15 +60,16 @@ class Applier:
         if lease.delivery is Delivery.TRANSFER:
             await asyncio.to_thread(self._capacity.look_ahead)
 
-    async def reserve(self, lease: Lease, within_s: int) -> str | None:
+    async def reserve(self, lease: Lease, within_s: int = GROUP_S) -> str | None:
         """The new group's id, or None if the source could not give it in time (or is not there)."""
         raylet = self._observer.naming.raylets.get(lease.source)
         if raylet is None:
             return None
         return await asyncio.to_thread(self._cluster.reserve, lease, raylet.node_id, within_s)
 
-    async def groups(self) -> dict[str, str]:
-        return await asyncio.to_thread(self._cluster.groups)
+    async def groups(self) -> dict[str, Group]:
+        """The cluster's groups of grid's, by name."""
+        return {group.name: group for group in await asyncio.to_thread(self._cluster.groups)}
 
     async def remove_group(self, group_id: str, *, in_use: bool = True) -> None:
         """Cancel what is left in a group and remove it.

@@ -21,12 +21,11 @@ from distributed_grid.model.nodes import NodeTable
 from distributed_grid.model.plans import Grant, RefusalCode, Refused
 from distributed_grid.model.requests import Ask, seconds
 from distributed_grid.model.resources import CPU, MEMORY, scale
+from distributed_grid.orchestration.applier import GROUP_S
 from distributed_grid.orchestration.parts import VIEW_LAG, Parts
 
 _LOOK_AGAIN_S = 0.05
 _WAIT_STEP_S = 0.25
-# Ray may take up to a second to see that something was freed; where it has long been free, it is quick.
-GROUP_S = 2
 _GROUP_AT_ONCE_S = 1
 
 

@@ -13,8 +13,9 @@ from distributed_grid.errors import GridError
 from distributed_grid.execution.capacity import Convergence
 from distributed_grid.model.leases import Delivery, Lease, LeaseState, OnGraceEnd
 from distributed_grid.model.nodes import NodeName
-from distributed_grid.orchestration.boost_service import GROUP_S, BoostService
+from distributed_grid.orchestration.boost_service import BoostService
 from distributed_grid.orchestration.logs import logger
+from distributed_grid.orchestration.mending import mend_groups, without_remnant
 from distributed_grid.orchestration.parts import Parts
 
 log = logger()
@@ -107,7 +108,7 @@ class Upkeep:
         if full:
             self._warn_before_expiry()
             await self._finish_grants()
-            await self._mend_groups()
+            await mend_groups(p)
         await self._drain(full)
         await p.applier.tidy()
 
@@ -166,53 +167,13 @@ class Upkeep:
                 continue
             p.in_flight.add(lease.id)  # whoever wants to release it waits until it is settled
             try:
-                standing = await p.applier.groups() if lease.delivery is Delivery.RESERVE else {}
-                if (group := standing.get(lease.group_name)) is not None:
+                groups = await p.applier.groups() if lease.delivery is Delivery.RESERVE else {}
+                if (group := await without_remnant(p, groups.get(lease.group_name))) is not None:
                     p.ledger.put(lease.to(LeaseState.ACTIVE, placement_group=group))
                 else:
                     await self._service.deliver(lease)
             finally:
                 p.in_flight.discard(lease.id)
-            p.commit_soon()
-
-    async def _mend_groups(self) -> None:
-        """Groups nobody knows are removed; a reservation whose group is missing is made again, or ends."""
-        p = self._p
-        standing = await p.applier.groups()
-        known = {lease.group_name: lease for lease in p.ledger if lease.delivery is Delivery.RESERVE}
-        for name, group_id in standing.items():
-            if name not in known:
-                p.journal.note("unknown_group", f"removed the placement group {name}, which belongs to no boost")
-                await p.applier.remove_group(group_id)
-        for name, lease in known.items():
-            current = p.ledger.get(lease.id)
-            if current is None or current.state is not LeaseState.ACTIVE or name in standing:
-                continue
-            if lease.source not in p.observer.naming.raylets:
-                continue  # not there yet, or soon lost
-            group = await p.applier.reserve(lease, GROUP_S)
-            current = p.ledger.get(lease.id)
-            if current is None or current.state is not LeaseState.ACTIVE:
-                if group is not None:  # it was released while its group was made
-                    await p.applier.remove_group(group)
-                continue
-            if group is None:
-                ended = p.ledger.put(
-                    current.to(
-                        LeaseState.LOST,
-                        release_reason="its reservation vanished",
-                        placement_group=None,
-                        release_asked_at=p.now(),
-                    )
-                )
-                p.journal.note(
-                    "lost",
-                    f"{lease.describe()}: its reservation vanished and could not be made again",
-                    lease=ended,
-                )
-            else:
-                p.ledger.put(current.to(LeaseState.ACTIVE, placement_group=group))
-                p.journal.note("reserved_again", f"{lease.describe()}: its reservation was made again", lease=lease)
             p.commit_soon()
 
     async def _drain(self, full: bool) -> None:
