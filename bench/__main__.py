@@ -87,8 +87,8 @@ def _benchmarks() -> dict[str, _Benchmark]:
     from bench import idle, reserve, scale, status, transfer
 
     return {
-        "transfer": _Benchmark(transfer.run, transfer.run_as_library),
-        "reserve": _Benchmark(reserve.run, reserve.run_as_library),
+        "transfer": _Benchmark(transfer.comparison.run, transfer.comparison.run_as_library),
+        "reserve": _Benchmark(reserve.comparison.run, reserve.comparison.run_as_library),
         "status": _Benchmark(status.run),
         "scale": _Benchmark(scale.run),
         "idle": _Benchmark(idle.run),

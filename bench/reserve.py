@@ -1,18 +1,15 @@
 """Reserving a CPU on another node and giving it up, against Ray's placement groups."""
 
-import asyncio
 import uuid
 from dataclasses import dataclass, field
 from typing import Final
 
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 
-from bench.effort import Effort
-from bench.figures import Limits, Line, Outcome
-from bench.ours import Boosting
-from bench.rounds import Shows, take_turns
-from bench.stage import SOURCE, Stage, home_of_its_own
-from distributed_grid.orchestration.resource_boost_manager import ResourceBoostManager
+from bench.by_hand import Comparison
+from bench.figures import Limits
+from bench.rounds import Shows
+from bench.stage import SOURCE, Stage
 
 _BASELINE: Final = "a detached placement group on that node: made, waited for, removed"
 _LIMITS: Final = Limits(times_baseline=2.0)
@@ -46,28 +43,4 @@ def reserve_shows(stage: Stage) -> Shows:
     return lambda lent: stage.free_cpus(SOURCE) == free - (1.0 if lent else 0.0)
 
 
-def run(stage: Stage, effort: Effort) -> Outcome:
-    return asyncio.run(_compare(stage, effort, "reserve", _LIMITS))
-
-
-def run_as_library(stage: Stage, effort: Effort) -> Outcome:
-    with home_of_its_own():
-        return asyncio.run(_compare(stage, effort, "reserve, library mode", Limits()))
-
-
-async def _compare(stage: Stage, effort: Effort, name: str, limits: Limits) -> Outcome:
-    by_hand, shows = ByHand(stage), reserve_shows(stage)
-    async with ResourceBoostManager(stage.config) as manager:
-        found = await take_turns({"ours": Boosting(manager, "reserve"), "raw": by_hand}, shows, effort.rounds)
-        alone = (await take_turns({"raw": by_hand}, shows, effort.rounds // 2))["raw"]
-    ours, raw = found["ours"], found["raw"]
-    return Outcome(
-        name,
-        _BASELINE,
-        (
-            Line("request + release of 1 CPU", ours.both, raw.both, limits),
-            Line("request", ours.request, raw.request),
-            Line("release", ours.release, raw.release),
-            Line("check: the baseline alone, against it in turns with ours", alone.both, raw.both),
-        ),
-    )
+comparison: Final = Comparison("reserve", _BASELINE, _LIMITS, ByHand, reserve_shows)

@@ -1,18 +1,15 @@
 """Moving a CPU from one node to another and back, against the calls that do it in Ray."""
 
-import asyncio
 import time
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import ray._raylet
 
-from bench.effort import Effort
-from bench.figures import Limits, Line, Outcome
-from bench.ours import Boosting
-from bench.rounds import Shows, take_turns
-from bench.stage import SOURCE, TARGET, Stage, home_of_its_own
-from distributed_grid.orchestration.resource_boost_manager import ResourceBoostManager
+from bench.by_hand import Comparison
+from bench.figures import Limits
+from bench.rounds import Shows
+from bench.stage import SOURCE, TARGET, Stage
 
 _BASELINE: Final = "resizing both raylets by hand, with a wait for the view in between"
 _LIMITS: Final = Limits(times_baseline=2.0, below=50.0)
@@ -65,28 +62,4 @@ def transfer_shows(stage: Stage, amount: float) -> Shows:
     return shows
 
 
-def run(stage: Stage, effort: Effort) -> Outcome:
-    return asyncio.run(_compare(stage, effort, "transfer", _LIMITS))
-
-
-def run_as_library(stage: Stage, effort: Effort) -> Outcome:
-    with home_of_its_own():
-        return asyncio.run(_compare(stage, effort, "transfer, library mode", Limits()))
-
-
-async def _compare(stage: Stage, effort: Effort, name: str, limits: Limits) -> Outcome:
-    by_hand, shows = ByHand(stage), transfer_shows(stage, 1.0)
-    async with ResourceBoostManager(stage.config) as manager:
-        found = await take_turns({"ours": Boosting(manager, "transfer"), "raw": by_hand}, shows, effort.rounds)
-        alone = (await take_turns({"raw": by_hand}, shows, effort.rounds // 2))["raw"]
-    ours, raw = found["ours"], found["raw"]
-    return Outcome(
-        name,
-        _BASELINE,
-        (
-            Line("request + release of 1 CPU", ours.both, raw.both, limits),
-            Line("request", ours.request, raw.request),
-            Line("release", ours.release, raw.release),
-            Line("check: the baseline alone, against it in turns with ours", alone.both, raw.both),
-        ),
-    )
+comparison: Final = Comparison("transfer", _BASELINE, _LIMITS, ByHand, lambda stage: transfer_shows(stage, 1.0))

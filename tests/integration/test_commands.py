@@ -133,6 +133,20 @@ def test_a_config_that_the_controller_does_not_run_is_refused(grid: LiveGrid, tm
     assert refused.stdout == ""
 
 
+def test_what_the_controller_runs_is_in_force_whatever_file_lies_here(grid: LiveGrid, tmp_path) -> None:
+    here = tmp_path / "config" / "my-cluster-enhanced.yaml"
+    here.parent.mkdir()
+    here.write_text((ROOT / "config" / here.name).read_text().replace("max_share_cpu: 6", "max_share_cpu: 5"))
+
+    running = grid.cli("config", "show", "--json", cwd=tmp_path)
+    named = grid.cli("config", "show", "--json", "--config", str(here), cwd=tmp_path)
+
+    setting = "nodes[1].resource_sharing.max_share_cpu"
+    assert json.loads(running.stdout)["values"][setting]["value"] == 6
+    assert "started with another configuration" in running.stderr
+    assert json.loads(named.stdout)["values"][setting]["value"] == 5
+
+
 def test_watch_shows_it_again_and_again(grid: LiveGrid) -> None:
     import subprocess
 

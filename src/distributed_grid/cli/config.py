@@ -44,10 +44,36 @@ def schema() -> None:
 @config_option
 @json_option
 def show_config(config_path: str | None, as_json: bool) -> None:
-    """Show every setting in force and where it comes from."""
-    from distributed_grid.config import effective
+    """Show every setting in force and where it comes from.
 
-    show(effective(_load(config_path)), as_json, render=settings_table)
+    A running controller has its own configuration: what it runs is in force, unless --config names another.
+    """
+    from distributed_grid.config import effective, effective_in_controller
+
+    loaded = _load(config_path)
+    running = None if config_path else _running()
+    if running is None or running["digest"] == loaded.config.digest():
+        found = effective(loaded)
+    else:
+        say(f"The controller was started with another configuration than {loaded.source}; this is what it runs.")
+        found = effective_in_controller(running)
+    show(found, as_json, render=settings_table)
+
+
+def _running() -> dict[str, Any] | None:
+    """The configuration that the controller of this installation runs, if there is one."""
+    from distributed_grid.client import GridClient
+    from distributed_grid.errors import GridError
+
+    client = GridClient()
+    if not client.home.controller.exists():
+        return None
+    try:
+        return client.config()
+    except GridError:
+        return None
+    finally:
+        client.close()
 
 
 def settings_table(data: Mapping[str, Any]) -> "Table":

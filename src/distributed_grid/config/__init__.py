@@ -1,6 +1,6 @@
 """Configuration: found, read with the place of every value, normalised and checked."""
 
-from distributed_grid.config.effective import effective
+from distributed_grid.config.effective import effective, effective_in_controller
 from distributed_grid.config.finding import ConfigSource, find_config, packaged_config
 from distributed_grid.config.loader import LoadedConfig, load_config
 from distributed_grid.config.models import GridConfig, NodeConfig, NodeRole, NodeSharing
@@ -28,6 +28,7 @@ __all__ = [
     "SharingPolicy",
     "Thresholds",
     "effective",
+    "effective_in_controller",
     "find_config",
     "json_schema",
     "load_config",

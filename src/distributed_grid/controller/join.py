@@ -63,16 +63,20 @@ def join(order: dict[str, Any]) -> dict[str, Any]:
 
 
 def connect(address: str) -> None:
-    """Join a running cluster as a driver, quietly; `NoCluster` or `AccessDenied` if that cannot be."""
+    """Join a running cluster as a driver, quietly; `NoCluster`, `AccessDenied` or `RayUnsuitable` if that cannot be."""
     from distributed_grid.controller import reach
 
     unreached = reach.connect(address)
     if unreached is None:
         return
-    error: type[GridError] = NoCluster
-    message = f"No Ray cluster answers at {address}"
-    if unreached.trouble is Trouble.TOKEN:
-        error, message = AccessDenied, f"The token for the Ray cluster at {address} is missing or wrong"
+    match unreached.trouble:
+        case Trouble.TOKEN:
+            error: type[GridError] = AccessDenied
+            message = f"The token for the Ray cluster at {address} is missing or wrong"
+        case Trouble.VERSIONS:
+            error, message = RayUnsuitable, f"The Ray cluster at {address} has other versions than this command"
+        case _:
+            error, message = NoCluster, f"No Ray cluster answers at {address}"
     raise error(message, because=[unreached.why], try_next=HOW_TO_REACH[unreached.trouble])
 
 

@@ -1,11 +1,10 @@
 """What Ray says about its nodes, asked by a driver of one's own: grid's bookkeeping has no part in it."""
 
 import signal
-import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 import ray
 import ray._raylet
@@ -14,7 +13,6 @@ from ray.util.placement_group import placement_group_table
 
 from distributed_grid.controller.join import connect
 from distributed_grid.decide.naming import NAME_LABEL, Raylet, name_raylets
-from distributed_grid.errors import NoCluster
 from distributed_grid.execution.ray_gateway import RayGateway
 from distributed_grid.execution.reservations import group_handle, groups
 from distributed_grid.model.nodes import NodeName
@@ -22,15 +20,12 @@ from distributed_grid.model.resources import ResourceVector
 
 Amounts = dict[NodeName, ResourceVector]
 
-_CONNECT_S: Final = 5.0
-
 
 @contextmanager
 def driver_of(ray_address: str) -> "Iterator[RayView]":
     """Be a driver of that cluster, quietly, until the block ends."""
     here = threading.current_thread() is threading.main_thread()
     on_terminate = signal.getsignal(signal.SIGTERM)
-    _refuse_if_nobody_listens(ray_address)
     connect(ray_address)
     if here:  # Ray puts its own in place, which would leave with another exit code
         signal.signal(signal.SIGTERM, on_terminate)
@@ -38,21 +33,6 @@ def driver_of(ray_address: str) -> "Iterator[RayView]":
         yield RayView()
     finally:
         ray.shutdown()
-
-
-def _refuse_if_nobody_listens(ray_address: str) -> None:
-    """Ray itself would go on trying for many minutes."""
-    host, _, port = ray_address.rpartition(":")
-    if not host or not port.isdigit():
-        return  # "auto" and its like: Ray knows at once
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S).close()
-    except OSError as error:
-        raise NoCluster(
-            f"No Ray cluster answers at {ray_address}",
-            because=[error.strerror or str(error)],
-            try_next="See the address with `ray status` on the head, or start one: grid cluster start",
-        ) from error
 
 
 class RayView:
