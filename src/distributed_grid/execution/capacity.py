@@ -10,6 +10,7 @@ from typing import Final
 from distributed_grid.decide.totals import Growth, desired_totals, moved, plan_growth
 from distributed_grid.execution.markers import STAMP, differ, is_marked, marked_kinds, markers, rising, same
 from distributed_grid.execution.port import RayletGone, Raylets, RayMap
+from distributed_grid.faults import Point, fault_point
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeId, NodeName
 from distributed_grid.model.resources import CPU, MEMORY, ResourceVector, is_internal
@@ -96,6 +97,7 @@ class Capacity:
                 ask = _full_ray_map(wanted[name], less)
                 ask |= rising(markers(wanted[name], bases[name], less), now[name]) | self._stamp(ids[name])
                 answer = self._shrink(ids[name], ask, wanted[name], less, insist=name in pressed)
+                fault_point(Point.CAPACITY_SHRUNK)
                 if answer is None:
                     gone.add(name)
                 else:
@@ -110,9 +112,11 @@ class Capacity:
             return Convergence(reached, growth, frozenset(more) | frozenset(gone))
         unsettled = gone
         for name, kinds in more.items():
+            fault_point(Point.CAPACITY_SHOWN)
             to = growth.allowed[name]
             self._grown_at[ids[name]] = self._clock()
             answer = self._resize(ids[name], _full_ray_map(to, kinds) | markers(to, bases[name], kinds))
+            fault_point(Point.CAPACITY_GROWN)
             if answer is None or not answer.covers(_only_kinds(to, kinds)):
                 unsettled.add(name)
             if answer is not None:
@@ -134,6 +138,7 @@ class Capacity:
         totals = self._raylets.totals()
         for node_id in [node_id for node_id in self._untidy if self._stamp_is_seen(node_id, totals)]:
             self._resize(node_id, self._untidy.pop(node_id))
+            fault_point(Point.MARKERS_LOWERED)
 
     def _current(self, node_id: NodeId, seen: RayMap, has_leases: bool) -> RayMap | None:
         """A node's totals: what it told us, if that is recent or the cluster shows the same; else it is asked.

@@ -11,6 +11,7 @@ from ray.util.placement_group import (
 )
 
 from distributed_grid.execution.port import Group
+from distributed_grid.faults import Point, fault_point
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeId
 
@@ -33,6 +34,7 @@ def reserve(lease: Lease, node_id: NodeId, within_s: int) -> str | None:
         lifetime="detached",
         bundle_label_selector=[{"ray.io/node-id": node_id}],
     )
+    fault_point(Point.GROUP_MADE)
     if group.wait(within_s):  # Ray takes whole seconds only
         return str(group.id.hex())
     remove_placement_group(group)

@@ -7,6 +7,7 @@ from typing import Final
 
 from distributed_grid.execution.capacity import Capacity, Convergence
 from distributed_grid.execution.port import Cluster, Group, Holder, says_who, youngest_covering
+from distributed_grid.faults import Point, fault_point
 from distributed_grid.model.leases import Delivery, Lease
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import CPU, ResourceVector, scale
@@ -79,7 +80,9 @@ class Applier:
         """
         if in_use:
             await asyncio.to_thread(self._cluster.cancel_tasks_in_group, group_id)
+        fault_point(Point.GROUP_CANCELLED)
         await asyncio.to_thread(self._cluster.remove_group, group_id)
+        fault_point(Point.GROUP_REMOVED)
         sweep = asyncio.create_task(self._sweep(group_id))
         self._sweeps.add(sweep)
         sweep.add_done_callback(self._sweeps.discard)

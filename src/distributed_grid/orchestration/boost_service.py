@@ -16,6 +16,7 @@ from distributed_grid.decide.delivery import Companions
 from distributed_grid.decide.lending import counter_offer, plan_grant
 from distributed_grid.errors import NoCapacity, NotFound, NotRenewable, SharingDisabled, SourceNotFound, TargetNotFound
 from distributed_grid.execution.capacity import Convergence
+from distributed_grid.faults import Point, fault_point
 from distributed_grid.model.leases import Delivery, Lease, LeaseState, OnGraceEnd
 from distributed_grid.model.nodes import NodeTable
 from distributed_grid.model.plans import Grant, RefusalCode, Refused
@@ -186,13 +187,16 @@ class BoostService:
         lease = p.ledger.put(self._lease(plan))
         p.in_flight.add(lease.id)
         try:
+            fault_point(Point.GRANT_PLANNED)
             try:
                 await asyncio.gather(p.commit(), p.applier.look_ahead(lease))
             except BaseException:
                 p.ledger.forget(lease)  # nothing has happened yet, and nothing will
                 p.commit_soon()
                 raise
+            fault_point(Point.GRANT_WRITTEN)
             granted = await self.deliver(lease, group_s)
+            fault_point(Point.GRANT_DELIVERED)
             p.commit_soon()
         finally:
             p.in_flight.discard(lease.id)
@@ -261,8 +265,10 @@ class BoostService:
         idle = False
         if not lease.is_winding_down:
             lease = self.begin_release(lease, reason, grace_s=grace_s, who=who)
+            fault_point(Point.RELEASE_BEGUN)
             # Looking changes nothing, so it need not wait for the disk.
             _, idle = await asyncio.gather(p.commit(), p.applier.is_idle(lease))
+            fault_point(Point.RELEASE_WRITTEN)
         elif grace_s is not None:
             lease = p.ledger.put(replace(lease, grace_s=grace_s))
         lease = await self.try_finish(lease, idle=idle)
@@ -301,6 +307,7 @@ class BoostService:
         if not home:
             return current
         done = p.ledger.put(current.to(LeaseState.RELEASED))
+        fault_point(Point.RELEASE_HOME)
         p.notes.pop(lease.id, None)
         p.journal.note(
             "returned",
@@ -354,7 +361,9 @@ class BoostService:
         p.journal.note(
             "renewed", f"{renewed.describe()} until {renewed.expires_at:%H:%M:%S} UTC", lease=renewed, who=who
         )
+        fault_point(Point.RENEW_BEGUN)
         await p.commit()
+        fault_point(Point.RENEW_WRITTEN)
         return renewed
 
     def boosts(self, target: str | None = None) -> list[Lease]:

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from distributed_grid.errors import StoreBroken
+from distributed_grid.faults import Point, fault_point
 from distributed_grid.model.leases import Lease
 from distributed_grid.store.identity import ClusterIdentity, decode_identity, encode_identity
 from distributed_grid.store.lease_codec import decode_lease, encode_lease
@@ -103,9 +104,13 @@ class BoostFile:
         told = self._told
         try:
             _write_durably(self._new, text)
+            fault_point(Point.STORE_SYNCED)
             self._keep_old(removal_known=told)
+            fault_point(Point.STORE_PREVIOUS_KEPT)
             self._new.replace(self.path)
+            fault_point(Point.STORE_RENAMED)
             _sync_folder(self.path.parent)
+            fault_point(Point.STORE_DURABLE)
         except OSError as error:
             raise _unwritable(self.path, error) from error
         finally:
@@ -275,6 +280,7 @@ def _write_durably(path: Path, text: Iterable[bytes]) -> None:
             rest = memoryview(part)
             while rest:
                 rest = rest[os.write(fd, rest) :]
+        fault_point(Point.STORE_WRITTEN)
         os.fsync(fd)
     finally:
         os.close(fd)

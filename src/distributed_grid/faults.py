@@ -1,0 +1,75 @@
+"""Named places where a test can stop, delay or end the process: between any two steps that a crash may part.
+
+Unused, a point costs one comparison. With `GRID_FAULTS=FILE` in its environment, a process reads FILE at every point:
+
+    grant.written kill              # as a power cut would
+    store.renamed delay 0.5
+    capacity.shrunk stop            # until somebody sends SIGCONT
+    capacity.grown kill 0 3         # the third time it gets there
+
+An order is carried out once: FILE becomes FILE.done first, so that whoever is started again gets past it. What was
+passed is noted in FILE.passed.
+"""
+
+import os
+import signal
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+
+class Point(StrEnum):
+    """In the order in which a boost passes them."""
+
+    GRANT_PLANNED = "grant.planned"
+    GRANT_WRITTEN = "grant.written"
+    GROUP_MADE = "group.made"
+    CAPACITY_SHRUNK = "capacity.shrunk"
+    CAPACITY_SHOWN = "capacity.shown"
+    CAPACITY_GROWN = "capacity.grown"
+    MARKERS_LOWERED = "markers.lowered"
+    GRANT_DELIVERED = "grant.delivered"
+
+    RENEW_BEGUN = "renew.begun"
+    RENEW_WRITTEN = "renew.written"
+
+    RELEASE_BEGUN = "release.begun"
+    RELEASE_WRITTEN = "release.written"
+    GROUP_CANCELLED = "group.cancelled"
+    GROUP_REMOVED = "group.removed"
+    RELEASE_HOME = "release.home"
+
+    STORE_WRITTEN = "store.written"
+    STORE_SYNCED = "store.synced"
+    STORE_PREVIOUS_KEPT = "store.previous_kept"
+    STORE_RENAMED = "store.renamed"
+    STORE_DURABLE = "store.durable"
+
+
+_ORDERS: Final = Path(os.environ["GRID_FAULTS"]) if "GRID_FAULTS" in os.environ else None
+
+
+def fault_point(point: Point) -> None:
+    if _ORDERS is not None:
+        _obey(point, _ORDERS)
+
+
+def _obey(point: Point, orders: Path) -> None:
+    passed = orders.with_name(orders.name + ".passed")
+    with passed.open("a") as notes:
+        notes.write(f"{point}\n")
+    try:
+        where, action, seconds, turn = [*orders.read_text().split(), "0", "1"][:4]
+    except (OSError, ValueError):
+        return
+    if where != point or passed.read_text().split().count(point) < int(turn):
+        return
+    orders.replace(orders.with_name(orders.name + ".done"))
+    match action:
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        case "delay":
+            time.sleep(float(seconds))
