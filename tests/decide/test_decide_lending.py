@@ -199,6 +199,11 @@ def test_a_refusal_offers_the_most_that_one_node_could_lend() -> None:
     assert said == "3 CPUs can be lent by a: grid boost request gpu-master cpu 3 --source a"
 
 
+def test_an_offer_is_delivered_as_was_asked() -> None:
+    said = offer(ask(amount=8, delivery="reserve"), node("a", cpus=4))
+    assert said == "4 CPUs can be lent by a: grid boost request gpu-master cpu 4 --source a --delivery reserve"
+
+
 def test_nothing_is_offered_where_nothing_could_be_lent() -> None:
     assert offer(ask(amount=8), node(limits=limits(can_share=False))) is None
     assert offer(ask(amount=8), node(used=cpu(4))) is None

@@ -114,9 +114,10 @@ def counter_offer(refused: Refused) -> str | None:
     if units == 0:
         return None
     amount = amount_of(ask.kind, units)
+    delivery = f" --delivery {ask.delivery}" if ask.delivery else ""
     return (
         f"{describe(ask.kind, units)} can be lent by {best.node}: "
-        f"grid boost request {ask.target} {ask.kind} {amount} --source {best.node}"
+        f"grid boost request {ask.target} {ask.kind} {amount} --source {best.node}{delivery}"
     )
 
 
