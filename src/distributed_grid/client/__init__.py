@@ -123,15 +123,17 @@ class GridClient:
         """Ask, and ask again for ten seconds while the controller is away: Ray brings it back after a crash."""
         deadline = time.monotonic() + RETRY_S
         told = False
+        sent = dict(headers or {})
         while True:
             is_known = self._door is not None
             found, connections = self._door or self._find()
             try:
                 answer = connections.ask(
-                    method, f"/api/v1{path}", body, params=params, headers=headers, answer_s=patience_s
+                    method, f"/api/v1{path}", body, params=params, headers=sent, answer_s=patience_s
                 )
             except Unreachable as error:
                 self.close()
+                sent["X-Grid-Retry"] = "1"  # it may have been done, and only the answer was lost
                 if not listens(found.ray_address):
                     raise NoCluster(
                         "No cluster is running",

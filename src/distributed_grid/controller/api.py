@@ -14,7 +14,7 @@ from distributed_grid import __version__
 from distributed_grid.controller import schemas
 from distributed_grid.controller.access import TokenRequired, describe_token
 from distributed_grid.controller.direct_route import DirectRoute, json_answer
-from distributed_grid.errors import GridError, InvalidRequest, NotFound
+from distributed_grid.errors import BoostNotFound, GridError, InvalidRequest, NotFound
 from distributed_grid.model.requests import seconds
 from distributed_grid.orchestration.boost_service import BoostService
 from distributed_grid.orchestration.boost_view import StatusText, boost_dict, node_dicts, sharing_dict, status_dict
@@ -93,12 +93,18 @@ def make_app(
     async def release_boost(
         boost_id: str,
         x_grid_user: User = "",
+        x_grid_retry: Annotated[bool, Header()] = False,
         body: Annotated[schemas.ReleaseRequest | None, Body()] = None,
     ) -> dict[str, Any]:
         """Give the capacity back: `released` when it is home, `releasing` while the target still uses it."""
         body = body or schemas.ReleaseRequest()
         grace = None if body.grace_seconds is None else seconds("grace period", body.grace_seconds, zero_allowed=True)
-        return shown(await service.release(boost_id, grace_s=grace, wait_s=body.wait_seconds, who=x_grid_user))
+        try:
+            return shown(await service.release(boost_id, grace_s=grace, wait_s=body.wait_seconds, who=x_grid_user))
+        except BoostNotFound:
+            if x_grid_retry and (ended := service.released_before(boost_id)) is not None:
+                return ended
+            raise
 
     @api.post("/boosts/{boost_id}/renew", response_model=schemas.Boost)
     async def renew_boost(

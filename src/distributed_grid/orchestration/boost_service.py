@@ -10,6 +10,7 @@ import uuid
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 from distributed_grid.config import GridConfig
 from distributed_grid.decide.delivery import Companions
@@ -23,10 +24,12 @@ from distributed_grid.model.plans import Grant, RefusalCode, Refused
 from distributed_grid.model.requests import Ask, seconds
 from distributed_grid.model.resources import CPU, MEMORY, scale
 from distributed_grid.orchestration.applier import GROUP_S
+from distributed_grid.orchestration.boost_view import boost_dict
 from distributed_grid.orchestration.parts import VIEW_LAG, Parts
 
 _LOOK_AGAIN_S = 0.05
 _WAIT_STEP_S = 0.25
+_LOST_ANSWER_ENTRIES = 10_000
 _GROUP_AT_ONCE_S = 1
 
 
@@ -280,6 +283,14 @@ class BoostService:
             lease = p.ledger.get(lease.id) or replace(lease, state=LeaseState.RELEASED)
         return lease
 
+    def released_before(self, boost_id: str) -> dict[str, Any] | None:
+        """How a boost ended, from the audit log: for a client that lost the answer to its release."""
+        for entry in reversed(self._p.journal.entries(_LOST_ANSWER_ENTRIES)):
+            if entry["event"] == "returned" and str(entry["boost_id"]).startswith(boost_id.strip().lower()):
+                found: dict[str, Any] | None = entry.get("boost")
+                return found
+        return None
+
     def begin_release(self, lease: Lease, reason: str, *, grace_s: float | None = None, who: str = "grid") -> Lease:
         """Mark a lease as winding down. It is not on disk yet: the caller commits."""
         p = self._p
@@ -314,6 +325,7 @@ class BoostService:
             f"{done.describe()}: capacity is back ({done.release_reason})",
             lease=done,
             node=done.source,
+            boost=boost_dict(done),
         )
         return done
 

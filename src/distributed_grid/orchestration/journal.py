@@ -58,5 +58,9 @@ class Journal:
             } | details
         self._audit.append(event, at, who=who, boost_id=boost_id, node=node, message=message, **details)
 
+    def entries(self, limit: int) -> list[dict[str, Any]]:
+        """The last entries of the audit log, oldest first; also those of earlier processes."""
+        return self._audit.read(limit)
+
     def since(self, number: int) -> list[Event]:
         return [event for event in self._events if event.number > number]

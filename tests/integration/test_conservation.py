@@ -1,0 +1,57 @@
+"""Many clients at once: at no moment does the cluster show more than there is, and in the end all is home."""
+
+import random
+from typing import Any
+
+import pytest
+from live_grid import LiveGrid, until
+from storm import Sampler, Storm
+
+pytestmark = pytest.mark.cluster
+
+CONFIG = """
+name: storm-test
+embedded: true
+resource_sharing: {enabled: true}
+nodes:
+- {name: head, role: master, cpu_count: 2, memory_gb: 4}
+- {name: one, cpu_count: 8, memory_gb: 8, gpu_count: 2, resources: {license: 4}}
+- {name: two, cpu_count: 8, memory_gb: 8, gpu_count: 2, resources: {license: 4}}
+"""
+KINDS = ("CPU", "memory", "license", "GPU")
+
+
+def wishes(chance: random.Random) -> dict[str, Any]:
+    """Transfers of three kinds and reservations of three, for any node, from anywhere."""
+    kind, amount, delivery = chance.choice(
+        [
+            ("cpu", chance.choice([0.5, 1, 2]), "transfer"),
+            ("memory", chance.choice([0.25, 1]), "transfer"),
+            ("license", 1, "transfer"),
+            ("cpu", 1, "reserve"),
+            ("memory", 0.5, "reserve"),
+            ("gpu", 1, "reserve"),
+        ]
+    )
+    target = chance.choice(["head", "one", "two"])
+    return {"target_node": target, "resource_type": kind, "amount": amount, "delivery": delivery}
+
+
+def test_eight_clients_at_once_never_make_more_of_anything(grid: LiveGrid) -> None:
+    base = {kind: sum(node.get(kind, 0.0) for node in grid.base.values()) for kind in KINDS}
+    storm = Storm(grid.home, wishes)
+
+    with Sampler(KINDS).running() as seen:
+        storm.start()
+        storm.join()
+        held = {boost["boost_id"] for boost in grid.client.boost_status()["boosts"]}
+        assert storm.held.keys() <= held
+        grid.release_everything()
+
+    assert storm.trouble == []
+    assert seen.most == base
+    assert seen.samples > 100
+    for what in ("granted", "granted to expire", "renewed", "released"):
+        assert storm.counts[what] > 10, storm.counts
+    until(grid.is_at_base, 10, "every node exactly at base")
+    grid.settled()

@@ -1,0 +1,167 @@
+"""`kill -9` of the controller, again and again, and once at every place between two steps.
+
+Whatever was acknowledged is kept, nothing is there twice, nothing half, and the nodes agree with the ledger.
+"""
+
+import os
+import random
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import ray
+from live_grid import LiveGrid, hold_until, until
+from ray.util.placement_group import PlacementGroup
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+from storm import Storm
+from test_conservation import CONFIG, wishes
+
+from distributed_grid.faults import Point
+from distributed_grid.store.boost_file import BoostFile
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+
+KILLS = int(os.environ.get("GRID_TEST_KILLS", "100"))
+_RAY_NAMES = {"cpu": "CPU", "memory": "memory", "license": "license"}
+
+
+@pytest.fixture(scope="module")
+def orders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("faults") / "orders"
+
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory: pytest.TempPathFactory, orders: Path) -> Iterator[LiveGrid]:
+    """A cluster whose processes obey the orders for fault points."""
+    live = LiveGrid(tmp_path_factory.mktemp("grid"), CONFIG)
+    live.env["GRID_FAULTS"] = str(orders)
+    try:
+        live.start()
+        yield live
+    finally:
+        live.stop()
+
+
+def kill(grid: LiveGrid) -> None:
+    os.kill(grid.controller_pid(), signal.SIGKILL)
+
+
+def expected_totals(grid: LiveGrid, boosts: list[dict]) -> dict[str, dict[str, float]]:
+    """base - lent + borrowed, of every node and kind."""
+    totals: dict[str, dict[str, float]] = {name: dict(base) for name, base in grid.base.items()}
+    for boost in boosts:
+        if boost["delivery"] == "transfer" and boost["state"] == "active":
+            ray_name = _RAY_NAMES[boost["resource_type"]]
+            amount = boost["amount"] * (2**30 if ray_name == "memory" else 1)
+            totals[boost["source_node"]][ray_name] = totals[boost["source_node"]].get(ray_name, 0.0) - amount
+            totals[boost["target_node"]][ray_name] = totals[boost["target_node"]].get(ray_name, 0.0) + amount
+    return totals
+
+
+def disagreement(grid: LiveGrid) -> str:
+    """How Ray's totals, the groups and the file differ from what the controller says; empty if they agree."""
+    boosts = grid.client.boost_status()["boosts"]
+    if half := [boost for boost in boosts if boost["state"] not in ("active", "releasing")]:
+        return f"half done: {half}"
+    stored = {lease.id for lease in BoostFile(grid.home.boosts).load().leases}
+    if stored != {boost["boost_id"] for boost in boosts}:
+        return f"in the file: {stored}, known: {boosts}"
+    for name, expected in expected_totals(grid, boosts).items():
+        shown = grid.totals(name)
+        off = {kind: (shown.get(kind, 0.0), e) for kind, e in expected.items() if abs(shown.get(kind, 0.0) - e) > 1e-3}
+        if off:
+            return f"{name} shows and should have: {off}"
+    names = Counter(
+        group["name"]
+        for group in ray.util.placement_group_table().values()
+        if group["state"] != "REMOVED" and group["name"].startswith("grid-boost-")
+    )
+    reserved = Counter(f"grid-boost-{boost['boost_id']}" for boost in boosts if boost["delivery"] == "reserve")
+    return "" if names == reserved else f"groups: {names}, reservations: {reserved}"
+
+
+def agrees(grid: LiveGrid) -> None:
+    """Within five seconds; what is there may go on changing meanwhile, as boosts expire."""
+    told = [""]
+
+    def agreed() -> bool:
+        told[0] = disagreement(grid)
+        return not told[0]
+
+    try:
+        until(agreed, 5)
+    except AssertionError:
+        raise AssertionError(told[0]) from None
+
+
+def nothing_twice(grid: LiveGrid) -> None:
+    keys = Counter(lease.idempotency_key for lease in BoostFile(grid.home.boosts).load().leases)
+    assert not [key for key, count in keys.items() if count > 1]
+
+
+def test_random_kills_under_load(grid: LiveGrid) -> None:
+    chance = random.Random(7)
+    storm = Storm(grid.home, wishes, calls=10**9)
+    storm.start()
+    try:
+        for _ in range(KILLS):
+            before = grid.controller_pid()
+            until(lambda: not chance.randrange(40), 5, "a random moment")
+            kill(grid)
+            until(lambda: grid.controller_pid() != before, 30, "another controller")  # noqa: B023
+            with storm.paused():
+                agrees(grid)
+                nothing_twice(grid)
+                known = {boost["boost_id"] for boost in grid.client.boost_status()["boosts"]}
+                assert storm.held.keys() <= known
+    finally:
+        storm.stop()
+
+    assert storm.trouble == []
+    assert min(storm.counts[what] for what in ("granted", "granted to expire", "renewed", "released")) > 10
+    grid.release_everything()
+
+
+@pytest.mark.parametrize("point", Point)
+def test_a_kill_between_any_two_steps(grid: LiveGrid, orders: Path, point: Point, tmp_path: Path) -> None:
+    done = orders.with_name("orders.done")
+    done.unlink(missing_ok=True)
+    before = grid.controller_pid()
+    orders.write_text(f"{point} kill")
+
+    lent = grid.boost("head", "cpu", 2, duration_seconds=600)
+    reserved = grid.boost("head", "gpu", 1, duration_seconds=600)
+    assert grid.client.renew_boost(lent["boost_id"], 900)["state"] == "active"
+    for boost in (lent, reserved):
+        shown = grid.shown(boost)
+        assert (shown["state"], shown["source_node"]) == ("active", boost["source_node"])
+    agrees(grid)
+    nothing_twice(grid)
+    group = PlacementGroup(ray.PlacementGroupID(bytes.fromhex(grid.shown(reserved)["placement_group"])))
+    inside = PlacementGroupSchedulingStrategy(group)
+    work = hold_until.options(num_cpus=0, num_gpus=1, scheduling_strategy=inside).remote(str(tmp_path / "never"))
+    until(lambda: grid.client.boost(reserved["boost_id"]) and ray_uses(grid, reserved), 20, "the work runs")
+    assert grid.release(lent)["state"] == "released"
+    assert grid.release(reserved, grace_seconds=0, wait_seconds=20)["state"] == "released"
+
+    until(done.exists, 5, f"the kill at {point}")
+    until(lambda: grid.controller_pid() != before, 30, "another controller")
+    until(grid.is_at_base, 10, "every node at base")
+    assert grid.client.boost_status()["boosts"] == []
+    with pytest.raises(ray.exceptions.RayError):
+        ray.get(work, timeout=20)
+    agrees(grid)
+
+
+def ray_uses(grid: LiveGrid, boost: dict) -> bool:
+    """Whether something holds the group's GPU."""
+    group = grid.shown(boost)["placement_group"]
+    return grid.free(boost["source_node"]).get(f"GPU_group_{group}", 0.0) == 0.0
+
+
+def test_every_point_is_passed_by_the_life_of_a_boost(orders: Path) -> None:
+    passed = Counter(orders.with_name("orders.passed").read_text().split())
+
+    assert passed.keys() == {str(point) for point in Point}
