@@ -187,7 +187,8 @@ def test_a_reservation_whose_lender_died_and_came_back_is_made_again(grid: LiveG
     """Ray would try for ever to place the old group, on a node that will not return."""
     boost = grid.boost("head", "gpu", 1)
 
-    grid.kill_and_start_again("gpubox")
+    grid.kill_node("gpubox")
+    grid.start_node("gpubox")
     again = until(lambda: [b for b in boosts(grid) if b["placement_group"] != boost["placement_group"]], 30)[0]
 
     assert (again["boost_id"], again["state"]) == (boost["boost_id"], "active")

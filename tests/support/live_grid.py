@@ -50,6 +50,7 @@ class LiveGrid:
         if config:
             self.config.write_text(config)
         self.client = GridClient(self.home)
+        self._started_again: dict[str, int] = {}
 
     # -- life ----------------------------------------------------------------------------------------------
 
@@ -64,22 +65,33 @@ class LiveGrid:
     def connect_to(self, address: str) -> None:
         self.address = address
         ray.init(address=self.address, namespace="test", log_to_driver=False, logging_level="ERROR")
-        self.ids = {n["Labels"]["grid/name"]: n["NodeID"] for n in ray.nodes() if n["Alive"]}
+        self.ids = self.live_nodes()
         self.base = {name: self.ray_base(name) for name in self.ids}
 
-    def kill_and_start_again(self, name: str) -> None:
-        """A node dies without a word and comes back: the same name, another raylet. Ray notices after a while."""
+    def kill_node(self, name: str) -> None:
+        """A node dies without a word; Ray notices after a while."""
+        record = load(self.home)
+        assert record is not None
+        pids = {node.name: node.pid for node in record.nodes} | self._started_again
+        for process in trees([psutil.Process(pids[name])]):
+            process.kill()
+
+    def start_node(self, name: str) -> None:
+        """A node that died comes back: the same name, another raylet."""
         record = load(self.home)
         assert record is not None and self.config is not None
-        for process in trees(psutil.Process(node.pid) for node in record.nodes if node.name == name):
-            process.kill()
         (spec,) = [spec for spec in node_specs(load_config(self.config).config) if spec.name == name]
         log = self.home.logs / f"ray-{name}-again.log"
         with ClaimedPorts() as ports:
             command = [*ray_executable(), *start_command(spec, record.ray_address, ports)]
-            wait_until_up(name, spawn(command, log, child_environment(os.environ, record.marker)), log)
-        until(lambda: len([n for n in ray.nodes() if n["Alive"]]) == len(self.ids), 60, "the old raylet known as dead")
-        self.ids = {n["Labels"]["grid/name"]: n["NodeID"] for n in ray.nodes() if n["Alive"]}
+            process = spawn(command, log, child_environment(self.env, record.marker))
+            wait_until_up(name, process, log)
+        self._started_again[name] = process.pid
+        until(lambda: len(self.live_nodes()) == len(self.base), 60, "the old raylet known as dead")
+        self.ids = self.live_nodes()
+
+    def live_nodes(self) -> dict[str, str]:
+        return {n["Labels"]["grid/name"]: n["NodeID"] for n in ray.nodes() if n["Alive"]}
 
     def stop(self) -> None:
         self.client.close()

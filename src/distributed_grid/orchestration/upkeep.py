@@ -35,6 +35,7 @@ class Upkeep:
         self._p = parts
         self._service = service
         self._began = parts.now()
+        self._seen: set[NodeName] = set()
         self._absent_since: dict[NodeName, datetime] = {}
         self._told_at: dict[str, datetime] = {}
         self._killed_at: dict[str, datetime] = {}
@@ -118,9 +119,14 @@ class Upkeep:
         now = p.now()
         named = {name for lease in p.ledger for name in (lease.source, lease.target)}
         self._absent_since = {name: self._absent_since.get(name, now) for name in named - alive}
-        # After a restart of the whole cluster, nodes come back one by one.
-        grace = _START_GRACE if now - self._began < _START_GRACE else _NODE_GRACE
-        gone = {name for name, since in self._absent_since.items() if now - since >= grace}
+        self._seen |= alive
+        # After a restart of the whole cluster, nodes come back one by one: those that were not there yet have longer.
+        starting = now - self._began < _START_GRACE
+        gone = {
+            name
+            for name, since in self._absent_since.items()
+            if now - since >= (_START_GRACE if starting and name not in self._seen else _NODE_GRACE)
+        }
         changed = False
         for lease in p.ledger:
             missing = sorted({lease.source, lease.target} & gone)

@@ -1,0 +1,129 @@
+"""Raylets that die, with loans to and from them: what is left goes home, and it is told what happened."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import ray
+from live_grid import LiveGrid, hold_until, on, until
+
+pytestmark = pytest.mark.cluster
+
+CONFIG = """
+name: loss-test
+embedded: true
+resource_sharing: {enabled: true}
+nodes:
+- {name: head, role: master, cpu_count: 2, memory_gb: 2, resource_sharing: {can_share: false}}
+- {name: one, cpu_count: 4, memory_gb: 4, gpu_count: 1}
+- {name: two, cpu_count: 4, memory_gb: 4, gpu_count: 1}
+"""
+# So that Ray notices within a few seconds rather than half a minute.
+NOTICE_SOON = {
+    "RAY_health_check_initial_delay_ms": "500",
+    "RAY_health_check_period_ms": "500",
+    "RAY_health_check_timeout_ms": "1000",
+    "RAY_health_check_failure_threshold": "3",
+}
+SETTLED_S = 10
+
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveGrid]:
+    live = LiveGrid(tmp_path_factory.mktemp("grid"), CONFIG)
+    live.env |= NOTICE_SOON
+    try:
+        live.start()
+        yield live
+    finally:
+        live.stop()
+
+
+@pytest.fixture
+def lost(grid: LiveGrid) -> Iterator[str]:
+    """A node that the test kills; it is back for the next one."""
+    yield "one"
+    grid.start_node("one")
+    until(lambda: _alive(grid) == {"head", "one", "two"}, SETTLED_S, "grid sees all nodes again")
+    until(grid.is_at_base, SETTLED_S, "every node at base")
+
+
+def kill(grid: LiveGrid, name: str) -> None:
+    grid.kill_node(name)
+    until(lambda: name not in grid.live_nodes(), 60, "Ray knows that it is dead")
+
+
+def _alive(grid: LiveGrid) -> set[str]:
+    return {node["name"] for node in grid.client.cluster_status()["nodes"] if node["alive"]}
+
+
+def is_told(grid: LiveGrid, boost: dict) -> bool:
+    return any(event["boost_id"] == boost["boost_id"] and "one" in event["message"] for event in grid.events("lost"))
+
+
+def test_a_lender_that_dies_takes_its_loan_along(grid: LiveGrid, lost: str) -> None:
+    boost = grid.boost("two", "cpu", 2, source_node=lost)
+    grid.total_is("two", "CPU", 6.0)
+
+    kill(grid, lost)
+
+    until(lambda: grid.totals("two") == grid.base["two"], SETTLED_S, "two has its own CPUs only")
+    until(lambda: grid.state(boost) == "released", SETTLED_S, "the boost is over")
+    assert is_told(grid, boost)
+
+
+def test_what_uses_a_dead_lenders_loan_is_not_killed_for_it(grid: LiveGrid, lost: str, tmp_path: Path) -> None:
+    boost = grid.boost("two", "cpu", 2, source_node=lost, grace_seconds=60)
+    end = tmp_path / "end"
+    work = hold_until.options(**on("two", num_cpus=6, max_retries=0)).remote(str(end))
+    until(lambda: grid.free("two").get("CPU", 0.0) == 0.0, 20, "the work runs")
+
+    kill(grid, lost)
+
+    until(lambda: grid.state(boost) == "lost", SETTLED_S, "the boost is lost")
+    until(
+        lambda: any("hold_until" in told for told in grid.shown(boost)["warnings"]), SETTLED_S, "who holds it is told"
+    )
+    end.touch()
+    assert ray.get(work, timeout=20) == "two"
+    until(lambda: grid.totals("two") == grid.base["two"], SETTLED_S, "two has its own CPUs only")
+
+
+def test_a_borrower_that_dies_gives_back_what_it_had(grid: LiveGrid, lost: str) -> None:
+    boosts = [grid.boost(lost, kind, 2, source_node="two") for kind in ("cpu", "memory")]
+    grid.total_is("two", "CPU", 2.0)
+
+    kill(grid, lost)
+
+    until(lambda: grid.totals("two") == grid.base["two"], SETTLED_S, "two has all its own again")
+    until(lambda: all(is_told(grid, boost) for boost in boosts), SETTLED_S, "it is told")
+
+
+def test_a_reservation_ends_with_its_lender_and_lasts_without_its_borrower(grid: LiveGrid, lost: str) -> None:
+    ends = grid.boost("two", "gpu", 1, source_node=lost)
+    lasts = grid.boost(lost, "gpu", 1, source_node="two")
+
+    kill(grid, lost)
+
+    until(lambda: grid.state(ends) == "released", SETTLED_S, "the reservation on the dead node is over")
+    assert is_told(grid, ends)
+    assert grid.state(lasts) == "active"  # its place is alive; its borrower is only a name
+
+
+def test_a_node_that_comes_back_can_lend_again(grid: LiveGrid) -> None:
+    kept = grid.boost("two", "memory", 1, source_node="one", duration_seconds=600)
+    kill(grid, "one")
+    grid.start_node("one")
+    until(lambda: _alive(grid) == {"head", "one", "two"}, SETTLED_S, "grid sees it")
+
+    # Back within a moment it keeps its loan, later it has none: either way Ray shows what grid says.
+    gib = 2.0**30
+    until(
+        lambda: grid.totals("one")["memory"] == (3 if grid.state(kept) == "active" else 4) * gib, SETTLED_S, "agreement"
+    )
+    grid.release_everything()
+    boost = grid.boost("two", "cpu", 3, source_node="one")
+    grid.total_is("one", "CPU", 1.0)
+    grid.total_is("two", "CPU", 7.0)
+    grid.release(boost)
+    until(grid.is_at_base, SETTLED_S, "every node at base")
