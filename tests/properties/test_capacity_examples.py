@@ -9,6 +9,7 @@ from builders import cpu, lease
 from fake_cluster import FakeCluster, LostReply
 
 from distributed_grid.execution.capacity import Capacity, Convergence
+from distributed_grid.execution.port import RayletSilent
 from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.resources import ResourceVector
 
@@ -160,6 +161,30 @@ def test_a_shrink_whose_reply_was_lost_is_seen_by_everybody_before_the_growth() 
     bench.converge(loan("a", "b", 2, GRANTING))
     assert not bench.cluster.violations, bench.cluster.violations[0]
     assert bench.totals["b"] == cpu(6)
+
+
+@pytest.mark.parametrize("done", [False, True])
+@pytest.mark.parametrize("call", [0, 1])
+def test_a_node_that_does_not_answer_holds_up_no_other_and_is_asked_again_later(call: int, done: bool) -> None:
+    def be_silent() -> None:
+        bench.cluster.clock.sleep(3.0)
+        raise RayletSilent
+
+    bench = Bench()
+    bench.cluster.upcoming(call, be_silent, after=done)  # the lender's shrink, or the borrower's growth
+    first, second = loan("a", "b", 2, GRANTING), loan("c", "d", 1, GRANTING, "2")
+    bench.cluster.add_node("d", cpus=4)
+    assert not bench.converge(first).delivered(first)
+
+    asked_at = bench.cluster.clock()
+    assert bench.converge(first, second).delivered(second)
+    assert bench.cluster.clock() - asked_at < 1.0
+
+    bench.cluster.clock.sleep(5.0)
+    bench.rest(first, second)
+    assert bench.converge(first, second).delivered(first)
+    assert bench.totals == {"a": cpu(2), "b": cpu(6), "c": cpu(3), "d": cpu(5)}
+    assert not bench.cluster.violations, bench.cluster.violations[0]
 
 
 def test_a_loan_that_is_in_use_when_the_store_is_wiped_still_goes_home() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from distributed_grid.execution.capacity import Capacity, Convergence
+from distributed_grid.execution.port import RayletSilent
 from distributed_grid.model.leases import Lease, LeaseState
 
 NAMES = ("a", "b", "c")
@@ -119,11 +120,13 @@ class CapacityMachine(RuleBasedStateMachine):
     def crash(self) -> None:
         self.new_process()
 
-    @rule(at=st.integers(0, 4), fails=st.sampled_from([LostReply, Crashed]), after=st.booleans())
+    @rule(at=st.integers(0, 4), fails=st.sampled_from([LostReply, Crashed, RayletSilent]), after=st.booleans())
     def trouble_ahead(self, at: int, fails: type[BaseException], after: bool) -> None:
         """One of the next resizes fails, before or after it was carried out."""
 
         def fail() -> None:
+            if fails is RayletSilent:
+                self.cluster.clock.sleep(3.0)  # so long one waits for its answer
             raise fails
 
         self.cluster.upcoming(at, fail, after=after)

@@ -9,7 +9,7 @@ from typing import Final
 
 from distributed_grid.decide.totals import Growth, desired_totals, moved, plan_growth
 from distributed_grid.execution.markers import STAMP, differ, is_marked, marked_kinds, markers, rising, same
-from distributed_grid.execution.port import RayletGone, Raylets, RayMap
+from distributed_grid.execution.port import RayletGone, Raylets, RayletSilent, RayMap
 from distributed_grid.faults import Point, fault_point
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeId, NodeName
@@ -20,6 +20,8 @@ _VIEW_LAG_S: Final = 1.0
 _VIEW_PATIENCE_S: Final = 3.0
 _FRESH_S: Final = 0.02
 _PRESS_S: Final = 0.06
+# Who did not answer is left alone for a while: others must not wait for it in every round.
+_SILENCE_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class Capacity:
         self._sleep = sleep
         self._told: dict[NodeId, tuple[float, dict[str, float]]] = {}
         self._grown_at: dict[NodeId, float] = {}
+        self._silent_until: dict[NodeId, float] = {}
         self._last_stamp = 0.0
         self._untidy: dict[NodeId, RayMap] = {}
 
@@ -93,7 +96,8 @@ class Capacity:
             # Where nothing is idle there is nothing to take, and asking could do harm: on a node that Ray has
             # oversubscribed (a parent came back from ray.get), a shrink request makes the total *grow*.
             more_than_wanted = {k for k in ours[name] if wanted[name][k] < reached[name][k]}
-            if less := {k for k in more_than_wanted if free[k] > 0 or name in pressed}:
+            less = {k for k in more_than_wanted if free[k] > 0 or name in pressed}
+            if less and not self._is_silent(ids[name]):
                 ask = _full_ray_map(wanted[name], less)
                 ask |= rising(markers(wanted[name], bases[name], less), now[name]) | self._stamp(ids[name])
                 answer = self._shrink(ids[name], ask, wanted[name], less, insist=name in pressed)
@@ -108,20 +112,23 @@ class Capacity:
             for name in sorted(now.keys() - gone)
             if (kinds := {k for k in ours[name] if growth.allowed[name][k] > reached[name][k]})
         }
-        if more and not self._view_shows({ids[name]: (reached[name], ours[name]) for name in now.keys() - gone}):
+        speaking = {name for name in now.keys() - gone if not self._is_silent(ids[name])}
+        if more and not self._view_shows({ids[name]: (reached[name], ours[name]) for name in speaking}):
             return Convergence(reached, growth, frozenset(more) | frozenset(gone))
-        unsettled = gone
+        unsettled = gone | {name for name in more if self._is_silent(ids[name])}
         for name, kinds in more.items():
+            if name in unsettled:
+                continue
             fault_point(Point.CAPACITY_SHOWN)
             to = growth.allowed[name]
             self._grown_at[ids[name]] = self._clock()
             answer = self._resize(ids[name], _full_ray_map(to, kinds) | markers(to, bases[name], kinds))
             fault_point(Point.CAPACITY_GROWN)
-            if answer is None or not answer.covers(_only_kinds(to, kinds)):
+            if answer is None or self._is_silent(ids[name]) or not answer.covers(_only_kinds(to, kinds)):
                 unsettled.add(name)
             if answer is not None:
                 reached[name] = answer
-        for name in sorted(now.keys() - unsettled):
+        for name in sorted(speaking - unsettled):
             self._compare_markers(ids[name], markers(reached[name], bases[name], ours[name]))
         return Convergence(reached, growth, frozenset(unsettled))
 
@@ -146,10 +153,13 @@ class Capacity:
         The cluster's view alone is never trusted for a node of ours: it may show a total from before a crash.
         """
         told = self._told.get(node_id)
+        if told and self._is_silent(node_id):
+            return told[1]
         if told and (self._clock() - told[0] < _VIEW_LAG_S or _shows(seen, told[1])):
             return told[1]
         if not has_leases and not is_marked(seen) and not told:
             return seen
+        self._told.setdefault(node_id, (-math.inf, dict(seen)))  # all that is known if it does not answer
         return self._told[node_id][1] if self._resize(node_id, {}) is not None else None
 
     def _shrink(
@@ -178,15 +188,23 @@ class Capacity:
 
     def _resize(self, node_id: NodeId, ask: RayMap) -> ResourceVector | None:
         """Ask a node to change and take its word for where it is now; None if it is gone."""
+        # Until it answers nobody knows: a reply can be lost after the change was made.
+        _, before = self._told.pop(node_id, (0.0, {}))
         try:
-            # Until it answers nobody knows: a reply can be lost after the change was made.
-            self._told.pop(node_id, None)
             answer = self._raylets.resize(node_id, ask)
         except RayletGone:
             return None
+        except RayletSilent:
+            # It may do it later, or never; so that nothing is there twice, it counts with the larger amounts.
+            self._silent_until[node_id] = self._clock() + _SILENCE_S
+            answer = {name: max(before.get(name, 0.0), ask.get(name, 0.0)) for name in {*before, *ask}}
         self._told[node_id] = (self._clock(), dict(answer))
         self._last_stamp = max(self._last_stamp, answer.get(STAMP, 0.0))
         return ResourceVector.from_ray(answer)
+
+    def _is_silent(self, node_id: NodeId) -> bool:
+        """Whether it did not answer a moment ago; what is known of it is then the most that it may have."""
+        return self._clock() < self._silent_until.get(node_id, -math.inf)
 
     def _compare_markers(self, node_id: NodeId, wanted: RayMap) -> None:
         """Markers that are too high can wait. None should be too low, but Ray may have oversubscribed the node."""

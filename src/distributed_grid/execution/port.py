@@ -16,6 +16,10 @@ class RayletGone(Exception):
     """The raylet died, or was never there."""
 
 
+class RayletSilent(Exception):
+    """The raylet did not answer in time: it may be cut off, or busy. It may still do what it was asked."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeView:
     """A node's total and free resources as the cluster's control service shows them; up to 0.2 s old."""

@@ -14,12 +14,14 @@ import ray._private.state as ray_state
 import ray._raylet
 
 from distributed_grid.decide.naming import NAME_LABEL, Raylet
-from distributed_grid.execution.port import NodeView, RayletGone, RayMap
+from distributed_grid.execution.port import NodeView, RayletGone, RayletSilent, RayMap
 from distributed_grid.execution.ray_version import check_ray_version
 from distributed_grid.model.nodes import NodeId
 
 _STEP: Final = 1e-4
 _TOTALS_S: Final = 0.5
+_ANSWER_S: Final = 3.0
+_DEADLINE_EXCEEDED: Final = 4
 
 
 class RayGateway:
@@ -99,10 +101,14 @@ class RayGateway:
 
     def _ask_to_resize(self, node_id: NodeId, resources: RayMap) -> RayMap:
         try:
-            reply: RayMap = self._gcs.resize_raylet_resource_instances(node_id, dict(resources))
+            reply: RayMap = self._gcs.resize_raylet_resource_instances(node_id, dict(resources), timeout_s=_ANSWER_S)
         except ValueError as error:
             if "not alive" in str(error):
                 raise RayletGone(node_id) from error
+            raise
+        except ray.exceptions.RpcError as error:
+            if error.rpc_code == _DEADLINE_EXCEEDED:
+                raise RayletSilent(node_id) from error
             raise
         return reply
 

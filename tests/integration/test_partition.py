@@ -1,0 +1,101 @@
+"""A worker on another host, and the cable between them pulled: both sides settle, and it is told what happened."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import ray
+from apart import HERE, THERE, Apart, another_host, why_not
+from live_grid import LiveGrid, until
+from test_node_loss import NOTICE_SOON, SETTLED_S
+
+from distributed_grid.cluster import NodeSpec
+from distributed_grid.cluster.nodes import ray_executable, spawn, start_command, wait_until_up
+from distributed_grid.cluster.ports import ClaimedPorts
+from distributed_grid.cluster.processes import trees
+
+pytestmark = [pytest.mark.cluster, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
+
+HEAD = NodeSpec(name="head", cpus=4, gpus=0, memory_bytes=2**31, resources={}, is_head=True)
+FAR = NodeSpec(name="far", cpus=4, gpus=0, memory_bytes=2**31, resources={}, is_head=False)
+
+
+class Hosts:
+    """Ray's head here, a worker there."""
+
+    def __init__(self, folder: Path, apart: Apart) -> None:
+        self.apart = apart
+        self.live = LiveGrid(folder)
+        self.live.env |= NOTICE_SOON | {"RAY_raylet_report_resources_period_milliseconds": "10"}
+        self._folder = folder
+        self._pids: list[int] = []
+        with ClaimedPorts() as ports:
+            self.address = f"{HERE}:{ports.take()}"
+            self._start("head", [*ray_executable(), *start_command(HEAD, self.address, ports)])
+        self.start_far()
+
+    def start_far(self) -> None:
+        with ClaimedPorts() as ports:
+            command = start_command(FAR, self.address, ports)
+        command[command.index("--node-ip-address") + 1] = THERE
+        self._start("far", self.apart.command([*ray_executable(), *command]))
+
+    def _start(self, name: str, command: list[str]) -> None:
+        log = self._folder / f"{name}-{len(self._pids)}.log"
+        process = spawn(command, log, self.live.env)
+        self._pids.append(process.pid)
+        wait_until_up(name, process, log)
+
+    def stop(self) -> None:
+        for process in trees([psutil.Process(pid) for pid in self._pids if psutil.pid_exists(pid)]):
+            process.kill()
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+    with another_host() as apart:
+        found = Hosts(tmp_path_factory.mktemp("apart"), apart)
+        try:
+            found.live.connect_to(found.address)
+            started = found.live.cli("start", "--address", found.address, "--json")
+            assert started.returncode == 0, started.stderr
+            yield found
+        finally:
+            found.live.client.close()
+            ray.shutdown()
+            found.stop()
+
+
+def test_a_worker_that_cannot_be_reached_is_lost_and_told_and_comes_back(hosts: Hosts) -> None:
+    grid = hosts.live
+    to_far = grid.boost("far", "cpu", 2, source_node="head")
+    from_far = grid.boost("head", "memory", 1, source_node="far")
+    reserved = grid.boost("head", "cpu", 1, source_node="far", delivery="reserve")
+    grid.total_is("far", "CPU", 6.0)
+
+    hosts.apart.pull_the_cable()
+    until(lambda: "far" not in grid.live_nodes(), 60, "Ray knows that it is gone")
+
+    until(lambda: grid.totals("head") == grid.base["head"], SETTLED_S, "the head has exactly its own")
+    until(lambda: not grid.client.boost_status()["boosts"], SETTLED_S, "all three boosts are over")
+    told = {event["boost_id"] for event in grid.events("lost") if "far" in event["message"]}
+    assert told == {boost["boost_id"] for boost in (to_far, from_far, reserved)}
+    refused = grid.cli("boost", "request", "head", "cpu", "1", "--source", "far")
+    assert refused.returncode != 0 and "far" in refused.stderr
+
+    # A raylet that Ray took for dead ends itself when it hears of it; somebody starts the node again.
+    hosts.apart.plug_it_in()
+    hosts.start_far()
+    until(lambda: len(grid.live_nodes()) == 2, 60, "Ray has the worker again")
+    grid.ids = grid.live_nodes()
+    boost = until(lambda: _boosted(grid), SETTLED_S, "it lends again")
+    grid.total_is("far", "CPU", 2.0)
+    grid.total_is("head", "CPU", 6.0)
+    grid.release(boost)
+    until(grid.is_at_base, SETTLED_S, "both nodes exactly at base")
+
+
+def _boosted(grid: LiveGrid) -> dict | None:
+    alive = {node["name"] for node in grid.client.cluster_status()["nodes"] if node["alive"]}
+    return grid.boost("head", "cpu", 2, source_node="far") if "far" in alive else None
