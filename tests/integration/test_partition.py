@@ -1,5 +1,6 @@
 """A worker on another host, and the cable between them pulled: both sides settle, and it is told what happened."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from test_node_loss import NOTICE_SOON, SETTLED_S
 from distributed_grid.cluster import NodeSpec
 from distributed_grid.cluster.nodes import ray_executable, spawn, start_command, wait_until_up
 from distributed_grid.cluster.ports import ClaimedPorts
-from distributed_grid.cluster.processes import trees
+from distributed_grid.cluster.processes import child_environment, trees
 
 pytestmark = [pytest.mark.cluster, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 
@@ -27,7 +28,7 @@ class Hosts:
     def __init__(self, folder: Path, apart: Apart) -> None:
         self.apart = apart
         self.live = LiveGrid(folder)
-        self.live.env |= NOTICE_SOON | {"RAY_raylet_report_resources_period_milliseconds": "10"}
+        self.live.env |= NOTICE_SOON
         self._folder = folder
         self._pids: list[int] = []
         with ClaimedPorts() as ports:
@@ -43,7 +44,7 @@ class Hosts:
 
     def _start(self, name: str, command: list[str]) -> None:
         log = self._folder / f"{name}-{len(self._pids)}.log"
-        process = spawn(command, log, self.live.env)
+        process = spawn(command, log, child_environment(self.live.env, f"apart-{os.getpid()}"))
         self._pids.append(process.pid)
         wait_until_up(name, process, log)
 

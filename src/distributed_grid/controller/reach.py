@@ -24,12 +24,27 @@ def connect(address: str) -> Unreached | None:
     if address == "auto":
         return _connect_to_the_one_here()
     try:
-        if (unreached := _why_no_head(address)) is not None:
+        unreached = _why_no_head(address)
+        if unreached is not None and unreached.trouble is Trouble.TOKEN and _use_token():
+            unreached = _why_no_head(address)
+        if unreached is not None:
             return unreached
         ray.init(address=address, namespace="grid", log_to_driver=False, logging_level=logging.ERROR)
     except Exception as error:  # noqa: BLE001 - Ray raises many kinds, as for a missing token
         return Unreached(_trouble(error), in_one_line(error))
     return None
+
+
+def _use_token() -> bool:
+    """Show the token that lies in the user's home, where the environment does not say otherwise; False: there is none.
+
+    Ray does so by itself only for a cluster that it found, not for one whose address it was given.
+    """
+    try:
+        from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
+    except ImportError:  # an older Ray leaves that to the user
+        return False
+    return bool(maybe_enable_token_auth_if_token_available(warn_if_disabled=False))
 
 
 def _connect_to_the_one_here() -> Unreached | None:
