@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -50,7 +51,8 @@ class Hosts:
 
     def stop(self) -> None:
         for process in trees([psutil.Process(pid) for pid in self._pids if psutil.pid_exists(pid)]):
-            process.kill()
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 @pytest.fixture(scope="module")
