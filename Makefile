@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint unit cluster-tests bench clean
+.PHONY: demo test lint unit cluster-tests bench soak storm clean
 
 demo: $(READY)
 	$(BIN)/grid demo
@@ -25,6 +25,12 @@ cluster-tests: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m bench
+
+soak: $(READY)
+	$(BIN)/python -m bench.soak
+
+storm: $(READY)
+	GRID_TEST_KILLS=100 $(BIN)/pytest -m cluster tests/integration/test_kills.py
 
 $(READY): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 from live_grid import LiveGrid, until
-from storm import Sampler, Storm
+
+from bench.storm import Sampler, Storm
 
 pytestmark = pytest.mark.cluster
 

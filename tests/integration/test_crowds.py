@@ -9,7 +9,8 @@ import httpx2
 import psutil
 import pytest
 from live_grid import GRID, LiveGrid, until
-from storm import Sampler
+
+from bench.storm import Sampler
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -78,7 +79,7 @@ def test_a_thousand_requests_at_once(grid: LiveGrid) -> None:
         held = Counter[str]()
         for boost in grid.client.boost_status()["boosts"]:
             held[boost["resource_type"]] += boost["amount"]
-        # Never more than there is. Beside grants that are under way, the last part may be refused, to be on the safe side.
+        # Never more than there is; beside grants that are under way, the last part may be refused to be safe.
         assert 3 <= held["memory"] <= 4
         assert 14 <= held["cpu"] + held["gpu"] <= 16  # each GPU brings a CPU along
         assert codes[201] == len(grid.client.boost_status()["boosts"])

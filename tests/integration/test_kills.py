@@ -15,15 +15,16 @@ import ray
 from live_grid import LiveGrid, hold_until, until
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-from storm import Storm
 from test_conservation import CONFIG, wishes
 
+from bench.storm import Storm
 from distributed_grid.faults import Point
 from distributed_grid.store.boost_file import BoostFile
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
-KILLS = int(os.environ.get("GRID_TEST_KILLS", "100"))
+# `make storm` has a hundred.
+KILLS = int(os.environ.get("GRID_TEST_KILLS", "20"))
 _RAY_NAMES = {"cpu": "CPU", "memory": "memory", "license": "license"}
 
 

@@ -7,19 +7,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import psutil
 import ray
 import ray._private.state as ray_state
 
+from bench.raylets import Raylets
 from distributed_grid.client import GridClient
-from distributed_grid.cluster.embedded import node_specs
-from distributed_grid.cluster.nodes import ray_executable, spawn, start_command, wait_until_up
-from distributed_grid.cluster.ports import ClaimedPorts
-from distributed_grid.cluster.processes import child_environment, trees
-from distributed_grid.cluster.record import load
 from distributed_grid.config import load_config
 from distributed_grid.store.home import GridHome
 
@@ -50,7 +46,6 @@ class LiveGrid:
         if config:
             self.config.write_text(config)
         self.client = GridClient(self.home)
-        self._started_again: dict[str, int] = {}
 
     # -- life ----------------------------------------------------------------------------------------------
 
@@ -58,6 +53,11 @@ class LiveGrid:
         args = ["--config", str(self.config)] if self.config else []
         self.json("cluster", "start", *args)
         self.connect()
+
+    @cached_property
+    def raylets(self) -> Raylets:
+        assert self.config is not None
+        return Raylets(self.home, load_config(self.config).config, self.env)
 
     def connect(self) -> None:
         self.connect_to(json.loads(self.home.controller.read_text())["ray_address"])
@@ -70,23 +70,11 @@ class LiveGrid:
 
     def kill_node(self, name: str) -> None:
         """A node dies without a word; Ray notices after a while."""
-        record = load(self.home)
-        assert record is not None
-        pids = {node.name: node.pid for node in record.nodes} | self._started_again
-        for process in trees([psutil.Process(pids[name])]):
-            process.kill()
+        self.raylets.kill(name)
 
     def start_node(self, name: str) -> None:
         """A node that died comes back: the same name, another raylet."""
-        record = load(self.home)
-        assert record is not None and self.config is not None
-        (spec,) = [spec for spec in node_specs(load_config(self.config).config) if spec.name == name]
-        log = self.home.logs / f"ray-{name}-again.log"
-        with ClaimedPorts() as ports:
-            command = [*ray_executable(), *start_command(spec, record.ray_address, ports)]
-            process = spawn(command, log, child_environment(self.env, record.marker))
-            wait_until_up(name, process, log)
-        self._started_again[name] = process.pid
+        self.raylets.start(name)
         until(lambda: len(self.live_nodes()) == len(self.base), 60, "the old raylet known as dead")
         self.ids = self.live_nodes()
 

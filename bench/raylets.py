@@ -1,0 +1,43 @@
+"""Nodes of an embedded cluster that die without a word, and come back: the same name, another raylet."""
+
+import os
+from collections.abc import Mapping
+
+import psutil
+
+from distributed_grid.cluster.embedded import node_specs
+from distributed_grid.cluster.nodes import ray_executable, spawn, start_command, wait_until_up
+from distributed_grid.cluster.ports import ClaimedPorts
+from distributed_grid.cluster.processes import child_environment, trees
+from distributed_grid.cluster.record import load
+from distributed_grid.config import GridConfig
+from distributed_grid.store.home import GridHome
+
+
+class Raylets:
+    """Those that `grid cluster start` started in this home, and those that were started again."""
+
+    def __init__(self, home: GridHome, config: GridConfig, env: Mapping[str, str] = os.environ) -> None:
+        self._home = home
+        self._config = config
+        self._env = env
+        self._started_again: dict[str, int] = {}
+
+    def kill(self, name: str) -> None:
+        """Ray notices after a while."""
+        record = load(self._home)
+        assert record is not None
+        pids = {node.name: node.pid for node in record.nodes} | self._started_again
+        for process in trees([psutil.Process(pids[name])]):
+            process.kill()
+
+    def start(self, name: str) -> None:
+        record = load(self._home)
+        assert record is not None
+        (spec,) = [spec for spec in node_specs(self._config) if spec.name == name]
+        log = self._home.logs / f"ray-{name}-again.log"
+        with ClaimedPorts() as ports:
+            command = [*ray_executable(), *start_command(spec, record.ray_address, ports)]
+            process = spawn(command, log, child_environment(self._env, record.marker))
+            wait_until_up(name, process, log)
+        self._started_again[name] = process.pid
