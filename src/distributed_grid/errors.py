@@ -2,14 +2,15 @@
 
     GridError                     1
       InvalidRequest              2   the caller asked for something that makes no sense
-        UnknownResource, InvalidAmount, InvalidDuration, SameNode, ConfigInvalid
+        UnknownResource, InvalidAmount, InvalidDuration, SameNode, ConfigInvalid, TooLarge
       NotFound                    3
-        TargetNotFound, SourceNotFound, BoostNotFound, AmbiguousBoost
+        TargetNotFound, SourceNotFound, BoostNotFound, AmbiguousBoost, TokenNotFound
       Refused                     4   understood, and the answer is no
         NoCapacity, SharingDisabled, NotRenewable, NotReserved, TransfersUnavailable, ConfigDiffers
       Unavailable                 5   there is nobody to ask
         NoCluster, ControllerUnreachable, AlreadyRunning, ClusterStartFailed
-      AccessDenied                6
+      AccessDenied                6   who asks may not, or cannot be trusted with an answer
+        ScopeMissing, TooManyAttempts, WrongHost, CertificateUntrusted
       RayUnsuitable               7   a Ray too old, or without what grid needs
       StoreBroken                 8   the state on disk cannot be read or written
       CheckFailed                 9   a check that grid made of itself or of the cluster failed
@@ -25,6 +26,7 @@ __all__ = [
     "AlreadyRunning",
     "AmbiguousBoost",
     "BoostNotFound",
+    "CertificateUntrusted",
     "CheckFailed",
     "ClusterStartFailed",
     "ConfigDiffers",
@@ -42,13 +44,18 @@ __all__ = [
     "RayUnsuitable",
     "Refused",
     "SameNode",
+    "ScopeMissing",
     "SharingDisabled",
     "SourceNotFound",
     "StoreBroken",
     "TargetNotFound",
+    "TokenNotFound",
+    "TooLarge",
+    "TooManyAttempts",
     "TransfersUnavailable",
     "Unavailable",
     "UnknownResource",
+    "WrongHost",
     "error_from_dict",
 ]
 
@@ -100,6 +107,10 @@ class ConfigInvalid(InvalidRequest):
     code = "CONFIG_INVALID"
 
 
+class TooLarge(InvalidRequest):
+    code, http_status = "TOO_LARGE", 413
+
+
 class NotFound(GridError):
     code, exit_code, http_status = "NOT_FOUND", 3, 404
 
@@ -118,6 +129,10 @@ class BoostNotFound(NotFound):
 
 class AmbiguousBoost(NotFound):
     code, http_status = "AMBIGUOUS_BOOST", 409
+
+
+class TokenNotFound(NotFound):
+    code = "TOKEN_NOT_FOUND"
 
 
 class Refused(GridError):
@@ -170,6 +185,22 @@ class ClusterStartFailed(Unavailable):
 
 class AccessDenied(GridError):
     code, exit_code, http_status = "ACCESS_DENIED", 6, 401
+
+
+class ScopeMissing(AccessDenied):
+    code, http_status = "SCOPE_MISSING", 403
+
+
+class TooManyAttempts(AccessDenied):
+    code, http_status = "TOO_MANY_ATTEMPTS", 429
+
+
+class WrongHost(AccessDenied):
+    code, http_status = "WRONG_HOST", 421
+
+
+class CertificateUntrusted(AccessDenied):
+    code = "CERTIFICATE_UNTRUSTED"
 
 
 class RayUnsuitable(GridError):

@@ -155,9 +155,8 @@ def renew(client: GridClient, boost_id: str, duration: str | None, as_json: bool
 def shell(client: GridClient, boost_id: str, command: tuple[str, ...]) -> int:
     """Open a shell, or run COMMAND, in which every Ray driver's tasks land in a reserved boost."""
     from distributed_grid.cli.capture_shell import run_inside
-    from distributed_grid.client import Whereabouts
 
-    return run_inside(client.boost(boost_id), Whereabouts.of(client.home).ray_address, command, say)
+    return run_inside(client.boost(boost_id), client.ray_address(), command, say)
 
 
 def _tell_warnings(boost: dict[str, Any], as_json: bool) -> None:

@@ -5,8 +5,10 @@ from typing import Any
 import click
 
 from distributed_grid.cli.connection import with_client
+from distributed_grid.cli.listening import listening_options
 from distributed_grid.cli.output import config_option, json_option, say, show
 from distributed_grid.client import GridClient
+from distributed_grid.model.listening import Listening
 
 
 @click.group()
@@ -16,14 +18,15 @@ def cluster() -> None:
 
 @cluster.command()
 @config_option
+@listening_options
 @json_option
-def start(config_path: str | None, as_json: bool) -> None:
+def start(config_path: str | None, listening: Listening, as_json: bool) -> None:
     """Start one raylet per configured node on this machine, and grid in them. Both go on after this command."""
     from distributed_grid.cluster.embedded import start_embedded
     from distributed_grid.store.home import GridHome
 
     home = GridHome.find()
-    started = start_embedded(home, config_path, progress=say)
+    started = start_embedded(home, config_path, progress=say, listening=listening)
 
     def told(found: Any) -> str:
         return "\n".join(

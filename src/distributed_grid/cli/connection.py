@@ -42,16 +42,10 @@ def check_config(client: GridClient, path: str) -> None:
     apply = (
         f"grid cluster stop && grid cluster start --config {path}"
         if running["config"].get("embedded")
-        else f"grid stop && grid start --address {_ray_address(client)} --config {path}"
+        else f"grid stop && grid start --address {client.ray_address()} --config {path}"
     )
     raise ConfigDiffers(
         f"The running controller has another configuration than {path}",
         because=[f"it runs {running['source']}"],
         try_next=f"Leave --config out to use what runs, or apply yours: {apply}",
     )
-
-
-def _ray_address(client: GridClient) -> str:
-    from distributed_grid.client import Whereabouts
-
-    return Whereabouts.of(client.home).ray_address

@@ -6,7 +6,9 @@ from typing import Any
 
 import click
 
+from distributed_grid.cli.listening import listening_options
 from distributed_grid.cli.output import config_option, json_option, say, show
+from distributed_grid.model.listening import Listening
 
 
 @click.command()
@@ -14,9 +16,9 @@ from distributed_grid.cli.output import config_option, json_option, say, show
     "--address", required=True, metavar="HOST:PORT", help="The Ray cluster; `auto` finds one on this machine."
 )
 @config_option
-@click.option("--port", default=0, help="Where the controller answers, on loopback.  [default: any free port]")
+@listening_options
 @json_option
-def start(address: str, config_path: str | None, port: int, as_json: bool) -> None:
+def start(address: str, config_path: str | None, listening: Listening, as_json: bool) -> None:
     """Put grid into a Ray cluster that is already running.
 
     Run it on the head node. Without --config or $GRID_CONFIG all nodes are discovered and named by host name.
@@ -34,7 +36,7 @@ def start(address: str, config_path: str | None, port: int, as_json: bool) -> No
     else:
         config, source = GridConfig.discovered(), "no file: nodes are discovered"
     say(f"Putting grid into the Ray cluster at {address} ...")
-    found = put_controller_in(address, home, config.to_dict(), source, port=port)
+    found = put_controller_in(address, home, config.to_dict(), source, listening=listening)
     show(
         found,
         as_json,

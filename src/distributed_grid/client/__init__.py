@@ -1,23 +1,22 @@
 """Talking to the controller over HTTP. Never imports ray, so that a command answers at once."""
 
 import getpass
-import json
 import os
 import re
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
 from distributed_grid.client.connections import Answer, Connections, Unreachable, listens
+from distributed_grid.client.whereabouts import NO_CLUSTER, Whereabouts
 from distributed_grid.errors import (
-    AccessDenied,
     BoostNotFound,
     ControllerUnreachable,
     GridError,
     NoCluster,
+    TokenNotFound,
     error_from_dict,
 )
 from distributed_grid.store.home import GridHome
@@ -26,43 +25,22 @@ RETRY_S: Final = 10.0
 _PAUSE_S: Final = 0.2
 _ANSWER_S: Final = 30.0
 
-NO_CLUSTER: Final = (
-    "Start one with: grid cluster start   (or put grid into a running one: grid start --address HOST:PORT)"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Whereabouts:
-    """Where the controller of an installation is, as it wrote it down itself."""
-
-    url: str
-    pid: int
-    ray_address: str
-    token: str
-
-    @classmethod
-    def of(cls, home: GridHome) -> "Whereabouts":
-        try:
-            record = json.loads(home.controller.read_text())
-        except FileNotFoundError:
-            raise _no_controller(home) from None
-        except (OSError, ValueError) as error:
-            raise NoCluster(f"{home.controller} cannot be read: {error}", try_next=NO_CLUSTER) from error
-        try:
-            token = home.token.read_text().strip()
-        except OSError as error:
-            raise AccessDenied(
-                f"The token {home.token} cannot be read: {error.strerror}",
-                try_next="Run grid as the user who started it, or set GRID_HOME.",
-            ) from error
-        return cls(record["url"], record["pid"], record["ray_address"], token)
-
 
 class GridClient:
     """One controller's API as methods. Every answer is the API's own JSON."""
 
-    def __init__(self, home: GridHome | None = None, *, on_wait: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        home: GridHome | None = None,
+        *,
+        at: Whereabouts | None = None,
+        retry_s: float = RETRY_S,
+        on_wait: Callable[[str], None] | None = None,
+    ) -> None:
+        """The controller that `home` leads to; or, whatever `home` says, the one `at` a place."""
         self.home = home or GridHome.find()
+        self._at = at
+        self._retry_s = retry_s
         self._on_wait = on_wait or (lambda _: None)
         self._door: tuple[Whereabouts, Connections] | None = None
 
@@ -102,6 +80,25 @@ class GridClient:
     def config(self) -> dict[str, Any]:
         return self._call("GET", "/config")
 
+    def ray_address(self) -> str:
+        """Of the cluster that the controller is in."""
+        found = self._door[0] if self._door else self._find()[0]
+        return found.ray_address or str(self.cluster_status()["ray_address"])
+
+    def me(self) -> dict[str, Any]:
+        return self._call("GET", "/me")
+
+    def create_token(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        return self._call("POST", "/tokens", body)
+
+    def tokens(self) -> dict[str, Any]:
+        return self._call("GET", "/tokens")
+
+    def revoke_tokens(self, id_or_name: str) -> dict[str, Any]:
+        if re.fullmatch(r"[0-9A-Za-z._@-]+", id_or_name) is None:
+            raise TokenNotFound(f"No token has the id or the name {id_or_name!r}", try_next="grid token ls")
+        return self._call("DELETE", f"/tokens/{id_or_name}")
+
     def stop_controller(self, *, force: bool, wait_s: float) -> dict[str, Any]:
         return self._call(
             "POST",
@@ -121,7 +118,7 @@ class GridClient:
         patience_s: float = _ANSWER_S,
     ) -> dict[str, Any]:
         """Ask, and ask again for ten seconds while the controller is away: Ray brings it back after a crash."""
-        deadline = time.monotonic() + RETRY_S
+        deadline = time.monotonic() + self._retry_s
         told = False
         sent = dict(headers or {})
         while True:
@@ -134,10 +131,10 @@ class GridClient:
             except Unreachable as error:
                 self.close()
                 sent["X-Grid-Retry"] = "1"  # it may have been done, and only the answer was lost
-                if not listens(found.ray_address):
+                if found.ray_address and not listens(found.ray_address):
                     raise NoCluster(
                         "No cluster is running",
-                        because=[f"the one at {found.ray_address} that was started last is gone"],
+                        because=[f"the one at {found.ray_address} that was started last is gone", *self._other_place()],
                         try_next=NO_CLUSTER,
                     ) from error
                 if time.monotonic() > deadline:
@@ -161,24 +158,15 @@ class GridClient:
 
     def _find(self) -> tuple[Whereabouts, Connections]:
         """The controller, wherever it is now; it stays known until it does not answer there."""
-        found = Whereabouts.of(self.home)
-        self._door = (found, Connections(found.url, {"Authorization": f"Bearer {found.token}", "X-Grid-User": _user()}))
+        found = self._at or Whereabouts.of(self.home)
+        headers = {"Authorization": f"Bearer {found.token}", "X-Grid-User": user_name()}
+        self._door = (found, Connections(found.url, headers, found.trust))
         return self._door
 
-
-def _no_controller(home: GridHome) -> NoCluster:
-    """Nobody to ask; but where an embedded cluster goes on without grid, that is the one to use."""
-    try:
-        address = str(json.loads(home.cluster.read_text())["ray_address"])
-    except (OSError, ValueError, KeyError):
-        return NoCluster("No cluster is running", try_next=NO_CLUSTER)
-    if not listens(address):
-        return NoCluster("No cluster is running", try_next=NO_CLUSTER)
-    return NoCluster(
-        "grid is not in the cluster",
-        because=[f"the embedded cluster runs at {address}, but grid was taken out of it"],
-        try_next=f"grid start --address {address}   (or end it: grid cluster stop)",
-    )
+    def _other_place(self) -> list[str]:
+        if not self.home.login.exists():
+            return []
+        return [f"you are logged in elsewhere, too: {self.home.controller} comes first while it is there"]
 
 
 def _error_of(answer: Answer) -> GridError:
@@ -197,7 +185,7 @@ def _segment(boost_id: str) -> str:
     return boost_id.strip()
 
 
-def _user() -> str:
+def user_name() -> str:
     """For the audit log; as a header may carry it."""
     try:
         name = getpass.getuser()

@@ -3,6 +3,7 @@
 import http.client
 import json
 import socket
+import ssl
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
 import orjson
+
+from distributed_grid.client.trust import PinnedConnection, Trust, why_untrusted
 
 _CONNECT_S: Final = 5.0
 
@@ -34,9 +37,11 @@ class Answer:
 class Connections:
     """Open connections to one place, for any number of threads: each call has one for itself."""
 
-    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
+    def __init__(self, url: str, headers: Mapping[str, str], trust: Trust | None = None) -> None:
         place = urlsplit(url)
         self._host, self._port = place.hostname or "", place.port
+        self._trust = (trust or Trust()) if place.scheme == "https" else None
+        self._context: ssl.SSLContext | None = None
         self._headers = {**headers, "Accept": "application/json"}
         self._idle: deque[http.client.HTTPConnection] = deque()
 
@@ -50,7 +55,7 @@ class Connections:
         headers: Mapping[str, str] | None = None,
         answer_s: float,
     ) -> Answer:
-        """One question and its answer, which may take `answer_s`. Raises `Unreachable`."""
+        """One question and its answer, which may take `answer_s`. Raises `Unreachable`, or `CertificateUntrusted`."""
         target = f"{path}?{urlencode(params)}" if params else path
         sent = self._headers | dict(headers or {})
         content = None if body is None else json.dumps(body).encode()  # also NaN: the other side says why not
@@ -67,10 +72,19 @@ class Connections:
             except (OSError, http.client.HTTPException) as error:
                 raise Unreachable(_told(error)) from error
         try:
-            new = http.client.HTTPConnection(self._host, self._port, timeout=_CONNECT_S)
-            return self._ask(new, method, target, content, sent, answer_s)
+            return self._ask(self._new(), method, target, content, sent, answer_s)
+        except ssl.SSLCertVerificationError as error:
+            raise why_untrusted(self._host, error) from error
         except (OSError, http.client.HTTPException) as error:
             raise Unreachable(_told(error)) from error
+
+    def _new(self) -> http.client.HTTPConnection:
+        if self._trust is None:
+            return http.client.HTTPConnection(self._host, self._port, timeout=_CONNECT_S)
+        self._context = self._context or self._trust.context()
+        if self._trust.sha256:
+            return PinnedConnection(self._host, self._port, self._trust.sha256, self._context, _CONNECT_S)
+        return http.client.HTTPSConnection(self._host, self._port, timeout=_CONNECT_S, context=self._context)
 
     def _ask(
         self,

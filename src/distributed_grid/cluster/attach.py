@@ -6,7 +6,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from distributed_grid.controller.listening import checked
 from distributed_grid.errors import Unavailable, error_from_dict
+from distributed_grid.model.listening import Listening
 from distributed_grid.store.home import GridHome
 
 _PATIENCE_S = 120
@@ -18,8 +20,7 @@ def put_controller_in(
     config: Mapping[str, Any],
     config_source: str,
     *,
-    host: str = "127.0.0.1",
-    port: int = 0,
+    listening: Listening | None = None,
 ) -> dict[str, Any]:
     """Start the controller in the cluster at `ray_address`; how it is reached, or the error that says why not."""
     order = {
@@ -27,8 +28,7 @@ def put_controller_in(
         "home": str(home.create().path),
         "config": dict(config),
         "config_source": config_source,
-        "host": host,
-        "port": port,
+        "listening": checked(listening or Listening()).to_dict(),
     }
     return ask_apart("distributed_grid.controller.join", order, if_silent="grid doctor tells what is in the way.")
 

@@ -12,15 +12,20 @@ from distributed_grid.cluster import local
 from distributed_grid.cluster.attach import put_controller_in
 from distributed_grid.cluster.nodes import NodeSpec
 from distributed_grid.config import GridConfig, find_config, load_config
+from distributed_grid.controller.listening import checked
 from distributed_grid.errors import ConfigInvalid
+from distributed_grid.model.listening import Listening
 from distributed_grid.model.resources import GB
 from distributed_grid.store.home import GridHome
 
 Progress = Callable[[str], None]
 
 
-def start_embedded(home: GridHome, config_path: str | None, *, progress: Progress) -> dict[str, Any]:
+def start_embedded(
+    home: GridHome, config_path: str | None, *, progress: Progress, listening: Listening | None = None
+) -> dict[str, Any]:
     """Start what the configuration describes, with the controller in it; how it is reached."""
+    listening = checked(listening or Listening())  # before there is anything to undo
     loaded = load_config(find_config(config_path, os.environ, Path.cwd()))
     for warning in loaded.warnings:
         progress(f"Warning: {warning}")
@@ -36,7 +41,7 @@ def start_embedded(home: GridHome, config_path: str | None, *, progress: Progres
     )
     try:
         progress("controller ...")
-        found = put_controller_in(record.ray_address, home, config.to_dict(), str(loaded.source))
+        found = put_controller_in(record.ray_address, home, config.to_dict(), str(loaded.source), listening=listening)
     except BaseException:
         local.stop(home, progress=lambda _: None)
         raise

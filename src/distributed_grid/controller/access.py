@@ -1,59 +1,113 @@
-"""Who may ask: a token, kept in a file that only its owner can read."""
+"""Who may ask what: every route says which scope it needs, and every call shows a token."""
 
-import hmac
-import os
-import secrets
-from pathlib import Path
-from typing import Any, Final
+import math
+import time
+from collections.abc import Callable
+from typing import Annotated, Any, Final, TypeVar
 
-from fastapi import FastAPI
-from fastapi.responses import JSONResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from fastapi import Depends, FastAPI, Header, Request
+from starlette.types import ASGIApp, Receive, Send
+from starlette.types import Scope as AsgiScope
 
-from distributed_grid.errors import AccessDenied
+from distributed_grid.controller.answers import answer_error
+from distributed_grid.controller.attempts import FailedAttempts
+from distributed_grid.controller.tokens import Tokens
+from distributed_grid.errors import AccessDenied, GridError, TooManyAttempts
+from distributed_grid.model.principals import Principal, Scope, check_may
 
 # These tell nothing about the cluster.
-_OPEN: Final = ("/api/v1/health", "/api/v1/docs", "/api/v1/openapi.json")
+OPEN: Final = ("/api/v1/health", "/api/v1/docs", "/api/v1/openapi.json")
+_PRINCIPAL: Final = "grid.principal"
+_NEEDED: Final = "__grid_needs__"
+
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 
-def ensure_token(path: Path) -> str:
-    """The installation's token; made on first use, readable by its owner only."""
-    try:
-        return path.read_text().strip()
-    except FileNotFoundError:
-        token = secrets.token_urlsafe(32)
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(fd, "w") as file:
-            file.write(token + "\n")
-        return token
+def needs(scope: Scope | None) -> Callable[[Endpoint], Endpoint]:
+    """Says of an endpoint who may call it. None: everybody with a token; without one only `OPEN` is answered."""
+
+    def decided(endpoint: Endpoint) -> Endpoint:
+        setattr(endpoint, _NEEDED, scope)
+        return endpoint
+
+    return decided
 
 
-def check_token(authorization: str | None, token: str) -> None:
-    """Raise `AccessDenied` unless the header carries the token."""
-    scheme, _, given = (authorization or "").partition(" ")
-    if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), token.encode()):
-        raise AccessDenied(
-            "The token is missing or wrong",
-            try_next="The token is in $GRID_HOME/token on the machine where grid was started.",
-        )
+def needed_by(endpoint: Callable[..., Any]) -> Scope | None:
+    """What was decided for an endpoint; where nothing was, nobody shall find out by calling it."""
+    if not hasattr(endpoint, _NEEDED):
+        raise TypeError(f"{endpoint.__name__} does not say who may call it: @needs(...) is missing")
+    scope: Scope | None = getattr(endpoint, _NEEDED)
+    return scope
+
+
+def admit(request: Request, scope: Scope | None) -> None:
+    """Raise `ScopeMissing` if the caller's token is not good for this."""
+    if scope is not None:
+        check_may(request.scope[_PRINCIPAL], scope)
+
+
+def _asker(request: Request, x_grid_user: Annotated[str, Header(max_length=64)] = "") -> Principal:
+    found: Principal = request.scope[_PRINCIPAL]
+    return found.claiming(x_grid_user)
+
+
+Asker = Annotated[Principal, Depends(_asker)]
+"""An endpoint's parameter: who asks, by the name that the audit log shall have."""
 
 
 class TokenRequired:
-    """Lets only those in who have the token, whatever they ask for."""
+    """Lets only those in who have a valid token, whatever they ask for, and notes who they are."""
 
-    def __init__(self, app: ASGIApp, token: str) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        tokens: Tokens,
+        attempts: FailedAttempts,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._app = app
-        self._token = token
+        self._tokens = tokens
+        self._attempts = attempts
+        self._clock = clock
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] not in _OPEN:
-            given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-            try:
-                check_token(given.decode("latin-1"), self._token)
-            except AccessDenied as error:
-                await JSONResponse({"error": error.to_dict()}, error.http_status)(scope, receive, send)
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return  # nothing else is served
+        if scope["path"] not in OPEN:
+            given = _bearer(next((value for name, value in scope["headers"] if name == b"authorization"), b""))
+            address = scope["client"][0] if scope.get("client") else ""
+            principal = self._tokens.who_has(given) if given else None
+            if principal is None:
+                wait_s = self._attempts.failed(address, given, now=self._clock())
+                await _refused(wait_s)(scope, receive, send)
                 return
+            if wait_s := self._attempts.guesses(address, now=self._clock()):
+                await _refused(wait_s)(scope, receive, send)
+                return
+            scope[_PRINCIPAL] = principal
         await self._app(scope, receive, send)
+
+
+def _bearer(authorization: bytes) -> bytes:
+    scheme, _, given = authorization.partition(b" ")
+    return given.strip() if scheme.lower() == b"bearer" else b""
+
+
+def _refused(wait_s: float) -> ASGIApp:
+    if wait_s > 0:
+        seconds = math.ceil(wait_s)
+        late: GridError = TooManyAttempts(
+            "Too many attempts with a missing or wrong token came from your address",
+            try_next=f"Wait {seconds} s, then try again with a valid token.",
+        )
+        return answer_error(late, {"Retry-After": str(seconds)})
+    denied = AccessDenied(
+        "The token is missing or wrong",
+        because=["it may also have expired, or been revoked"],
+        try_next="On the machine where grid was started, use its GRID_HOME; elsewhere: grid login URL",
+    )
+    return answer_error(denied, {"WWW-Authenticate": "Bearer"})
 
 
 def describe_token(app: FastAPI) -> None:

@@ -12,6 +12,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from distributed_grid.config import GridConfig
 from distributed_grid.controller.runtime import ControllerRuntime
 from distributed_grid.execution.ray_cluster import RayCluster
+from distributed_grid.model.listening import Listening
 from distributed_grid.store.home import GridHome
 
 NAME: Final = "grid-controller"
@@ -22,7 +23,7 @@ class GridController:
     """Lives in a Ray worker on the head. Everything it does is in `ControllerRuntime`."""
 
     def __init__(
-        self, home: str, config: dict[str, Any], config_source: str, ray_address: str, host: str, port: int
+        self, home: str, config: dict[str, Any], config_source: str, ray_address: str, listening: dict[str, Any]
     ) -> None:
         _stop_being_nice()
         address = ray.get_runtime_context().gcs_address
@@ -33,8 +34,7 @@ class GridController:
             ray_address=ray_address,
             config_source=config_source,
             leave=_leave,
-            host=host,
-            port=port,
+            listening=Listening.from_dict(listening),
         )
         self._runtime.start()
 
@@ -72,8 +72,7 @@ def create(
     config: GridConfig,
     config_source: str,
     ray_address: str,
-    host: str,
-    port: int,
+    listening: Listening,
 ) -> dict[str, Any]:
     """Put the controller into the cluster and wait until it answers; how it is reached."""
     controller = (
@@ -87,7 +86,7 @@ def create(
             max_task_retries=-1,
             scheduling_strategy=NodeAffinitySchedulingStrategy(head_id, soft=False),
         )
-        .remote(str(home.path), config.to_dict(), config_source, ray_address, host, port)
+        .remote(str(home.path), config.to_dict(), config_source, ray_address, listening.to_dict())
     )
     where: dict[str, Any] = ray.get(controller.where.remote(), timeout=60)
     return where

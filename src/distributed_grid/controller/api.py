@@ -1,8 +1,8 @@
 """The HTTP API under `/api/v1`: thin; parsing here, meaning in the service."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, FastAPI, Header, Query, Request
@@ -12,18 +12,23 @@ from starlette.exceptions import HTTPException
 
 from distributed_grid import __version__
 from distributed_grid.controller import schemas
-from distributed_grid.controller.access import TokenRequired, describe_token
+from distributed_grid.controller.access import Asker, TokenRequired, describe_token, needs
+from distributed_grid.controller.answers import answer_error
+from distributed_grid.controller.attempts import LIMIT, PUT_OFF_S, FailedAttempts
 from distributed_grid.controller.direct_route import DirectRoute, json_answer
-from distributed_grid.errors import BoostNotFound, GridError, InvalidRequest, NotFound
+from distributed_grid.controller.hosts import HostChecked
+from distributed_grid.controller.token_routes import add_token_routes
+from distributed_grid.controller.tokens import Tokens
+from distributed_grid.errors import BoostNotFound, GridError, InvalidRequest, NotFound, StoreBroken
+from distributed_grid.model.principals import Scope
 from distributed_grid.model.requests import seconds
 from distributed_grid.orchestration.boost_service import BoostService
 from distributed_grid.orchestration.boost_view import StatusText, boost_dict, node_dicts, sharing_dict, status_dict
 from distributed_grid.orchestration.engine import Engine
 
 _WATCH_S = 0.25
-User = Annotated[str, Header(max_length=64)]
 _ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"model": schemas.ErrorAnswer} for status in (401, 403, 404, 409, 422, 500, 503)
+    status: {"model": schemas.ErrorAnswer} for status in (401, 403, 404, 409, 413, 421, 422, 429, 500, 503)
 }
 
 
@@ -47,7 +52,11 @@ async def abandoned_on_disconnect(
 
 
 def make_app(
-    engine: Engine, token: str, where: Callable[[], dict[str, Any]], leave: Callable[[], Awaitable[None]]
+    engine: Engine,
+    tokens: Tokens,
+    where: Callable[[], dict[str, Any]],
+    leave: Callable[[], Awaitable[None]],
+    allow_hosts: Sequence[str] = (),
 ) -> FastAPI:
     """The application. `where` tells how the controller is reached; `leave` ends it after a stop."""
     app = FastAPI(
@@ -55,10 +64,17 @@ def make_app(
         version=__version__,
         docs_url="/api/v1/docs",
         redoc_url=None,
+        swagger_ui_oauth2_redirect_url=None,
         openapi_url="/api/v1/openapi.json",
     )
 
-    app.add_middleware(TokenRequired, token=token)
+    def tell(address: str) -> None:
+        told = f"{address}: {LIMIT} attempts with a missing or wrong token; put off for {PUT_OFF_S:.0f} s"
+        with suppress(StoreBroken):  # a full disk must not change the answer
+            engine.parts.journal.note("put_off", told)
+
+    app.add_middleware(TokenRequired, tokens=tokens, attempts=FailedAttempts(on_put_off=tell))
+    app.add_middleware(HostChecked, allowed=allow_hosts)  # added last, asked first
     describe_token(app)
     api = APIRouter(prefix="/api/v1", route_class=DirectRoute, responses=_ERRORS)
     service, config = engine.service, engine.config
@@ -68,17 +84,20 @@ def make_app(
         return boost_dict(lease, engine.parts.notes.get(lease.id, ()))
 
     @api.post("/boosts", response_model=schemas.Boost, status_code=201)
+    @needs(Scope.LEND)
     async def request_boost(
         body: schemas.BoostRequest,
         request: Request,
-        x_grid_user: User = "",
+        asker: Asker,
         idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
     ) -> dict[str, Any]:
         """Lend part of a node's capacity to another for a while."""
-        async with abandoned_on_disconnect(request, service, idempotency_key if body.wait_seconds else None):
-            return shown(await engine.request(body.model_dump(), who=x_grid_user, idempotency_key=idempotency_key))
+        key = asker.own_key(idempotency_key)
+        async with abandoned_on_disconnect(request, service, key if body.wait_seconds else None):
+            return shown(await engine.request(body.model_dump(), who=asker.name, idempotency_key=key))
 
     @api.get("/boosts", response_model=schemas.BoostStatus)
+    @needs(Scope.VIEW)
     async def boost_status(node: Annotated[str | None, Query()] = None) -> Any:
         """Totals per resource type, then every boost."""
         if node is not None:
@@ -86,13 +105,15 @@ def make_app(
         return json_answer(status_text.render(service.boosts(), engine.parts.notes))
 
     @api.get("/boosts/{boost_id}", response_model=schemas.Boost)
+    @needs(Scope.VIEW)
     async def one_boost(boost_id: str) -> dict[str, Any]:
         return shown(engine.parts.ledger.find(boost_id))
 
     @api.post("/boosts/{boost_id}/release", response_model=schemas.Boost)
+    @needs(Scope.LEND)
     async def release_boost(
         boost_id: str,
-        x_grid_user: User = "",
+        asker: Asker,
         x_grid_retry: Annotated[bool, Header()] = False,
         body: Annotated[schemas.ReleaseRequest | None, Body()] = None,
     ) -> dict[str, Any]:
@@ -100,21 +121,23 @@ def make_app(
         body = body or schemas.ReleaseRequest()
         grace = None if body.grace_seconds is None else seconds("grace period", body.grace_seconds, zero_allowed=True)
         try:
-            return shown(await service.release(boost_id, grace_s=grace, wait_s=body.wait_seconds, who=x_grid_user))
+            return shown(await service.release(boost_id, grace_s=grace, wait_s=body.wait_seconds, who=asker.name))
         except BoostNotFound:
             if x_grid_retry and (ended := service.released_before(boost_id)) is not None:
                 return ended
             raise
 
     @api.post("/boosts/{boost_id}/renew", response_model=schemas.Boost)
+    @needs(Scope.LEND)
     async def renew_boost(
         boost_id: str,
-        x_grid_user: User = "",
+        asker: Asker,
         body: Annotated[schemas.RenewRequest | None, Body()] = None,
     ) -> dict[str, Any]:
-        return shown(await service.renew(boost_id, (body or schemas.RenewRequest()).duration_seconds, who=x_grid_user))
+        return shown(await service.renew(boost_id, (body or schemas.RenewRequest()).duration_seconds, who=asker.name))
 
     @api.get("/cluster", response_model=schemas.ClusterStatus)
+    @needs(Scope.VIEW)
     async def cluster_status() -> dict[str, Any]:
         """Every node's base, total, free, lent and borrowed amounts, and the boosts."""
         nodes = await engine.parts.look()
@@ -128,45 +151,51 @@ def make_app(
         }
 
     @api.get("/resource-sharing", response_model=schemas.SharingStatus)
+    @needs(Scope.VIEW)
     async def sharing_status() -> dict[str, Any]:
         nodes = await engine.parts.look()
         return sharing_dict(nodes, engine.parts.ledger.snapshot(), config.resource_sharing)
 
     @api.get("/events", response_model=schemas.EventList)
+    @needs(Scope.VIEW)
     async def events(after: Annotated[int, Query(ge=0, le=2**53)] = 0) -> dict[str, Any]:
         return {"events": [event.to_dict() for event in engine.parts.journal.since(after)]}
 
     @api.get("/config", response_model=schemas.RunningConfig)
+    @needs(Scope.VIEW)
     async def running_config() -> dict[str, Any]:
         return {"digest": config.digest(), "source": where()["config_source"], "config": config.to_dict()}
 
     @api.post("/controller/stop", response_model=schemas.Stopped)
-    async def stop(body: Annotated[schemas.StopRequest | None, Body()] = None) -> dict[str, Any]:
+    @needs(Scope.ADMIN)
+    async def stop(asker: Asker, body: Annotated[schemas.StopRequest | None, Body()] = None) -> dict[str, Any]:
         """Give all capacity back and take grid out of the cluster."""
         body = body or schemas.StopRequest()
-        released = await engine.give_all_back(force=body.force, wait_s=body.wait_seconds)
+        released = await engine.give_all_back(force=body.force, wait_s=body.wait_seconds, who=asker.name)
         await leave()
         return {"released": released}
 
-    @api.get("/health", openapi_extra={"security": []})
+    @api.get("/health")
+    @needs(None)
     async def health() -> dict[str, str]:
         """Whether somebody answers; needs no token and tells nothing else."""
         return {"status": "ok"}
 
+    add_token_routes(api, tokens, engine.parts.journal)
+
     @app.exception_handler(GridError)
     async def grid_error(_: Request, error: GridError) -> JSONResponse:
-        return JSONResponse({"error": error.to_dict()}, status_code=error.http_status)
+        return answer_error(error)
 
     @app.exception_handler(HTTPException)
     async def http_error(_: Request, error: HTTPException) -> JSONResponse:
         told = NotFound(str(error.detail)) if error.status_code == 404 else InvalidRequest(str(error.detail))
-        return JSONResponse({"error": told.to_dict()}, status_code=error.status_code)
+        return JSONResponse({"error": told.to_dict()}, error.status_code, headers=error.headers)
 
     @app.exception_handler(RequestValidationError)
     async def bad_request(_: Request, error: RequestValidationError) -> JSONResponse:
         lines = [f"{'.'.join(str(part) for part in e['loc'][1:]) or 'body'}: {e['msg']}" for e in error.errors()]
-        told = InvalidRequest("The request cannot be understood", because=lines)
-        return JSONResponse({"error": told.to_dict()}, status_code=told.http_status)
+        return answer_error(InvalidRequest("The request cannot be understood", because=lines))
 
     app.router.routes.extend(api.routes)  # included, each call would look for its route twice
     return app

@@ -3,20 +3,28 @@
 For every call FastAPI solves a route's dependencies anew, which takes longer than everything else on the way to a
 boost but the disk. Our routes need little: parts of the path, headers, a query and one body, each checked by its
 annotation. The extension point is FastAPI's own; the OpenAPI document comes from the same signatures.
+
+Before anything of a request is read, its sender's token must be good for what the route needs.
 """
 
 import inspect
 import typing
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Final
 
 import orjson
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.params import Header, Query
+from fastapi.params import Depends, Header, Query
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from distributed_grid.controller.access import OPEN, admit, needed_by
+from distributed_grid.errors import TooLarge
+
+# Many times what any request needs.
+LONGEST_BODY: Final = 2**20
 
 _Read = Callable[[Request, bytes], Any]
 
@@ -26,17 +34,35 @@ def json_answer(text: bytes, status: int = 200) -> Response:
 
 
 class DirectRoute(APIRoute):
+    def __init__(self, path: str, endpoint: Callable[..., Any], **others: Any) -> None:
+        needed = needed_by(endpoint)
+        security: list[dict[str, list[str]]] = [] if path in OPEN else [{"token": [str(needed)] if needed else []}]
+        extra = {**(others.pop("openapi_extra", None) or {}), "security": security}
+        super().__init__(path, endpoint, openapi_extra=extra, **others)
+
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         endpoint, status = self.endpoint, self.status_code or 200
         readers = _readers(endpoint, self.param_convertors.keys())
         takes_body = self.body_field is not None
+        needed = needed_by(endpoint)
 
         async def handle(request: Request) -> Response:
-            body = await request.body() if takes_body else b""
+            admit(request, needed)
+            body = await _body(request) if takes_body else b""
             found = await endpoint(**{name: read(request, body) for name, read in readers.items()})
             return found if isinstance(found, Response) else json_answer(orjson.dumps(found), status)
 
         return handle
+
+
+async def _body(request: Request) -> bytes:
+    """All of it, but never more than is sensible."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > LONGEST_BODY:
+            raise TooLarge(f"The body of a request may have {LONGEST_BODY} bytes, and this one has more")
+    return body
 
 
 def _readers(endpoint: Callable[..., Any], in_path: typing.Collection[str]) -> dict[str, _Read]:
@@ -53,8 +79,11 @@ def _reader(name: str, annotation: Any, default: Any, in_path: typing.Collection
         return lambda request, _: request
     if name in in_path:
         return lambda request, _: request.path_params[name]
+    marks = typing.get_args(annotation)[1:]
+    if (needs := next((mark for mark in marks if isinstance(mark, Depends)), None)) is not None:
+        return _dependency_reader(needs)
     adapter: TypeAdapter[Any] = TypeAdapter(annotation)
-    place = next((mark for mark in typing.get_args(annotation)[1:] if isinstance(mark, Header | Query)), None)
+    place = next((mark for mark in marks if isinstance(mark, Header | Query)), None)
     if isinstance(place, Header):
         return _text_reader("header", name.replace("_", "-"), adapter, default)
     if isinstance(place, Query):
@@ -62,6 +91,13 @@ def _reader(name: str, annotation: Any, default: Any, in_path: typing.Collection
     if not any(isinstance(kind, type) and issubclass(kind, BaseModel) for kind in _plain(annotation)):
         raise TypeError(f"{name} of a route is neither in its path nor a header, a query or a body")
     return _body_reader(adapter, default)
+
+
+def _dependency_reader(needs: Depends) -> _Read:
+    made_by = needs.dependency
+    assert made_by is not None
+    readers = _readers(made_by, ())
+    return lambda request, body: made_by(**{name: read(request, body) for name, read in readers.items()})
 
 
 def _text_reader(where: str, key: str, adapter: TypeAdapter[Any], default: Any) -> _Read:

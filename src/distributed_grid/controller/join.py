@@ -13,6 +13,7 @@ from distributed_grid.config import GridConfig
 from distributed_grid.decide.diagnosis import HOW_TO_REACH
 from distributed_grid.errors import AccessDenied, AlreadyRunning, GridError, NoCluster, RayUnsuitable, Unavailable
 from distributed_grid.model.checkup_facts import Trouble
+from distributed_grid.model.listening import Listening
 from distributed_grid.store.home import GridHome
 
 
@@ -35,7 +36,7 @@ def join(order: dict[str, Any]) -> dict[str, Any]:
     if head.ip != here:
         raise Unavailable(
             f"grid has to be started on the head node, which is {head.ip}; this is {here}",
-            because=["the controller runs on the head and answers on its loopback address only"],
+            because=["the controller runs on the head, and keeps its state there"],
             try_next=f"On {head.ip}: grid start --address {gateway.gcs_address}",
         )
     if (running := actor.existing()) is not None:
@@ -53,8 +54,7 @@ def join(order: dict[str, Any]) -> dict[str, Any]:
             config,
             order["config_source"],
             gateway.gcs_address,
-            order["host"],
-            order["port"],
+            Listening.from_dict(order["listening"]),
         )
     except ray.exceptions.RayError as error:
         if (left := actor.existing()) is not None:

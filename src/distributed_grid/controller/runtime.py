@@ -3,24 +3,28 @@
 import asyncio
 import json
 import os
-import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import closing, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-import uvicorn
 import uvloop
 
 from distributed_grid.config import GridConfig
-from distributed_grid.controller.access import ensure_token
 from distributed_grid.controller.api import make_app
+from distributed_grid.controller.listening import checked, fingerprint, listen, url_of
+from distributed_grid.controller.server import make_server
+from distributed_grid.controller.tokens import Tokens, ensure_token
 from distributed_grid.errors import AlreadyRunning
 from distributed_grid.execution.port import Cluster
+from distributed_grid.model.listening import Listening
 from distributed_grid.orchestration.engine import Engine
+from distributed_grid.orchestration.parts import utc_now
+from distributed_grid.store.durable import replace_durably
 from distributed_grid.store.home import GridHome
+from distributed_grid.store.token_file import TokenFile
 
 _LOCK_PATIENCE_S = 15.0
 
@@ -37,8 +41,7 @@ class ControllerRuntime:
         ray_address: str,
         config_source: str,
         leave: Callable[[], Awaitable[None]],
-        host: str = "127.0.0.1",
-        port: int = 0,
+        listening: Listening | None = None,
     ) -> None:
         self._cluster = cluster
         self._config = config
@@ -46,8 +49,8 @@ class ControllerRuntime:
         self._ray_address = ray_address
         self._config_source = config_source
         self._leave = leave
-        self._host = host
-        self._port = port or _last_port(home)
+        self._listening = checked(listening or Listening())
+        self._fingerprint = fingerprint(self._listening.tls_cert) if self._listening.tls_cert else None
         self._ready = threading.Event()
         self._failure: BaseException | None = None
         self._url = ""
@@ -56,6 +59,7 @@ class ControllerRuntime:
         """How to reach the controller; the same is written to `controller.json`."""
         return {
             "url": self._url,
+            "tls_sha256": self._fingerprint,
             "pid": os.getpid(),
             "ray_address": self._ray_address,
             "cluster": self._config.name,
@@ -83,19 +87,17 @@ class ControllerRuntime:
     async def _serve(self) -> None:
         engine = Engine(self._cluster, self._config, self._home)
         await _when_unlocked(engine.start)
-        token = ensure_token(self._home.token)
-        listening = _listen(self._host, self._port)
-        host, port = listening.getsockname()[:2]
-        self._url = f"http://{host}:{port}"
-        app = make_app(engine, token, self.where, self._leave)
-        server = uvicorn.Server(
-            uvicorn.Config(
-                app, log_level="warning", access_log=False, lifespan="off", http="httptools", timeout_keep_alive=30
-            )
-        )
+        tokens = Tokens(ensure_token(self._home.token), TokenFile(self._home.tokens), utc_now)
+        for problem in tokens.problems:
+            engine.parts.journal.note("store_problem", problem)
+        socket = listen(self._listening.host, self._listening.port or _last_port(self._home))
+        own_address = self._ray_address.rpartition(":")[0]
+        self._url = url_of(socket, tls=self._fingerprint is not None, own_address=own_address)
+        app = make_app(engine, tokens, self.where, self._leave, self._listening.allow_hosts)
+        server = make_server(app, self._listening)
         # Signals belong to the Ray worker that we live in.
         server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
-        serving = asyncio.create_task(server.serve(sockets=[listening]))
+        serving = asyncio.create_task(server.serve(sockets=[socket]))
         while not server.started and not serving.done():  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.005)
         self._announce()
@@ -104,10 +106,7 @@ class ControllerRuntime:
         raise RuntimeError("the HTTP server ended")
 
     def _announce(self) -> None:
-        new = self._home.controller.with_suffix(".new")
-        new.write_text(json.dumps(self.where(), indent=2) + "\n")
-        new.chmod(0o600)
-        new.replace(self._home.controller)
+        replace_durably(self._home.controller, json.dumps(self.where(), indent=2).encode() + b"\n")
 
 
 async def _when_unlocked(start: Callable[[], Awaitable[None]]) -> None:
@@ -128,21 +127,3 @@ def _last_port(home: GridHome) -> int:
     with suppress(OSError, ValueError, KeyError):
         return int(json.loads(home.controller.read_text())["url"].rsplit(":", 1)[1])
     return 0
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    for candidate in (port, 0):
-        # The protocol is named because asyncio turns Nagle's algorithm off only then; it costs 40 ms an answer.
-        listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind((host, candidate))
-        except OSError:
-            with closing(listening):
-                if candidate == 0:
-                    raise
-            continue
-        listening.listen(1024)
-        listening.setblocking(False)
-        return listening
-    raise AssertionError("unreachable")

@@ -112,6 +112,45 @@ class Stopped(BaseModel):
     released: int
 
 
+class TokenRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(description="Whose it is; every line of the audit log has this name")
+    team: str = ""
+    scopes: list[str] = Field(["view"], max_length=16, description="view, lend, run, admin")
+    expires_seconds: float | str | None = None
+
+
+class Token(BaseModel):
+    id: str
+    name: str
+    team: str
+    scopes: list[str]
+    created_at: str
+    created_by: str
+    expires_at: str | None
+
+
+class NewToken(Token):
+    token: str
+
+
+class TokenList(BaseModel):
+    tokens: list[Token]
+
+
+class RevokedTokens(BaseModel):
+    revoked: list[Token]
+
+
+class Me(BaseModel):
+    name: str
+    team: str
+    scopes: list[str]
+    token_id: str | None
+    expires_at: str | None
+
+
 class ErrorBody(BaseModel):
     code: str
     message: str

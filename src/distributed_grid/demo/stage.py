@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from distributed_grid.client import GridClient, Whereabouts
+from distributed_grid.client import GridClient
 from distributed_grid.cluster.embedded import start_embedded, stop_embedded
 from distributed_grid.demo.interrupts import ended_by_the_first_signal
 from distributed_grid.errors import ClusterStartFailed, NoCluster
@@ -29,11 +29,13 @@ class Stage:
 
 
 def running_stage(home: GridHome) -> Stage | None:
-    """The cluster whose controller answers in this installation."""
+    """The cluster whose controller answers in this installation; one that it is only logged in to is not to play on."""
+    if not home.controller.exists():
+        return None
     try:
         with _client(home) as client:
             config = client.config()["config"]
-            return Stage(home, Whereabouts.of(home).ray_address, is_embedded=bool(config.get("embedded")))
+            return Stage(home, client.ray_address(), is_embedded=bool(config.get("embedded")))
     except NoCluster:
         return None
 

@@ -26,9 +26,12 @@ class Backend(Protocol):
 
 
 async def connect(config: ConfigLike, home: GridHome | None = None) -> Backend:
-    """The controller's client where one answers; else this process takes its place, if Ray is connected."""
+    """The controller's client where one answers; else this process takes its place, if Ray is connected.
+
+    Who is logged in to a controller elsewhere means that one, also while it does not answer.
+    """
     home = home or GridHome.find()
-    if home.controller.exists():
+    if home.controller.exists() or home.login.exists():
         from distributed_grid.client import GridClient
 
         remote = RemoteBackend(GridClient(home))
@@ -73,7 +76,10 @@ class LocalBackend:
     """The engine in this process, under the writer's lock: there is never a second writer."""
 
     def __init__(self, engine: Any) -> None:
+        from distributed_grid.client import user_name
+
         self._engine = engine
+        self._who = user_name()
 
     @classmethod
     async def start(cls, config: GridConfig, home: GridHome) -> "LocalBackend":
@@ -93,13 +99,13 @@ class LocalBackend:
         return cls(engine)
 
     async def request(self, body: Mapping[str, Any], idempotency_key: str | None) -> dict[str, Any]:
-        return self._shown(await self._engine.request(body, who="python", idempotency_key=idempotency_key))
+        return self._shown(await self._engine.request(body, who=self._who, idempotency_key=idempotency_key))
 
     async def release(self, boost_id: str) -> dict[str, Any]:
-        return self._shown(await self._engine.service.release(boost_id))
+        return self._shown(await self._engine.service.release(boost_id, who=self._who))
 
     async def renew(self, boost_id: str, duration_s: float | None) -> dict[str, Any]:
-        return self._shown(await self._engine.service.renew(boost_id, duration_s))
+        return self._shown(await self._engine.service.renew(boost_id, duration_s, who=self._who))
 
     async def boost(self, boost_id: str) -> dict[str, Any]:
         return self._shown(self._engine.parts.ledger.find(boost_id))

@@ -100,12 +100,14 @@ class Engine:
         """What a person should know about the state of things."""
         return (*self._stored_problems, *self.parts.observer.naming.problems)
 
-    async def give_all_back(self, *, force: bool = False, wait_s: float = 30.0) -> int:
+    async def give_all_back(self, *, force: bool = False, wait_s: float = 30.0, who: str = "grid") -> int:
         """End all boosts; return how many. Raise `Refused` if work still holds some and `force` is not given."""
         p = self.parts
         ending = list(p.ledger)
         for lease in ending:
-            winding = lease if lease.is_winding_down else self.service.begin_release(lease, "grid stops", grace_s=0.0)
+            winding = lease
+            if not lease.is_winding_down:
+                winding = self.service.begin_release(lease, "grid stops", grace_s=0.0, who=who)
             if force:
                 p.ledger.put(replace(winding, grace_s=0.0, on_grace_end=OnGraceEnd.KILL))
         await p.commit()

@@ -18,18 +18,16 @@ The checksum covers the file's own bytes up to the comma before it, so checking 
 import errno
 import hashlib
 import json
-import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from itertools import chain, count
 from pathlib import Path
 from typing import Final, Literal
 
 from distributed_grid.errors import StoreBroken
 from distributed_grid.faults import Point, fault_point
 from distributed_grid.model.leases import Lease
+from distributed_grid.store.durable import bytes_of, set_aside, sync_folder, write_durably
 from distributed_grid.store.identity import ClusterIdentity, decode_identity, encode_identity
 from distributed_grid.store.lease_codec import decode_lease, encode_lease
 
@@ -103,13 +101,13 @@ class BoostFile:
         text = self._text(leases, cluster)
         told = self._told
         try:
-            _write_durably(self._new, text)
+            write_durably(self._new, text, before_sync=lambda: fault_point(Point.STORE_WRITTEN))
             fault_point(Point.STORE_SYNCED)
             self._keep_old(removal_known=told)
             fault_point(Point.STORE_PREVIOUS_KEPT)
             self._new.replace(self.path)
             fault_point(Point.STORE_RENAMED)
-            _sync_folder(self.path.parent)
+            sync_folder(self.path.parent)
             fault_point(Point.STORE_DURABLE)
         except OSError as error:
             raise _unwritable(self.path, error) from error
@@ -142,7 +140,7 @@ class BoostFile:
         """Give the present file a second name; it stays under its own until the new one replaces it."""
         try:
             if self._damaged:  # `.previous` is the good one
-                _set_aside(self.path)
+                set_aside(self.path)
             else:
                 self.previous.unlink(missing_ok=True)
                 self.previous.hardlink_to(self.path)
@@ -153,14 +151,14 @@ class BoostFile:
                 self._removed = True
 
     def _read(self) -> Loaded:
-        if (data := _bytes_of(self.path)) is None:
+        if (data := bytes_of(self.path)) is None:
             return Loaded((), None, (), "nothing")
         try:
             return Loaded(*_parse(data, self.path), (), "file")
         except ValueError as error:
             damage = f"{self.path} is damaged ({error})"
 
-        if (older := _bytes_of(self.previous)) is None:
+        if (older := bytes_of(self.previous)) is None:
             why_not_older = f"there is no {self.previous.name}"
         else:
             try:
@@ -172,10 +170,10 @@ class BoostFile:
                 return Loaded(leases, cluster, (problem,), "previous")
 
         try:
-            kept = _set_aside(self.path)
+            kept = set_aside(self.path)
             self.path.unlink()
             if older is not None:
-                _set_aside(self.previous)
+                set_aside(self.previous)
                 self.previous.unlink()
         except OSError as error:
             raise _unwritable(self.path, error) from error
@@ -238,18 +236,6 @@ def _checksum(body: bytes) -> str:
     return f"sha256:{hashlib.sha256(body).hexdigest()}"
 
 
-def _bytes_of(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise StoreBroken(
-            f"Cannot read {path}: {error.strerror}",
-            try_next="Make it readable for your user, or set GRID_HOME to another folder.",
-        ) from error
-
-
 def _is_gone(path: Path) -> bool:
     """True only if it surely is: a folder that cannot be looked into for a moment must not end all boosts."""
     try:
@@ -259,40 +245,6 @@ def _is_gone(path: Path) -> bool:
     except OSError:
         return False
     return False
-
-
-def _set_aside(path: Path) -> Path:
-    """Link the file under a name that tells when it was written; never over another one."""
-    written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
-    first = f"{path.name}.broken-{written:%Y%m%dT%H%M%SZ}"
-    for name in chain([first], (f"{first}-{n}" for n in count(2))):
-        with suppress(FileExistsError):
-            path.with_name(name).hardlink_to(path)
-            break
-    return path.with_name(name)
-
-
-def _write_durably(path: Path, text: Iterable[bytes]) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    try:
-        os.fchmod(fd, 0o600)  # one left by a crash keeps its own mode
-        for part in text:
-            rest = memoryview(part)
-            while rest:
-                rest = rest[os.write(fd, rest) :]
-        fault_point(Point.STORE_WRITTEN)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _sync_folder(path: Path) -> None:
-    """A rename is durable only once its folder is."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _unwritable(path: Path, error: OSError) -> StoreBroken:

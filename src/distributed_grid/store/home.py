@@ -44,7 +44,18 @@ class GridHome:
 
     @property
     def token(self) -> Path:
+        """The installation's own, which may do everything."""
         return self.path / "token"
+
+    @property
+    def tokens(self) -> Path:
+        """What is kept of the users' tokens."""
+        return self.path / "tokens.json"
+
+    @property
+    def login(self) -> Path:
+        """The controller elsewhere that `grid login` was told of, and the token for it."""
+        return self.path / "login.json"
 
     @property
     def controller(self) -> Path:

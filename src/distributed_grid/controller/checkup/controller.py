@@ -5,7 +5,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from distributed_grid.client.connections import Connections, Unreachable
+from distributed_grid.client.trust import Trust
 from distributed_grid.decide.naming import ConfiguredName
+from distributed_grid.errors import CertificateUntrusted
 from distributed_grid.model.checkup_facts import ActorState, ControllerFacts, in_one_line
 from distributed_grid.store.home import GridHome
 
@@ -17,6 +19,7 @@ def look_at_controller(home: GridHome) -> tuple[ControllerFacts, tuple[Configure
     try:
         record = json.loads(home.controller.read_text())
         found = ControllerFacts(recorded=True, url=str(record["url"]), ray_address=str(record["ray_address"]))
+        trust = Trust(sha256=record.get("tls_sha256") or "")
     except FileNotFoundError:
         return ControllerFacts(), ()
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -25,25 +28,25 @@ def look_at_controller(home: GridHome) -> tuple[ControllerFacts, tuple[Configure
         token = home.token.read_text().strip()
     except OSError as error:
         found, token = replace(found, token_error=f"{home.token} cannot be read: {error.strerror}"), ""
-    _, health_error = _get(found.url, "/api/v1/health")
+    _, health_error = _get(found.url, "/api/v1/health", trust)
     if health_error or found.token_error:
         return replace(found, health_error=health_error), ()
-    answer, token_error = _get(found.url, "/api/v1/config", token)
+    answer, token_error = _get(found.url, "/api/v1/config", trust, token)
     nodes = answer.get("config", {}).get("nodes", ())
     configured = tuple(ConfiguredName(node["name"], node.get("host")) for node in nodes)
     return replace(found, token_error=token_error), configured
 
 
-def _get(url: str, path: str, token: str = "") -> tuple[dict[str, Any], str]:
+def _get(url: str, path: str, trust: Trust, token: str = "") -> tuple[dict[str, Any], str]:
     """The answer, or why there is none."""
     try:
-        at_door = Connections(url, {"Authorization": f"Bearer {token}"} if token else {})
+        at_door = Connections(url, {"Authorization": f"Bearer {token}"} if token else {}, trust)
         answer = at_door.ask("GET", path, answer_s=_ANSWER_S)
         at_door.close()
         if not answer.is_success:
             return {}, f"it answered {answer.status} to {url}{path}"
         return dict(answer.json()), ""
-    except (Unreachable, ValueError, TypeError) as error:
+    except (Unreachable, CertificateUntrusted, ValueError, TypeError) as error:
         return {}, in_one_line(error)
 
 

@@ -1,0 +1,118 @@
+"""grid login, logout, whoami: a controller on another machine, and who one is there."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from distributed_grid.cli.connection import with_client
+from distributed_grid.cli.output import json_option, say, show
+from distributed_grid.client import GridClient
+from distributed_grid.errors import AccessDenied, InvalidRequest
+
+
+@click.command()
+@click.argument("url")
+@click.option("--ca", metavar="FILE", help="Trust certificates signed by these authorities, not by the system's.")
+@click.option("--insecure", is_flag=True, help="Send the token in clear text, to an http:// that is not on loopback.")
+@json_option
+def login(url: str, ca: str | None, insecure: bool, as_json: bool) -> None:
+    """Use the controller at URL from here. Asks for a token, or reads it from stdin."""
+    from distributed_grid.client.trust import Trust
+    from distributed_grid.client.whereabouts import Whereabouts, remember
+    from distributed_grid.store.home import GridHome
+
+    home = GridHome.find()
+    found = Whereabouts(_place(url, insecure), _token(), trust=Trust(ca=_text_of(ca) if ca else ""))
+    client = GridClient(home, at=found, retry_s=0.0)
+    try:
+        me = client.me()
+    finally:
+        client.close()
+    remember(home, found)
+    show(me | {"url": found.url}, as_json, lambda known: f"Logged in at {known['url']} as {_person(known)}")
+    if home.controller.exists():
+        say(f"Note: this GRID_HOME has a controller of its own ({home.controller}), which commands use first.")
+
+
+@click.command()
+@json_option
+def logout(as_json: bool) -> None:
+    """Forget the controller and the token of the last login."""
+    from distributed_grid.store.home import GridHome
+
+    login = GridHome.find().login
+    was_there = login.exists()
+    login.unlink(missing_ok=True)
+
+    def told(answer: Mapping[str, Any]) -> str:
+        if not answer["logged_out"]:
+            return "You were not logged in."
+        return "Logged out. The token itself is valid until it is revoked: grid token revoke ID"
+
+    show({"logged_out": was_there}, as_json, told)
+
+
+@click.command()
+@json_option
+@with_client
+def whoami(client: GridClient, as_json: bool) -> None:
+    """Who you are to the controller, and what you may do."""
+    show(client.me(), as_json, _person)
+
+
+def _person(me: Mapping[str, Any]) -> str:
+    from distributed_grid.cli.moments import distance
+
+    team = f" of team {me['team']}" if me["team"] else ""
+    token = f"token {me['token_id']}" if me["token_id"] else "the installation's own token"
+    until = f", which expires {distance(me['expires_at'])}" if me["expires_at"] else ""
+    return f"{me['name']}{team}, who may: {', '.join(me['scopes'])} ({token}{until})"
+
+
+def _place(url: str, insecure: bool) -> str:
+    from urllib.parse import urlsplit
+
+    place = urlsplit(url if "://" in url else f"https://{url}")
+    try:
+        host, _ = place.hostname, place.port
+    except ValueError:
+        host = None
+    if place.scheme not in ("http", "https") or not host or place.username or place.path.strip("/"):
+        raise InvalidRequest(f"{url!r} is not the URL of a controller", try_next="grid login https://HOST:PORT")
+    if place.scheme == "http" and not insecure and not _is_loopback(host):
+        raise InvalidRequest(
+            f"Without TLS, everybody on the way to {host} could read your token",
+            try_next="Use https://, or forward the port with ssh -L and log in at http://127.0.0.1:PORT; "
+            "or, in a network where you trust everybody: --insecure",
+        )
+    return f"{place.scheme}://{place.netloc}"
+
+
+def _is_loopback(host: str) -> bool:
+    from ipaddress import ip_address
+
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _token() -> str:
+    """Never from an argument: those are seen by everybody on the machine."""
+    given = click.prompt("Token", hide_input=True, err=True) if sys.stdin.isatty() else sys.stdin.readline()
+    token = str(given).strip()
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise AccessDenied(
+            "That is no token", try_next="Paste what grid token create printed, or pipe it: grid login URL < FILE"
+        )
+    return token
+
+
+def _text_of(file: str) -> str:
+    try:
+        return Path(file).expanduser().read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"--ca {file}: {getattr(error, 'strerror', None) or 'not PEM'}") from None

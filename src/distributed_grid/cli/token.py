@@ -1,0 +1,89 @@
+"""grid token: create, ls, revoke."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from distributed_grid.cli.connection import with_client
+from distributed_grid.cli.output import json_option, say, show
+from distributed_grid.client import GridClient
+
+
+@click.group()
+def token() -> None:
+    """Who may use grid, and for what."""
+
+
+@token.command()
+@click.argument("name")
+@click.option("--team", default="", help="The team that NAME belongs to.")
+@click.option("--scope", "scopes", multiple=True, metavar="view|lend|run|admin", help="Repeatable.  [default: view]")
+@click.option("--expires", metavar="SECONDS", help="How long it is valid.  [default: until it is revoked]")
+@json_option
+@with_client
+def create(
+    client: GridClient, name: str, team: str, scopes: tuple[str, ...], expires: str | None, as_json: bool
+) -> None:
+    """Make a token for NAME, and print it. It is shown this once; only its hash is kept."""
+    from distributed_grid.model.principals import check_name, check_team, make_scopes
+    from distributed_grid.model.requests import seconds
+
+    body = {
+        "name": check_name(name),
+        "team": check_team(team),
+        "scopes": sorted(make_scopes(scopes or ("view",))),
+        "expires_seconds": None if expires is None else seconds("lifetime", expires),
+    }
+    made = client.create_token(body)
+    show(made, as_json, lambda new: str(new["token"]))
+    if not as_json:
+        say(f"Token {made['id']} for {_person(made)}: {', '.join(made['scopes'])}. It is not shown again.")
+        say("To use it, elsewhere:  grid login URL")
+
+
+@token.command()
+@json_option
+@with_client
+def ls(client: GridClient, as_json: bool) -> None:
+    """All tokens, without the tokens themselves."""
+    from distributed_grid.cli.columns import columns
+    from distributed_grid.cli.moments import clock, distance
+
+    def table(found: Mapping[str, Any]) -> str:
+        if not found["tokens"]:
+            return "There are no tokens but the installation's own.\nTo make one:  grid token create NAME --scope view"
+        return columns(
+            ("ID", "Name", "Team", "Scopes", "Created", "By", "Expires"),
+            [
+                (
+                    each["id"],
+                    each["name"],
+                    each["team"] or "-",
+                    ",".join(each["scopes"]),
+                    clock(each["created_at"]),
+                    each["created_by"],
+                    distance(each["expires_at"]) if each["expires_at"] else "-",
+                )
+                for each in found["tokens"]
+            ],
+        )
+
+    show(client.tokens(), as_json, table)
+
+
+@token.command()
+@click.argument("id_or_name")
+@json_option
+@with_client
+def revoke(client: GridClient, id_or_name: str, as_json: bool) -> None:
+    """End one token by its id, or all tokens of a user by name, at once."""
+
+    def told(answer: Mapping[str, Any]) -> str:
+        return "\n".join(f"Revoked {each['id']} of {_person(each)}" for each in answer["revoked"])
+
+    show(client.revoke_tokens(id_or_name), as_json, told)
+
+
+def _person(entry: Mapping[str, Any]) -> str:
+    return f"{entry['name']} ({entry['team']})" if entry["team"] else str(entry["name"])

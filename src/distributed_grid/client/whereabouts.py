@@ -1,0 +1,89 @@
+"""Where a client finds its controller: the one of its own GRID_HOME, else the one that it is logged in to."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from distributed_grid.client.connections import listens
+from distributed_grid.client.trust import Trust
+from distributed_grid.errors import AccessDenied, NoCluster, StoreBroken
+from distributed_grid.store.durable import replace_durably
+from distributed_grid.store.home import GridHome
+
+NO_CLUSTER: Final = (
+    "Start one with: grid cluster start   (or put grid into a running one: grid start --address HOST:PORT; "
+    "or use one elsewhere: grid login URL)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """Where a controller is, by what to know it, and with what token to come."""
+
+    url: str
+    token: str
+    ray_address: str = ""
+    """Empty where only the controller itself can tell."""
+    trust: Trust = field(default_factory=Trust)
+
+    def __repr__(self) -> str:
+        """Without the token: this may end up in a traceback."""
+        return f"Whereabouts({self.url!r})"
+
+    @classmethod
+    def of(cls, home: GridHome) -> "Whereabouts":
+        """A controller that was started from this home comes first: it is nearer, and it ends with its cluster."""
+        try:
+            record = json.loads(home.controller.read_text())
+            url, ray_address, sha256 = record["url"], record["ray_address"], record.get("tls_sha256") or ""
+        except FileNotFoundError:
+            return logged_in(home) or _nowhere(home)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise NoCluster(f"{home.controller} cannot be read: {error}", try_next=NO_CLUSTER) from error
+        try:
+            token = home.token.read_text().strip()
+        except OSError as error:
+            raise AccessDenied(
+                f"The token {home.token} cannot be read: {error.strerror}",
+                try_next="Run grid as the user who started it, or set GRID_HOME.",
+            ) from error
+        return cls(url, token, ray_address, Trust(sha256=sha256))
+
+
+def logged_in(home: GridHome) -> Whereabouts | None:
+    """What `grid login` wrote down."""
+    try:
+        record: Any = json.loads(home.login.read_text())
+        return Whereabouts(record["url"], record["token"], trust=Trust(ca=record["ca"]))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        told = getattr(error, "strerror", None) or "it is damaged"  # the rest could be part of the token
+        raise AccessDenied(f"{home.login} cannot be read: {told}", try_next="Log in again: grid login URL") from None
+
+
+def remember(home: GridHome, found: Whereabouts) -> None:
+    """Write down where somebody logged in, and their token, readable by them alone."""
+    record = {"url": found.url, "token": found.token, "ca": found.trust.ca}
+    try:
+        replace_durably(home.create().login, json.dumps(record, indent=2).encode() + b"\n")
+    except OSError as error:
+        raise StoreBroken(
+            f"Cannot write {home.login}: {error.strerror}",
+            try_next="Set GRID_HOME to a folder that you can write to.",
+        ) from error
+
+
+def _nowhere(home: GridHome) -> Whereabouts:
+    """Nobody to ask; but where an embedded cluster goes on without grid, that is the one to use."""
+    try:
+        address = str(json.loads(home.cluster.read_text())["ray_address"])
+    except (OSError, ValueError, KeyError):
+        raise NoCluster("No cluster is running", try_next=NO_CLUSTER) from None
+    if not listens(address):
+        raise NoCluster("No cluster is running", try_next=NO_CLUSTER)
+    raise NoCluster(
+        "grid is not in the cluster",
+        because=[f"the embedded cluster runs at {address}, but grid was taken out of it"],
+        try_next=f"grid start --address {address}   (or end it: grid cluster stop)",
+    )

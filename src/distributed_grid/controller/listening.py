@@ -1,0 +1,85 @@
+"""Listening: on loopback; elsewhere only with TLS, or if somebody said that it is all right without."""
+
+import hashlib
+import re
+import socket
+import ssl
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+from distributed_grid.controller.attempts import is_loopback
+from distributed_grid.errors import InvalidRequest
+from distributed_grid.model.listening import Listening, check_host_name
+
+_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
+
+
+def checked(listening: Listening) -> Listening:
+    """The same with absolute paths; or `InvalidRequest` with what to do instead. Asked before anything is started."""
+    if bool(listening.tls_cert) != bool(listening.tls_key):
+        raise InvalidRequest("A certificate and its key go together", try_next="Give both --tls-cert and --tls-key.")
+    names = tuple(check_host_name(name) for name in listening.allow_hosts)
+    if listening.tls_cert:
+        cert, key = (str(Path(path).expanduser().absolute()) for path in (listening.tls_cert, listening.tls_key))
+        _check_certificate(cert, key)
+        return replace(listening, tls_cert=cert, tls_key=key, allow_hosts=names)
+    try:
+        found = socket.getaddrinfo(listening.host or None, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise InvalidRequest(f"--host {listening.host}: {error.strerror or error}") from None
+    addresses = sorted({str(entry[4][0]) for entry in found})
+    if not listening.insecure and not all(is_loopback(address) for address in addresses):
+        raise InvalidRequest(
+            f"Off loopback grid answers only with TLS, and --host {listening.host} is {', '.join(addresses)}",
+            because=["without it, whoever is on the way reads the tokens, and may then do what their users may"],
+            try_next="Give --tls-cert FILE --tls-key FILE; or leave --host out and forward the port with ssh -L; "
+            "or, in a network where you trust everybody: --insecure",
+        )
+    return replace(listening, allow_hosts=names)
+
+
+def _check_certificate(cert: str, key: str) -> None:
+    def no_password() -> str:
+        raise InvalidRequest(f"The key {key} is encrypted", try_next="Give one that is not, readable by you alone.")
+
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, no_password)
+    except OSError as error:  # which those of ssl are, too
+        told = error.strerror if not isinstance(error, ssl.SSLError) and error.strerror else "not a pair in PEM format"
+        raise InvalidRequest(f"The certificate {cert} with the key {key} cannot be used: {told}") from None
+
+
+def fingerprint(cert: str) -> str:
+    """SHA-256 of the certificate that will be shown, by which clients with this GRID_HOME know the controller."""
+    first = _CERTIFICATE.search(Path(cert).read_text())
+    if first is None:
+        raise InvalidRequest(f"{cert} has no certificate in PEM format")
+    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(first[0])).hexdigest()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens there, at another port if that one is taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for candidate in (port, 0):
+        # The protocol is named because asyncio turns Nagle's algorithm off only then; it costs 40 ms an answer.
+        listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((host, candidate))
+        except OSError:
+            with closing(listening):
+                if candidate == 0:
+                    raise
+            continue
+        listening.listen(1024)
+        listening.setblocking(False)
+        return listening
+    raise AssertionError("unreachable")
+
+
+def url_of(listening: socket.socket, *, tls: bool, own_address: str) -> str:
+    """How it is reached: by `own_address` where it listens on all of them."""
+    host, port = listening.getsockname()[:2]
+    host = own_address if host in ("0.0.0.0", "::") else host
+    return f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"

@@ -1,0 +1,111 @@
+"""All valid tokens: the installation's own, and the users'."""
+
+import asyncio
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from distributed_grid.errors import StoreBroken, TokenNotFound
+from distributed_grid.model.principals import THE_OWNER, Principal, Scope, check_name, check_team
+from distributed_grid.store.durable import bytes_of, replace_durably
+from distributed_grid.store.token_file import StoredToken, TokenFile
+
+# Makes tokens easy to recognise: for people, and for programs that look for secrets where none should be.
+_PREFIX: Final = "grid_"
+
+
+def ensure_token(path: Path) -> str:
+    """The installation's token; made on first use, readable by its owner only."""
+    if found := (bytes_of(path) or b"").decode("utf-8", "replace").strip():
+        return found
+    token = secrets.token_urlsafe(32)
+    try:
+        replace_durably(path, f"{token}\n".encode())  # an empty one, left by a crash, must not let everybody in
+    except OSError as error:
+        raise StoreBroken(f"Cannot write {path}: {error.strerror}") from error
+    return token
+
+
+class Tokens:
+    """Asked at every call; changed by one event loop. A change is in force at once, and on disk before it is told."""
+
+    def __init__(self, installation: str, file: TokenFile, now: Callable[[], datetime]) -> None:
+        self._installation = _digest(installation.encode())
+        self._file = file
+        self._now = now
+        self._users, self.problems = file.load()
+        self._writing = asyncio.Lock()
+
+    def who_has(self, given: bytes) -> Principal | None:
+        """Whose token this is; None if it is nobody's, or no longer.
+
+        Every known token is compared, whichever fits, and in constant time: how long it took says nothing.
+        """
+        digest = _digest(given)
+        owner = hmac.compare_digest(self._installation, digest)
+        found: StoredToken | None = None
+        for token in self._users:
+            if hmac.compare_digest(token.digest, digest):
+                found = token
+        if owner:
+            return THE_OWNER
+        return None if found is None or found.is_expired(self._now()) else found.user
+
+    def listed(self) -> list[StoredToken]:
+        return sorted(self._users, key=lambda token: (token.user.name, token.created_at, token.id))
+
+    async def create(
+        self, name: str, team: str, scopes: frozenset[Scope], lasts: timedelta | None, *, by: str
+    ) -> tuple[str, StoredToken]:
+        """A new token: the secret, which is known to nobody but the caller from now on, and what is kept of it."""
+        secret = _PREFIX + secrets.token_urlsafe(32)
+        now = self._now()
+        expires_at = None if lasts is None else now + lasts
+        async with self._writing:
+            user = Principal(check_name(name), check_team(team), scopes, self._new_id(), expires_at)
+            token = StoredToken(user, _digest(secret.encode()), now, by)
+            living = tuple(known for known in self._users if not known.is_expired(now))  # so that they never pile up
+            await self._save((*living, token))
+            self._users = (*living, token)
+        return secret, token
+
+    async def revoke(self, id_or_name: str) -> list[StoredToken]:
+        """End one token by its id, or all of a user's by name; they fail at the next call, whatever the disk says."""
+        async with self._writing:
+            ending = [token for token in self._users if id_or_name in (token.id, token.user.name)]
+            if not ending:
+                raise TokenNotFound(
+                    f"No token has the id or the name {id_or_name!r}", try_next="See all of them: grid token ls"
+                )
+            self._users = tuple(token for token in self._users if token not in ending)
+            await self._save(self._users)
+        return ending
+
+    async def _save(self, tokens: tuple[StoredToken, ...]) -> None:
+        await asyncio.to_thread(self._file.save, tokens)
+
+    def _new_id(self) -> str:
+        taken = {token.id for token in self._users}
+        while (new := secrets.token_hex(4)) in taken:
+            pass
+        return new
+
+
+def me(principal: Principal) -> dict[str, Any]:
+    """What somebody is told about themselves."""
+    expires_at = principal.expires_at
+    return {
+        "name": principal.name,
+        "team": principal.team,
+        "scopes": sorted(principal.scopes),
+        "token_id": principal.token_id,
+        "expires_at": None if expires_at is None else expires_at.isoformat().replace("+00:00", "Z"),
+    }
+
+
+def _digest(token: bytes) -> bytes:
+    return hashlib.sha256(token).digest()

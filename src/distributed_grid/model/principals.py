@@ -1,0 +1,111 @@
+"""Who asks, and what they may do."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from distributed_grid.errors import InvalidRequest, ScopeMissing
+
+OWNER: Final = "owner"
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+_ID: Final = re.compile(r"[0-9a-f]{8}")
+# What the audit log says of grid itself, and of whoever has the installation's token without saying who it is.
+_RESERVED: Final = ("grid", OWNER)
+
+
+class Scope(StrEnum):
+    """What a token is good for. None includes another, but for `admin`, which is all of them."""
+
+    VIEW = "view"
+    LEND = "lend"
+    RUN = "run"
+    ADMIN = "admin"
+
+
+MEANINGS: Final = {
+    Scope.VIEW: "see the cluster, the boosts and the events",
+    Scope.LEND: "ask for boosts, renew and release them",
+    Scope.RUN: "run work through grid",
+    Scope.ADMIN: "everything, also tokens and stopping grid",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Somebody with a valid token."""
+
+    name: str
+    team: str
+    scopes: frozenset[Scope]
+    token_id: str | None = None
+    """None: the installation's own token, whose owner is trusted to say who asks."""
+    expires_at: datetime | None = None
+
+    def may(self, scope: Scope) -> bool:
+        return scope in self.scopes or Scope.ADMIN in self.scopes
+
+    def claiming(self, name: str) -> "Principal":
+        """The owner may name the person; a user's token says who its user is, whatever they claim."""
+        return replace(self, name=name) if name and self.token_id is None else self
+
+    def own_key(self, idempotency_key: str | None) -> str | None:
+        """Two users who choose the same key do not get each other's boost."""
+        if idempotency_key is None or self.token_id is None:
+            return idempotency_key
+        return f"{self.name}/{idempotency_key}"
+
+
+THE_OWNER: Final = Principal(OWNER, "", frozenset({Scope.ADMIN}))
+
+
+def check_may(principal: Principal, scope: Scope) -> None:
+    """Raise `ScopeMissing` unless this is within what the token is good for."""
+    if not principal.may(scope):
+        wanted = " ".join(f"--scope {each}" for each in sorted({*principal.scopes, scope}))
+        raise ScopeMissing(
+            f"This needs the scope {scope}, which the token of {principal.name} does not have",
+            because=[f"{scope}: {MEANINGS[scope]}", f"the token has: {', '.join(sorted(principal.scopes))}"],
+            try_next=f"Ask whoever has the scope admin for a new token: grid token create {principal.name} {wanted}",
+        )
+
+
+def make_scopes(names: Iterable[str]) -> frozenset[Scope]:
+    """Scopes by their names, at least one; or `InvalidRequest`."""
+    given = list(names)
+    known = [str(scope) for scope in Scope]
+    if unknown := [name for name in given if name not in known]:
+        raise InvalidRequest(f"Unknown scope: {unknown[0]!r}", try_next=f"Use some of: {', '.join(known)}.")
+    if not given:
+        raise InvalidRequest(
+            "A token without any scope is good for nothing", try_next="Give --scope view, for instance."
+        )
+    return frozenset(map(Scope, given))
+
+
+def check_name(name: str) -> str:
+    """A name for a token's user, as the audit log will say it; or `InvalidRequest`."""
+    if name.lower() in _RESERVED:
+        raise InvalidRequest(f"{name!r} is grid's own name in the audit log", try_next="Use the person's name.")
+    if is_token_id(name):
+        raise InvalidRequest(f"{name!r} looks like the id of a token", try_next="Use the person's name.")
+    return _word("name", name)
+
+
+def check_team(team: str) -> str:
+    return _word("team", team) if team else ""
+
+
+def is_token_id(text: str) -> bool:
+    return _ID.fullmatch(text) is not None
+
+
+def _word(what: str, text: str) -> str:
+    if _NAME.fullmatch(text) is None:
+        raise InvalidRequest(
+            f"{text!r} cannot be the {what} of a token",
+            try_next="Up to 64 letters, digits, dots, underscores, @ and hyphens; the first a letter or digit.",
+        )
+    return text

@@ -1,0 +1,113 @@
+"""The real controller's engine, API and HTTP server, on a fake cluster: for tests that need many calls, not Ray."""
+
+import asyncio
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from fake_cluster import Clock, FakeCluster
+
+from distributed_grid.client import GridClient
+from distributed_grid.client.connections import Answer, Connections
+from distributed_grid.client.trust import Trust
+from distributed_grid.config import GridConfig
+from distributed_grid.controller.api import make_app
+from distributed_grid.controller.listening import checked, fingerprint, listen, url_of
+from distributed_grid.controller.server import make_server
+from distributed_grid.controller.tokens import Tokens, ensure_token
+from distributed_grid.model.listening import Listening
+from distributed_grid.orchestration.engine import Engine
+from distributed_grid.orchestration.parts import utc_now
+from distributed_grid.store.audit_log import AuditLog
+from distributed_grid.store.home import GridHome
+from distributed_grid.store.token_file import TokenFile
+
+NODES = {"a": {"cpus": 8, "gpus": 1, "memory": 16}, "b": {"cpus": 8, "memory": 16}, "c": {"cpus": 8, "gpus": 1}}
+
+
+class _WallClock(Clock):
+    """For a cluster that is used in real time."""
+
+    def __call__(self) -> float:
+        self.now = time.monotonic()
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self()
+
+
+class ServedGrid:
+    def __init__(self, folder: Path, listening: Listening | None = None) -> None:
+        self.home = GridHome(folder / "home").create()
+        self.listening = checked(listening or Listening())
+        self.cluster = FakeCluster(_WallClock())
+        for name, base in NODES.items():
+            self.cluster.add_node(name, **base)
+        self.config = GridConfig.from_dict(
+            {"name": "lab", "resource_sharing": {"enabled": True}, "nodes": [{"name": name} for name in NODES]}
+        )
+        self.left = 0
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
+        self._thread.start()
+        assert self._ready.wait(20), "the controller did not start"
+        self.client = GridClient(self.home)
+
+    async def _serve(self) -> None:
+        engine = Engine(self.cluster, self.config, self.home)
+        await engine.start()
+        tokens = Tokens(ensure_token(self.home.token), TokenFile(self.home.tokens), utc_now)
+        socket = listen(self.listening.host, self.listening.port)
+        tls = self.listening.tls_cert
+        self.url = url_of(socket, tls=bool(tls), own_address="127.0.0.1")
+        where = {
+            "url": self.url,
+            "tls_sha256": fingerprint(tls) if tls else None,
+            "pid": 1,
+            "ray_address": "127.0.0.1:1",
+            "config_source": "a test",
+        }
+        self.app = make_app(engine, tokens, lambda: where, self._leave, self.listening.allow_hosts)
+        self._server = make_server(self.app, self.listening)
+        self._server.install_signal_handlers = lambda: None
+        self.home.controller.write_text(json.dumps(where))
+        self._ready.set()
+        await self._server.serve(sockets=[socket])
+        await engine.stop()
+
+    async def _leave(self) -> None:
+        self.left += 1
+
+    def close(self) -> None:
+        self.client.close()
+        self._server.should_exit = True
+        self._thread.join(20)
+
+    # -- asking --------------------------------------------------------------------------------------------
+
+    def token(self, name: str, *scopes: str, **others: Any) -> str:
+        return str(self.client.create_token({"name": name, "scopes": list(scopes), **others})["token"])
+
+    def ask(
+        self, method: str, path: str, body: Any = None, *, token: str | None = None, **headers: str
+    ) -> tuple[int, Any]:
+        """The status and the JSON of an answer."""
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        if token is not None:
+            sent["Authorization"] = f"Bearer {token}"
+        answer = self.raw(method, path, body, sent)
+        return answer.status, answer.json()
+
+    def raw(self, method: str, path: str, body: Any, headers: dict[str, str]) -> Answer:
+        tls = self.listening.tls_cert
+        trust = Trust(sha256=fingerprint(tls)) if tls else None
+        connections = Connections(self.url, headers, trust)
+        try:
+            return connections.ask(method, f"/api/v1{path}", body, answer_s=20)
+        finally:
+            connections.close()
+
+    def audit(self) -> list[dict[str, Any]]:
+        return AuditLog(self.home.audit_log).read()
