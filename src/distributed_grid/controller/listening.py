@@ -20,15 +20,11 @@ def checked(listening: Listening) -> Listening:
     if bool(listening.tls_cert) != bool(listening.tls_key):
         raise InvalidRequest("A certificate and its key go together", try_next="Give both --tls-cert and --tls-key.")
     names = tuple(check_host_name(name) for name in listening.allow_hosts)
+    addresses = _addresses(listening.host)
     if listening.tls_cert:
         cert, key = (str(Path(path).expanduser().absolute()) for path in (listening.tls_cert, listening.tls_key))
         _check_certificate(cert, key)
         return replace(listening, tls_cert=cert, tls_key=key, allow_hosts=names)
-    try:
-        found = socket.getaddrinfo(listening.host or None, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError as error:
-        raise InvalidRequest(f"--host {listening.host}: {error.strerror or error}") from None
-    addresses = sorted({str(entry[4][0]) for entry in found})
     if not listening.insecure and not all(is_loopback(address) for address in addresses):
         raise InvalidRequest(
             f"Off loopback grid answers only with TLS, and --host {listening.host} is {', '.join(addresses)}",
@@ -37,6 +33,17 @@ def checked(listening: Listening) -> Listening:
             "or, in a network where you trust everybody: --insecure",
         )
     return replace(listening, allow_hosts=names)
+
+
+def _addresses(host: str) -> list[str]:
+    """What a name or an address means on this machine; at least one."""
+    try:
+        if not host:
+            raise OSError("it is empty; for all addresses of this machine: 0.0.0.0")
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise InvalidRequest(f"--host {host!r}: {error.strerror or error}") from None
+    return sorted({str(entry[4][0]) for entry in found})
 
 
 def _check_certificate(cert: str, key: str) -> None:

@@ -1,0 +1,300 @@
+"""grid token, login, logout and whoami, as typed, against a real server with a real certificate."""
+
+import asyncio
+import json
+import os
+import pty
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from served_grid import ServedGrid
+
+from distributed_grid.client import GridClient
+from distributed_grid.client.trust import Trust
+from distributed_grid.client.whereabouts import Whereabouts, logged_in
+from distributed_grid.errors import CertificateUntrusted, ScopeMissing
+from distributed_grid.model.listening import Listening
+from distributed_grid.orchestration.resource_boost_manager import ResourceBoostManager, ResourceBoostRequest
+from distributed_grid.store.home import GridHome
+
+GRID = str(Path(sys.executable).with_name("grid"))
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def head(tmp_path_factory: pytest.TempPathFactory, authority: trustme.CA) -> Iterator[ServedGrid]:
+    """A controller with a certificate for `localhost`, which an authority that nobody knows has signed."""
+    folder = tmp_path_factory.mktemp("head")
+    issued = authority.issue_cert("localhost")
+    issued.private_key_pem.write_to_path(str(folder / "key.pem"))
+    issued.cert_chain_pems[0].write_to_path(str(folder / "cert.pem"))
+    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+    listening = Listening(tls_cert=str(folder / "cert.pem"), tls_key=str(folder / "key.pem"))
+    grid = ServedGrid(folder, listening)
+    yield grid
+    grid.close()
+
+
+class Laptop:
+    """Another machine: a home of its own that knows nothing of the head."""
+
+    def __init__(self, folder: Path, head: ServedGrid) -> None:
+        self.home = GridHome(folder / "laptop")
+        self.url = head.url.replace("127.0.0.1", "localhost")
+        self.ca = str(head.home.path.parent / "ca.pem")
+
+    def grid(self, *args: str, stdin: str = "", home: GridHome | None = None) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [GRID, *args],
+            env=os.environ | {"GRID_HOME": str((home or self.home).path), "RAY_ADDRESS": ""},
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def login(self, token: str, *more: str) -> "subprocess.CompletedProcess[str]":
+        return self.grid("login", self.url, "--ca", self.ca, *more, stdin=f"{token}\n")
+
+
+@pytest.fixture
+def laptop(tmp_path: Path, head: ServedGrid) -> Laptop:
+    return Laptop(tmp_path, head)
+
+
+def test_make_hand_out_use_and_revoke_a_token(head: ServedGrid, laptop: Laptop) -> None:
+    made = laptop.grid(
+        "token", "create", "ana", "--team", "vision", "--scope", "view", "--scope", "lend", home=head.home
+    )
+    assert made.returncode == 0, made.stderr
+    token = made.stdout.strip()
+    assert token not in made.stderr
+
+    assert "Logged in at https://localhost" in laptop.login(token).stdout
+    me = laptop.grid("whoami")
+    assert me.stdout.startswith("ana of team vision, who may: lend, view (token ")
+    asked = laptop.grid("boost", "request", "a", "cpu", "1", "--json")
+    assert asked.returncode == 0, asked.stderr
+    assert laptop.grid("boost", "release", json.loads(asked.stdout)["boost_id"]).returncode == 0
+    assert [line["who"] for line in head.audit() if line["event"] == "granted"][-1] == "ana"
+
+    listed = laptop.grid("token", "ls", home=head.home)
+    assert "ana   vision  lend,view" in listed.stdout
+    assert token not in listed.stdout
+    refused = laptop.grid("token", "ls")
+    assert refused.returncode == 6
+    assert "needs the scope admin" in refused.stderr
+
+    revoked = laptop.grid("token", "revoke", "ana", home=head.home)
+    assert revoked.returncode == 0
+    assert "of ana (vision)" in revoked.stdout
+    after = laptop.grid("boost", "status")
+    assert after.returncode == 6
+    assert "missing or wrong" in after.stderr
+    assert token not in after.stderr
+
+
+def test_json_has_the_apis_schema(head: ServedGrid, laptop: Laptop) -> None:
+    made = json.loads(laptop.grid("token", "create", "json", "--expires", "60", "--json", home=head.home).stdout)
+
+    assert made["name"] == "json" and made["scopes"] == ["view"] and made["expires_at"]
+    logged = laptop.grid("login", laptop.url, "--ca", laptop.ca, "--json", stdin=made["token"])
+    assert json.loads(logged.stdout)["url"] == laptop.url
+    assert json.loads(laptop.grid("whoami", "--json").stdout)["token_id"] == made["id"]
+    listed = json.loads(laptop.grid("token", "ls", "--json", home=head.home).stdout)["tokens"]
+    assert made["id"] in [entry["id"] for entry in listed] and "token" not in listed[0]
+    revoked = json.loads(laptop.grid("token", "revoke", made["id"], "--json", home=head.home).stdout)
+    assert [entry["id"] for entry in revoked["revoked"]] == [made["id"]]
+
+
+def test_what_is_stored_is_for_its_owner_only_and_goes_with_logout(head: ServedGrid, laptop: Laptop) -> None:
+    laptop.login(head.token("bob", "view"))
+
+    assert laptop.home.login.stat().st_mode & 0o777 == 0o600
+    assert "Logged out" in laptop.grid("logout").stdout
+    assert not laptop.home.login.exists()
+    assert laptop.grid("boost", "status").returncode == 5
+    assert "not logged in" in laptop.grid("logout").stdout
+
+
+def test_a_wrong_token_logs_nobody_in(head: ServedGrid, laptop: Laptop) -> None:
+    for token in ("grid_wrong", "", "two words"):
+        done = laptop.login(token)
+        assert done.returncode == 6, done.stderr
+        assert not laptop.home.login.exists()
+        assert "grid_wrong" not in done.stderr
+
+
+def test_a_certificate_that_nobody_vouches_for_is_refused_at_once_and_gets_no_token(
+    head: ServedGrid, laptop: Laptop, tmp_path: Path
+) -> None:
+    token = head.token("cy", "view")
+    other = tmp_path / "other.pem"
+    trustme.CA().cert_pem.write_to_path(str(other))
+    nonsense = tmp_path / "nonsense.pem"
+    nonsense.write_text("hello")
+
+    unknown = laptop.grid("login", laptop.url, stdin=token)
+    wrong_ca = laptop.grid("login", laptop.url, "--ca", str(other), stdin=token)
+    wrong_name = laptop.grid("login", head.url, "--ca", laptop.ca, stdin=token)
+    no_ca = laptop.grid("login", laptop.url, "--ca", str(nonsense), stdin=token)
+
+    for done in (unknown, wrong_ca, wrong_name):
+        assert done.returncode == 6, done.stderr
+        assert "is not trusted" in done.stderr
+        assert "grid login URL --ca FILE" in done.stderr
+    assert no_ca.returncode == 2
+    assert not laptop.home.login.exists()
+
+
+def test_a_client_with_the_same_home_knows_the_very_certificate(head: ServedGrid, tmp_path: Path) -> None:
+    """No authority and no name is needed there: controller.json says which one it is."""
+    assert head.client.me()["scopes"] == ["admin"]
+
+    record = json.loads(head.home.controller.read_text())
+    pinned = Trust(sha256="0" * 64)
+    stranger = GridClient(head.home, at=Whereabouts(record["url"], "secret", trust=pinned), retry_s=0.0)
+    with pytest.raises(CertificateUntrusted):
+        stranger.me()
+    stranger.close()
+
+
+@pytest.mark.parametrize("url", ["ftp://head", "https://", "https://head:x", "https://head/path", "https://u:p@head"])
+def test_what_is_no_url_of_a_controller(laptop: Laptop, url: str) -> None:
+    done = laptop.grid("login", url, stdin="grid_x")
+
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+def test_a_token_is_not_sent_in_clear_text_unless_told_to(laptop: Laptop) -> None:
+    done = laptop.grid("login", "http://192.0.2.1:9", stdin="grid_x")
+
+    assert done.returncode == 2
+    assert "read your token" in done.stderr
+    assert "--insecure" in done.stderr
+
+
+def test_on_a_terminal_the_token_is_asked_for_and_not_shown(head: ServedGrid, laptop: Laptop) -> None:
+    token = head.token("dee", "view")
+    terminal, inside = pty.openpty()
+    process = subprocess.Popen(
+        [GRID, "login", laptop.url, "--ca", laptop.ca],
+        env=os.environ | {"GRID_HOME": str(laptop.home.path)},
+        stdin=inside,
+        stdout=inside,
+        stderr=inside,
+        start_new_session=True,
+        preexec_fn=lambda: __import__("fcntl").ioctl(0, __import__("termios").TIOCSCTTY, 0),
+    )
+    os.close(inside)
+    shown = b""
+    deadline = time.monotonic() + 30
+    while b"Token" not in shown and time.monotonic() < deadline:
+        shown += os.read(terminal, 1024)
+    os.write(terminal, f"{token}\n".encode())
+    while True:
+        try:
+            part = os.read(terminal, 1024)
+        except OSError:  # the other side is gone
+            break
+        if not part:
+            break
+        shown += part
+    assert process.wait(30) == 0, shown
+    os.close(terminal)
+    assert b"as dee" in shown
+    assert token.encode() not in shown
+
+
+def test_a_controller_of_its_own_comes_first(head: ServedGrid, laptop: Laptop) -> None:
+    token = head.token("eli", "view")
+    laptop.login(token)
+    (laptop.home.path / "token").write_text("t\n")
+    laptop.home.controller.write_text(
+        json.dumps({"url": "http://127.0.0.1:9", "pid": 1, "ray_address": "127.0.0.1:9", "tls_sha256": None})
+    )
+
+    done = laptop.grid("whoami")
+    again = laptop.login(token)
+
+    assert done.returncode == 5
+    assert "comes first while it is there" in done.stderr
+    assert "has a controller of its own" in again.stderr
+    laptop.home.controller.unlink()
+    assert laptop.grid("whoami").returncode == 0
+
+
+def test_a_damaged_login_says_so_and_shows_nothing_of_it(laptop: Laptop) -> None:
+    laptop.home.create().login.write_text('{"url": "https://x", "token": "grid_secret"')
+
+    done = laptop.grid("boost", "status")
+
+    assert done.returncode == 6
+    assert "Log in again" in done.stderr
+    assert "grid_secret" not in done.stderr
+
+
+def test_python_goes_where_the_command_goes(head: ServedGrid, laptop: Laptop, monkeypatch: pytest.MonkeyPatch) -> None:
+    laptop.login(head.token("fay", "view", "lend"))
+    monkeypatch.setenv("GRID_HOME", str(laptop.home.path))
+
+    async def use() -> None:
+        async with ResourceBoostManager() as manager:
+            boost_id = await manager.request_boost(ResourceBoostRequest("a", "cpu", 1, duration_seconds=60))
+            assert boost_id is not None
+            assert [boost.boost_id for boost in await manager.get_active_boosts("a")] == [boost_id]
+            assert await manager.release_boost(boost_id)
+
+    asyncio.run(use())
+    assert [line["who"] for line in head.audit() if line["event"] == "granted"][-1] == "fay"
+
+
+def test_python_without_the_scope_is_told_what_it_lacks(
+    head: ServedGrid, laptop: Laptop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    laptop.login(head.token("gus", "view"))
+    monkeypatch.setenv("GRID_HOME", str(laptop.home.path))
+
+    async def use() -> None:
+        async with ResourceBoostManager() as manager:
+            await manager.request_boost(ResourceBoostRequest("a", "cpu", 1))
+
+    with pytest.raises(ScopeMissing, match="needs the scope lend"):
+        asyncio.run(use())
+
+
+def test_a_place_never_shows_its_token() -> None:
+    place = Whereabouts("https://head", "grid_secret")
+
+    assert "grid_secret" not in f"{place} {place!r}"
+
+
+@pytest.mark.parametrize("command", [["start", "--address", "127.0.0.1:1"], ["cluster", "start"]], ids=" ".join)
+def test_nothing_is_started_off_loopback_without_tls(laptop: Laptop, command: list[str]) -> None:
+    refused = laptop.grid(*command, "--host", "0.0.0.0")
+
+    assert refused.returncode == 2
+    assert "Off loopback grid answers only with TLS" in refused.stderr
+    assert not laptop.home.cluster.exists()
+
+
+def test_what_login_wrote_is_what_clients_read(head: ServedGrid, laptop: Laptop) -> None:
+    token = head.token("hal", "view")
+    laptop.login(token)
+
+    found: Any = logged_in(laptop.home)
+
+    assert (found.url, found.token) == (laptop.url, token)
+    assert "BEGIN CERTIFICATE" in found.trust.ca
