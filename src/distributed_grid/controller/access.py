@@ -76,7 +76,7 @@ class TokenRequired:
             return  # nothing else is served
         if scope["path"] not in OPEN:
             given = _bearer(next((value for name, value in scope["headers"] if name == b"authorization"), b""))
-            address = scope["client"][0] if scope.get("client") else ""
+            address = _sender(scope)
             principal = self._tokens.who_has(given) if given else None
             if principal is None:
                 wait_s = self._attempts.failed(address, given, now=self._clock())
@@ -87,6 +87,14 @@ class TokenRequired:
                 return
             scope[_PRINCIPAL] = principal
         await self._app(scope, receive, send)
+
+
+def _sender(scope: AsgiScope) -> str:
+    """The address of whoever asks; this very machine is loopback, by whichever of its addresses it comes."""
+    client, server = scope.get("client"), scope.get("server")
+    if client is None:
+        return ""
+    return "127.0.0.1" if server is not None and client[0] == server[0] else str(client[0])
 
 
 def _bearer(authorization: bytes) -> bytes:
