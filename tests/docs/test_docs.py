@@ -23,6 +23,7 @@ from distributed_grid.decide.diagnosis import diagnose
 from distributed_grid.model.checkup_facts import ControllerFacts, Facts, HomeFacts, MachineFacts
 from distributed_grid.model.leases import LEGAL, LeaseState
 from distributed_grid.model.plans import RefusalCode
+from distributed_grid.model.principals import Scope
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "distributed_grid"
@@ -318,6 +319,10 @@ def test_no_other_error_code_is_mentioned(page: Path) -> None:
     assert set(json_codes) <= set(ERRORS)
 
 
+def test_the_scopes() -> None:
+    assert [codes_in(row["Scope"])[0] for row in table("docs/security.md", "Scope", "Good for")] == [*map(str, Scope)]
+
+
 def test_the_states_of_a_lease() -> None:
     rows = table("docs/architecture.md", "State", "May become")
     told = {codes_in(row["State"])[0]: set(codes_in(row["May become"])) for row in rows}
@@ -332,12 +337,22 @@ def test_the_reasons_of_refusals() -> None:
     assert {codes_in(row["Word"])[0] for row in rows} == {str(code) for code in RefusalCode}
 
 
-def test_the_endpoints() -> None:
-    engine: Any = SimpleNamespace(service=None, config=None)
-    spec = make_app(engine, "token", dict, lambda: None).openapi()  # type: ignore[arg-type, return-value]
-    told = [codes_in(row["Call"])[0] for row in table("docs/api.md", "Call", "What it does")]
+def _openapi() -> dict[str, Any]:
+    engine: Any = SimpleNamespace(service=None, config=None, parts=SimpleNamespace(journal=None))
+    app = make_app(engine, None, dict, lambda: None)  # type: ignore[arg-type, return-value]
+    return app.openapi()
 
-    assert sorted(told) == sorted(f"{verb.upper()} {path}" for path, verbs in spec["paths"].items() for verb in verbs)
+
+def test_the_endpoints() -> None:
+    spec = _openapi()
+    rows = {codes_in(row["Call"])[0]: row["Needs"] for row in table("docs/api.md", "Call", "Needs", "What it does")}
+    needs = {
+        f"{verb.upper()} {path}": "no token" if not call["security"] else call["security"][0]["token"] or "any token"
+        for path, verbs in spec["paths"].items()
+        for verb, call in verbs.items()
+    }
+
+    assert {call: codes_in(needed) or needed for call, needed in rows.items()} == needs
     body = spec["components"]["schemas"]["BoostRequest"]["properties"]
     assert [codes_in(row["Field"])[0] for row in table("docs/api.md", "Field", "Default")] == list(body)
 

@@ -14,7 +14,7 @@ from live_grid import LiveGrid
 pytestmark = pytest.mark.cluster
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/boosts.md", "docs/api.md")
+PAGES = ("README.md", "docs/boosts.md", "docs/api.md", "docs/security.md")
 
 NOT_RUN = {
     "grid cluster start": "the fixture has started the cluster, and a second one is refused",

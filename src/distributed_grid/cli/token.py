@@ -54,7 +54,7 @@ def ls(client: GridClient, as_json: bool) -> None:
         if not found["tokens"]:
             return "There are no tokens but the installation's own.\nTo make one:  grid token create NAME --scope view"
         return columns(
-            ("ID", "Name", "Team", "Scopes", "Created", "By", "Expires"),
+            ("ID", "Name", "Team", "Scopes", "Created", "Expires"),
             [
                 (
                     each["id"],
@@ -62,7 +62,6 @@ def ls(client: GridClient, as_json: bool) -> None:
                     each["team"] or "-",
                     ",".join(each["scopes"]),
                     clock(each["created_at"]),
-                    each["created_by"],
                     distance(each["expires_at"]) if each["expires_at"] else "-",
                 )
                 for each in found["tokens"]

@@ -35,6 +35,9 @@ def child_environment(environ: Mapping[str, str], marker: str) -> dict[str, str]
     # by Ray's own default, while workers and drivers that are given an address do not show it.
     kept.setdefault("RAY_AUTH_MODE", "disabled")
     return kept | {
+        # Where nothing is said, Ray's head takes a token that it happens to find, which `ray.init()` leaves in the
+        # user's home, and nobody else does: then no node and no program gets in.
+        "RAY_AUTH_MODE": kept.get("RAY_AUTH_MODE") or "disabled",
         "RAY_prestart_worker_first_driver": "0",
         "RAY_enable_worker_prestart": "0",
         # Raylets tell the cluster about changed totals this often; a grant waits until they have. Ray's own
