@@ -49,9 +49,9 @@ class LiveGrid:
 
     # -- life ----------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
+    def start(self, *options: str) -> None:
         args = ["--config", str(self.config)] if self.config else []
-        self.json("cluster", "start", *args)
+        self.json("cluster", "start", *args, *options)
         self.connect()
 
     @cached_property

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
@@ -95,6 +95,7 @@ class LivingTokens(RuleBasedStateMachine):
 
 
 TestLivingTokens = LivingTokens.TestCase
+TestLivingTokens.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
 
 
 @given(st.frozensets(st.sampled_from(Scope)), st.sampled_from(Scope))

@@ -1,9 +1,11 @@
-"""A token of Ray's in the user's home, as any plain `ray.init()` leaves one there, is in nobody's way."""
+"""Access to the embedded cluster: with TLS, and with a token of Ray's that lies around and is in nobody's way."""
 
+import json
 import secrets
 from pathlib import Path
 
 import pytest
+import trustme
 from live_grid import LiveGrid
 
 from distributed_grid.cluster.processes import child_environment
@@ -20,7 +22,9 @@ nodes:
 """
 
 
-def test_an_embedded_cluster_starts_and_lends_all_the_same(tmp_path: Path) -> None:
+def test_it_lends_with_tls_and_with_a_token_in_the_users_home_that_a_plain_ray_init_left(tmp_path: Path) -> None:
+    issued = trustme.CA().issue_cert("somewhere.example.org")
+    issued.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "both.pem"))
     (tmp_path / ".ray").mkdir()
     (tmp_path / ".ray" / "auth_token").write_text(secrets.token_hex(32))
     live = LiveGrid(tmp_path, CONFIG)
@@ -28,7 +32,8 @@ def test_an_embedded_cluster_starts_and_lends_all_the_same(tmp_path: Path) -> No
         live.env.pop(name, None)
     live.env["HOME"] = str(tmp_path)
     try:
-        live.start()
+        live.start("--tls-cert", "both.pem", "--tls-key", "both.pem")
+        assert json.loads(live.home.controller.read_text())["url"].startswith("https://127.0.0.1:")
         live.boost("head", "cpu", 1)
         live.total_is("head", "CPU", 2.0)
         live.release_everything()
