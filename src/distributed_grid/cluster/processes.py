@@ -31,9 +31,6 @@ def child_environment(environ: Mapping[str, str], marker: str) -> dict[str, str]
     kept = {name: value for name, value in environ.items() if name != "RAY_ADDRESS"}
     if "RAY_TMPDIR" not in kept and len(kept.get("TMPDIR", "")) > _LONGEST_TMPDIR:
         kept["RAY_TMPDIR"] = "/tmp"
-    # Where a token lies in the user's home (the first `ray.init()` on a machine leaves one there), a head asks for it
-    # by Ray's own default, while workers and drivers that are given an address do not show it.
-    kept.setdefault("RAY_AUTH_MODE", "disabled")
     return kept | {
         # Where nothing is said, Ray's head takes a token that it happens to find, which `ray.init()` leaves in the
         # user's home, and nobody else does: then no node and no program gets in.
