@@ -15,6 +15,7 @@ settings.register_profile("explore", max_examples=500)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 sys.path.insert(0, str(Path(__file__).parent / "support"))
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for `bench`, which is no part of the package
 
 
 @pytest.fixture(scope="module")

@@ -2,13 +2,10 @@
 
 import io
 import json
-import sys
 from pathlib import Path
 
 import pytest
 from rich.console import Console
-
-sys.path.insert(0, str(Path(__file__).parents[2]))  # `bench` is no part of the installed package
 
 from bench.figures import Limits, Line, Outcome, Samples
 from bench.report import as_json, cells, summary, table, write_json

@@ -5,7 +5,6 @@
 
 import logging
 import socket
-from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -54,17 +53,8 @@ def _connect_to_the_one_here() -> Unreached | None:
         here = services.canonicalize_bootstrap_address("auto") or "local"
     except (ConnectionError, ValueError) as error:
         return Unreached(Trouble.NOBODY, in_one_line(error))
-    _take_token_as_ray_does()
     unreached = connect(here)
     return replace(unreached, why=f"{here}: {unreached.why}") if unreached else None
-
-
-def _take_token_as_ray_does() -> None:
-    """For a cluster on this machine, since Ray 2.60: where no mode is set, a token that is there is used."""
-    with suppress(ImportError):
-        from ray._private.authentication import authentication_token_setup as setup
-
-        getattr(setup, "maybe_enable_token_auth_if_token_available", lambda **_: None)(warn_if_disabled=False)
 
 
 def _trouble(error: Exception) -> Trouble:
