@@ -5,13 +5,14 @@ import json
 import os
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from distributed_grid.errors import StoreBroken
-from distributed_grid.store.audit_log import AuditLog
+from distributed_grid.store.audit_log import AuditLog, Wanted
 
 NOON = datetime(2025, 6, 1, 12, tzinfo=UTC)
 
@@ -133,3 +134,41 @@ def test_a_disk_that_takes_only_part_of_a_line_is_full(log: AuditLog, monkeypatc
     monkeypatch.undo()
     log.append("after", NOON)
     assert events(log) == ["first", "after"]
+
+
+# -- finding -------------------------------------------------------------------------------------------------
+
+
+def test_entries_are_found_by_all_that_is_said_of_them(log: AuditLog) -> None:
+    log.append("granted", NOON, who="ana", boost_id="abc1", node="gpu1", source="gpu2", target="gpu1")
+    log.append("refused", NOON, who="ben", node="gpu1")
+    log.append("returned", NOON + timedelta(hours=1), who="grid", boost_id="abc1", node="gpu2")
+    log.append("granted", NOON + timedelta(hours=2), who="ana", boost_id="abd2", node="gpu3")
+
+    def found(**wanted: Any) -> list[tuple[str, str]]:
+        return [(entry["event"], entry["who"]) for entry in log.find(Wanted(**wanted))]
+
+    assert len(found()) == 4
+    assert found(who="ana") == [("granted", "ana"), ("granted", "ana")]
+    assert found(node="gpu2") == [("granted", "ana"), ("returned", "grid")]
+    assert found(boost="ABC") == [("granted", "ana"), ("returned", "grid")]
+    assert found(event="refused") == [("refused", "ben")]
+    assert found(since=NOON + timedelta(minutes=30)) == [("returned", "grid"), ("granted", "ana")]
+    assert found(who="ana", boost="abc", since=NOON) == [("granted", "ana")]
+    assert found(who="ana", event="refused") == []
+
+
+def test_finding_goes_through_rotated_files_and_stops_where_it_may(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit.jsonl", rotate_above=2000, keep=3)
+    for n in range(60):
+        log.append("e", NOON + timedelta(minutes=n), n=n)
+    assert log.path.with_name("audit.jsonl.2").exists()
+    assert [entry["n"] for entry in log.find(Wanted(since=NOON + timedelta(minutes=25)))] == list(range(25, 60))
+    assert [entry["n"] for entry in log.find(Wanted(since=NOON + timedelta(minutes=25)), 2)] == [58, 59]
+    log.path.with_name("audit.jsonl.2").write_bytes(b"\xff" * 100)  # what is older than asked for is not even read
+    assert [entry["n"] for entry in log.find(Wanted(since=NOON + timedelta(minutes=58)))] == [58, 59]
+
+
+def test_an_entry_without_a_time_is_shown_rather_than_hidden(log: AuditLog) -> None:
+    log.path.write_text('{"event": "odd"}\n{"event": "odder", "at": 7}\n')
+    assert len(log.find(Wanted(since=NOON))) == 2

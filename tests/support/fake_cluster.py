@@ -306,6 +306,26 @@ class FakeCluster:
         group = self._groups.get(group_id)
         return group is not None and group.placed
 
+    def tamper(self, name: NodeName, **totals: float) -> None:
+        """Somebody else resizes a node, by Ray's own call and with Ray's own clamping."""
+        node = self._named(name)
+        before = self._excess()
+        for resource, amount in _fixed(totals, zeros=True).items():
+            self._resize_one(node, resource, amount)
+        after = total(self.true_totals()) - total(self.bases())
+        self._excused = self._excused + ResourceVector({k: max(0, after[k] - before[k]) for k in after})
+        self._refill(node)
+        self._changed(node)
+
+    def foreign_group(self, group_name: str, on_node: NodeName, **needs: float) -> str:
+        """Somebody else makes a placement group with a name like grid's."""
+        node = self._named(on_node)
+        group = _Group(f"{next(self._number):08x}", group_name, _fixed(needs), node.id)
+        assert node.fits(group.needs)
+        self._groups[group.id] = node.groups[group.id] = group
+        self._changed(node)
+        return group.id
+
     def set_standing(self, group_id: str | None, stands: bool) -> None:
         """Ray has listed this group, and found its place for it or not yet."""
         if group_id is not None:
@@ -386,6 +406,11 @@ class FakeCluster:
 
     # -- the rest of Cluster -------------------------------------------------------------------------------
 
+    def said_by(self, raylet: Raylet) -> NodeView | None:
+        self.passing("said_by")
+        node = self._nodes[raylet.node_id]
+        return NodeView(*map(_floats, self._snapshot(node))) if node.alive else None
+
     def why_no_transfers(self) -> str | None:
         return None
 
@@ -406,7 +431,10 @@ class FakeCluster:
 
     def groups(self) -> tuple[Group, ...]:
         self.passing("groups")
-        found = tuple(Group(g.id, g.name, stands=g.placed) for g in self._groups.values())
+        found = tuple(
+            Group(g.id, g.name, g.placed, g.node_id if g.placed else None, _vector(g.needs))
+            for g in self._groups.values()
+        )
         self.passing("groups", after=True)
         return found
 

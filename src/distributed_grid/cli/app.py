@@ -21,6 +21,7 @@ _COMMANDS = {
     "whoami": ("login:whoami", "Who you are to the controller, and what you may do."),
     "resource-sharing": ("resource_sharing:resource_sharing", "Who may lend what, and what is lent."),
     "config": ("config:config", "Check and show the configuration."),
+    "audit": ("audit:audit", "Compare the books with the cluster, and read who did what."),
     "doctor": ("doctor:doctor", "Check everything that grid needs, and say what to do."),
     "demo": ("demo:demo", "See boosts work on a real cluster, in under a minute."),
 }

@@ -99,6 +99,18 @@ class GridClient:
             raise TokenNotFound(f"No token has the id or the name {id_or_name!r}", try_next="grid token ls")
         return self._call("DELETE", f"/tokens/{id_or_name}")
 
+    def audit(self) -> dict[str, Any]:
+        return self._call("GET", "/audit")
+
+    def repair(self, *, kill: bool = False) -> dict[str, Any]:
+        return self._call("POST", "/audit/repair", {"kill": kill})
+
+    def audit_log(self, **wanted: object) -> list[dict[str, Any]]:
+        """Entries by `who`, `node`, `boost`, `event`, `since` and `limit`; what is None does not matter."""
+        given = {name: value for name, value in wanted.items() if value is not None}
+        found: list[dict[str, Any]] = self._call("GET", "/audit/log", params=given)["entries"]
+        return found
+
     def stop_controller(self, *, force: bool, wait_s: float) -> dict[str, Any]:
         return self._call(
             "POST",

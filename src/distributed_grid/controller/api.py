@@ -15,6 +15,7 @@ from distributed_grid.controller import schemas
 from distributed_grid.controller.access import Asker, TokenRequired, describe_token, needs
 from distributed_grid.controller.answers import answer_error
 from distributed_grid.controller.attempts import LIMIT, PUT_OFF_S, FailedAttempts
+from distributed_grid.controller.audit_api import audit_routes
 from distributed_grid.controller.direct_route import DirectRoute, json_answer
 from distributed_grid.controller.hosts import HostChecked
 from distributed_grid.controller.token_routes import add_token_routes
@@ -123,7 +124,7 @@ def make_app(
         try:
             return shown(await service.release(boost_id, grace_s=grace, wait_s=body.wait_seconds, who=asker.name))
         except BoostNotFound:
-            if x_grid_retry and (ended := service.released_before(boost_id)) is not None:
+            if x_grid_retry and (ended := await service.released_before(boost_id)) is not None:
                 return ended
             raise
 
@@ -197,5 +198,6 @@ def make_app(
         lines = [f"{'.'.join(str(part) for part in e['loc'][1:]) or 'body'}: {e['msg']}" for e in error.errors()]
         return answer_error(InvalidRequest("The request cannot be understood", because=lines))
 
+    app.router.routes.extend(audit_routes(engine, _ERRORS).routes)
     app.router.routes.extend(api.routes)  # included, each call would look for its route twice
     return app

@@ -147,6 +147,13 @@ class Capacity:
             self._resize(node_id, self._untidy.pop(node_id))
             fault_point(Point.MARKERS_LOWERED)
 
+    def claim(self, node_id: NodeId, base: ResourceVector, kinds: set[str]) -> bool:
+        """Mark what somebody else changed on a node as ours: the next round then undoes it. False: it is gone."""
+        if (now := self._resize(node_id, {})) is None:
+            return False
+        marks = rising(markers(now, base, kinds), self._told[node_id][1])
+        return not marks or self._resize(node_id, marks) is not None
+
     def _current(self, node_id: NodeId, seen: RayMap, has_leases: bool) -> RayMap | None:
         """A node's totals: what it told us, if that is recent or the cluster shows the same; else it is asked.
 

@@ -9,8 +9,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from distributed_grid.execution.port import RayMap
-from distributed_grid.model.resources import GPU, ResourceVector, amount_of
+from distributed_grid.model.audit import Marks
+from distributed_grid.model.resources import GPU, ResourceVector, amount_of, scale
 
+GRIDS: Final = "grid:"
 LENT: Final = "grid:lent:"
 BORROWED: Final = "grid:borrowed:"
 
@@ -42,6 +44,17 @@ def marked_kinds(totals: RayMap) -> set[str]:
     """
     prefixes = (LENT, BORROWED)
     return {name.removeprefix(p) for name in totals for p in prefixes if name.startswith(p)} - {GPU}
+
+
+def marks_of(totals: RayMap) -> Marks:
+    """What the markers on a node say."""
+
+    def amounts(prefix: str) -> ResourceVector:
+        found = {name.removeprefix(prefix): amount for name, amount in totals.items() if name.startswith(prefix)}
+        return ResourceVector({kind: round(amount * scale(kind)) for kind, amount in found.items()})
+
+    others = [name for name in totals if name.startswith(GRIDS) and not name.startswith((LENT, BORROWED))]
+    return Marks(amounts(LENT), amounts(BORROWED), tuple(sorted(others)))
 
 
 def same(one: float, other: float) -> bool:

@@ -1,7 +1,7 @@
 """What grid needs from a cluster. `RayCluster` is the real one; tests of the layers above may bring another."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from distributed_grid.decide.naming import Raylet
@@ -22,7 +22,8 @@ class RayletSilent(Exception):
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """A node's total and free resources as the cluster's control service shows them; up to 0.2 s old."""
+    """A node's total and free resources as the cluster's control service shows them, up to 0.2 s old; or, from
+    `said_by`, as the raylet itself has them now."""
 
     total: RayMap
     free: RayMap
@@ -54,6 +55,10 @@ class Group:
     stands: bool
     """It holds what it reserves. False while it is being made, and for ever once its node is gone: it is pinned to
     that node's id, and no other node will have it."""
+    node_id: NodeId | None = None
+    """Where it is; None while it has no place, or has several."""
+    resources: ResourceVector = field(default_factory=ResourceVector)
+    """What all its bundles together hold."""
 
 
 def youngest_covering(holders: tuple[Holder, ...], kind: str, units: int) -> tuple[Holder, ...]:
@@ -86,6 +91,7 @@ class Raylets(Protocol):
 class Cluster(Raylets, Protocol):
     """Everything that grid does to a cluster or asks of it. Calls block; none is made from an event loop."""
 
+    def said_by(self, raylet: Raylet) -> NodeView | None: ...
     def why_no_transfers(self) -> str | None: ...
     def reserve(self, lease: Lease, node_id: NodeId, within_s: int) -> str | None: ...
     def groups(self) -> tuple[Group, ...]: ...

@@ -6,7 +6,7 @@ from typing import Any
 from distributed_grid.decide.naming import Raylet
 from distributed_grid.execution import errands, holders, ray_rpc, reservations
 from distributed_grid.execution.drain import LATCH, DrainGates
-from distributed_grid.execution.port import Group, Holder
+from distributed_grid.execution.port import Group, Holder, NodeView
 from distributed_grid.execution.ray_gateway import RayGateway
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeId
@@ -18,6 +18,9 @@ class RayCluster(RayGateway):
     def __init__(self, gcs_address: str) -> None:
         super().__init__(gcs_address)
         self._gates = DrainGates(self)
+
+    def said_by(self, raylet: Raylet) -> NodeView | None:
+        return ray_rpc.said_by(raylet)
 
     def reserve(self, lease: Lease, node_id: NodeId, within_s: int) -> str | None:
         return reservations.reserve(lease, node_id, within_s)

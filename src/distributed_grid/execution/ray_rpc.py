@@ -20,6 +20,7 @@ from ray.core.generated import (
 )
 
 from distributed_grid.decide.naming import Raylet
+from distributed_grid.execution.port import NodeView
 
 _TIMEOUT_S: Final = 2.0
 _WORKER, _DRIVER = 0, 1
@@ -58,17 +59,24 @@ def workers_on(raylet: Raylet) -> tuple[Worker, ...]:
     return tuple(_worker(raylet.node_id, stats) for stats in reply.core_workers_stats)
 
 
-def is_group_idle(raylet: Raylet, group_id: str) -> bool:
-    """True if the raylet says that nothing holds any part of a group it has: cheaper than asking its workers."""
+def said_by(raylet: Raylet) -> NodeView | None:
+    """What a raylet itself has in total and free, right now, without changing it; None if it does not answer."""
     try:
         reply = _raylet_stub(f"{raylet.ip}:{raylet.manager_port}").GetResourceLoad(
             node_manager_pb2.GetResourceLoadRequest(), timeout=_TIMEOUT_S
         )
     except grpc.RpcError:
+        return None
+    return NodeView(dict(reply.resources.resources_total), dict(reply.resources.resources_available))
+
+
+def is_group_idle(raylet: Raylet, group_id: str) -> bool:
+    """True if the raylet says that nothing holds any part of a group it has: cheaper than asking its workers."""
+    said = said_by(raylet)
+    if said is None:
         return False
-    has, free = reply.resources.resources_total, reply.resources.resources_available
-    parts = [name for name in has if group_id in name]
-    return bool(parts) and all(name in free and free[name] >= has[name] for name in parts)
+    parts = [name for name in said.total if group_id in name]
+    return bool(parts) and all(name in said.free and said.free[name] >= said.total[name] for name in parts)
 
 
 def _worker(node_id: str, stats: Any) -> Worker:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from distributed_grid.execution.capacity import Capacity, Convergence
-from distributed_grid.execution.port import Cluster, Group, Holder, says_who, youngest_covering
+from distributed_grid.execution.port import Cluster, Group, Holder, NodeView, says_who, youngest_covering
 from distributed_grid.faults import Point, fault_point
 from distributed_grid.model.leases import Delivery, Lease
 from distributed_grid.model.nodes import NodeName
@@ -56,6 +56,36 @@ class Applier:
         with self._one_at_a_time:
             self._capacity.tidy()
 
+    async def claim(self, name: NodeName, kinds: frozenset[str]) -> bool:
+        """Let the next round undo what somebody else changed on a node."""
+        return await asyncio.to_thread(self._claim, name, kinds)
+
+    def _claim(self, name: NodeName, kinds: frozenset[str]) -> bool:
+        raylet = self._observer.naming.raylets.get(name)
+        if raylet is None:
+            return False
+        with self._one_at_a_time:
+            return self._capacity.claim(raylet.node_id, ResourceVector.from_ray(raylet.base), set(kinds))
+
+    async def ask_nodes(self) -> dict[NodeName, NodeView | None]:
+        """What every raylet says that it has, between two rounds; None from one that does not answer."""
+        return await asyncio.to_thread(self._ask_nodes)
+
+    def _ask_nodes(self) -> dict[NodeName, NodeView | None]:
+        with self._one_at_a_time:
+            return {name: self._cluster.said_by(raylet) for name, raylet in self._observer.naming.raylets.items()}
+
+    async def work_on(self, name: NodeName, *, kind: str | None = None, group_id: str | None = None) -> tuple[str, ...]:
+        """Who holds a kind of resource on a node, or runs in a group there, in words."""
+        raylet = self._observer.naming.raylets.get(name)
+        if raylet is None:
+            return ()
+        if group_id is not None:
+            found = await asyncio.to_thread(self._cluster.holders_in_group, raylet, group_id)
+        else:
+            found = await asyncio.to_thread(self._cluster.holders_of, raylet, kind or CPU)
+        return tuple(holder.describe() for holder in found)
+
     async def look_ahead(self, lease: Lease) -> None:
         """Read what a round for this lease will ask for, while there is something else to wait for."""
         if lease.delivery is Delivery.TRANSFER:
@@ -69,8 +99,10 @@ class Applier:
         return await asyncio.to_thread(self._cluster.reserve, lease, raylet.node_id, within_s)
 
     async def groups(self) -> dict[str, Group]:
-        """The cluster's groups of grid's, by name."""
-        return {group.name: group for group in await asyncio.to_thread(self._cluster.groups)}
+        """The cluster's groups of grid's, by name. Somebody else's may have the same: a boost's own comes first."""
+        found = await asyncio.to_thread(self._cluster.groups)
+        recorded = {lease.placement_group for lease in self._ledger}
+        return {group.name: group for group in sorted(found, key=lambda group: group.id in recorded)}
 
     async def remove_group(self, group_id: str, *, in_use: bool = True) -> None:
         """Cancel what is left in a group and remove it.

@@ -26,10 +26,11 @@ from distributed_grid.model.resources import CPU, MEMORY, scale
 from distributed_grid.orchestration.applier import GROUP_S
 from distributed_grid.orchestration.boost_view import boost_dict
 from distributed_grid.orchestration.parts import VIEW_LAG, Parts
+from distributed_grid.store.audit_log import Wanted
 
 _LOOK_AGAIN_S = 0.05
 _WAIT_STEP_S = 0.25
-_LOST_ANSWER_ENTRIES = 10_000
+_ANSWER_LOST_WITHIN = timedelta(minutes=10)
 _GROUP_AT_ONCE_S = 1
 
 
@@ -283,13 +284,12 @@ class BoostService:
             lease = p.ledger.get(lease.id) or replace(lease, state=LeaseState.RELEASED)
         return lease
 
-    def released_before(self, boost_id: str) -> dict[str, Any] | None:
+    async def released_before(self, boost_id: str) -> dict[str, Any] | None:
         """How a boost ended, from the audit log: for a client that lost the answer to its release."""
-        for entry in reversed(self._p.journal.entries(_LOST_ANSWER_ENTRIES)):
-            if entry["event"] == "returned" and str(entry["boost_id"]).startswith(boost_id.strip().lower()):
-                found: dict[str, Any] | None = entry.get("boost")
-                return found
-        return None
+        p = self._p
+        wanted = Wanted(boost=boost_id.strip(), event="returned", since=p.now() - _ANSWER_LOST_WITHIN)
+        entries = await asyncio.to_thread(p.journal.recorded, wanted, 1)
+        return entries[0].get("boost") if entries else None
 
     def begin_release(self, lease: Lease, reason: str, *, grace_s: float | None = None, who: str = "grid") -> Lease:
         """Mark a lease as winding down. It is not on disk yet: the caller commits."""

@@ -11,6 +11,7 @@ from distributed_grid.errors import GridError, Refused
 from distributed_grid.execution.port import Cluster
 from distributed_grid.model.leases import Lease, OnGraceEnd
 from distributed_grid.model.requests import make_ask
+from distributed_grid.orchestration.auditing import Auditor
 from distributed_grid.orchestration.boost_service import BoostService
 from distributed_grid.orchestration.parts import Parts
 from distributed_grid.orchestration.upkeep import Upkeep
@@ -95,6 +96,10 @@ class Engine:
                 because=list(error.because),
             )
             raise
+
+    @property
+    def auditor(self) -> Auditor:
+        return Auditor(self.parts, self._upkeep)
 
     def problems(self) -> tuple[str, ...]:
         """What a person should know about the state of things."""

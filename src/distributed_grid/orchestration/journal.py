@@ -8,7 +8,7 @@ from typing import Any
 
 from distributed_grid.model.leases import Lease
 from distributed_grid.orchestration.boost_view import instant
-from distributed_grid.store.audit_log import AuditLog
+from distributed_grid.store.audit_log import AuditLog, Wanted
 
 _KEPT = 1000
 
@@ -58,9 +58,9 @@ class Journal:
             } | details
         self._audit.append(event, at, who=who, boost_id=boost_id, node=node, message=message, **details)
 
-    def entries(self, limit: int) -> list[dict[str, Any]]:
-        """The last entries of the audit log, oldest first; also those of earlier processes."""
-        return self._audit.read(limit)
+    def recorded(self, wanted: Wanted, limit: int) -> list[dict[str, Any]]:
+        """What the audit log says, of this and of earlier lives. Reads files: not for an event loop."""
+        return self._audit.find(wanted, limit)
 
     def since(self, number: int) -> list[Event]:
         return [event for event in self._events if event.number > number]

@@ -44,6 +44,7 @@ class Upkeep:
         self._last_full: datetime | None = None
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
+        self._one_turn = asyncio.Lock()
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run())
@@ -76,7 +77,8 @@ class Upkeep:
     async def try_turn(self) -> bool:
         """A turn whose failure is told and not raised: the next turn repeats what is missing."""
         try:
-            await self.turn()
+            async with self._one_turn:
+                await self.turn()
         except GridError as error:
             log.error("upkeep", error=error.message, because=error.because)
         except Exception:
@@ -85,6 +87,11 @@ class Upkeep:
             return True
         self._last_full = None  # the next turn does all of it again
         return False
+
+    async def turn_fully(self) -> bool:
+        """A whole turn for somebody who waits for it, beside those that come by themselves."""
+        self._last_full = None
+        return await self.try_turn()
 
     def _pause(self) -> float:
         if any(lease.is_winding_down for lease in self._p.ledger):

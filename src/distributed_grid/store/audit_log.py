@@ -4,10 +4,11 @@ import errno
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from datetime import datetime
-from itertools import chain, islice, pairwise
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import chain, islice, pairwise, takewhile
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +16,34 @@ from distributed_grid.errors import StoreBroken
 from distributed_grid.store.lease_codec import encode_instant
 
 _BLOCK: Final = 64 * 1024
+_CLOCKS_DIFFER: Final = timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which entries somebody wants to see: all of them, or those that fit in every way that is given."""
+
+    who: str | None = None
+    node: str | None = None
+    """An entry is about a node if it names it in any part."""
+    boost: str | None = None
+    """The beginning of a boost's id."""
+    event: str | None = None
+    since: datetime | None = None
+
+    def matches(self, entry: Mapping[str, Any]) -> bool:
+        if self.since is not None and not _is_from(entry, self.since):
+            return False
+        return (
+            (self.who is None or entry.get("who") == self.who)
+            and (self.event is None or entry.get("event") == self.event)
+            and (self.node is None or self.node in (entry.get(part) for part in ("node", "source", "target")))
+            and (self.boost is None or str(entry.get("boost_id") or "").startswith(self.boost.lower()))
+        )
+
+    def may_come_before(self, entry: Mapping[str, Any]) -> bool:
+        """False once a log that is read backwards holds nothing more: several writers' clocks may differ a little."""
+        return self.since is None or _is_from(entry, self.since - _CLOCKS_DIFFER)
 
 
 class AuditLog:
@@ -68,10 +97,18 @@ class AuditLog:
 
     def read(self, limit: int | None = None) -> list[dict[str, Any]]:
         """The last `limit` entries, or all, oldest first, rotated files included. Torn lines are left out."""
+        return self.find(Wanted(), limit)
+
+    def find(self, wanted: "Wanted", limit: int | None = None) -> list[dict[str, Any]]:
+        """The last `limit` entries that are wanted, oldest first, rotated files included; torn lines are left out.
+
+        Reads backwards, and no further than it has to.
+        """
         try:
             newest_first = chain.from_iterable(_lines_backwards(path) for path in (self.path, *self._older))
             entries = (entry for line in newest_first if (entry := _entry(line)) is not None)
-            return list(islice(entries, limit))[::-1]
+            recent = takewhile(wanted.may_come_before, entries)
+            return list(islice(filter(wanted.matches, recent), limit))[::-1]
         except OSError as error:
             raise StoreBroken(f"Cannot read the audit log {self.path}: {error.strerror}") from error
 
@@ -109,6 +146,14 @@ def _entry(line: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return entry if isinstance(entry, dict) else None
+
+
+def _is_from(entry: Mapping[str, Any], since: datetime) -> bool:
+    """True if an entry is not older; also if nobody can tell."""
+    try:
+        return datetime.fromisoformat(str(entry.get("at"))) >= since
+    except (ValueError, TypeError):
+        return True
 
 
 def _lines_backwards(path: Path) -> Iterator[bytes]:

@@ -78,6 +78,22 @@ class BoostFile:
         self._told = self._told or removed
         return removed
 
+    def look(self) -> Loaded:
+        """What is in the file now, for somebody who only compares: nothing is changed, noted or set aside."""
+        try:
+            data = _bytes_of(self.path)
+            if data is None:
+                return Loaded((), None, (f"{self.path.name} is not there",), "nothing")
+            return Loaded(*_parse(data, self.path), (), "file")
+        except ValueError as error:
+            return Loaded((), None, (f"{self.path.name} is damaged ({error})",), "nothing")
+        except StoreBroken as error:
+            return Loaded((), None, ("; ".join((error.message, *error.because)),), "nothing")
+
+    def mistrust(self) -> None:
+        """Somebody else wrote the file: the next save keeps it apart, and not as what was before."""
+        self._damaged = self._there
+
     def load(self) -> Loaded:
         """Read the file, or else `.previous`; a missing file is an empty store, whatever `.previous` holds.
 

@@ -1,0 +1,114 @@
+"""What an audit found, and lines of the audit log, for people."""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from distributed_grid.cli.moments import parse
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+_MEANING = {
+    "drifted_total": "a node has more or less than its start, less what it lent, and what it borrowed",
+    "view_differs": "Ray's control service shows another total than the node itself says",
+    "marker_without_lease": "a node is marked as lending or borrowing, and no boost says so",
+    "marker_differs": "a node's markers do not show how far it is from its start",
+    "unknown_group": "a placement group has a name like grid's, and belongs to no boost",
+    "group_missing": "a reserved boost has no placement group: nothing is reserved",
+    "group_fallen": "a reserved boost's placement group lost its node: nothing is reserved",
+    "group_differs": "a reserved boost's placement group is not the one, or not what, the books say",
+    "work_outside_lease": "work uses what no boost lends it any more",
+    "store_differs": "a restart would not find the boosts as they are",
+    "expired": "a boost is past its end and has not begun to go home",
+    "unfinished_grant": "a boost is half granted, and nobody is at it",
+    "node_gone": "a boost is on a node that is not there",
+    "node_silent": "a node could not be asked, so its part is not audited",
+}
+_COLOURS = {"left": "bold red", "repaired": "green", "settled": "dim"}
+
+
+def report_view(report: Mapping[str, Any]) -> "RenderableType":
+    """A table of the findings, then what they mean and what there is to do."""
+    from rich.console import Group
+    from rich.text import Text
+
+    looked = (
+        f"{_count(report['nodes'], 'node')}, {_count(report['boosts'], 'boost')}, {_count(report['groups'], 'group')}"
+    )
+    rows = [
+        *(("left", finding) for finding in report["findings"]),
+        *(("repaired", finding) for finding in report["repaired"]),
+        *(("settled", finding) for finding in report["settled"]),
+    ]
+    verdict = "Sound" if report["sound"] else f"{_count(len(report['findings']), 'finding')}"
+    head = Text.assemble((verdict, "bold green" if report["sound"] else "bold red"), f": looked at {looked}")
+    if not rows:
+        return head
+    parts: list[Any] = [head, Text(), _table(rows), *_explained(rows)]
+    if report["did"]:
+        parts += [Text(), Text("Done:", style="bold"), *(Text(f"  {line}") for line in report["did"])]
+    return Group(*parts)
+
+
+def _table(rows: list[tuple[str, Any]]) -> "Table":
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("Finding", "About", "Now"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("Detail", overflow="fold")
+    for state, finding in rows:
+        about = finding["subject"][:8] if finding["subject"] == finding["boost_id"] else finding["subject"]
+        lines = [finding["detail"], *(f"- {work}" for work in finding["work"])]
+        if finding.get("left_because"):
+            lines.append(f"left because {finding['left_because']}")
+        table.add_row(finding["kind"], about, Text(state, style=_COLOURS[state]), Text("\n".join(lines)))
+    return table
+
+
+def _explained(rows: Iterable[tuple[str, Any]]) -> list[Any]:
+    from rich.text import Text
+
+    rows = list(rows)
+    kinds = dict.fromkeys(finding["kind"] for _, finding in rows)
+    lines = [Text(), Text("What it means:", style="bold")]
+    lines += [Text(f"  {kind}: {_MEANING.get(kind, 'see docs/operations.md')}") for kind in kinds]
+    to_do = dict.fromkeys((finding["kind"], finding["what_to_do"]) for state, finding in rows if state == "left")
+    if to_do:
+        lines += [Text(), Text("To do:", style="bold")]
+        lines += [Text(f"  {kind}: {what}") for kind, what in to_do]
+    return lines
+
+
+def entry_line(entry: Mapping[str, Any]) -> str:
+    """One line of the audit log: when, what, who, which boost, where, and in words."""
+    told = entry.get("message") or ", ".join(f"{k}={v}" for k, v in entry.items() if k not in _SHOWN and v is not None)
+    return "  ".join(
+        (
+            _utc(str(entry.get("at"))),
+            click.style(f"{entry.get('event', '?'):<14}", bold=True),
+            f"{entry.get('who') or '-':<10}",
+            f"{(entry.get('boost_id') or '-')[:8]:<8}",
+            f"{entry.get('node') or '-':<12}",
+            str(told),
+        )
+    ).rstrip()
+
+
+_SHOWN = {"at", "event", "who", "boost_id", "node", "message"}
+
+
+def _utc(at: str) -> str:
+    """ "2025-06-01 12:00:03Z"."""
+    try:
+        return f"{parse(at):%Y-%m-%d %H:%M:%S}Z"
+    except ValueError:
+        return at
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

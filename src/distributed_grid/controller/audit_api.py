@@ -1,0 +1,90 @@
+"""The auditor and the audit log over HTTP."""
+
+import asyncio
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Query
+from pydantic import BaseModel, ConfigDict
+
+from distributed_grid.controller.access import Asker, needs
+from distributed_grid.controller.direct_route import DirectRoute
+from distributed_grid.model.principals import Scope
+from distributed_grid.model.since import moment
+from distributed_grid.orchestration.engine import Engine
+from distributed_grid.store.audit_log import Wanted
+
+Text = Annotated[str | None, Query(max_length=200)]
+
+
+class AuditFinding(BaseModel):
+    kind: str
+    subject: str
+    detail: str
+    what_to_do: str
+    node: str | None
+    boost_id: str | None
+    resource_type: str | None
+    off_by: float | int | None
+    placement_group: str | None
+    work: list[str]
+    left_because: str | None = None
+
+
+class AuditReport(BaseModel):
+    sound: bool
+    at: str
+    nodes: int
+    boosts: int
+    groups: int
+    findings: list[AuditFinding]
+    settled: list[AuditFinding]
+    repaired: list[AuditFinding]
+    did: list[str]
+
+
+class RepairRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    kill: bool = False
+
+
+class AuditEntries(BaseModel):
+    entries: list[dict[str, Any]]
+
+
+def audit_routes(engine: Engine, responses: dict[int | str, dict[str, Any]]) -> APIRouter:
+    """To be included as they are."""
+    api = APIRouter(prefix="/api/v1/audit", route_class=DirectRoute, responses=responses)
+
+    @api.get("", response_model=AuditReport)
+    @needs(Scope.VIEW)
+    async def audit() -> dict[str, Any]:
+        """Compare boosts, file, nodes, groups and work. Changes nothing."""
+        return (await engine.auditor.audit()).to_dict()
+
+    @api.post("/repair", response_model=AuditReport)
+    @needs(Scope.ADMIN)
+    async def repair(
+        asker: Asker,
+        body: Annotated[RepairRequest | None, Body()] = None,
+    ) -> dict[str, Any]:
+        """Do what is safe about it, and say what is left and why."""
+        may_kill = (body or RepairRequest()).kill
+        return (await engine.auditor.repair(may_kill=may_kill, who=asker.name)).to_dict()
+
+    @api.get("/log", response_model=AuditEntries)
+    @needs(Scope.VIEW)
+    async def log(
+        who: Text = None,
+        node: Text = None,
+        boost: Text = None,
+        event: Text = None,
+        since: Text = None,
+        limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
+    ) -> dict[str, Any]:
+        """The last entries of the audit log that fit, oldest first."""
+        start = None if since is None else moment(since, now=engine.parts.now())
+        wanted = Wanted(who, node, boost, event, start)
+        return {"entries": await asyncio.to_thread(engine.parts.journal.recorded, wanted, limit)}
+
+    return api

@@ -1,0 +1,84 @@
+"""Reservations against the placement groups that bear grid's names."""
+
+from collections.abc import Iterator
+
+from distributed_grid.decide.audit.standing import is_late
+from distributed_grid.model.audit import AuditedGroup, AuditFacts, Finding, FindingKind
+from distributed_grid.model.leases import Delivery, Lease, LeaseState
+
+_MADE_AGAIN = "Nothing: grid makes it again within seconds, or with grid audit --repair, or ends the boost."
+_REMOVED = "Nothing: grid cancels what runs in it and removes it within seconds, or with grid audit --repair."
+
+
+def about_groups(facts: AuditFacts) -> Iterator[Finding]:
+    reserved = {lease.group_name: lease for lease in facts.leases if lease.delivery is Delivery.RESERVE}
+    for group in facts.groups:
+        lease = reserved.get(group.name)
+        if lease is None or _is_another(group, lease, facts.groups):
+            yield from _unknown(group, lease)
+        elif group.work and is_late(lease, facts.now):
+            yield _outside(group, f"boost {lease.id[:8]} is over, and so is its grace period", lease)
+    for name, lease in reserved.items():
+        if lease.state is LeaseState.ACTIVE and lease.id not in facts.in_flight:
+            yield from _about_its_group(lease, [group for group in facts.groups if group.name == name])
+
+
+def _is_another(group: AuditedGroup, lease: Lease, groups: tuple[AuditedGroup, ...]) -> bool:
+    """True if it only has the name: the boost's own group is there, too."""
+    return group.id != lease.placement_group and any(other.id == lease.placement_group for other in groups)
+
+
+def _unknown(group: AuditedGroup, lease: Lease | None) -> Iterator[Finding]:
+    told = (
+        "no boost has this placement group"
+        if lease is None
+        else f"a second placement group with the name of boost {lease.id[:8]}'s"
+    )
+    yield Finding(
+        FindingKind.UNKNOWN_GROUP,
+        group.name,
+        f"{told}; it holds {group.resources.describe()}{_on(group)}",
+        _REMOVED if lease is None else "Remove it, with Ray or (if nothing runs in it) with grid audit --repair.",
+        node=group.node,
+        work=group.work,
+        group_id=group.id,
+    )
+    if group.work:
+        yield _outside(group, "it belongs to no boost", None)
+
+
+def _about_its_group(lease: Lease, named: list[AuditedGroup]) -> Iterator[Finding]:
+    own = next((group for group in named if group.id == lease.placement_group), None) or next(iter(named), None)
+    short = lease.id[:8]
+    if own is None:
+        kind, detail, to_do = FindingKind.GROUP_MISSING, f"{lease.describe()}: its placement group is gone", _MADE_AGAIN
+    elif not own.stands:
+        kind = FindingKind.GROUP_FALLEN
+        detail, to_do = f"{lease.describe()}: its placement group has no place in the cluster", _MADE_AGAIN
+    elif own.id != lease.placement_group:
+        kind, to_do = FindingKind.GROUP_DIFFERS, "Nothing: grid notes the one that is there within seconds."
+        detail = f"{lease.describe()}: another placement group has its name than the one in the books"
+    elif own.resources != lease.resources or own.node not in (None, lease.source):
+        kind = FindingKind.GROUP_DIFFERS
+        detail = f"{lease.describe()}: its placement group holds {own.resources.describe()}{_on(own)}"
+        to_do = f"Give it back and ask again: grid boost release {short}"
+    else:
+        return
+    yield Finding(kind, lease.id, detail, to_do, node=lease.source, boost_id=lease.id)
+
+
+def _outside(group: AuditedGroup, why: str, lease: Lease | None) -> Finding:
+    return Finding(
+        FindingKind.WORK_OUTSIDE_LEASE,
+        group.name,
+        f"work runs in this reservation, and {why}",
+        _REMOVED,
+        node=group.node,
+        boost_id=lease.id if lease else None,
+        work=group.work,
+        group_id=group.id,
+    )
+
+
+def _on(group: AuditedGroup) -> str:
+    return f" on {group.node}" if group.node else ""

@@ -1,0 +1,167 @@
+"""Totals, markers and work: what each node says against what the leases want there."""
+
+from collections.abc import Iterator
+
+from distributed_grid.decide.audit.standing import LAST_DIGIT, Bounds, Standing, short_ids
+from distributed_grid.model.audit import AuditedNode, AuditFacts, Finding, FindingKind
+from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.resources import describe, scale
+
+_BY_ITSELF = "Nothing: grid puts it right within seconds, or with grid audit --repair."
+
+
+def about_nodes(facts: AuditFacts) -> Iterator[Finding]:
+    standing = Standing(facts)
+    for node in facts.nodes:
+        if node.said is None:
+            yield Finding(
+                FindingKind.NODE_SILENT,
+                node.name,
+                "its raylet does not answer, so nobody can tell what it has",
+                "See whether that machine is reachable and not overloaded, then audit again.",
+                node=node.name,
+            )
+            continue
+        for kind in sorted({*node.base, *node.said, *node.marks.kinds, *standing.kinds_at(node.name)}):
+            yield from _about_one_kind(facts, standing, node, kind)
+        yield from _leftovers(facts, node)
+
+
+def where_work_matters(facts: AuditFacts) -> frozenset[tuple[NodeName, str]]:
+    """(node, kind) whose holders are worth asking for: where more is used than anybody may."""
+    standing = Standing(facts)
+    return frozenset(
+        (node.name, kind)
+        for node in facts.nodes
+        if node.said is not None
+        for kind in node.used
+        if _too_much_used(node, kind, standing.bounds(node.name, kind, node.base[kind]))
+    )
+
+
+def _about_one_kind(facts: AuditFacts, standing: Standing, node: AuditedNode, kind: str) -> Iterator[Finding]:
+    assert node.said is not None
+    bounds = standing.bounds(node.name, kind, node.base[kind])
+    has = node.said[kind]
+    if off := bounds.off(has):
+        yield _drifted(standing, node, kind, off)
+    elif abs(node.shown[kind] - has) > LAST_DIGIT:
+        yield Finding(
+            FindingKind.VIEW_DIFFERS,
+            node.name,
+            f"it says that it has {describe(kind, has)}, and the cluster shows {describe(kind, node.shown[kind])}",
+            "Wait: raylets report what they have every 100 ms. If it stays, look at the head's load.",
+            node=node.name,
+            resource_type=kind,
+            off_by=node.shown[kind] - has,
+        )
+    if too_much := _too_much_used(node, kind, bounds):
+        yield _outside(facts, node, kind, bounds, too_much)
+    if kind in node.marks.kinds and not standing.leases_at(node.name, kind):
+        yield Finding(
+            FindingKind.MARKER_WITHOUT_LEASE,
+            node.name,
+            f"it is marked as {_marked(node, kind)}, and no boost says so",
+            _BY_ITSELF,
+            node=node.name,
+            resource_type=kind,
+            is_marked=True,
+        )
+    elif not off and standing.is_quiet(node.name, kind) and not _marked_right(node, kind, standing):
+        yield Finding(
+            FindingKind.MARKER_DIFFERS,
+            node.name,
+            f"it is marked as {_marked(node, kind)}, but has {describe(kind, has)} "
+            f"and started with {describe(kind, node.base[kind])}",
+            _BY_ITSELF,
+            node=node.name,
+            resource_type=kind,
+            is_marked=True,
+        )
+
+
+def _drifted(standing: Standing, node: AuditedNode, kind: str, off: int) -> Finding:
+    assert node.said is not None
+    leases = standing.leases_at(node.name, kind)
+    wanted = f"its start and {len(leases)} boosts" if leases else "its start"
+    marks = node.base[kind] - node.marks.lent[kind] + node.marks.borrowed[kind]
+    explained = kind in node.marks.kinds and abs(marks - node.said[kind]) * 10_000 <= 2 * scale(kind)
+    if explained:
+        why = "its markers say the same: a boost that is not in the books moved it"
+    elif kind in node.marks.kinds:
+        why = f"its markers ({_marked(node, kind)}) do not explain that"
+    else:
+        why = "no marker explains that: it was changed by somebody other than grid"
+    is_grids = bool(leases) or kind in node.marks.kinds
+    return Finding(
+        FindingKind.DRIFTED_TOTAL,
+        node.name,
+        f"it has {describe(kind, node.said[kind])}, {describe(kind, abs(off))} too {'much' if off > 0 else 'little'} "
+        f"by {wanted}; {why}",
+        _BY_ITSELF
+        if is_grids
+        else "If that was not meant, put it back with grid audit --repair; grid by itself leaves it alone.",
+        node=node.name,
+        resource_type=kind,
+        off_by=off,
+        is_marked=is_grids,
+    )
+
+
+def _too_much_used(node: AuditedNode, kind: str, bounds: Bounds) -> int:
+    """How much work uses that it may not. A node that only Ray oversubscribed has no more than it may."""
+    if node.said is None:
+        return 0
+    units = min(node.said[kind], node.used[kind]) - bounds.entitled
+    return units if units > LAST_DIGIT else 0
+
+
+def _outside(facts: AuditFacts, node: AuditedNode, kind: str, bounds: Bounds, units: int) -> Finding:
+    work = facts.work.get((node.name, kind), ())
+    if bounds.late:
+        over = f"the boosts that lent it are over, and so is their grace period: {short_ids(bounds.late)}"
+        to_do = "Let that work end, or end it; grid audit --repair --kill ends the youngest that covers it."
+    else:
+        over = "no boost lends it to this node"
+        to_do = "Let that work end, or end it by hand; then the total goes back, or grid audit --repair puts it back."
+    return Finding(
+        FindingKind.WORK_OUTSIDE_LEASE,
+        node.name,
+        f"work there uses {describe(kind, units)} more than it may: {over}",
+        to_do,
+        node=node.name,
+        boost_id=bounds.late[0].id if bounds.late else None,
+        resource_type=kind,
+        off_by=units,
+        work=work,
+    )
+
+
+def _marked_right(node: AuditedNode, kind: str, standing: Standing) -> bool:
+    if kind not in node.marks.kinds and not standing.leases_at(node.name, kind):
+        return True
+    assert node.said is not None
+    distance = node.said[kind] - node.base[kind]
+    wanted = {"lent": max(0, -distance), "borrowed": max(0, distance)}
+    has = {"lent": node.marks.lent[kind], "borrowed": node.marks.borrowed[kind]}
+    # A marker counts in ten-thousandths of what people count, of memory too.
+    return all(abs(wanted[part] - has[part]) * 10_000 <= 2 * scale(kind) for part in wanted)
+
+
+def _marked(node: AuditedNode, kind: str) -> str:
+    marks = (("lent", node.marks.lent[kind]), ("borrowed", node.marks.borrowed[kind]))
+    parts = [f"having {word} {describe(kind, units)}" for word, units in marks if units]
+    return " and ".join(parts) or f"having lent or borrowed no {kind}"
+
+
+def _leftovers(facts: AuditFacts, node: AuditedNode) -> Iterator[Finding]:
+    """Stamps and gates on a node where no boost is: what they belonged to is over."""
+    if node.marks.others and not any(node.name in (lease.source, lease.target) for lease in facts.leases):
+        yield Finding(
+            FindingKind.MARKER_WITHOUT_LEASE,
+            node.name,
+            f"it still has {', '.join(node.marks.others)}, and no boost is under way there",
+            _BY_ITSELF,
+            node=node.name,
+            is_marked=True,
+        )

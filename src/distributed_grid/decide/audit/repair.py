@@ -1,0 +1,68 @@
+"""What may be done about findings, by the ways that grid has anyway; and why some stay."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from distributed_grid.model.audit import Finding, FindingKind
+from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.resources import GPU
+
+
+@dataclass(frozen=True, slots=True)
+class RepairPlan:
+    """What a turn of the upkeep, which comes after it, does not do by itself."""
+
+    rewrite_file: bool = False
+    claim: Mapping[NodeName, frozenset[str]] = field(default_factory=dict)
+    """Kinds that somebody else changed on a node: marked as grid's, the next round undoes it."""
+    remove_groups: frozenset[str] = frozenset()
+    """Groups that only have a name of grid's, and in which nothing runs."""
+    kill_for: frozenset[str] = frozenset()
+    """Boosts past their grace period whose work may be ended."""
+
+
+def plan_repair(findings: Iterable[Finding], *, may_kill: bool = False) -> RepairPlan:
+    findings = tuple(findings)
+    foreign: dict[NodeName, frozenset[str]] = {}
+    for finding in findings:
+        if finding.kind is FindingKind.DRIFTED_TOTAL and not finding.is_marked and finding.resource_type != GPU:
+            node, kind = finding.node or "", finding.resource_type or ""
+            foreign[node] = foreign.get(node, frozenset()) | {kind}
+    late = {f.boost_id for f in findings if f.kind is FindingKind.WORK_OUTSIDE_LEASE and f.boost_id and f.resource_type}
+    return RepairPlan(
+        rewrite_file=any(finding.kind is FindingKind.STORE_DIFFERS for finding in findings),
+        claim=foreign,
+        remove_groups=frozenset(
+            f.group_id for f in findings if f.kind is FindingKind.UNKNOWN_GROUP and f.group_id and not f.work
+        ),
+        kill_for=frozenset(late) if may_kill else frozenset(),
+    )
+
+
+def why_left(finding: Finding, *, may_kill: bool = False, no_resizing: str | None = None) -> str:
+    """Why a repair did not make a finding go away."""
+    match finding.kind:
+        case FindingKind.DRIFTED_TOTAL if no_resizing:
+            return no_resizing
+        case FindingKind.DRIFTED_TOTAL if finding.resource_type == GPU:
+            return "Ray cannot change how many GPUs a running node has"
+        case FindingKind.DRIFTED_TOTAL if finding.off_by > 0:
+            return "that much is in use there, and a node shrinks only by what is idle"
+        case FindingKind.DRIFTED_TOTAL:
+            return "another node still has too much: nobody grows until that is back"
+        case FindingKind.WORK_OUTSIDE_LEASE if may_kill and finding.boost_id:
+            return "that work does not end, or is started again"
+        case FindingKind.WORK_OUTSIDE_LEASE if finding.boost_id:
+            return "it is in use, and nothing is killed without --kill"
+        case FindingKind.WORK_OUTSIDE_LEASE:
+            return "it belongs to no boost, so nobody has agreed to its end"
+        case FindingKind.MARKER_WITHOUT_LEASE:
+            return "it goes with the last of what it marks"
+        case FindingKind.NODE_SILENT:
+            return "there is nobody to ask"
+        case FindingKind.NODE_GONE:
+            return "the node may come back: a boost ends 2 s after Ray has given a node up, 30 s after grid was started"
+        case FindingKind.GROUP_DIFFERS | FindingKind.UNKNOWN_GROUP:
+            return "work may be in it, and removing it would end that"
+        case _:
+            return "grid tried, and it did not go away: see the controller's log, or grid doctor"

@@ -1,0 +1,37 @@
+"""A moment in the past as people write it."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from distributed_grid.errors import InvalidRequest
+from distributed_grid.model.since import moment
+
+NOON = datetime(2025, 6, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "at"),
+    [
+        ("0s", NOON),
+        ("30s", NOON - timedelta(seconds=30)),
+        ("15m", NOON - timedelta(minutes=15)),
+        ("2h", NOON - timedelta(hours=2)),
+        ("1.5 h", NOON - timedelta(minutes=90)),
+        ("7d", NOON - timedelta(days=7)),
+        ("2W", NOON - timedelta(weeks=2)),
+        ("2025-05-31", datetime(2025, 5, 31, tzinfo=UTC)),
+        ("2025-06-01T10:00", datetime(2025, 6, 1, 10, tzinfo=UTC)),
+        ("2025-06-01T10:00:00Z", datetime(2025, 6, 1, 10, tzinfo=UTC)),
+        ("2025-06-01T12:00:00+02:00", datetime(2025, 6, 1, 10, tzinfo=UTC)),
+    ],
+)
+def test_how_long_ago_or_when(text: str, at: datetime) -> None:
+    assert moment(text, now=NOON) == at
+
+
+@pytest.mark.parametrize("text", ["", "h", "-2h", "2 fortnights", "yesterday", "999999999w", "2025-13-01", "nan"])
+def test_anything_else_says_what_can_be_said(text: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        moment(text, now=NOON)
+    assert "2h" in (caught.value.try_next or "")
