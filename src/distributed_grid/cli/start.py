@@ -1,14 +1,18 @@
 """grid start and grid stop: grid in a Ray cluster that somebody else runs."""
 
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from distributed_grid.cli.listening import listening_options
 from distributed_grid.cli.output import config_option, json_option, say, show
 from distributed_grid.model.listening import Listening
+
+if TYPE_CHECKING:
+    from distributed_grid.store.home import GridHome
 
 
 @click.command()
@@ -17,11 +21,15 @@ from distributed_grid.model.listening import Listening
 )
 @config_option
 @listening_options
+@click.option("--supervise", is_flag=True, help="Stay, and put grid back when the head or the controller was gone.")
 @json_option
-def start(address: str, config_path: str | None, listening: Listening, as_json: bool) -> None:
+def start(address: str, config_path: str | None, listening: Listening, supervise: bool, as_json: bool) -> None:
     """Put grid into a Ray cluster that is already running.
 
     Run it on the head node. Without --config or $GRID_CONFIG all nodes are discovered and named by host name.
+
+    With --supervise it stays in the foreground, for systemd or tmux. SIGTERM and Ctrl-C end it and leave grid and
+    its boosts in the cluster; grid stop gives them back and ends it, too.
     """
     from distributed_grid.cluster.attach import put_controller_in
     from distributed_grid.config import GridConfig, find_config, load_config
@@ -35,16 +43,42 @@ def start(address: str, config_path: str | None, listening: Listening, as_json: 
         config, source = loaded.config, str(loaded.source)
     else:
         config, source = GridConfig.discovered(), "no file: nodes are discovered"
-    say(f"Putting grid into the Ray cluster at {address} ...")
-    found = put_controller_in(address, home, config.to_dict(), source, listening=listening)
-    show(
-        found,
-        as_json,
-        lambda f: (
-            f"grid is in the cluster at {f['ray_address']} and answers at {f['url']}\n"
+
+    def put_in(meanwhile: Callable[[], None] | None = None) -> dict[str, Any]:
+        return put_controller_in(address, home, config.to_dict(), source, listening=listening, meanwhile=meanwhile)
+
+    def told(found: Mapping[str, Any]) -> str:
+        return (
+            f"grid is in the cluster at {found['ray_address']} and answers at {found['url']}\n"
             "  grid cluster status    what is there\n  grid stop              take it out again"
-        ),
-    )
+        )
+
+    if supervise:
+        _supervise(address, home, put_in, config.digest(), lambda found: show(found, as_json, told))
+        return
+    say(f"Putting grid into the Ray cluster at {address} ...")
+    show(put_in(), as_json, told)
+
+
+def _supervise(
+    address: str,
+    home: "GridHome",
+    put_in: Callable[[Callable[[], None]], dict[str, Any]],
+    digest: str,
+    show_it: Callable[[dict[str, Any]], None],
+) -> None:
+    from distributed_grid.cluster.service_manager import ServiceManager
+    from distributed_grid.cluster.supervise import Supervisor
+
+    def ready(found: dict[str, Any]) -> None:
+        if found.get("config_digest") != digest:
+            say(
+                f"Warning: the controller that is there runs another configuration ({found.get('config_source')}). "
+                "To apply this one: grid stop, then start again."
+            )
+        show_it(found)
+
+    Supervisor(address, home, put_in, ServiceManager(os.environ), say=say, on_ready=ready).run()
 
 
 @click.command()

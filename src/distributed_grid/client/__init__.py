@@ -26,6 +26,21 @@ _PAUSE_S: Final = 0.2
 _ANSWER_S: Final = 30.0
 
 
+def answers(home: GridHome, within_s: float = 3.0) -> bool:
+    """Whether the controller of an installation answers now; asked once, without waiting for one that is away.
+
+    It has to know the token: its port may be somebody else's by now, perhaps another grid's.
+    """
+    try:
+        found = Whereabouts.of(home)
+        connections = Connections(found.url, {"Authorization": f"Bearer {found.token}"})
+        answer = connections.ask("GET", "/api/v1/config", answer_s=within_s)
+    except (GridError, Unreachable, KeyError):
+        return False
+    connections.close()
+    return answer.is_success
+
+
 class GridClient:
     """One controller's API as methods. Every answer is the API's own JSON."""
 

@@ -3,7 +3,8 @@
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from distributed_grid.controller.listening import checked
@@ -12,6 +13,7 @@ from distributed_grid.model.listening import Listening
 from distributed_grid.store.home import GridHome
 
 _PATIENCE_S = 120
+_BEAT_S = 1.0
 
 
 def put_controller_in(
@@ -21,8 +23,12 @@ def put_controller_in(
     config_source: str,
     *,
     listening: Listening | None = None,
+    meanwhile: Callable[[], None] | None = None,
 ) -> dict[str, Any]:
-    """Start the controller in the cluster at `ray_address`; how it is reached, or the error that says why not."""
+    """Start the controller in the cluster at `ray_address`; how it is reached, or the error that says why not.
+
+    `meanwhile` is called every second or so until then.
+    """
     order = {
         "address": ray_address,
         "home": str(home.create().path),
@@ -30,35 +36,60 @@ def put_controller_in(
         "config_source": config_source,
         "listening": checked(listening or Listening()).to_dict(),
     }
-    return ask_apart("distributed_grid.controller.join", order, if_silent="grid doctor tells what is in the way.")
+    return ask_apart(
+        "distributed_grid.controller.join",
+        order,
+        if_silent="grid doctor tells what is in the way.",
+        meanwhile=meanwhile,
+    )
 
 
 def ask_apart(
-    module: str, order: Mapping[str, Any], *, if_silent: str | None = None, patience_s: float = _PATIENCE_S
+    module: str,
+    order: Mapping[str, Any],
+    *,
+    if_silent: str | None = None,
+    patience_s: float = _PATIENCE_S,
+    meanwhile: Callable[[], None] | None = None,
 ) -> dict[str, Any]:
     """Run one of grid's modules that import ray in a process of its own: JSON in, JSON out.
 
     `if_silent` tells a person what to try when no answer comes in time.
     """
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", module],
-            input=json.dumps(order),
-            capture_output=True,
-            text=True,
-            timeout=patience_s,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise Unavailable(f"The cluster did not answer within {patience_s:.0f} s", try_next=if_silent) from error
-    lines = done.stdout.strip().splitlines()
+    command = [sys.executable, "-m", module]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as asked:
+        try:
+            said, complained = _told(asked, json.dumps(order), patience_s, meanwhile)
+        except subprocess.TimeoutExpired as error:
+            raise Unavailable(f"The cluster did not answer within {patience_s:.0f} s", try_next=if_silent) from error
+        finally:
+            asked.kill()  # if it has not ended yet: nobody waits for it any more
+    lines = said.strip().splitlines()
     try:
         answer: dict[str, Any] = json.loads(lines[-1])
     except (IndexError, ValueError):
         raise Unavailable(
-            f"{module} ended without an answer (exit code {done.returncode})",
-            because=done.stderr.strip().splitlines()[-5:],
+            f"{module} ended without an answer (exit code {asked.returncode})",
+            because=complained.strip().splitlines()[-5:],
         ) from None
     if "error" in answer:
         raise error_from_dict(answer["error"])
     return answer
+
+
+def _told(
+    asked: "subprocess.Popen[str]", order: str, patience_s: float, meanwhile: Callable[[], None] | None
+) -> tuple[str, str]:
+    """What a process says until it ends; `TimeoutExpired` if that takes too long."""
+    deadline = time.monotonic() + patience_s
+    unsent: str | None = order
+    while True:
+        left = deadline - time.monotonic()
+        try:
+            return asked.communicate(unsent, timeout=min(left, _BEAT_S) if meanwhile else left)
+        except subprocess.TimeoutExpired:
+            unsent = None  # it has that, and goes on where it was
+            if meanwhile is None or time.monotonic() >= deadline:
+                raise
+            meanwhile()

@@ -93,7 +93,7 @@ class ControllerRuntime:
         socket = listen(self._listening.host, self._listening.port or _last_port(self._home))
         own_address = self._ray_address.rpartition(":")[0]
         self._url = url_of(socket, tls=self._fingerprint is not None, own_address=own_address)
-        app = make_app(engine, tokens, self.where, self._leave, self._listening.allow_hosts)
+        app = make_app(engine, tokens, self.where, self._leave_on_purpose, self._listening.allow_hosts)
         server = make_server(app, self._listening)
         # Signals belong to the Ray worker that we live in.
         server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
@@ -105,7 +105,14 @@ class ControllerRuntime:
         await serving
         raise RuntimeError("the HTTP server ended")
 
+    async def _leave_on_purpose(self) -> None:
+        """Whoever supervises must not put grid in again; said before leaving, so that nobody sees it just gone."""
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+        self._home.stopped.write_text(json.dumps({"at": at, "ray_address": self._ray_address}) + "\n")
+        await self._leave()
+
     def _announce(self) -> None:
+        self._home.stopped.unlink(missing_ok=True)
         replace_durably(self._home.controller, json.dumps(self.where(), indent=2).encode() + b"\n")
 
 

@@ -81,7 +81,7 @@ class BoostFile:
     def look(self) -> Loaded:
         """What is in the file now, for somebody who only compares: nothing is changed, noted or set aside."""
         try:
-            data = _bytes_of(self.path)
+            data = bytes_of(self.path)
             if data is None:
                 return Loaded((), None, (f"{self.path.name} is not there",), "nothing")
             return Loaded(*_parse(data, self.path), (), "file")

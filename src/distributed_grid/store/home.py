@@ -63,6 +63,11 @@ class GridHome:
         return self.path / "controller.json"
 
     @property
+    def stopped(self) -> Path:
+        """There once grid was taken out of the cluster on purpose, until it is put in again."""
+        return self.path / "stopped.json"
+
+    @property
     def cluster(self) -> Path:
         """The processes of the embedded cluster that `grid cluster start` began."""
         return self.path / "cluster.json"

@@ -1,0 +1,121 @@
+"""What a supervisor does next, from what it sees: wait, put the controller in, watch, or end.
+
+Ray brings a controller that crashed back by itself, so that gets a moment. A head that is gone takes the controller
+along, and only its return can help: that is waited for, however long it takes.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+_WATCH_S: Final = 1.0
+_AWAY_S: Final = 1.0
+_LONG_AWAY_S: Final = 5.0
+_RAYS_TURN_S: Final = 5.0
+_LONGEST_BACKOFF_S: Final = 30.0
+_REMIND_S: Final = 600.0
+
+
+class Do(StrEnum):
+    WATCH = "watch"
+    WAIT = "wait"
+    PUT_IN = "put in"
+    END = "end"
+
+
+class Phase(StrEnum):
+    STARTING = "starting"
+    IN = "in"  # the controller answered when last asked
+    SILENT = "silent"  # the head is there, the controller does not answer
+    NO_HEAD = "no head"
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What one look showed."""
+
+    controller: bool
+    """It answers."""
+    head: bool
+    """Something listens where the head should be."""
+    stopped: bool = False
+    """Somebody took grid out on purpose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What a supervisor remembers. Times are seconds of a clock that only goes forward."""
+
+    phase: Phase = Phase.STARTING
+    since: float = 0.0
+    """Since when the phase lasts."""
+    away_since: float | None = None
+    """Since when the controller does not answer."""
+    failures: int = 0
+    try_at: float = -math.inf
+    told_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    do: Do
+    watch: Watch
+    pause_s: float = 0.0
+    say: str | None = None
+
+
+def next_step(watch: Watch, sight: Sight, *, now: float) -> Step:
+    """The next thing to do, how long to pause after it, and what to tell people."""
+    if sight.stopped:
+        return Step(Do.END, watch, say="grid was taken out of the cluster with grid stop: the supervisor ends, too")
+    if sight.controller:
+        return _answers(watch, now)
+    watch = watch if watch.away_since is not None else replace(watch, away_since=now)
+    return _head_is_there(watch, now) if sight.head else _head_is_gone(watch, now)
+
+
+def after_failure(watch: Watch, *, now: float) -> Watch:
+    """Putting the controller in did not go: the next try comes later, and later still, within bounds."""
+    pause = min(_LONGEST_BACKOFF_S, 2.0**watch.failures)
+    return replace(watch, failures=min(watch.failures + 1, 16), try_at=now + pause)
+
+
+def after_success(*, now: float) -> Watch:
+    return Watch(Phase.IN, since=now, told_at=now)
+
+
+def _answers(watch: Watch, now: float) -> Step:
+    if watch.phase is Phase.IN:
+        return Step(Do.WATCH, watch, _WATCH_S)
+    away = f" after {now - watch.away_since:.0f} s" if watch.away_since is not None else ""
+    said = "the controller answers" if watch.phase is Phase.STARTING else f"the controller answers again{away}"
+    return Step(Do.WATCH, after_success(now=now), _WATCH_S, said)
+
+
+def _head_is_there(watch: Watch, now: float) -> Step:
+    said = None
+    if watch.phase is Phase.IN:
+        watch = _entered(watch, Phase.SILENT, now, try_at=now + _RAYS_TURN_S)
+        said = "the controller does not answer; Ray has a moment to bring it back"
+    elif watch.phase is Phase.NO_HEAD:
+        said = f"the head is there again after {now - watch.since:.0f} s"
+        watch = _entered(watch, Phase.SILENT, now)
+    if now < watch.try_at:
+        return Step(Do.WAIT, watch, min(_AWAY_S, watch.try_at - now), said)
+    return Step(Do.PUT_IN, watch, say=said)
+
+
+def _head_is_gone(watch: Watch, now: float) -> Step:
+    if watch.phase is not Phase.NO_HEAD:
+        gone = _entered(watch, Phase.NO_HEAD, now)
+        return Step(Do.WAIT, gone, _AWAY_S, "nothing listens at the head's address; waiting for it to come back")
+    away = now - watch.since
+    pause = _AWAY_S if away < 60 else _LONG_AWAY_S
+    if now - watch.told_at < _REMIND_S:
+        return Step(Do.WAIT, watch, pause)
+    return Step(Do.WAIT, replace(watch, told_at=now), pause, f"still no head after {away / 60:.0f} min; waiting on")
+
+
+def _entered(watch: Watch, phase: Phase, now: float, *, try_at: float = -math.inf) -> Watch:
+    return replace(watch, phase=phase, since=now, failures=0, try_at=try_at, told_at=now)
