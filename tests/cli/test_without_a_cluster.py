@@ -41,6 +41,9 @@ COMMANDS = [
     ["boost", "shell", "abc"],
     ["cluster", "status"],
     ["resource-sharing", "status"],
+    ["audit"],
+    ["audit", "--repair"],
+    ["audit", "log"],
     ["stop"],
 ]
 

@@ -20,6 +20,7 @@ from distributed_grid.cli.app import app
 from distributed_grid.config import GridConfig, load_config
 from distributed_grid.controller.api import make_app
 from distributed_grid.decide.diagnosis import diagnose
+from distributed_grid.model.audit import FindingKind
 from distributed_grid.model.checkup_facts import ControllerFacts, Facts, HomeFacts, MachineFacts
 from distributed_grid.model.leases import LEGAL, LeaseState
 from distributed_grid.model.plans import RefusalCode
@@ -211,6 +212,8 @@ def all_commands(group: click.Group, context: click.Context, prefix: str) -> Ite
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         if isinstance(command, click.Group):
+            if command.invoke_without_command:
+                yield f"{prefix}{name}"
             yield from all_commands(command, context, f"{prefix}{name} ")
         else:
             yield f"{prefix}{name}"
@@ -363,6 +366,12 @@ def test_the_events_of_the_audit_log() -> None:
     told = {event for row in table("docs/boosts.md", "Event", "When") for event in codes_in(row["Event"])}
 
     assert told == set(re.findall(r'journal\.note\(\s*"(\w+)"', source))
+
+
+def test_the_findings_of_the_auditor() -> None:
+    rows = table("docs/operations.md", "Finding", "What it means")
+
+    assert {codes_in(row["Finding"])[0] for row in rows} == {str(kind) for kind in FindingKind}
 
 
 def test_the_checks_of_the_doctor() -> None:

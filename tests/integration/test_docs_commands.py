@@ -14,12 +14,13 @@ from live_grid import LiveGrid
 pytestmark = pytest.mark.cluster
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/boosts.md", "docs/api.md", "docs/security.md")
+PAGES = ("README.md", "docs/boosts.md", "docs/api.md", "docs/security.md", "docs/operations.md")
 
 NOT_RUN = {
     "grid cluster start": "the fixture has started the cluster, and a second one is refused",
     "grid cluster stop": "the fixture stops it",
     "grid start --address 192.0.2.10:6379": "another cluster; test_existing_cluster.py does this on one",
+    "grid start --address 192.0.2.10:6379 --supervise": "it stays; test_supervise.py does this",
     "grid stop": "it would take grid out of the cluster; test_existing_cluster.py does this, too",
 }
 EXIT_CODES = {"grid boost request gpu-master cpu 7": 4}

@@ -18,6 +18,8 @@ from distributed_grid.store.audit_log import Wanted
 
 HOUR = 3600.0
 
+pytestmark = pytest.mark.filterwarnings("ignore")  # a process that was killed leaves tasks behind
+
 
 def auditor(grid: WholeGrid) -> Auditor:
     return grid._engine.auditor

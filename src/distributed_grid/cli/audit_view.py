@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _MEANING = {
-    "drifted_total": "a node has more or less than its start, less what it lent, and what it borrowed",
+    "drifted_total": "a node has more or less than it started with, less what it lent, plus what it borrowed",
     "view_differs": "Ray's control service shows another total than the node itself says",
     "marker_without_lease": "a node is marked as lending or borrowing, and no boost says so",
     "marker_differs": "a node's markers do not show how far it is from its start",
@@ -27,7 +27,7 @@ _MEANING = {
     "node_gone": "a boost is on a node that is not there",
     "node_silent": "a node could not be asked, so its part is not audited",
 }
-_COLOURS = {"left": "bold red", "repaired": "green", "settled": "dim"}
+_COLOURS = {"open": "bold red", "left": "bold red", "repaired": "green", "settled": "dim"}
 
 
 def report_view(report: Mapping[str, Any]) -> "RenderableType":
@@ -38,8 +38,9 @@ def report_view(report: Mapping[str, Any]) -> "RenderableType":
     looked = (
         f"{_count(report['nodes'], 'node')}, {_count(report['boosts'], 'boost')}, {_count(report['groups'], 'group')}"
     )
+    after_repair = bool(report["did"])
     rows = [
-        *(("left", finding) for finding in report["findings"]),
+        *(("left" if after_repair else "open", finding) for finding in report["findings"]),
         *(("repaired", finding) for finding in report["repaired"]),
         *(("settled", finding) for finding in report["settled"]),
     ]
@@ -77,7 +78,9 @@ def _explained(rows: Iterable[tuple[str, Any]]) -> list[Any]:
     kinds = dict.fromkeys(finding["kind"] for _, finding in rows)
     lines = [Text(), Text("What it means:", style="bold")]
     lines += [Text(f"  {kind}: {_MEANING.get(kind, 'see docs/operations.md')}") for kind in kinds]
-    to_do = dict.fromkeys((finding["kind"], finding["what_to_do"]) for state, finding in rows if state == "left")
+    to_do = dict.fromkeys(
+        (finding["kind"], finding["what_to_do"]) for state, finding in rows if state in ("open", "left")
+    )
     if to_do:
         lines += [Text(), Text("To do:", style="bold")]
         lines += [Text(f"  {kind}: {what}") for kind, what in to_do]

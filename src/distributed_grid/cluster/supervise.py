@@ -85,8 +85,8 @@ class Supervisor:
             again = failed.try_at - time.monotonic()
             self._tell(f"that failed: {why}. Next try in {again:.0f} s. {error.try_next or ''}".rstrip())
             return failed
-        again = "in the cluster again," if self._was_in else "in the cluster"
-        self._tell(f"grid is {again} at {found['ray_address']}, and answers at {found['url']}")
+        where = "in the cluster again," if self._was_in else "in the cluster"
+        self._tell(f"grid is {where} at {found['ray_address']}, and answers at {found['url']}")
         if not self._was_in:
             self._is_in(found)
         return after_success(now=time.monotonic())

@@ -82,22 +82,21 @@ def _about_one_kind(facts: AuditFacts, standing: Standing, node: AuditedNode, ki
 
 def _drifted(standing: Standing, node: AuditedNode, kind: str, off: int) -> Finding:
     assert node.said is not None
-    leases = standing.leases_at(node.name, kind)
-    wanted = f"its start and {len(leases)} boosts" if leases else "its start"
-    marks = node.base[kind] - node.marks.lent[kind] + node.marks.borrowed[kind]
-    explained = kind in node.marks.kinds and abs(marks - node.said[kind]) * 10_000 <= 2 * scale(kind)
-    if explained:
+    has, leases = node.said[kind], standing.leases_at(node.name, kind)
+    by_marks = node.base[kind] - node.marks.lent[kind] + node.marks.borrowed[kind]
+    if kind not in node.marks.kinds:
+        why = "no marker explains that: somebody other than grid changed it"
+    elif abs(by_marks - has) * 10_000 <= 2 * scale(kind):
         why = "its markers say the same: a boost that is not in the books moved it"
-    elif kind in node.marks.kinds:
-        why = f"its markers ({_marked(node, kind)}) do not explain that"
     else:
-        why = "no marker explains that: it was changed by somebody other than grid"
+        why = f"its markers ({_marked(node, kind)}) do not explain that"
     is_grids = bool(leases) or kind in node.marks.kinds
+    boosts = f"boosts: {short_ids(leases)}" if leases else "no boosts"
     return Finding(
         FindingKind.DRIFTED_TOTAL,
         node.name,
-        f"it has {describe(kind, node.said[kind])}, {describe(kind, abs(off))} too {'much' if off > 0 else 'little'} "
-        f"by {wanted}; {why}",
+        f"it has {describe(kind, has)} and should have {describe(kind, has - off)} "
+        f"({describe(kind, node.base[kind])} at its start, {boosts}); {why}",
         _BY_ITSELF
         if is_grids
         else "If that was not meant, put it back with grid audit --repair; grid by itself leaves it alone.",
