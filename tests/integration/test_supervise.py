@@ -161,6 +161,9 @@ def test_after_the_cluster_was_killed_and_started_again_so_are_the_controller_an
     assert supervised.heard().count("READY=1") == 1
     assert "WATCHDOG=1" in supervised.heard()
 
+    loaded = Path(f"/proc/{supervised.process.pid}/maps").read_text()
+    assert "_raylet" not in loaded, "the process of grid itself never imports ray"
+
     assert supervised.ends(signal.SIGTERM) == 0
     assert supervised.heard()[-1] == "STOPPING=1"
     assert answers(live), "the controller stays"

@@ -10,7 +10,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from distributed_grid.decide.audit import RepairPlan, audit, plan_repair, where_work_matters, why_left
+from distributed_grid.decide.audit import (
+    RepairPlan,
+    audit,
+    groups_where_work_matters,
+    plan_repair,
+    where_work_matters,
+    why_left,
+)
 from distributed_grid.execution.markers import marks_of
 from distributed_grid.execution.port import NodeView
 from distributed_grid.model.audit import AuditedGroup, AuditedNode, AuditFacts, Finding, OnDisk
@@ -145,10 +152,20 @@ class Auditor:
             facts = await self._look_once()
             if before == (facts.leases, facts.in_flight):
                 break
-        work = {
-            (node, kind): await self._p.applier.work_on(node, kind=kind) for node, kind in where_work_matters(facts)
-        }
-        return replace(facts, work=work)
+        return await self._with_work(facts)
+
+    async def _with_work(self, facts: AuditFacts) -> AuditFacts:
+        """Who is at work, asked only where nobody should be: each such question goes to every worker of a node."""
+        work_on = self._p.applier.work_on
+        empty = groups_where_work_matters(facts)
+        groups = [
+            replace(group, work=await work_on(group.node, group_id=group.id))
+            if group.node and group.id in empty
+            else group
+            for group in facts.groups
+        ]
+        work = {(node, kind): await work_on(node, kind=kind) for node, kind in where_work_matters(facts)}
+        return replace(facts, groups=tuple(groups), work=work)
 
     async def _look_once(self) -> AuditFacts:
         p = self._p
@@ -156,11 +173,10 @@ class Auditor:
         said = await p.applier.ask_nodes()
         raylets = p.observer.naming.raylets
         names = {raylet.node_id: name for name, raylet in raylets.items()}
-        groups = []
-        for group in await asyncio.to_thread(p.cluster.groups):
-            place = names.get(group.node_id or "")
-            work = await p.applier.work_on(place, group_id=group.id) if place else ()
-            groups.append(AuditedGroup(group.id, group.name, group.stands, place, group.resources, work))
+        groups = [
+            AuditedGroup(group.id, group.name, group.stands, names.get(group.node_id or ""), group.resources)
+            for group in await asyncio.to_thread(p.cluster.groups)
+        ]
         stored = await asyncio.to_thread(p.file.look)
         return AuditFacts(
             now=p.now(),

@@ -1,5 +1,6 @@
 """Reservations against the placement groups that bear grid's names."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 from distributed_grid.decide.audit.standing import is_late
@@ -11,16 +12,33 @@ _REMOVED = "Nothing: grid cancels what runs in it and removes it within seconds,
 
 
 def about_groups(facts: AuditFacts) -> Iterator[Finding]:
-    reserved = {lease.group_name: lease for lease in facts.leases if lease.delivery is Delivery.RESERVE}
+    reserved = _reserved(facts)
     for group in facts.groups:
         lease = reserved.get(group.name)
         if lease is None or _is_another(group, lease, facts.groups):
             yield from _unknown(group, lease)
         elif group.work and is_late(lease, facts.now):
             yield _outside(group, f"boost {lease.id[:8]} is over, and so is its grace period", lease)
+    by_name: dict[str, list[AuditedGroup]] = defaultdict(list)
+    for group in facts.groups:
+        by_name[group.name].append(group)
     for name, lease in reserved.items():
         if lease.state is LeaseState.ACTIVE and lease.id not in facts.in_flight:
-            yield from _about_its_group(lease, [group for group in facts.groups if group.name == name])
+            yield from _about_its_group(lease, by_name[name])
+
+
+def groups_where_work_matters(facts: AuditFacts) -> frozenset[str]:
+    """The ids of the groups in which nothing should run."""
+    reserved = _reserved(facts)
+    return frozenset(
+        group.id
+        for group in facts.groups
+        if (lease := reserved.get(group.name)) is None or is_late(lease, facts.now) or group.id != lease.placement_group
+    )
+
+
+def _reserved(facts: AuditFacts) -> dict[str, Lease]:
+    return {lease.group_name: lease for lease in facts.leases if lease.delivery is Delivery.RESERVE}
 
 
 def _is_another(group: AuditedGroup, lease: Lease, groups: tuple[AuditedGroup, ...]) -> bool:
