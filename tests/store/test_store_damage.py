@@ -2,13 +2,13 @@
 
 import json
 import os
+import random
+import re
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from distributed_grid.errors import StoreBroken
 from distributed_grid.store.boost_file import BoostFile
@@ -54,9 +54,12 @@ def aside(boosts: BoostFile) -> list[Path]:
 
 def test_a_file_cut_off_anywhere_gives_way_to_the_previous_one(saved: BoostFile, good: bytes) -> None:
     boosts = damaged(saved, b"")
-    for length in range(len(good.rstrip())):
+    for length in range(len(good)):
         boosts.path.write_bytes(good[:length])
         loaded = boosts.load()
+        if good[:length] == good.rstrip():  # only the line break at its end is missing
+            assert ids(boosts) == ["b1", "b2"]
+            continue
         assert loaded.came_from == "previous"
         assert [lease.id for lease in loaded.leases] == ["b1"]
         assert loaded.cluster is not None
@@ -64,25 +67,31 @@ def test_a_file_cut_off_anywhere_gives_way_to_the_previous_one(saved: BoostFile,
         assert "took resource_boosts.json.previous" in loaded.problems[0]
 
 
-@given(st.data())
-@settings(max_examples=300, deadline=None)
-def test_a_changed_byte_never_changes_a_boost(saved: BoostFile, good: bytes, data: st.DataObject) -> None:
-    where = data.draw(st.integers(0, len(good) - 1))
-    flip = data.draw(st.integers(1, 255))
-    boosts = BoostFile(saved.path.parent / "flipped.json")
-    boosts.path.write_bytes(good[:where] + bytes([good[where] ^ flip]) + good[where + 1 :])
-    boosts.previous.write_bytes(saved.previous.read_bytes())
-    try:
-        loaded = boosts.load()
-    except StoreBroken:
-        assert good[:where].endswith(b'"version": ')  # it looks like a later grid's: left alone, nothing is lost
-        return
-    if loaded.came_from == "file":
-        assert [lease.id for lease in loaded.leases] == ["b1", "b2"]
-        assert good[where : where + 1].isspace()  # between or after the last tokens, where it means nothing
-    else:
-        assert [lease.id for lease in loaded.leases] == ["b1"]
-        assert loaded.problems
+def test_bytes_flipped_in_ten_thousand_ways_never_change_a_boost(saved: BoostFile, good: bytes) -> None:
+    chance = random.Random(20250601)
+    boosts = damaged(saved, good)
+    previous, now = BoostFile(saved.previous).load().leases, BoostFile(saved.path).load().leases
+    refused = 0
+    for case in range(10_000):
+        data = bytearray(good)
+        for _ in range(1 + case % 4):
+            data[chance.randrange(len(data))] ^= chance.randrange(1, 256)
+        with boosts.path.open("r+b") as file:  # in place, as a disk does it
+            file.write(data)
+        try:
+            loaded = boosts.load()
+        except StoreBroken:
+            # It looks like a later grid's: left alone, and nothing is lost.
+            assert re.search(rb'"version": *[0-9]*[2-9]', data)
+            refused += 1
+            continue
+        if loaded.came_from == "file":
+            assert loaded.leases == now
+            assert data.rstrip()[:-1].rstrip() == good.rstrip()[:-1].rstrip()  # only white space at the end differs
+        else:
+            assert loaded.leases == previous
+            assert "is damaged" in loaded.problems[0]
+    assert refused < 100
 
 
 @pytest.mark.parametrize(
@@ -141,23 +150,27 @@ def test_with_both_damaged_the_store_is_empty_and_both_are_kept(saved: BoostFile
     loaded = boosts.load()
     assert (loaded.leases, loaded.cluster, loaded.came_from) == ((), None, "nothing")
     assert "is damaged too" in loaded.problems[0]
-    assert str(aside(boosts)[0]) in loaded.problems[0]
-    assert [file.read_bytes() for file in aside(boosts)] == [b"{", b"["]
+    assert not aside(boosts)  # whoever only reads changes nothing
     assert not boosts.was_removed()
     boosts.save((a_lease(),), lab)
     assert ids(boosts) == ["b1"]
-    assert len(aside(boosts)) == 2
+    assert str(aside(boosts)[0]) in loaded.problems[0]
+    assert [file.read_bytes() for file in aside(boosts)] == [b"{", b"["]
+    assert not boosts.previous.exists()
 
 
-def test_no_broken_file_replaces_another(saved: BoostFile) -> None:
+def test_no_broken_file_replaces_another(saved: BoostFile, a_lease: Any, lab: Lab) -> None:
     boosts = damaged(saved, b"{", previous=b"")
-    boosts.load()
+    boosts.save((), lab)
     boosts.path.write_bytes(b"[")
     for file in boosts.path, *aside(boosts):
         os.utime(file, (1e9, 1e9))
+        boosts.path.with_name(f"{boosts.path.name}.broken-20010909T014640Z").write_bytes(b"earlier")
     loaded = boosts.load()
     assert "there is no resource_boosts.json.previous" in loaded.problems[0]
-    assert sorted(file.read_bytes() for file in aside(boosts)) == [b"", b"[", b"{"]
+    assert "broken-20010909T014640Z-2" in loaded.problems[0]
+    boosts.save((a_lease(),), lab)
+    assert sorted(file.read_bytes() for file in aside(boosts)) == [b"", b"[", b"earlier", b"{"]
 
 
 @pytest.mark.parametrize("which", ["file", "previous"])

@@ -1,5 +1,6 @@
 """There is never a second writer."""
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -110,6 +111,25 @@ def test_a_lock_whose_file_was_removed_is_no_longer_held(lock_path: Path) -> Non
         assert not lock.held
         lock_path.touch()
         assert not lock.held
+
+
+def test_a_lock_whose_file_is_removed_while_it_is_taken_is_taken_on_the_new_one(
+    lock_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really_lock, removals = fcntl.flock, [lock_path.unlink]
+
+    def flock(fd: int, how: int) -> None:
+        while removals:
+            removals.pop()()
+        really_lock(fd, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    before = open_files()
+    with WriterLock(lock_path) as lock:
+        assert lock.held
+        with pytest.raises(AlreadyRunning):
+            WriterLock(lock_path).acquire()
+    assert open_files() == before
 
 
 def test_a_program_started_by_the_holder_does_not_keep_the_lock(lock_path: Path) -> None:

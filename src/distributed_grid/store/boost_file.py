@@ -27,7 +27,15 @@ from typing import Final, Literal
 from distributed_grid.errors import StoreBroken
 from distributed_grid.faults import Point, fault_point
 from distributed_grid.model.leases import Lease
-from distributed_grid.store.durable import bytes_of, set_aside, sync_folder, write_durably
+from distributed_grid.store.durable import (
+    bytes_of,
+    holds,
+    keep_as,
+    name_aside,
+    rename_over,
+    sync_folder,
+    write_durably,
+)
 from distributed_grid.store.identity import ClusterIdentity, decode_identity, encode_identity
 from distributed_grid.store.lease_codec import decode_lease, encode_lease
 
@@ -51,7 +59,8 @@ class BoostFile:
     """One writer's view of the file; whoever saves holds the `WriterLock`.
 
     The file as it was before the last save stays beside it as `.previous`, and what could not be read is kept
-    as `.broken-<time>`. One thread may save while others ask the questions.
+    as `.broken-<time>` when the next save takes its place: loading writes nothing. One thread may save while
+    others ask the questions.
     """
 
     def __init__(self, path: Path) -> None:
@@ -61,7 +70,8 @@ class BoostFile:
         self._entries: dict[str, tuple[Lease, bytes]] = {}
         self._loaded = False
         self._there = False
-        self._damaged = False
+        self._unreadable: dict[Path, Path] = {}
+        """Which of the two files could not be read, and the name under which each is to be kept."""
         self._removed = False
         self._told = False
 
@@ -99,10 +109,10 @@ class BoostFile:
 
         Raises `StoreBroken` if it cannot be opened or a later grid wrote it: neither is ours to overwrite.
         """
+        self._unreadable = {}
         loaded = self._read()
         self._loaded = True
         self._there = loaded.came_from != "nothing"
-        self._damaged = loaded.came_from == "previous"
         self._removed = self._told = False
         return loaded
 
@@ -121,16 +131,16 @@ class BoostFile:
             fault_point(Point.STORE_SYNCED)
             self._keep_old(removal_known=told)
             fault_point(Point.STORE_PREVIOUS_KEPT)
-            self._new.replace(self.path)
+            rename_over(self._new, self.path, text)
+            self._there, self._unreadable = True, {}
             fault_point(Point.STORE_RENAMED)
             sync_folder(self.path.parent)
             fault_point(Point.STORE_DURABLE)
         except OSError as error:
-            raise _unwritable(self.path, error) from error
+            raise _unwritable(self.path, error, is_there=holds(self.path, text)) from error
         finally:
             with suppress(OSError):
                 self._new.unlink(missing_ok=True)
-        self._there, self._damaged = True, False
         if told:
             self._removed = self._told = False
 
@@ -155,11 +165,12 @@ class BoostFile:
     def _keep_old(self, *, removal_known: bool) -> None:
         """Give the present file a second name; it stays under its own until the new one replaces it."""
         try:
-            if self._damaged:  # `.previous` is the good one
-                set_aside(self.path)
-            else:
-                self.previous.unlink(missing_ok=True)
-                self.previous.hardlink_to(self.path)
+            for path, aside in self._unreadable.items():
+                keep_as(aside, path)
+            if self.previous in self._unreadable:
+                self.previous.unlink()
+            if not self._unreadable:  # else `.previous` is the good one
+                keep_as(self.previous, self.path)
         except FileNotFoundError:
             # `.previous` is older than the removal: it must not bring those boosts back one day.
             self.previous.unlink(missing_ok=True)
@@ -173,6 +184,7 @@ class BoostFile:
             return Loaded(*_parse(data, self.path), (), "file")
         except ValueError as error:
             damage = f"{self.path} is damaged ({error})"
+            self._unreadable[self.path] = aside = name_aside(self.path)
 
         if (older := bytes_of(self.previous)) is None:
             why_not_older = f"there is no {self.previous.name}"
@@ -181,19 +193,12 @@ class BoostFile:
                 leases, cluster = _parse(older, self.previous)
             except ValueError as error:
                 why_not_older = f"{self.previous.name} is damaged too ({error})"
+                self._unreadable[self.previous] = name_aside(self.previous)
             else:
                 problem = f"{damage}; took {self.previous.name} instead, which lacks the last change"
                 return Loaded(leases, cluster, (problem,), "previous")
 
-        try:
-            kept = set_aside(self.path)
-            self.path.unlink()
-            if older is not None:
-                set_aside(self.previous)
-                self.previous.unlink()
-        except OSError as error:
-            raise _unwritable(self.path, error) from error
-        problem = f"{damage} and {why_not_older}: no boosts are known. The damaged file is kept as {kept}"
+        problem = f"{damage} and {why_not_older}: no boosts are known. The damaged file is kept as {aside}"
         return Loaded((), None, (problem,), "nothing")
 
 
@@ -263,10 +268,19 @@ def _is_gone(path: Path) -> bool:
     return False
 
 
-def _unwritable(path: Path, error: OSError) -> StoreBroken:
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return StoreBroken(
-        f"Cannot write {path}: {error.strerror}",
-        because=["the boosts as they were last saved are still there; this change is not"],
-        try_next=f"Free some space for {path.parent}." if full else "Set GRID_HOME to a folder that you can write to.",
-    )
+_WHAT_IS_THERE: Final = {
+    False: "the boosts as they were last saved are still there; this change is not",
+    True: "this change is in the file, but the disk has not confirmed it: a power cut may undo it",
+    None: "the file cannot be read just now, so nobody knows whether this change is in it",
+}
+
+
+def _unwritable(path: Path, error: OSError, *, is_there: bool | None) -> StoreBroken:
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            advice = f"Free some space for {path.parent}."
+        case errno.EIO | errno.ESTALE | errno.EBUSY:
+            advice = f"Look after the disk or the file server behind {path.parent}."
+        case _:
+            advice = f"Let your user write to {path.parent}, or set GRID_HOME to another folder."
+    return StoreBroken(f"Cannot write {path}: {error.strerror}", because=[_WHAT_IS_THERE[is_there]], try_next=advice)

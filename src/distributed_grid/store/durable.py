@@ -1,7 +1,11 @@
-"""Files that survive a power cut: written beside, synced, renamed over, and the folder synced."""
+"""Files that survive a power cut: written beside, synced, renamed over, and the folder synced.
 
+They keep their word on full disks, without hard links, and over a network that loses answers.
+"""
+
+import errno
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import chain, count
@@ -9,20 +13,23 @@ from pathlib import Path
 
 from distributed_grid.errors import StoreBroken
 
+Content = Sequence[bytes]
+
 
 def replace_durably(path: Path, text: bytes) -> None:
     """Put a small file on disk in one step, readable by its owner only. `OSError`: the old one is as it was."""
     new = path.with_name(f"{path.name}.new")
     try:
         write_durably(new, [text])
-        new.replace(path)
+        rename_over(new, path, [text])
         sync_folder(path.parent)
     finally:
         with suppress(OSError):
             new.unlink(missing_ok=True)
 
 
-def write_durably(path: Path, text: Iterable[bytes], *, before_sync: Callable[[], None] = lambda: None) -> None:
+def write_durably(path: Path, text: Content, *, before_sync: Callable[[], None] = lambda: None) -> None:
+    """A new file, readable by its owner only; its name survives a power cut after `sync_folder`."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     try:
         os.fchmod(fd, 0o600)  # one left by a crash keeps its own mode
@@ -36,11 +43,65 @@ def write_durably(path: Path, text: Iterable[bytes], *, before_sync: Callable[[]
         os.close(fd)
 
 
+def rename_over(new: Path, path: Path, text: Content) -> None:
+    """Give a written file its name, over the one that had it."""
+    try:
+        new.replace(path)
+    except OSError:
+        # A rename over NFS whose answer was lost is sent again, and then finds nothing left to rename.
+        if not holds(path, text):
+            raise
+
+
+def holds(path: Path, text: Content) -> bool | None:
+    """Whether this is what the file holds; None if it cannot be told."""
+    try:
+        return path.read_bytes() == b"".join(text)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return None
+
+
+def keep_as(second: Path, path: Path) -> None:
+    """Have the file under a second name too, in place of whatever had that; `FileNotFoundError` if there is none."""
+    second.unlink(missing_ok=True)
+    try:
+        second.hardlink_to(path)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        # Not every file system has hard links; and over NFS it may be there although it was said to have failed.
+        if not _are_one(second, path):
+            replace_durably(second, path.read_bytes())
+
+
+def set_aside(path: Path) -> Path:
+    """Have the file under a name that tells when it was written; never over another one."""
+    aside = name_aside(path)
+    keep_as(aside, path)
+    return aside
+
+
+def name_aside(path: Path) -> Path:
+    written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    return free_name(path, f".broken-{written:%Y%m%dT%H%M%SZ}")
+
+
+def free_name(path: Path, ending: str) -> Path:
+    """The path with this ending, or the first of those with a number behind it, that no file has yet."""
+    names = chain([ending], (f"{ending}-{n}" for n in count(2)))
+    return next(free for name in names if not os.path.lexists(free := path.with_name(path.name + name)))
+
+
 def sync_folder(path: Path) -> None:
     """A rename is durable only once its folder is."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some file systems cannot, and need not
+            raise
     finally:
         os.close(fd)
 
@@ -58,12 +119,8 @@ def bytes_of(path: Path) -> bytes | None:
         ) from error
 
 
-def set_aside(path: Path) -> Path:
-    """Link the file under a name that tells when it was written; never over another one."""
-    written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
-    first = f"{path.name}.broken-{written:%Y%m%dT%H%M%SZ}"
-    for name in chain([first], (f"{first}-{n}" for n in count(2))):
-        with suppress(FileExistsError):
-            path.with_name(name).hardlink_to(path)
-            break
-    return path.with_name(name)
+def _are_one(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False

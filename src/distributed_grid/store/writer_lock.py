@@ -1,7 +1,9 @@
 """The lock that makes one process the only writer of a store."""
 
+import errno
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -41,7 +43,8 @@ class WriterLock:
             return
         fd, self._fd = self._fd, None
         try:
-            os.ftruncate(fd, 0)  # our pid may soon be another process's
+            with suppress(OSError):
+                os.ftruncate(fd, 0)  # our pid may soon be another process's
             fcntl.flock(fd, fcntl.LOCK_UN)  # closing alone would leave it to a forked child
         finally:
             os.close(fd)
@@ -57,18 +60,31 @@ class WriterLock:
 
 
 def _locked(path: Path) -> int:
-    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
+    while True:
+        fd = _opened(path)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise _taken(path, os.pread(fd, 32, 0)) from None
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise _taken(path, os.pread(fd, 32, 0)) from None
+            if _is_at(fd, path):
+                with suppress(OSError):  # the pid is only a courtesy, which a full disk may refuse
+                    os.ftruncate(fd, 0)
+                    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+                return fd
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)  # it was removed before we had it, so others can have the one that is there now
+
+
+def _opened(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        if error.errno != errno.EROFS:
+            raise
+        return os.open(path, os.O_RDONLY)  # what is lent must come home even if nothing more can be written
 
 
 def _is_at(fd: int, path: Path) -> bool:
