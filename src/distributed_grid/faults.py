@@ -8,15 +8,17 @@ Unused, a point costs one comparison. With `GRID_FAULTS=FILE` in its environment
     capacity.grown kill 0 3         # the third time it gets there
 
 An order is carried out once: FILE becomes FILE.done first, so that whoever is started again gets past it. What was
-passed is noted in FILE.passed.
+passed is noted in FILE.passed. A test that runs grid in its own process is told of every point instead: `watched`.
 """
 
 import os
 import signal
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Final
 
 
 class Point(StrEnum):
@@ -47,12 +49,20 @@ class Point(StrEnum):
     STORE_DURABLE = "store.durable"
 
 
-_ORDERS: Final = Path(os.environ["GRID_FAULTS"]) if "GRID_FAULTS" in os.environ else None
-
-
 def fault_point(point: Point) -> None:
-    if _ORDERS is not None:
-        _obey(point, _ORDERS)
+    if _at_point is not None:
+        _at_point(point)
+
+
+@contextmanager
+def watched(at_point: Callable[[Point], None]) -> Iterator[None]:
+    """Tell `at_point` of every point that this process passes meanwhile; what it raises ends the work there."""
+    global _at_point
+    before, _at_point = _at_point, at_point
+    try:
+        yield
+    finally:
+        _at_point = before
 
 
 def _obey(point: Point, orders: Path) -> None:
@@ -73,3 +83,8 @@ def _obey(point: Point, orders: Path) -> None:
             os.kill(os.getpid(), signal.SIGSTOP)
         case "delay":
             time.sleep(float(seconds))
+
+
+_at_point: Callable[[Point], None] | None = None
+if "GRID_FAULTS" in os.environ:
+    _at_point = partial(_obey, orders=Path(os.environ["GRID_FAULTS"]))
