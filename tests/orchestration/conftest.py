@@ -24,7 +24,9 @@ def make_grid() -> Iterator[Callable[..., WholeGrid]]:
     made: list[WholeGrid] = []
     with tempfile.TemporaryDirectory() as folder:
 
-        def build(cluster: FakeCluster | None = None, seed: int = 0, **sharing: Any) -> WholeGrid:
+        def build(
+            cluster: FakeCluster | None = None, seed: int = 0, home: Path | None = None, **sharing: Any
+        ) -> WholeGrid:
             cluster = cluster or FakeCluster()
             for name, base in NODES.items():
                 cluster.add_node(name, **base)
@@ -35,12 +37,14 @@ def make_grid() -> Iterator[Callable[..., WholeGrid]]:
                     "nodes": [{"name": name} for name in NODES],
                 }
             )
-            made.append(WholeGrid(cluster, config, Path(folder) / f"home{len(made)}", seed))
+            made.append(WholeGrid(cluster, config, home or Path(folder) / f"home{len(made)}", seed))
             return made[-1]
 
-        yield build
-        for grid in made:
-            grid.close()
+        try:
+            yield build
+        finally:
+            for grid in made:
+                grid.close()
 
 
 @pytest.fixture

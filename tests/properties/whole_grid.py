@@ -18,7 +18,7 @@ from unittest.mock import patch
 from fake_cluster import Clock, Crashed, FakeCluster, LostReply
 
 from distributed_grid.config import GridConfig
-from distributed_grid.errors import StoreBroken
+from distributed_grid.errors import GridError, StoreBroken
 from distributed_grid.execution.capacity import Capacity, Convergence
 from distributed_grid.model.leases import Lease
 from distributed_grid.orchestration import boost_service
@@ -28,7 +28,6 @@ from distributed_grid.orchestration.parts import Parts
 from distributed_grid.orchestration.upkeep import Upkeep
 from distributed_grid.store.boost_file import BoostFile
 from distributed_grid.store.home import GridHome
-from distributed_grid.store.writer_lock import WriterLock
 
 T = TypeVar("T")
 
@@ -114,7 +113,6 @@ class _Engine(Engine):
         self.parts.applier._capacity = _Capacity(cluster)
         self.service = BoostService(self.parts)
         self._upkeep = Upkeep(self.parts, self.service)
-        self._lock = WriterLock(home.lock)
         self._stored_problems = ()
         self.parts.file.save = self._saving(self.parts.file.save)  # type: ignore[method-assign]
         self.failures: list[BaseException] = []
@@ -166,7 +164,7 @@ class WholeGrid:
     # -- life ----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """A new process: nothing is known but what is on disk and in the cluster."""
+        """A new process: nothing is known but what is on disk and in the cluster; raises if that is not readable."""
         while True:
             self._lives += 1
             self._loop = _Loop(self.clock)
@@ -177,15 +175,18 @@ class WholeGrid:
             try:
                 self.run(self._engine.start())
                 return
-            except (Crashed, StoreBroken):
+            except Crashed:
                 self.bury()  # whoever started it starts it again
+            except GridError:
+                self.bury()
+                raise
 
     def bury(self) -> None:
         """The process is dead: its tasks stop where they are, its lock is free, its gates fall."""
         for task in asyncio.all_tasks(self._loop):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
         self._executor.crashed = True
-        self._engine._lock.release()
+        self._engine.parts.lock.release()
         self.cluster.forget_process()
         self._loop.close()
         self._executor.shutdown(wait=False)
@@ -220,6 +221,13 @@ class WholeGrid:
         self.run(asyncio.sleep(seconds))
 
     # -- what is known -------------------------------------------------------------------------------------
+
+    def problems(self) -> str:
+        return "\n".join(self._engine.problems())
+
+    def events(self, name: str) -> list[str]:
+        """What watchers were told under this name in this life."""
+        return [event.message for event in self.parts.journal.since(0) if event.event == name]
 
     @property
     def service(self) -> BoostService:

@@ -130,8 +130,7 @@ def release(client: GridClient, boost_id: str, grace: str | None, wait: str, as_
         return f"Boost {boost['boost_id']} is {boost['state']}: {boost['source_node']} gets its {what} as work ends"
 
     show(released, as_json, told)
-    if released["state"] != "released":
-        _tell_warnings(released, as_json)
+    _tell_warnings(released, as_json)
 
 
 @boost.command()

@@ -17,7 +17,7 @@ from distributed_grid.controller.api import make_app
 from distributed_grid.controller.listening import checked, fingerprint, listen, url_of
 from distributed_grid.controller.server import make_server
 from distributed_grid.controller.tokens import Tokens, ensure_token
-from distributed_grid.errors import AlreadyRunning
+from distributed_grid.errors import AlreadyRunning, StoreBroken
 from distributed_grid.execution.port import Cluster
 from distributed_grid.model.listening import Listening
 from distributed_grid.orchestration.engine import Engine
@@ -112,8 +112,17 @@ class ControllerRuntime:
         await self._leave()
 
     def _announce(self) -> None:
-        self._home.stopped.unlink(missing_ok=True)
-        replace_durably(self._home.controller, json.dumps(self.where(), indent=2).encode() + b"\n")
+        """On a disk that cannot be written, what the controller before this one said still tells where to ask."""
+        with suppress(OSError):
+            self._home.stopped.unlink(missing_ok=True)
+        try:
+            replace_durably(self._home.controller, json.dumps(self.where(), indent=2).encode() + b"\n")
+        except OSError as error:
+            if not self._url.endswith(f":{_last_port(self._home)}"):
+                raise StoreBroken(
+                    f"Cannot write {self._home.controller}: {error.strerror}",
+                    try_next=f"Let your user write to {self._home.path}, and see that it has space.",
+                ) from error
 
 
 async def _when_unlocked(start: Callable[[], Awaitable[None]]) -> None:

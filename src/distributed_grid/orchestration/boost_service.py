@@ -266,12 +266,12 @@ class BoostService:
         p = self._p
         lease = await self._settled(p.ledger.find(boost_id))
         deadline = p.now() + timedelta(seconds=wait_s)
-        idle = False
+        written, idle = True, False
         if not lease.is_winding_down:
             lease = self.begin_release(lease, reason, grace_s=grace_s, who=who)
             fault_point(Point.RELEASE_BEGUN)
             # Looking changes nothing, so it need not wait for the disk.
-            _, idle = await asyncio.gather(p.commit(), p.applier.is_idle(lease))
+            written, idle = await asyncio.gather(p.try_commit(), p.applier.is_idle(lease))
             fault_point(Point.RELEASE_WRITTEN)
         elif grace_s is not None:
             lease = p.ledger.put(replace(lease, grace_s=grace_s))
@@ -282,6 +282,11 @@ class BoostService:
         while lease.state is not LeaseState.RELEASED and p.now() < deadline:
             await asyncio.sleep(_LOOK_AGAIN_S)
             lease = p.ledger.get(lease.id) or replace(lease, state=LeaseState.RELEASED)
+        if lease.state is LeaseState.RELEASED:
+            lease = replace(lease, warnings=())  # what they were about is over
+        if not written and p.unwritten is not None:
+            told = f"{p.unwritten}; if the controller starts again before that is put right, this boost is back"
+            lease = replace(lease, warnings=(*lease.warnings, told))
         return lease
 
     async def released_before(self, boost_id: str) -> dict[str, Any] | None:
@@ -348,10 +353,11 @@ class BoostService:
         if not p.file.was_removed():
             return
         live = [lease for lease in p.ledger if not lease.is_winding_down and lease.id not in p.in_flight]
-        p.journal.note("state_file_removed", f"{p.file.path.name} was removed: {len(live)} boosts end")
+        if p.unwritten is None or live:  # until it can be written again, it stays removed
+            p.journal.note("state_file_removed", f"{p.file.path.name} was removed: {len(live)} boosts end")
         for lease in live:
             self.begin_release(lease, "the state file was removed", grace_s=0.0)
-        await p.commit()
+        await p.try_commit()
         p.something_changed()
 
     # -- keeping --------------------------------------------------------------------------------------------
@@ -369,14 +375,24 @@ class BoostService:
         renewed = p.ledger.put(
             lease.to(LeaseState.ACTIVE, expires_at=p.now() + timedelta(seconds=length), duration_s=length)
         )
+        fault_point(Point.RENEW_BEGUN)
+        try:
+            await p.commit()
+        except BaseException:
+            self._shorten_again(renewed, lease)
+            raise
+        fault_point(Point.RENEW_WRITTEN)
         p.notes.pop(lease.id, None)
         p.journal.note(
             "renewed", f"{renewed.describe()} until {renewed.expires_at:%H:%M:%S} UTC", lease=renewed, who=who
         )
-        fault_point(Point.RENEW_BEGUN)
-        await p.commit()
-        fault_point(Point.RENEW_WRITTEN)
         return renewed
+
+    def _shorten_again(self, renewed: Lease, was: Lease) -> None:
+        """A renewal that is not on disk was none; whatever else happened to the boost meanwhile stays."""
+        current = self._p.ledger.get(was.id)
+        if current is not None and current.expires_at == renewed.expires_at:
+            self._p.ledger.put(replace(current, expires_at=was.expires_at, duration_s=was.duration_s))
 
     def boosts(self, target: str | None = None) -> list[Lease]:
         found = [lease for lease in self._p.ledger if target is None or target in (lease.target, lease.source)]

@@ -17,7 +17,6 @@ from distributed_grid.orchestration.parts import Parts
 from distributed_grid.orchestration.upkeep import Upkeep
 from distributed_grid.store.home import GridHome
 from distributed_grid.store.identity import ClusterIdentity
-from distributed_grid.store.writer_lock import WriterLock
 
 _TRIES = 3
 
@@ -30,12 +29,22 @@ class Engine:
         self.parts = Parts(cluster, config, home.create())
         self.service = BoostService(self.parts)
         self._upkeep = Upkeep(self.parts, self.service)
-        self._lock = WriterLock(home.lock)
         self._stored_problems: tuple[str, ...] = ()
 
     async def start(self) -> None:
-        """Take the lock, read the store, settle what a crash left, and begin the upkeep."""
-        self._lock.acquire()
+        """Take the lock, read the store, settle what a crash left, and begin the upkeep.
+
+        A store that cannot be read raises `StoreBroken`. One that cannot be written does not: what is lent has to come
+        home all the same.
+        """
+        self.parts.lock.acquire()
+        try:
+            await self._start()
+        except BaseException:
+            self.parts.lock.release()
+            raise
+
+    async def _start(self) -> None:
         p = self.parts
         nodes = await p.look()
         names = frozenset(node.name for node in self.config.nodes) or frozenset(nodes)
@@ -49,7 +58,7 @@ class Engine:
         else:
             for lease in loaded.leases:
                 p.ledger.put(lease)
-        await p.commit()
+        await p.try_commit()
         p.journal.note("started", f"grid is in charge of {len(nodes)} nodes; {len(p.ledger)} boosts are known")
         # What a crash cut off is settled before anybody is answered.
         for _ in range(_TRIES):
@@ -103,10 +112,15 @@ class Engine:
 
     def problems(self) -> tuple[str, ...]:
         """What a person should know about the state of things."""
-        return (*self._stored_problems, *self.parts.observer.naming.problems)
+        p = self.parts
+        unwritten = () if p.unwritten is None else (f"{str(p.unwritten) or 'A write was cut off'}; grid tries again",)
+        return (*self._stored_problems, *unwritten, *p.journal.problems, *p.observer.naming.problems)
 
     async def give_all_back(self, *, force: bool = False, wait_s: float = 30.0, who: str = "grid") -> int:
-        """End all boosts; return how many. Raise `Refused` if work still holds some and `force` is not given."""
+        """End all boosts; return how many. Raise `Refused` if work still holds some and `force` is not given.
+
+        Raises `StoreBroken` when all is home but the file does not say so: the next start would bring the boosts back.
+        """
         p = self.parts
         ending = list(p.ledger)
         for lease in ending:
@@ -115,7 +129,7 @@ class Engine:
                 winding = self.service.begin_release(lease, "grid stops", grace_s=0.0, who=who)
             if force:
                 p.ledger.put(replace(winding, grace_s=0.0, on_grace_end=OnGraceEnd.KILL))
-        await p.commit()
+        await p.try_commit()
         p.something_changed()
         deadline = p.now() + timedelta(seconds=wait_s)
         while len(p.ledger) and p.now() < deadline:  # noqa: ASYNC110 - the end of the upkeep's work, not one event
@@ -126,10 +140,13 @@ class Engine:
                 because=[f"{lease.describe()}: {'; '.join(p.notes.get(lease.id, ('in use',)))}" for lease in p.ledger],
                 try_next="Wait for that work to end, or end it: grid stop --force",
             )
+        await p.commit()
         return len(ending)
 
     async def stop(self) -> None:
         """End the upkeep and let go of the lock; boosts stay as they are."""
         await self._upkeep.stop()
         await self.parts.flush()
-        self._lock.release()
+        if self.parts.unwritten is not None:
+            await self.parts.try_commit()
+        self.parts.lock.release()

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
+from distributed_grid.errors import StoreBroken
 from distributed_grid.model.leases import Lease
 from distributed_grid.orchestration.boost_view import instant
 from distributed_grid.store.audit_log import AuditLog, Wanted
@@ -27,11 +28,16 @@ class Event:
 
 
 class Journal:
+    """What cannot be written waits for its turn: no capacity stays out because a line could not be written."""
+
     def __init__(self, audit: AuditLog, now: Callable[[], datetime]) -> None:
         self._audit = audit
         self._now = now
         self._events: deque[Event] = deque(maxlen=_KEPT)
         self._number = 0
+        self._owed: deque[dict[str, Any]] = deque(maxlen=_KEPT)
+        self._missed = 0
+        self._trouble: str | None = None
 
     def note(
         self,
@@ -56,7 +62,29 @@ class Journal:
                 "units": lease.units,
                 "state": str(lease.state),
             } | details
-        self._audit.append(event, at, who=who, boost_id=boost_id, node=node, message=message, **details)
+        self._missed += len(self._owed) == _KEPT
+        self._owed.append(
+            {"event": event, "at": at, "who": who, "boost_id": boost_id, "node": node, "message": message} | details
+        )
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """Write what the audit log has not taken yet."""
+        try:
+            while self._owed:
+                self._audit.append(**self._owed[0])
+                self._owed.popleft()
+            if self._missed:
+                message = f"{self._missed} older entries could not be written and are lost"
+                self._audit.append("audit_gap", self._now(), who="grid", message=message)
+        except StoreBroken as error:
+            self._trouble = error.message
+        else:
+            self._trouble, self._missed = None, 0
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        return () if self._trouble is None else (f"{self._trouble}; {len(self._owed)} entries wait to be written",)
 
     def recorded(self, wanted: Wanted, limit: int) -> list[dict[str, Any]]:
         """What the audit log says, of this and of earlier lives. Reads files: not for an event loop."""

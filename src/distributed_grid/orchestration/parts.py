@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from distributed_grid.config import GridConfig
+from distributed_grid.errors import StoreBroken
 from distributed_grid.execution.port import Cluster
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
 from distributed_grid.model.nodes import NodeTable
@@ -21,6 +22,7 @@ from distributed_grid.store.boost_file import BoostFile
 from distributed_grid.store.group_commit import GroupCommit
 from distributed_grid.store.home import GridHome
 from distributed_grid.store.identity import ClusterIdentity
+from distributed_grid.store.writer_lock import WriterLock
 
 log = logger()
 
@@ -51,6 +53,7 @@ class Parts:
     def __post_init__(self) -> None:
         self.observer = Observer(self.cluster, self.config)
         self.applier = Applier(self.cluster, self.observer, self.ledger)
+        self.lock = WriterLock(self.home.lock)
         self.file = BoostFile(self.home.boosts)
         self.journal = Journal(AuditLog(self.home.audit_log), self.now)
         self.changed = asyncio.Event()
@@ -58,22 +61,38 @@ class Parts:
         self.last_change = datetime.min.replace(tzinfo=UTC)
         self.identity = ClusterIdentity(self.config.name, frozenset(node.name for node in self.config.nodes))
         self._store = GroupCommit(self._save, self.ledger.snapshot)
-        self.unwritten = False
-        """True after a write that failed: the next turn of the upkeep repeats it."""
+        self.unwritten: BaseException | None = None
+        """Why the last write failed: the next turn of the upkeep repeats it."""
         self._committing: set[asyncio.Task[None]] = set()
         self._seen: tuple[datetime, NodeTable] = (self.last_change, NodeTable(()))
 
     def _save(self, leases: tuple[Lease, ...]) -> None:
+        self.lock.keep()  # somebody may have removed its file, and another process taken it
         self.file.save(leases, self.identity)
 
     async def commit(self) -> None:
         """Put the ledger on disk."""
         try:
             await self._store.commit()
-        except BaseException:
-            self.unwritten = True
+        except BaseException as error:
+            before, self.unwritten = self.unwritten, error
+            if isinstance(error, StoreBroken) and not isinstance(before, StoreBroken):
+                self.journal.note("store_unwritable", "; ".join([error.message, *error.because]))
             raise
-        self.unwritten = False
+        before, self.unwritten = self.unwritten, None
+        if isinstance(before, StoreBroken):
+            self.journal.note("store_written", f"{self.file.path.name} shows all boosts as they are again")
+
+    async def try_commit(self) -> bool:
+        """Put the ledger on disk if it can be; for what must go on anyway, since it brings capacity home.
+
+        False: a crash before a later write would bring back what has ended.
+        """
+        try:
+            await self.commit()
+        except StoreBroken:
+            return False
+        return True
 
     def commit_soon(self) -> None:
         """Put an outcome on disk without waiting for it.

@@ -9,7 +9,7 @@ import contextlib
 from datetime import datetime, timedelta
 from typing import Final
 
-from distributed_grid.errors import GridError
+from distributed_grid.errors import GridError, StoreBroken
 from distributed_grid.execution.capacity import Convergence
 from distributed_grid.model.leases import Delivery, Lease, LeaseState, OnGraceEnd
 from distributed_grid.model.nodes import NodeName
@@ -103,6 +103,7 @@ class Upkeep:
     async def turn(self) -> None:
         """One turn: 1 the file, 2 lost nodes, 3 expiry, 4 half-done grants and groups, 5 draining, 6 markers."""
         p = self._p
+        self._check_lock()
         full = self._last_full is None or p.now() - self._last_full >= timedelta(seconds=_IDLE_S * 0.9)
         if full:
             self._last_full = p.now()
@@ -111,14 +112,20 @@ class Upkeep:
             await self._end_lost({node.name for node in nodes.alive})
             await p.applier.clear_gates()
         await self._end_expired()
-        if full and p.unwritten:
-            await p.commit()
         if full:
+            if p.unwritten is not None:
+                await p.try_commit()
+            p.journal.catch_up()
             self._warn_before_expiry()
             await self._finish_grants()
             await mend_groups(p)
         await self._drain(full)
         await p.applier.tidy()
+
+    def _check_lock(self) -> None:
+        """Two who bring the cluster to two ledgers would work against each other: where another took over, end here."""
+        with contextlib.suppress(StoreBroken):  # the folder is gone, so nobody else has it
+            self._p.lock.keep()
 
     async def _end_lost(self, alive: set[NodeName]) -> None:
         """A node that is gone ends its leases; what the other side has goes home."""
@@ -146,7 +153,7 @@ class Upkeep:
             p.journal.note("lost", f"{lost.describe()}: {missing[0]} left the cluster", lease=lost, node=missing[0])
             changed = True
         if changed:
-            await p.commit()
+            await p.try_commit()
 
     async def _end_expired(self) -> None:
         p = self._p
@@ -154,7 +161,7 @@ class Upkeep:
         for lease in due:
             self._service.begin_release(lease, "expired")
         if due:
-            await p.commit()
+            await p.try_commit()
 
     def _warn_before_expiry(self) -> None:
         p = self._p

@@ -37,6 +37,17 @@ class WriterLock:
                 try_next="Set GRID_HOME to a folder that you can write to.",
             ) from error
 
+    def keep(self) -> None:
+        """Take the lock again if its file was removed; `AlreadyRunning` if another process was quicker."""
+        if self.held:
+            return
+        lost, self._fd = self._fd, None
+        try:
+            self.acquire()
+        finally:
+            if lost is not None:
+                os.close(lost)
+
     def release(self) -> None:
         """Let others in; the file stays. Does nothing where the lock is not held."""
         if self._fd is None:
