@@ -207,3 +207,33 @@ def test_the_same_cluster_started_again_gets_its_unexpired_boosts_back(grid: Liv
     until(lambda: grid.free("lender").get("CPU", 0.0) == 3.0, 15, "the reservation made again")
     states = {b["boost_id"]: b["state"] for b in grid.client.boost_status()["boosts"]}
     assert states == {moved["boost_id"]: "active", reserved["boost_id"]: "active"}
+
+
+def test_another_cluster_gets_none_of_the_boosts_unless_it_adopts_them(grid: LiveGrid) -> None:
+    assert grid.config is not None
+    moved = grid.boost("head", "cpu", 2, duration_seconds=600)
+    reserved = grid.boost("head", "cpu", 1, delivery="reserve", duration_seconds=600)
+    both = {moved["boost_id"], reserved["boost_id"]}
+
+    grid.stop()
+    grid.config.write_text(CONFIG.replace("lifetime-test", "another"))
+    started = grid.cli("cluster", "start", "--config", str(grid.config))
+    assert started.returncode == 0, started.stderr
+    grid.connect()
+    assert "The cluster 'lifetime-test' (nodes head, lender) has 2 boosts in this GRID_HOME" in started.stderr
+    assert "start it with --adopt" in started.stderr
+    assert grid.client.boost_status()["boosts"] == []
+    assert grid.is_at_base()
+    assert "resource_boosts.json.of-lifetime-test" in grid.json("cluster", "status")["problems"][0]
+
+    grid.stop()
+    started = grid.cli("cluster", "start", "--adopt", "--config", str(grid.config))
+    assert started.returncode == 0, started.stderr
+    grid.connect()
+    assert "took over 2 boosts of the cluster 'lifetime-test'" in started.stderr
+    assert {b["boost_id"]: b["state"] for b in grid.client.boost_status()["boosts"]} == dict.fromkeys(both, "active")
+    grid.total_is("head", "CPU", 4.0)
+    grid.total_is("lender", "CPU", 4.0)
+    until(lambda: grid.free("lender").get("CPU", 0.0) == 3.0, 15, "the reservation made again")
+    assert not grid.json("cluster", "status")["problems"]
+    assert not list(grid.home.path.glob("*.of-*"))

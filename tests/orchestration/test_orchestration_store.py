@@ -19,6 +19,7 @@ from whole_grid import WholeGrid
 from distributed_grid.errors import AlreadyRunning, StoreBroken
 from distributed_grid.model.leases import Delivery, LeaseState
 from distributed_grid.model.resources import ResourceVector, total
+from distributed_grid.store.audit_log import AuditLog
 from distributed_grid.store.boost_file import BoostFile
 from distributed_grid.store.writer_lock import WriterLock
 
@@ -200,7 +201,7 @@ def test_what_cannot_be_written_is_refused_and_changes_nothing(on_disk: WholeGri
     assert lab.run(lab.service.request(ask("b", "gpu", 1))).state is ACTIVE
     lab.wait(0.5)
     agrees(lab)
-    told = [json.loads(line)["event"] for line in lab.home.audit_log.read_text().splitlines()]
+    told = [entry["event"] for entry in AuditLog(lab.home.audit_log).read()]
     assert "store_unwritable" in told and "store_written" in told
 
 
@@ -231,7 +232,7 @@ def test_capacity_comes_home_even_if_that_cannot_be_written(on_disk: WholeGrid, 
     agrees(lab)
     lab.crash()
     assert not lab.leases
-    told = [json.loads(line)["event"] for line in lab.home.audit_log.read_text().splitlines()]
+    told = [entry["event"] for entry in AuditLog(lab.home.audit_log).read()]
     assert told.count("returned") == 4  # what the log did not take then, it has now
 
 

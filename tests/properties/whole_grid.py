@@ -22,6 +22,7 @@ from distributed_grid.errors import GridError, StoreBroken
 from distributed_grid.execution.capacity import Capacity, Convergence
 from distributed_grid.model.leases import Lease
 from distributed_grid.orchestration import boost_service
+from distributed_grid.orchestration.belonging import Belongings
 from distributed_grid.orchestration.boost_service import BoostService
 from distributed_grid.orchestration.engine import Engine
 from distributed_grid.orchestration.parts import Parts
@@ -107,13 +108,16 @@ class _Capacity(Capacity):
 class _Engine(Engine):
     """The real one on parts that take their time from the clock."""
 
-    def __init__(self, cluster: FakeCluster, config: GridConfig, home: GridHome, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, cluster: FakeCluster, config: GridConfig, home: GridHome, now: Callable[[], datetime], adopt: bool
+    ) -> None:
         self.config = config
         self.parts = Parts(cluster, config, home.create(), now=now)
         self.parts.applier._capacity = _Capacity(cluster)
         self.service = BoostService(self.parts)
         self._upkeep = Upkeep(self.parts, self.service)
-        self._stored_problems = ()
+        self._belongings = Belongings()
+        self._adopt = adopt
         self.parts.file.save = self._saving(self.parts.file.save)  # type: ignore[method-assign]
         self.failures: list[BaseException] = []
         self._upkeep.turn = self._turning(self._upkeep.turn)  # type: ignore[method-assign]
@@ -146,14 +150,16 @@ class _Engine(Engine):
 class WholeGrid:
     """One cluster, one home, and an engine that can be killed and started again."""
 
-    def __init__(self, cluster: FakeCluster, config: GridConfig, folder: Path, seed: int = 0) -> None:
+    def __init__(
+        self, cluster: FakeCluster, config: GridConfig, folder: Path, seed: int = 0, *, first_id: int = 1
+    ) -> None:
         self.cluster = cluster
         self.clock = cluster.clock
         self.config = config
         self.home = GridHome(folder)
         self._seed = seed
         self._lives = 0
-        numbers = itertools.count(1)
+        numbers = itertools.count(first_id)
         self._ids = patch.object(boost_service, "new_id", lambda: f"{next(numbers):08d}")
         self._ids.start()
         self.start()
@@ -163,7 +169,7 @@ class WholeGrid:
 
     # -- life ----------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
+    def start(self, *, adopt: bool = False) -> None:
         """A new process: nothing is known but what is on disk and in the cluster; raises if that is not readable."""
         while True:
             self._lives += 1
@@ -171,7 +177,7 @@ class WholeGrid:
             self._executor = _Executor(self._loop, self._seed + self._lives)
             self._loop.set_default_executor(self._executor)
             self._loop.set_exception_handler(lambda loop, context: None)
-            self._engine = _Engine(self.cluster, self.config, self.home, self.now)
+            self._engine = _Engine(self.cluster, self.config, self.home, self.now, adopt)
             try:
                 self.run(self._engine.start())
                 return
@@ -221,6 +227,10 @@ class WholeGrid:
         self.run(asyncio.sleep(seconds))
 
     # -- what is known -------------------------------------------------------------------------------------
+
+    def notes(self) -> str:
+        """What whoever started it was told."""
+        return "\n".join(self._engine.notes)
 
     def problems(self) -> str:
         return "\n".join(self._engine.problems())

@@ -6,7 +6,7 @@ import click
 
 from distributed_grid.cli.connection import with_client
 from distributed_grid.cli.listening import listening_options
-from distributed_grid.cli.output import config_option, json_option, say, show
+from distributed_grid.cli.output import adopt_option, config_option, json_option, say, say_notes, show
 from distributed_grid.client import GridClient
 from distributed_grid.model.listening import Listening
 
@@ -19,14 +19,15 @@ def cluster() -> None:
 @cluster.command()
 @config_option
 @listening_options
+@adopt_option
 @json_option
-def start(config_path: str | None, listening: Listening, as_json: bool) -> None:
+def start(config_path: str | None, listening: Listening, adopt: bool, as_json: bool) -> None:
     """Start one raylet per configured node on this machine, and grid in them. Both go on after this command."""
     from distributed_grid.cluster.embedded import start_embedded
     from distributed_grid.store.home import GridHome
 
     home = GridHome.find()
-    started = start_embedded(home, config_path, progress=say, listening=listening)
+    started = start_embedded(home, config_path, progress=say, listening=listening, adopt=adopt)
 
     def told(found: Any) -> str:
         return "\n".join(
@@ -40,6 +41,7 @@ def start(config_path: str | None, listening: Listening, as_json: bool) -> None:
         )
 
     show(started, as_json, told)
+    say_notes(started)
 
 
 @cluster.command()

@@ -25,6 +25,14 @@ def config_option(command: F) -> F:
     )(command)
 
 
+def adopt_option(command: F) -> F:
+    return click.option(
+        "--adopt",
+        is_flag=True,
+        help="Take over boosts of another cluster that are in GRID_HOME, where their nodes are here.",
+    )(command)
+
+
 def show(data: Mapping[str, Any], as_json: bool, render: Callable[[Mapping[str, Any]], Any]) -> None:
     """Print `data`: as JSON, or as whatever rich renderable (or text) `render` makes of it."""
     if as_json:
@@ -42,6 +50,12 @@ def show(data: Mapping[str, Any], as_json: bool, render: Callable[[Mapping[str, 
 def say(text: str) -> None:
     """A message to the person, apart from the data."""
     click.echo(text, err=True)
+
+
+def say_notes(started: Mapping[str, Any]) -> None:
+    """What a controller that has just started has to tell."""
+    for note in started["notes"]:
+        say(click.style("Note: ", fg="yellow") + note)
 
 
 def explain(error: GridError, as_json: bool) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from distributed_grid.cli.listening import listening_options
-from distributed_grid.cli.output import config_option, json_option, say, show
+from distributed_grid.cli.output import adopt_option, config_option, json_option, say, say_notes, show
 from distributed_grid.model.listening import Listening
 
 if TYPE_CHECKING:
@@ -21,9 +21,12 @@ if TYPE_CHECKING:
 )
 @config_option
 @listening_options
+@adopt_option
 @click.option("--supervise", is_flag=True, help="Stay, and put grid back when the head or the controller was gone.")
 @json_option
-def start(address: str, config_path: str | None, listening: Listening, supervise: bool, as_json: bool) -> None:
+def start(
+    address: str, config_path: str | None, listening: Listening, adopt: bool, supervise: bool, as_json: bool
+) -> None:
     """Put grid into a Ray cluster that is already running.
 
     Run it on the head node. Without --config or $GRID_CONFIG all nodes are discovered and named by host name.
@@ -45,7 +48,9 @@ def start(address: str, config_path: str | None, listening: Listening, supervise
         config, source = GridConfig.discovered(), "no file: nodes are discovered"
 
     def put_in(meanwhile: Callable[[], None] | None = None) -> dict[str, Any]:
-        return put_controller_in(address, home, config.to_dict(), source, listening=listening, meanwhile=meanwhile)
+        return put_controller_in(
+            address, home, config.to_dict(), source, listening=listening, adopt=adopt, meanwhile=meanwhile
+        )
 
     def told(found: Mapping[str, Any]) -> str:
         return (
@@ -53,11 +58,15 @@ def start(address: str, config_path: str | None, listening: Listening, supervise
             "  grid cluster status    what is there\n  grid stop              take it out again"
         )
 
+    def show_it(found: dict[str, Any]) -> None:
+        show(found, as_json, told)
+        say_notes(found)
+
     if supervise:
-        _supervise(address, home, put_in, config.digest(), lambda found: show(found, as_json, told))
+        _supervise(address, home, put_in, config.digest(), show_it)
         return
     say(f"Putting grid into the Ray cluster at {address} ...")
-    show(put_in(), as_json, told)
+    show_it(put_in())
 
 
 def _supervise(

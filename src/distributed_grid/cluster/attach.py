@@ -23,6 +23,7 @@ def put_controller_in(
     config_source: str,
     *,
     listening: Listening | None = None,
+    adopt: bool = False,
     meanwhile: Callable[[], None] | None = None,
 ) -> dict[str, Any]:
     """Start the controller in the cluster at `ray_address`; how it is reached, or the error that says why not.
@@ -35,6 +36,7 @@ def put_controller_in(
         "config": dict(config),
         "config_source": config_source,
         "listening": checked(listening or Listening()).to_dict(),
+        "adopt": adopt,
     }
     return ask_apart(
         "distributed_grid.controller.join",

@@ -22,7 +22,12 @@ Progress = Callable[[str], None]
 
 
 def start_embedded(
-    home: GridHome, config_path: str | None, *, progress: Progress, listening: Listening | None = None
+    home: GridHome,
+    config_path: str | None,
+    *,
+    progress: Progress,
+    listening: Listening | None = None,
+    adopt: bool = False,
 ) -> dict[str, Any]:
     """Start what the configuration describes, with the controller in it; how it is reached."""
     listening = checked(listening or Listening())  # before there is anything to undo
@@ -41,7 +46,8 @@ def start_embedded(
     )
     try:
         progress("controller ...")
-        found = put_controller_in(record.ray_address, home, config.to_dict(), str(loaded.source), listening=listening)
+        source = str(loaded.source)
+        found = put_controller_in(record.ray_address, home, config.to_dict(), source, listening=listening, adopt=adopt)
     except BaseException:
         local.stop(home, progress=lambda _: None)
         raise

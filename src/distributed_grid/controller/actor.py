@@ -23,7 +23,13 @@ class GridController:
     """Lives in a Ray worker on the head. Everything it does is in `ControllerRuntime`."""
 
     def __init__(
-        self, home: str, config: dict[str, Any], config_source: str, ray_address: str, listening: dict[str, Any]
+        self,
+        home: str,
+        config: dict[str, Any],
+        config_source: str,
+        ray_address: str,
+        listening: dict[str, Any],
+        adopt: bool = False,
     ) -> None:
         _stop_being_nice()
         address = ray.get_runtime_context().gcs_address
@@ -35,11 +41,15 @@ class GridController:
             config_source=config_source,
             leave=_leave,
             listening=Listening.from_dict(listening),
+            adopt=adopt,
         )
         self._runtime.start()
 
     def where(self) -> dict[str, Any]:
         return self._runtime.where()
+
+    def notes(self) -> list[str]:
+        return list(self._runtime.notes)
 
 
 def _stop_being_nice() -> None:
@@ -73,8 +83,9 @@ def create(
     config_source: str,
     ray_address: str,
     listening: Listening,
+    adopt: bool = False,
 ) -> dict[str, Any]:
-    """Put the controller into the cluster and wait until it answers; how it is reached."""
+    """Put the controller into the cluster and wait until it answers; how it is reached, and what it has to tell."""
     controller = (
         ray.remote(GridController)
         .options(
@@ -86,10 +97,10 @@ def create(
             max_task_retries=-1,
             scheduling_strategy=NodeAffinitySchedulingStrategy(head_id, soft=False),
         )
-        .remote(str(home.path), config.to_dict(), config_source, ray_address, listening.to_dict())
+        .remote(str(home.path), config.to_dict(), config_source, ray_address, listening.to_dict(), adopt)
     )
     where: dict[str, Any] = ray.get(controller.where.remote(), timeout=60)
-    return where
+    return where | {"notes": ray.get(controller.notes.remote(), timeout=60)}
 
 
 def existing() -> Any | None:

@@ -55,6 +55,7 @@ def join(order: dict[str, Any]) -> dict[str, Any]:
             order["config_source"],
             gateway.gcs_address,
             Listening.from_dict(order["listening"]),
+            order["adopt"],
         )
     except ray.exceptions.RayError as error:
         if (left := actor.existing()) is not None:

@@ -42,6 +42,7 @@ class ControllerRuntime:
         config_source: str,
         leave: Callable[[], Awaitable[None]],
         listening: Listening | None = None,
+        adopt: bool = False,
     ) -> None:
         self._cluster = cluster
         self._config = config
@@ -51,9 +52,12 @@ class ControllerRuntime:
         self._leave = leave
         self._listening = checked(listening or Listening())
         self._fingerprint = fingerprint(self._listening.tls_cert) if self._listening.tls_cert else None
+        self._adopt = adopt
         self._ready = threading.Event()
         self._failure: BaseException | None = None
         self._url = ""
+        self.notes: tuple[str, ...] = ()
+        """What whoever started the controller should know."""
 
     def where(self) -> dict[str, Any]:
         """How to reach the controller; the same is written to `controller.json`."""
@@ -85,8 +89,9 @@ class ControllerRuntime:
             self._ready.set()
 
     async def _serve(self) -> None:
-        engine = Engine(self._cluster, self._config, self._home)
+        engine = Engine(self._cluster, self._config, self._home, adopt=self._adopt)
         await _when_unlocked(engine.start)
+        self.notes = engine.notes
         tokens = Tokens(ensure_token(self._home.token), TokenFile(self._home.tokens), utc_now)
         for problem in tokens.problems:
             engine.parts.journal.note("store_problem", problem)

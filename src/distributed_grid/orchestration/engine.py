@@ -12,6 +12,7 @@ from distributed_grid.execution.port import Cluster
 from distributed_grid.model.leases import Lease, OnGraceEnd
 from distributed_grid.model.requests import make_ask
 from distributed_grid.orchestration.auditing import Auditor
+from distributed_grid.orchestration.belonging import Belongings
 from distributed_grid.orchestration.boost_service import BoostService
 from distributed_grid.orchestration.parts import Parts
 from distributed_grid.orchestration.upkeep import Upkeep
@@ -24,12 +25,19 @@ _TRIES = 3
 class Engine:
     """Runs in one event loop of one process, which holds the writer's lock meanwhile."""
 
-    def __init__(self, cluster: Cluster, config: GridConfig, home: GridHome) -> None:
+    def __init__(self, cluster: Cluster, config: GridConfig, home: GridHome, *, adopt: bool = False) -> None:
+        """`adopt`: take over boosts of other clusters that this home holds."""
         self.config = config
         self.parts = Parts(cluster, config, home.create())
         self.service = BoostService(self.parts)
         self._upkeep = Upkeep(self.parts, self.service)
-        self._stored_problems: tuple[str, ...] = ()
+        self._belongings = Belongings()
+        self._adopt = adopt
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What whoever started grid should know."""
+        return (*self._belongings.notes, *self.problems())
 
     async def start(self) -> None:
         """Take the lock, read the store, settle what a crash left, and begin the upkeep.
@@ -49,32 +57,15 @@ class Engine:
         nodes = await p.look()
         names = frozenset(node.name for node in self.config.nodes) or frozenset(nodes)
         p.identity = ClusterIdentity(self.config.name, names)
-        loaded = p.file.load()
-        self._stored_problems = loaded.problems
-        for problem in loaded.problems:
-            p.journal.note("store_problem", problem)
-        if loaded.cluster is not None and loaded.leases and not loaded.cluster.same_cluster(p.identity):
-            self._set_aside(loaded.cluster)
-        else:
-            for lease in loaded.leases:
-                p.ledger.put(lease)
-        await p.try_commit()
+        self._belongings.take(p, p.file.load(), nodes, adopt=self._adopt)
+        if await p.try_commit():
+            self._belongings.settle(p)
         p.journal.note("started", f"grid is in charge of {len(nodes)} nodes; {len(p.ledger)} boosts are known")
         # What a crash cut off is settled before anybody is answered.
         for _ in range(_TRIES):
             if await self._upkeep.try_turn():
                 break
         self._upkeep.start()
-
-    def _set_aside(self, other: ClusterIdentity) -> None:
-        """Boosts of another cluster are never applied to this one; they are kept for it."""
-        p = self.parts
-        kept = p.file.path.with_name(f"{p.file.path.name}.of-{other.name}")
-        p.file.path.replace(kept)
-        p.file.load()
-        told = f"{p.file.path.name} belonged to the cluster {other.name!r}; it is kept as {kept.name} and not applied"
-        self._stored_problems = (*self._stored_problems, told)
-        p.journal.note("other_cluster", told)
 
     async def request(self, body: Mapping[str, Any], *, who: str, idempotency_key: str | None = None) -> Lease:
         """Grant what the body of a request asks for. Every request is audited: a granted one by its grant."""
@@ -114,7 +105,7 @@ class Engine:
         """What a person should know about the state of things."""
         p = self.parts
         unwritten = () if p.unwritten is None else (f"{str(p.unwritten) or 'A write was cut off'}; grid tries again",)
-        return (*self._stored_problems, *unwritten, *p.journal.problems, *p.observer.naming.problems)
+        return (*self._belongings.problems, *unwritten, *p.journal.problems, *p.observer.naming.problems)
 
     async def give_all_back(self, *, force: bool = False, wait_s: float = 30.0, who: str = "grid") -> int:
         """End all boosts; return how many. Raise `Refused` if work still holds some and `force` is not given.
