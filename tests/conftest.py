@@ -10,8 +10,8 @@ from hypothesis import settings
 
 # The same examples in every run, so that a green run means the same thing everywhere. To look for new ones:
 # HYPOTHESIS_PROFILE=explore pytest tests/properties
-settings.register_profile("repeatable", derandomize=True)
-settings.register_profile("explore", max_examples=500)
+settings.register_profile("repeatable", derandomize=True, max_examples=100)
+settings.register_profile("explore", max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 sys.path.insert(0, str(Path(__file__).parent / "support"))

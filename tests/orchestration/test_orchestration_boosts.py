@@ -1,7 +1,9 @@
 """Boosts from asking to giving back, and what a crash, a busy source or a full disk leaves of them."""
 
 import asyncio
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
 from builders import ask, cpu, lease
@@ -9,7 +11,8 @@ from fake_cluster import Crashed, FakeCluster, LostReply
 from whole_grid import WholeGrid, together
 
 from distributed_grid.errors import BoostNotFound, GridError, NoCapacity, NotRenewable, StoreBroken, TargetNotFound
-from distributed_grid.model.leases import Delivery, LeaseState, OnGraceEnd
+from distributed_grid.faults import Point
+from distributed_grid.model.leases import Delivery, Lease, LeaseState, OnGraceEnd
 
 ACTIVE, RELEASED, RELEASING = LeaseState.ACTIVE, LeaseState.RELEASED, LeaseState.RELEASING
 
@@ -183,6 +186,47 @@ def test_a_crash_at_any_step_of_a_release_gives_everything_back_or_nothing(
         lab.run(lab.service.release(boost.id))
         lab.wait(1.0)
     at_home(lab)
+
+
+@pytest.mark.parametrize("point", Point)
+def test_a_crash_at_any_fault_point_of_a_life_leaves_no_half_of_a_boost(
+    make_grid: Callable[..., WholeGrid], point: Point
+) -> None:
+    """Granted, renewed and released, by a client that asks again after each crash, as the command does."""
+    reached = 0
+    for kind, number in itertools.product(("cpu", "gpu"), range(4)):
+        lab = make_grid(FakeCluster.lagging(number))
+        lab.wait(0.5)
+        lab.cluster.upcoming(number, raising(Crashed()), call=point)
+        asked = ask("b", kind, 1, duration_s=60.0, idempotency_key="k")
+
+        def until_answered(do: Callable[[], Coroutine[Any, Any, Lease]], lab: WholeGrid = lab) -> Lease:
+            nonlocal reached
+            while True:
+                try:
+                    answer = lab.run(do())
+                    lab.wait(2.0)  # outcomes are written, markers are lowered
+                    return answer
+                except Crashed:
+                    reached += 1
+                    lab.bury()
+                    lab.start()
+
+        boost = until_answered(lambda lab=lab, asked=asked: lab.service.request(asked))
+        assert list(lab.leases) == list(lab.on_disk()) == [boost.id]
+        until_answered(lambda lab=lab, boost=boost: lab.service.renew(boost.id, 600.0))
+        assert lab.on_disk()[boost.id] == lab.leases[boost.id]
+        assert lab.leases[boost.id].duration_s == 600.0
+        assert (lab.cluster.true_totals()["b"] == cpu(5)) == (kind == "cpu")
+        assert len(lab.cluster.groups()) == (kind == "gpu")
+        try:
+            until_answered(lambda lab=lab, boost=boost: lab.service.release(boost.id))
+        except BoostNotFound:
+            assert reached  # it was released, and the answer was lost
+        lab.cluster.nothing_upcoming()
+        lab.wait(2.0)
+        at_home(lab)
+    assert reached, "nobody passes here"
 
 
 def test_nothing_is_left_on_nodes_by_a_boost_that_ended_just_before_grid_stopped(lab: WholeGrid) -> None:

@@ -3,9 +3,11 @@ promised, and in the end everything is home.
 """
 
 import asyncio
+import re
 import shutil
 import tempfile
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,12 +20,14 @@ from whole_grid import WholeGrid, together
 
 from distributed_grid.config import GridConfig
 from distributed_grid.errors import GridError, StoreBroken
+from distributed_grid.faults import Point
 from distributed_grid.model.leases import Delivery, Lease, LeaseState, OnGraceEnd
-from distributed_grid.model.resources import ResourceVector, total
+from distributed_grid.model.resources import GB, ResourceVector, total
+from distributed_grid.store.boost_file import BoostFile
 
 NODES = {
     "a": {"cpus": 4, "memory": 4, "gpus": 1},
-    "b": {"cpus": 2, "memory": 2},
+    "b": {"cpus": 2, "memory": 2, "license": 3},
     "c": {"cpus": 3, "memory": 4, "gpus": 1},
 }
 CONFIG = GridConfig.from_dict(
@@ -34,6 +38,15 @@ CONFIG = GridConfig.from_dict(
     }
 )
 CALLS = ("resize", "reserve", "remove_group")
+MOVING_POINTS = [point for point in Point if point.startswith(("capacity.", "markers."))]
+GRANT_POINTS = [Point.GROUP_MADE, *MOVING_POINTS, *(point for point in Point if point.startswith("grant."))]
+RELEASE_POINTS = [
+    *(point for point in Point if point.startswith("release.")),
+    Point.GROUP_CANCELLED,
+    Point.GROUP_REMOVED,
+    *MOVING_POINTS,
+]
+STORE_POINTS = [point for point in Point if point.startswith("store.")]
 names = st.sampled_from(sorted(NODES))
 asks = st.one_of(
     st.builds(
@@ -48,6 +61,7 @@ asks = st.one_of(
     ),
     st.builds(ask, names, st.just("memory"), st.integers(1, 4), delivery=st.sampled_from([None, "reserve"])),
     st.builds(ask, names, st.just("gpu"), st.just(1)),
+    st.builds(ask, names, st.just("license"), st.integers(1, 3)),
 ).filter(lambda a: a.source != a.target)
 
 
@@ -61,6 +75,7 @@ class BoostMachine(RuleBasedStateMachine):
         self.grid = WholeGrid(self.cluster, CONFIG, self.folder / "home", seed)
         self.promised: dict[str, Lease] = {}
         self.disturbed = False
+        self.keys = 0
 
     def do(self, doing):
         """What a user asks; None if the answer never came, or was no."""
@@ -81,6 +96,26 @@ class BoostMachine(RuleBasedStateMachine):
         if granted is not None:
             assert granted.state is LeaseState.ACTIVE
             self.promised[granted.id] = granted
+
+    @rule(asked=asks)
+    def request_until_there_is_an_answer(self, asked) -> None:
+        """As the client does: with a key, so that no crash and no lost answer makes two boosts of one."""
+        self.keys += 1
+        keyed = replace(asked, idempotency_key=f"key {self.keys}")
+        for _ in range(4):
+            try:
+                granted = self.grid.run(self.grid.service.request(keyed))
+            except Crashed:
+                self.grid.bury()
+                self.grid.start()
+            except LostReply:
+                continue
+            except GridError:
+                break
+            else:
+                if granted.state is LeaseState.ACTIVE:
+                    self.promised[granted.id] = granted
+                break
 
     @precondition(lambda self: self.grid.leases)
     @rule(data=st.data(), grace=st.sampled_from([None, 0.0]))
@@ -124,6 +159,63 @@ class BoostMachine(RuleBasedStateMachine):
     def crash(self) -> None:
         self.grid.crash()
 
+    @rule()
+    def restart(self) -> None:
+        """As when asked to end; boosts stay."""
+        try:
+            self.grid.stop()
+        except Crashed:
+            self.grid.bury()
+        self.grid.start()
+
+    @rule()
+    def everything_restarts(self) -> None:
+        """The head, with the controller, and all raylets."""
+        self.cluster.nothing_upcoming()
+        self.grid.bury()
+        for name in NODES:
+            if self.cluster.is_up(name):
+                self.cluster.kill_node(name)
+            self.cluster.return_node(name)
+        self.disturbed = True
+        self.grid.start()
+
+    @rule(asked=asks, point=st.sampled_from([*GRANT_POINTS, *STORE_POINTS]), at=st.integers(0, 1))
+    def crash_in_a_grant(self, asked, point: Point, at: int) -> None:
+        self._ahead(Crashed(), at, point, False)
+        self.request_until_there_is_an_answer(asked)
+
+    @precondition(lambda self: self.grid.leases)
+    @rule(data=st.data(), point=st.sampled_from([*RELEASE_POINTS, *STORE_POINTS]), at=st.integers(0, 1))
+    def crash_in_a_release(self, data: st.DataObject, point: Point, at: int) -> None:
+        self._ahead(Crashed(), at, point, False)
+        self.release(data, grace=0.0)
+
+    @precondition(lambda self: self.grid.leases)
+    @rule(data=st.data(), point=st.sampled_from([Point.RENEW_BEGUN, Point.RENEW_WRITTEN, *STORE_POINTS]))
+    def crash_in_a_renewal(self, data: st.DataObject, point: Point) -> None:
+        self._ahead(Crashed(), 0, point, False)
+        self.renew(data, seconds=60.0)
+
+    @rule(cut=st.floats(0, 1), flip=st.integers(0, 255))
+    def damage_the_file(self, cut: float, flip: int) -> None:
+        """While nobody runs: what the version before knows is still promised."""
+        self.grid.bury()
+        path = self.grid.home.boosts
+        if path.exists():
+            data = path.read_bytes()
+            at = min(int(len(data) * cut), len(data) - 3)
+            damaged = bytes([data[at] ^ flip]) + data[at + 1 :] if flip else b""
+            if not re.search(rb'"version": [2-9]', data[:at] + damaged):  # a later version keeps this one out
+                path.write_bytes(data[:at] + damaged)
+            known = {x.id: x for x in BoostFile(path).load().leases if x.state is LeaseState.ACTIVE}
+            self.promised = {k: known[k] for k in self.promised if k in known}
+        self.grid.start()
+
+    @rule()
+    def disk_fills_or_is_freed(self) -> None:
+        self.grid.disk_is_full = not self.grid.disk_is_full
+
     @rule(
         at=st.integers(0, 5), call=st.sampled_from(["resize", "reserve", "remove_group", "save"]), after=st.booleans()
     )
@@ -158,10 +250,11 @@ class BoostMachine(RuleBasedStateMachine):
 
     # -- what runs there -----------------------------------------------------------------------------------
 
-    @rule(name=names, cpus=st.integers(1, 4), actor=st.booleans())
-    def work_starts(self, name: str, cpus: int, actor: bool) -> None:
+    @rule(name=names, cpus=st.integers(0, 4), memory=st.integers(0, 3), actor=st.booleans())
+    def work_starts(self, name: str, cpus: int, memory: int, actor: bool) -> None:
+        """Each resource has its own users, so a shrink stops at another point for each."""
         if self.cluster.is_up(name):
-            self.cluster.start(name, cpus, actor=actor)
+            self.cluster.start(name, cpus, actor=actor, memory=memory * GB)
 
     @rule(name=names, count=st.integers(1, 3))
     def work_queues(self, name: str, count: int) -> None:
@@ -204,6 +297,7 @@ class BoostMachine(RuleBasedStateMachine):
             self.nobody_can_add_up_more_than_there_is()
             self.upkeep_stumbles_over_nothing()
             self.nothing_is_lent_twice_or_beyond_a_limit()
+            self.no_request_has_two_boosts()
             self.promises_are_kept()
 
     def nobody_can_add_up_more_than_there_is(self) -> None:
@@ -220,6 +314,10 @@ class BoostMachine(RuleBasedStateMachine):
             assert base.covers(self.cluster.reserved(name))
             limit = CONFIG.limits_for(name).max_share_cpu
             assert limit is None or lent["cpu"] <= limit, f"{name} lent {lent}"
+
+    def no_request_has_two_boosts(self) -> None:
+        keys = [x.idempotency_key for x in self.grid.leases.values() if x.idempotency_key is not None]
+        assert len(keys) == len(set(keys)), keys
 
     def promises_are_kept(self) -> None:
         for promised in self.promised.values():
@@ -252,6 +350,7 @@ class BoostMachine(RuleBasedStateMachine):
             return
         try:
             self.cluster.nothing_upcoming()
+            self.grid.disk_is_full = False
             for name in NODES:
                 self.node_returns(name)
             self.cluster.finish_everything()
@@ -275,5 +374,5 @@ def _sum(leases: Iterable[Lease]) -> ResourceVector:
 
 TestBoostsKeepTheirPromises = pytest.mark.filterwarnings("ignore")(BoostMachine.TestCase)
 TestBoostsKeepTheirPromises.settings = settings(
-    max_examples=100, stateful_step_count=30, deadline=None, phases=[Phase.explicit, Phase.generate]
+    stateful_step_count=30, deadline=None, phases=[Phase.explicit, Phase.generate]
 )

@@ -225,4 +225,6 @@ class CapacityMachine(RuleBasedStateMachine):
 
 
 TestCapacityIsConserved = CapacityMachine.TestCase
-TestCapacityIsConserved.settings = settings(max_examples=300, stateful_step_count=30, deadline=None)
+TestCapacityIsConserved.settings = settings(
+    max_examples=3 * settings().max_examples, stateful_step_count=30, deadline=None
+)

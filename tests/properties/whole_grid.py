@@ -5,9 +5,11 @@ loop where it is: nothing is tidied up, as when a process is killed.
 """
 
 import asyncio
+import contextlib
 import itertools
 import random
 import selectors
+import warnings
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -20,6 +22,7 @@ from fake_cluster import Clock, Crashed, FakeCluster, LostReply
 from distributed_grid.config import GridConfig
 from distributed_grid.errors import GridError, StoreBroken
 from distributed_grid.execution.capacity import Capacity, Convergence
+from distributed_grid.faults import Point, watched
 from distributed_grid.model.leases import Lease
 from distributed_grid.orchestration import boost_service
 from distributed_grid.orchestration.belonging import Belongings
@@ -112,6 +115,7 @@ class _Engine(Engine):
         self, cluster: FakeCluster, config: GridConfig, home: GridHome, now: Callable[[], datetime], adopt: bool
     ) -> None:
         self.config = config
+        self.disk_is_full = False
         self.parts = Parts(cluster, config, home.create(), now=now)
         self.parts.applier._capacity = _Capacity(cluster)
         self.service = BoostService(self.parts)
@@ -127,6 +131,8 @@ class _Engine(Engine):
 
         def watched(*args: Any, **kwargs: Any) -> None:
             self.parts.cluster.passing("save")
+            if self.disk_is_full:
+                raise StoreBroken("no space")
             save(*args, **kwargs)
             self.parts.cluster.passing("save", after=True)
 
@@ -159,6 +165,7 @@ class WholeGrid:
         self.home = GridHome(folder)
         self._seed = seed
         self._lives = 0
+        self._disk_is_full = False
         numbers = itertools.count(first_id)
         self._ids = patch.object(boost_service, "new_id", lambda: f"{next(numbers):08d}")
         self._ids.start()
@@ -178,6 +185,7 @@ class WholeGrid:
             self._loop.set_default_executor(self._executor)
             self._loop.set_exception_handler(lambda loop, context: None)
             self._engine = _Engine(self.cluster, self.config, self.home, self.now, adopt)
+            self._engine.disk_is_full = self._disk_is_full
             try:
                 self.run(self._engine.start())
                 return
@@ -189,9 +197,13 @@ class WholeGrid:
 
     def bury(self) -> None:
         """The process is dead: its tasks stop where they are, its lock is free, its gates fall."""
-        for task in asyncio.all_tasks(self._loop):
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
         self._executor.crashed = True
+        # Whatever they would still do reaches nobody. Now, since the garbage collector would do it in another test.
+        with warnings.catch_warnings(action="ignore"):
+            for task in asyncio.all_tasks(self._loop):
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                with contextlib.suppress(BaseException):
+                    task.get_coro().close()  # type: ignore[union-attr]
         self._engine.parts.lock.release()
         self.cluster.forget_process()
         self._loop.close()
@@ -217,14 +229,32 @@ class WholeGrid:
         """Until it is done; raises `Crashed` if the process died on the way (and is not yet started again)."""
         task = self._loop.create_task(doing)
         task.add_done_callback(lambda _: self._loop.stop())
-        self._loop.run_forever()
+        with watched(self._at_point):
+            self._loop.run_forever()
         if self._executor.crashed:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             raise Crashed
         return task.result()
 
+    def _at_point(self, point: Point) -> None:
+        """A fault point is a call like those to the cluster. Of a dead process, no other task may go on."""
+        try:
+            self.cluster.passing(point)
+        except Crashed:
+            self._executor.crashed = True
+            self._loop.stop()
+            raise
+
     def wait(self, seconds: float) -> None:
         self.run(asyncio.sleep(seconds))
+
+    @property
+    def disk_is_full(self) -> bool:
+        return self._disk_is_full
+
+    @disk_is_full.setter
+    def disk_is_full(self, full: bool) -> None:
+        self._disk_is_full = self._engine.disk_is_full = full
 
     # -- what is known -------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from distributed_grid.decide.naming import NAME_LABEL, Raylet
 from distributed_grid.execution.port import Group, Holder, NodeView, RayletGone, RayMap
+from distributed_grid.faults import Point, fault_point
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeId, NodeName
 from distributed_grid.model.resources import GB, ResourceVector, ray_name, total
@@ -426,6 +427,7 @@ class FakeCluster:
         group = _Group(f"{next(self._number):08x}", lease.group_name, needs, node_id)
         self._groups[group.id] = node.groups[group.id] = group
         self._changed(node)
+        fault_point(Point.GROUP_MADE)
         self.passing("reserve", after=True)
         return group.id
 
