@@ -1,0 +1,64 @@
+"""A real controller whose disk is full: it refuses what it could not keep, and what is lent still comes home."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from disks import filled, small_disk
+from live_grid import LiveGrid, until
+
+from distributed_grid.errors import StoreBroken
+
+pytestmark = pytest.mark.cluster
+
+CONFIG = """
+name: full-disk-test
+embedded: true
+resource_sharing: {enabled: true}
+nodes:
+- {name: head, role: master, cpu_count: 2, memory_gb: 2, resource_sharing: {can_share: false}}
+- {name: lender, cpu_count: 6, memory_gb: 4}
+"""
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[LiveGrid]:
+    with small_disk(tmp_path / "home", "1m"):
+        grid = LiveGrid(tmp_path, CONFIG)
+        try:
+            grid.start()
+            yield grid
+        finally:
+            grid.stop()
+
+
+def test_a_full_disk_refuses_boosts_and_keeps_none(small: LiveGrid) -> None:
+    kept = small.boost("head", "cpu", 1, duration_seconds=600)
+    ended = small.boost("head", "cpu", 2, delivery="reserve", duration_seconds=600)
+    until(lambda: all(boost["active"] for boost in json.loads(small.home.boosts.read_text())["boosts"]), 5)
+
+    with filled(small.home.path):
+        with pytest.raises(StoreBroken, match="No space left on device"):
+            small.boost("head", "cpu", 1)
+        small.total_is("head", "CPU", 3.0)
+
+        released = small.cli("boost", "release", ended["boost_id"])
+        assert released.returncode == 0, released.stderr
+        assert "No space left on device; if the controller starts again" in released.stderr
+        until(lambda: small.free("lender")["CPU"] == 5.0, 10, "the reservation gone")
+        assert any("No space left on device" in told for told in small.json("cluster", "status")["problems"])
+
+        # It comes back although it cannot write, knows what the file knows, and goes on bringing capacity home.
+        os.kill(small.controller_pid(), signal.SIGKILL)
+        back = {boost["boost_id"] for boost in small.json("boost", "status")["boosts"]}
+        assert back == {kept["boost_id"], ended["boost_id"]}
+        for boost in back:
+            small.release(boost)
+        until(small.is_at_base, 10, "all capacity home")
+
+    until(lambda: not json.loads(small.home.boosts.read_text())["boosts"], 10, "the file caught up")
+    until(lambda: not small.json("cluster", "status")["problems"], 10)
+    assert small.boost("head", "cpu", 1)["state"] == "active"
