@@ -301,6 +301,25 @@ def test_a_node_that_is_back_within_a_moment_has_its_loans_again(lab: WholeGrid,
     assert {n: t["cpu"] // 10_000 for n, t in lab.cluster.true_totals().items()} == {"a": 2, "b": 6, "c": 4}
 
 
+def test_a_boost_whose_source_is_busy_when_all_nodes_are_back_says_so_and_comes_as_work_ends(lab: WholeGrid) -> None:
+    boost = lab.run(lab.service.request(ask("b", amount=2, source="a")))
+    lab.wait(1.0)
+    lab.bury()
+    for name in "abc":
+        lab.cluster.kill_node(name)
+        lab.cluster.return_node(name)
+    work = [lab.cluster.start("a", 1) for _ in range(4)]
+    lab.start()
+    lab.wait(2.0)
+    assert lab.parts.notes[boost.id] == ("a is busy: 2 CPUs will come as work there ends",)
+    assert lab.cluster.true_totals()["b"] == cpu(4)
+    for each in work[:2]:
+        lab.cluster.finish(each)
+    lab.wait(2.0)
+    assert boost.id not in lab.parts.notes
+    assert lab.cluster.true_totals()["b"] == cpu(6)
+
+
 # -- what was found ----------------------------------------------------------------------------------------
 
 

@@ -82,11 +82,16 @@ class BoostMachine(RuleBasedStateMachine):
         try:
             return self.grid.run(doing)
         except Crashed:
-            self.grid.bury()
+            self.bury()
             self.grid.start()
         except (LostReply, GridError):
             pass
         return None
+
+    def bury(self) -> None:
+        """A boost that ended while the disk was full is back after a crash, though its source may be busy by then."""
+        self.disturbed = self.disturbed or self.grid.parts.unwritten is not None
+        self.grid.bury()
 
     # -- what users do -------------------------------------------------------------------------------------
 
@@ -106,7 +111,7 @@ class BoostMachine(RuleBasedStateMachine):
             try:
                 granted = self.grid.run(self.grid.service.request(keyed))
             except Crashed:
-                self.grid.bury()
+                self.bury()
                 self.grid.start()
             except LostReply:
                 continue
@@ -157,22 +162,24 @@ class BoostMachine(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        self.grid.crash()
+        self.bury()
+        self.grid.start()
 
     @rule()
     def restart(self) -> None:
         """As when asked to end; boosts stay."""
         try:
             self.grid.stop()
+            self.disturbed = self.disturbed or self.grid.parts.unwritten is not None
         except Crashed:
-            self.grid.bury()
+            self.bury()
         self.grid.start()
 
     @rule()
     def everything_restarts(self) -> None:
         """The head, with the controller, and all raylets."""
         self.cluster.nothing_upcoming()
-        self.grid.bury()
+        self.bury()
         for name in NODES:
             if self.cluster.is_up(name):
                 self.cluster.kill_node(name)
@@ -200,16 +207,17 @@ class BoostMachine(RuleBasedStateMachine):
     @rule(cut=st.floats(0, 1), flip=st.integers(0, 255))
     def damage_the_file(self, cut: float, flip: int) -> None:
         """While nobody runs: what the version before knows is still promised."""
-        self.grid.bury()
+        was_active = {x.id for x in self.grid.leases.values() if x.state is LeaseState.ACTIVE}
+        self.bury()
         path = self.grid.home.boosts
-        if path.exists():
-            data = path.read_bytes()
+        if path.exists() and len(data := path.read_bytes()) > 3:  # it may be cut off already, on a full disk
             at = min(int(len(data) * cut), len(data) - 3)
             damaged = bytes([data[at] ^ flip]) + data[at + 1 :] if flip else b""
             if not re.search(rb'"version": [2-9]', data[:at] + damaged):  # a later version keeps this one out
                 path.write_bytes(data[:at] + damaged)
             known = {x.id: x for x in BoostFile(path).load().leases if x.state is LeaseState.ACTIVE}
             self.promised = {k: known[k] for k in self.promised if k in known}
+            self.disturbed = self.disturbed or not known.keys() <= was_active
         self.grid.start()
 
     @rule()

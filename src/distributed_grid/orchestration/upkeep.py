@@ -13,6 +13,7 @@ from distributed_grid.errors import GridError, StoreBroken
 from distributed_grid.execution.capacity import Convergence
 from distributed_grid.model.leases import Delivery, Lease, LeaseState, OnGraceEnd
 from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.resources import describe
 from distributed_grid.orchestration.boost_service import BoostService
 from distributed_grid.orchestration.logs import logger
 from distributed_grid.orchestration.mending import mend_groups, without_remnant
@@ -40,6 +41,7 @@ class Upkeep:
         self._told_at: dict[str, datetime] = {}
         self._killed_at: dict[str, datetime] = {}
         self._gated: set[NodeName] = set()
+        self._missing: set[str] = set()
         self._warned: set[tuple[str, datetime]] = set()
         self._last_full: datetime | None = None
         self._task: asyncio.Task[None] | None = None
@@ -203,6 +205,7 @@ class Upkeep:
         if not winding and not full:
             return
         convergence = await p.applier.converge()
+        self._tell_what_is_missing(convergence)
         gated: set[NodeName] = set()
         finished = False
         for lease in winding:
@@ -217,6 +220,20 @@ class Upkeep:
         if finished:
             p.commit_soon()
             p.something_changed()
+
+    def _tell_what_is_missing(self, convergence: Convergence) -> None:
+        """A boost that was applied again, after a restart of its nodes, may find its source busy."""
+        p = self._p
+        missing: set[str] = set()
+        for lease_id, units in convergence.growth.untaken.items():
+            lease = p.ledger.get(lease_id)
+            if lease is not None and lease.state is LeaseState.ACTIVE:
+                what = describe(lease.kind, units)
+                missing.add(lease_id)
+                p.notes[lease_id] = (f"{lease.source} is busy: {what} will come as work there ends",)
+        for lease_id in self._missing - missing:
+            p.notes.pop(lease_id, None)
+        self._missing = missing
 
     async def _press(self, lease: Lease, convergence: Convergence) -> bool:
         """At the end of the grace period, do what the lease says. True: let nothing new start on the target."""
