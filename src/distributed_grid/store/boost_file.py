@@ -102,7 +102,8 @@ class BoostFile:
 
     def mistrust(self) -> None:
         """Somebody else wrote the file: the next save keeps it apart, and not as what was before."""
-        self._damaged = self._there
+        if self._there and self.path.exists():
+            self._unreadable = {self.path: name_aside(self.path)}
 
     def load(self) -> Loaded:
         """Read the file, or else `.previous`; a missing file is an empty store, whatever `.previous` holds.
