@@ -53,8 +53,8 @@ def say(text: str) -> None:
 
 
 def say_notes(started: Mapping[str, Any]) -> None:
-    """What a controller that has just started has to tell."""
-    for note in started["notes"]:
+    """What a controller that has just started has to tell; one that was there already has told it."""
+    for note in started.get("notes", ()):
         say(click.style("Note: ", fg="yellow") + note)
 
 
