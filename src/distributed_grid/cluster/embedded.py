@@ -41,16 +41,31 @@ def start_embedded(
             because=["it does not say embedded: true"],
             try_next="Start Ray on those machines, then on the head: grid start --address HOST:PORT --config FILE",
         )
-    record = local.start(
-        home.create(), config.name, node_specs(config), config_digest=config.digest(), progress=progress
-    )
-    try:
-        progress("controller ...")
+    found: dict[str, Any] = {}
+
+    def put_in(ray_address: str, check: Callable[[], None]) -> None:
         source = str(loaded.source)
-        found = put_controller_in(record.ray_address, home, config.to_dict(), source, listening=listening, adopt=adopt)
-    except BaseException:
-        local.stop(home, progress=lambda _: None)
-        raise
+        found.update(
+            put_controller_in(
+                ray_address, home, config.to_dict(), source, listening=listening, adopt=adopt, meanwhile=check
+            )
+        )
+        progress("controller ... up")
+
+    record = local.start(
+        home.create(),
+        config.name,
+        node_specs(config),
+        config_digest=config.digest(),
+        progress=progress,
+        beside=None if adopt else put_in,
+    )
+    if adopt:  # what can be taken over depends on the nodes that are there
+        try:
+            put_in(record.ray_address, lambda: None)
+        except BaseException:
+            local.stop(home, progress=lambda _: None)
+            raise
     return found | {"head": config.head.name if config.head else ""}
 
 

@@ -7,6 +7,7 @@ the first process, and every process carries the cluster's marker in its environ
 import os
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -25,10 +26,12 @@ from distributed_grid.cluster.nodes import (
 )
 from distributed_grid.cluster.ports import ClaimedPorts, own_address
 from distributed_grid.cluster.record import ClusterRecord, NodeProcess, forget, load, only_one, save
-from distributed_grid.errors import AlreadyRunning
+from distributed_grid.errors import AlreadyRunning, ClusterStartFailed
 from distributed_grid.store.home import GridHome
 
 Progress = Callable[[str], None]
+Beside = Callable[[str, Callable[[], None]], None]
+"""Gets the cluster's address, and something to call now and then, which raises once nobody waits any more."""
 
 # A raylet that is told to end drains, for 30 s if it is busy and for ever if the head is gone: hence workers
 # first, and not for long.
@@ -43,8 +46,11 @@ def start(
     *,
     config_digest: str | None = None,
     progress: Progress,
+    beside: Beside | None = None,
 ) -> ClusterRecord:
     """Start all nodes, or none: whatever goes wrong, what has been started is ended again.
+
+    `beside` is called as soon as the head is up, while the others start; it is part of the start.
 
     Raises `AlreadyRunning` if any process of this home's last cluster lives, `RayUnsuitable` without Ray, and
     `ClusterStartFailed` with the last lines of the log of the node that failed.
@@ -62,6 +68,7 @@ def start(
         )
         save(home, record)
         env = processes.child_environment(os.environ, record.marker)
+        companion = Companion(beside, record.ray_address)
         try:
             for spec in specs:  # one by one: two raylets that start together want the same socket names
                 began = time.monotonic()
@@ -71,12 +78,45 @@ def start(
                 save(home, record)
                 wait_until_up(spec.name, process, log)
                 progress(f"{spec.name}: {spec.describe()} ... up in {time.monotonic() - began:.1f} s")
+                companion.start()
             _check_all_live(record)
+            companion.finish()
         except BaseException:  # an interrupt too must leave nothing behind
+            companion.give_up()
             _end(record)
             forget(home)
             raise
     return record
+
+
+class Companion:
+    """What is done beside the start of the nodes, in a thread of its own."""
+
+    def __init__(self, work: Beside | None, ray_address: str) -> None:
+        self._work = work
+        self._address = ray_address
+        self._given_up = False
+        self._pool = ThreadPoolExecutor(1)
+        self._done: Future[None] | None = None
+
+    def start(self) -> None:
+        """The first time only."""
+        if self._work is not None and self._done is None:
+            self._done = self._pool.submit(self._work, self._address, self._go_on)
+
+    def finish(self) -> None:
+        """Wait for it; raise what it raised."""
+        if self._done is not None:
+            self._done.result()
+        self._pool.shutdown()
+
+    def give_up(self) -> None:
+        self._given_up = True
+        self._pool.shutdown(wait=False)
+
+    def _go_on(self) -> None:
+        if self._given_up:
+            raise ClusterStartFailed("The cluster did not start")
 
 
 def stop(home: GridHome, *, progress: Progress) -> ClusterRecord | None:
