@@ -24,7 +24,7 @@ from distributed_grid.store.boost_file import BoostFile
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 # `make storm` has a hundred.
-KILLS = int(os.environ.get("GRID_TEST_KILLS", "20"))
+KILLS = int(os.environ.get("GRID_TEST_KILLS", "12"))
 _RAY_NAMES = {"cpu": "CPU", "memory": "memory", "license": "license"}
 
 
