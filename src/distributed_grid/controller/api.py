@@ -188,6 +188,17 @@ def make_app(
     async def grid_error(_: Request, error: GridError) -> JSONResponse:
         return answer_error(error)
 
+    @app.exception_handler(Exception)
+    async def unforeseen(_: Request, error: Exception) -> JSONResponse:
+        """Nobody foresaw it, but whoever asked shall know what it was; the traceback is in the controller's log."""
+        return answer_error(
+            GridError(
+                "Something went wrong in the controller that nobody foresaw",
+                because=[f"{type(error).__name__}: {error}".splitlines()[0][:300]],
+                try_next="Ask again; if it stays, see grid audit, and the controller's log in Ray's session folder.",
+            )
+        )
+
     @app.exception_handler(HTTPException)
     async def http_error(_: Request, error: HTTPException) -> JSONResponse:
         told = NotFound(str(error.detail)) if error.status_code == 404 else InvalidRequest(str(error.detail))

@@ -1,0 +1,26 @@
+"""What nobody foresaw still reaches a person as an error: what it was, and what to do."""
+
+from served_grid import ServedGrid
+
+from distributed_grid.errors import GridError
+
+
+def _error_while(served: ServedGrid, falls: BaseException) -> GridError:
+    def fall() -> None:
+        raise falls
+
+    for _ in range(20):  # the upkeep looks at the cluster, too, and may be the one who falls
+        served.cluster.upcoming(0, fall, call="view")
+        try:
+            served.client.cluster_status()
+        except GridError as error:
+            return error
+    raise AssertionError("no call fell")
+
+
+def test_an_exception_that_nobody_foresaw_is_told(served: ServedGrid) -> None:
+    told = _error_while(served, ZeroDivisionError("so many groups, so few nodes"))
+
+    assert told.code == "ERROR" and told.try_next
+    assert told.because == ("ZeroDivisionError: so many groups, so few nodes",)
+    assert served.client.cluster_status()["nodes"]
