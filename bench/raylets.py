@@ -1,7 +1,8 @@
 """Nodes of an embedded cluster that die without a word, and come back: the same name, another raylet."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 import psutil
 
@@ -12,6 +13,13 @@ from distributed_grid.cluster.processes import child_environment, trees
 from distributed_grid.cluster.record import load
 from distributed_grid.config import GridConfig
 from distributed_grid.store.home import GridHome
+
+
+def kill_trees(roots: Iterable[psutil.Process]) -> None:
+    """Without a word, as when the power goes. Some end by themselves once the one above them is dead."""
+    for process in trees(roots):
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 class Raylets:
@@ -28,8 +36,7 @@ class Raylets:
         record = load(self._home)
         assert record is not None
         pids = {node.name: node.pid for node in record.nodes} | self._started_again
-        for process in trees([psutil.Process(pids[name])]):
-            process.kill()
+        kill_trees([psutil.Process(pids[name])])
 
     def start(self, name: str) -> None:
         record = load(self._home)

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -12,10 +11,11 @@ from apart import HERE, THERE, Apart, another_host, why_not
 from live_grid import LiveGrid, until
 from test_node_loss import NOTICE_SOON, SETTLED_S
 
+from bench.raylets import kill_trees
 from distributed_grid.cluster import NodeSpec
 from distributed_grid.cluster.nodes import ray_executable, spawn, start_command, wait_until_up
 from distributed_grid.cluster.ports import ClaimedPorts
-from distributed_grid.cluster.processes import child_environment, trees
+from distributed_grid.cluster.processes import child_environment
 
 pytestmark = [pytest.mark.cluster, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 
@@ -50,9 +50,7 @@ class Hosts:
         wait_until_up(name, process, log)
 
     def stop(self) -> None:
-        for process in trees([psutil.Process(pid) for pid in self._pids if psutil.pid_exists(pid)]):
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
+        kill_trees([psutil.Process(pid) for pid in self._pids if psutil.pid_exists(pid)])
 
 
 @pytest.fixture(scope="module")

@@ -14,10 +14,11 @@ import pytest
 import ray
 from live_grid import GRID, LiveGrid, until
 
+from bench.raylets import kill_trees
 from distributed_grid.cluster import NodeSpec
 from distributed_grid.cluster.nodes import ray_executable, spawn, start_command, wait_until_up
 from distributed_grid.cluster.ports import ClaimedPorts, own_address
-from distributed_grid.cluster.processes import child_environment, trees
+from distributed_grid.cluster.processes import child_environment
 
 pytestmark = pytest.mark.cluster
 
@@ -45,8 +46,7 @@ class RayCluster:
 
     def kill(self) -> None:
         """Without a word, as when the power goes."""
-        for process in trees(psutil.Process(node.pid) for node in self._nodes if node.poll() is None):
-            process.kill()
+        kill_trees(psutil.Process(node.pid) for node in self._nodes if node.poll() is None)
         for node in self._nodes:
             node.wait(20)
         self._nodes.clear()
