@@ -94,7 +94,9 @@ def _soak(stage: Stage, seconds: float) -> dict[str, Any]:
             if now > next_loss:
                 next_loss = now + _LOSE_EVERY_S
                 losses += 1
-                storm.forgive(_lose_and_return(raylets, chance.choice(["gpu1", "gpu2"])))
+                name = chance.choice(["gpu1", "gpu2"])
+                with storm.without(name):
+                    _lose_and_return(raylets, name)
             elif now > next_kill:
                 next_kill = now + _KILL_EVERY_S
                 kills += 1
@@ -144,13 +146,12 @@ def _sizes(folder: Path) -> Iterator[int]:
                 yield path.stat().st_size
 
 
-def _lose_and_return(raylets: Raylets, name: str) -> str:
+def _lose_and_return(raylets: Raylets, name: str) -> None:
     before = _nodes()
     raylets.kill(name)
     until(lambda: name not in _nodes(), what=f"Ray knows that {name} is dead")
     raylets.start(name)
     until(lambda: _nodes().keys() == before.keys(), what=f"{name} is back")
-    return name
 
 
 def _nodes() -> dict[str, str]:

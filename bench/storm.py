@@ -1,5 +1,6 @@
 """Many clients at once, each asking, renewing and giving back at random; and somebody who counts meanwhile."""
 
+import math
 import random
 import threading
 import time
@@ -12,7 +13,7 @@ from typing import Any
 import ray._private.state as ray_state
 
 from distributed_grid.client import GridClient
-from distributed_grid.errors import BoostNotFound, GridError, NoCapacity, NotRenewable
+from distributed_grid.errors import BoostNotFound, GridError, NoCapacity, NotRenewable, TargetNotFound
 from distributed_grid.store.home import GridHome
 
 Boost = dict[str, Any]
@@ -36,7 +37,8 @@ class Storm:
     counts: Counter[str] = field(default_factory=Counter)
     held: dict[str, Boost] = field(default_factory=dict)
     trouble: list[str] = field(default_factory=list)
-    forgiven: set[str] = field(default_factory=set)
+    forgiven: dict[str, float] = field(default_factory=dict)
+    """Node -> until when what was granted with it may rightly be gone."""
 
     def __post_init__(self) -> None:
         self._left = self.calls
@@ -45,6 +47,7 @@ class Storm:
         self._may_ask = threading.Event()
         self._may_ask.set()
         self._asking = 0
+        self._granted_at: dict[str, float] = {}
         self._threads = [threading.Thread(target=self._client, args=(n,), daemon=True) for n in range(self.clients)]
 
     def start(self) -> None:
@@ -60,11 +63,16 @@ class Storm:
         self._may_ask.set()
         self.join()
 
-    def forgive(self, node: str) -> None:
-        """This node died: what it lent or borrowed is rightly gone."""
-        self.forgiven |= {
-            id_ for id_, boost in list(self.held.items()) if node in (boost["source_node"], boost["target_node"])
-        }
+    @contextmanager
+    def without(self, node: str) -> Iterator[None]:
+        """This node dies and comes back in the block: what it lent or borrowed until then is rightly gone."""
+        self.forgiven[node] = math.inf
+        yield
+        self.forgiven[node] = time.monotonic()
+
+    def _is_forgiven(self, boost: Boost) -> bool:
+        nodes = (boost["source_node"], boost["target_node"])
+        return any(self._granted_at[boost["boost_id"]] <= self.forgiven.get(node, -math.inf) for node in nodes)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -120,6 +128,12 @@ class Storm:
         except NoCapacity:
             self.counts["refused"] += 1
             return
+        except TargetNotFound:
+            if math.inf not in self.forgiven.values():
+                raise
+            self.counts["refused to a node that is away"] += 1
+            return
+        self._granted_at[boost["boost_id"]] = time.monotonic()
         self.counts["granted" if lasting else "granted to expire"] += 1
         mine[boost["boost_id"]] = boost
         if lasting:
@@ -140,12 +154,13 @@ class Storm:
             self.counts["released"] += 1
             del mine[boost_id]
         except BoostNotFound:
-            if lasting is not None and boost_id not in self.forgiven:
+            if lasting is not None and not self._is_forgiven(lasting):
                 self.trouble.append(f"{boost_id} was granted for long, and is not known when released")
             self._must_have_expired(mine, boost_id)
 
     def _must_have_expired(self, mine: dict[str, Boost], boost_id: str) -> None:
-        if self.held.pop(boost_id, None) is not None and boost_id not in self.forgiven:
+        lasting = self.held.pop(boost_id, None)
+        if lasting is not None and not self._is_forgiven(lasting):
             self.trouble.append(f"{boost_id} was granted for long, and is lost")
         del mine[boost_id]
         self.counts["expired"] += 1

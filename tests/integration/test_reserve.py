@@ -1,15 +1,23 @@
 """Reserve: a placement group on the lender, for the borrower's work alone."""
 
+import os
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
 import pytest
 import ray
+from builders import lease
 from live_grid import LiveGrid, is_pending, until, where_am_i
-from ray.util.placement_group import placement_group_table
+from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 
 from distributed_grid.errors import InvalidAmount, NoCapacity
+from distributed_grid.execution import groups
+from distributed_grid.execution.groups import listed
+from distributed_grid.execution.ray_cluster import RayCluster
+from distributed_grid.model.leases import Delivery
 from distributed_grid.orchestration.resource_boost_manager import ResourceBoost
 
 pytestmark = pytest.mark.cluster
@@ -196,6 +204,53 @@ def test_a_reservation_whose_lender_died_and_came_back_is_made_again(grid: LiveG
     assert group_of(boost)["state"] == "REMOVED"
     in_boost = ResourceBoost.from_dict(again).options(num_gpus=1)
     assert ray.get(where_am_i.options(**in_boost).remote(), timeout=20) == "gpubox"
+
+
+@pytest.fixture
+def quiet(grid: LiveGrid) -> Iterator[None]:
+    """The controller holds still: it would remove groups that bear grid's names and are no boost's."""
+    os.kill(grid.controller_pid(), signal.SIGSTOP)
+    yield
+    os.kill(grid.controller_pid(), signal.SIGCONT)
+
+
+def test_groups_are_known_without_reading_the_list_of_all_that_ever_were(
+    grid: LiveGrid, quiet: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = RayCluster(grid.address)
+    assert not cluster.groups()
+    monkeypatch.setattr(groups, "listed", lambda _: pytest.fail("the list was read again"))
+
+    # Somebody else's, one with another name and one with a name like grid's; and one of our own.
+    others = [placement_group([{"CPU": 1}], name=name) for name in ("other", "grid-boost-nobodys")]
+    assert all(group.wait(10) for group in others)
+    ours = cluster.reserve(lease("known", delivery=Delivery.RESERVE), grid.ids["gpubox"], 5)
+
+    assert ours in {group.id for group in cluster.groups()}  # though the nodes may not show it yet
+    until(lambda: {group.name for group in cluster.groups()} == {"grid-boost-known", "grid-boost-nobodys"}, 5)
+    assert set(cluster.groups()) == set(listed(grid.address))
+    with monkeypatch.context() as patch:  # what is known need not be asked for
+        patch.setattr(groups, "ask", lambda *_: pytest.fail("a group was asked for again"))
+        assert {group.id for group in cluster.groups()} == {ours, others[1].id.hex()}
+
+    cluster.remove_group(ours)
+    assert ours not in {group.id for group in cluster.groups()}  # though the nodes may still show it
+    for group in others:
+        remove_placement_group(group)
+    until(lambda: not cluster.groups(), 5)
+    until(lambda: grid.free("gpubox")["CPU"] == 4.0, 5)
+
+
+def test_a_group_that_waits_for_room_is_found_by_those_who_look_closely(grid: LiveGrid, quiet: None) -> None:
+    cluster = RayCluster(grid.address)
+    assert not cluster.groups()
+    waiting = placement_group([{"CPU": 64}], name="grid-boost-of-nobody")
+
+    assert not cluster.groups()
+    assert [(group.name, group.stands) for group in cluster.groups(afresh=True)] == [("grid-boost-of-nobody", False)]
+    assert [group.name for group in cluster.groups()] == ["grid-boost-of-nobody"]
+    remove_placement_group(waiting)
+    until(lambda: not cluster.groups(), 5)
 
 
 def boosts(grid: LiveGrid) -> list[dict]:

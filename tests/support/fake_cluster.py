@@ -431,7 +431,7 @@ class FakeCluster:
         self.passing("reserve", after=True)
         return group.id
 
-    def groups(self) -> tuple[Group, ...]:
+    def groups(self, *, afresh: bool = False) -> tuple[Group, ...]:
         self.passing("groups")
         found = tuple(
             Group(g.id, g.name, g.placed, g.node_id if g.placed else None, _vector(g.needs))

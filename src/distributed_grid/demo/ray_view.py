@@ -13,8 +13,9 @@ from ray.util.placement_group import placement_group_table
 
 from distributed_grid.controller.join import connect
 from distributed_grid.decide.naming import NAME_LABEL, Raylet, name_raylets
+from distributed_grid.execution.groups import listed
 from distributed_grid.execution.ray_gateway import RayGateway
-from distributed_grid.execution.reservations import group_handle, groups
+from distributed_grid.execution.reservations import group_handle
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import ResourceVector
 
@@ -87,7 +88,7 @@ class RayView:
         return [self.name_of(node_id) for node_id in found["bundles_to_node_id"].values()]
 
     def grid_groups(self) -> list[str]:
-        return sorted(group.name for group in groups())
+        return sorted(group.name for group in listed(self.gateway.gcs_address))
 
 
 def _names(request: Any) -> set[NodeName]:

@@ -6,6 +6,7 @@ from typing import Any
 from distributed_grid.decide.naming import Raylet
 from distributed_grid.execution import errands, holders, ray_rpc, reservations
 from distributed_grid.execution.drain import LATCH, DrainGates
+from distributed_grid.execution.groups import Groups
 from distributed_grid.execution.port import Group, Holder, NodeView
 from distributed_grid.execution.ray_gateway import RayGateway
 from distributed_grid.model.leases import Lease
@@ -18,18 +19,27 @@ class RayCluster(RayGateway):
     def __init__(self, gcs_address: str) -> None:
         super().__init__(gcs_address)
         self._gates = DrainGates(self)
+        self._groups = Groups(gcs_address, self.totals)
 
     def said_by(self, raylet: Raylet) -> NodeView | None:
         return ray_rpc.said_by(raylet)
 
     def reserve(self, lease: Lease, node_id: NodeId, within_s: int) -> str | None:
-        return reservations.reserve(lease, node_id, within_s)
+        try:
+            group = reservations.reserve(lease, node_id, within_s)
+        except BaseException:
+            self._groups.unsure()
+            raise
+        if group is not None:
+            self._groups.made(group)
+        return group
 
-    def groups(self) -> tuple[Group, ...]:
-        return reservations.groups()
+    def groups(self, *, afresh: bool = False) -> tuple[Group, ...]:
+        return self._groups.there(afresh=afresh)
 
     def remove_group(self, group_id: str) -> None:
         reservations.remove(group_id)
+        self._groups.removed(group_id)
 
     def is_group_idle(self, raylet: Raylet, group_id: str) -> bool:
         return ray_rpc.is_group_idle(raylet, group_id)

@@ -1,23 +1,11 @@
 """Placement groups on the lender, for the borrower's work alone."""
 
-from collections.abc import Iterable
-from typing import Any, Final
-
 import ray
-from ray.util.placement_group import (
-    PlacementGroup,
-    placement_group,
-    placement_group_table,
-    remove_placement_group,
-)
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 
-from distributed_grid.execution.port import Group
 from distributed_grid.faults import Point, fault_point
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeId
-from distributed_grid.model.resources import ResourceVector, total
-
-GROUP_PREFIX: Final = "grid-boost-"
 
 
 def group_handle(group_id: str) -> PlacementGroup:
@@ -45,24 +33,3 @@ def reserve(lease: Lease, node_id: NodeId, within_s: int) -> str | None:
 
 def remove(group_id: str) -> None:
     remove_placement_group(group_handle(group_id))
-
-
-def groups() -> tuple[Group, ...]:
-    """Grid's groups that exist in the cluster."""
-    table: dict[str, Any] = placement_group_table()
-    return tuple(
-        Group(
-            group_id,
-            group["name"],
-            stands=group["state"] == "CREATED",
-            node_id=_only_place(group["bundles_to_node_id"].values()),
-            resources=total([ResourceVector.from_ray(bundle) for bundle in group["bundles"].values()]),
-        )
-        for group_id, group in table.items()
-        if group["name"].startswith(GROUP_PREFIX) and group["state"] != "REMOVED"
-    )
-
-
-def _only_place(node_ids: Iterable[NodeId]) -> NodeId | None:
-    places = {node_id for node_id in node_ids if node_id}
-    return places.pop() if len(places) == 1 else None

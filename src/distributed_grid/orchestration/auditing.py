@@ -175,7 +175,7 @@ class Auditor:
         names = {raylet.node_id: name for name, raylet in raylets.items()}
         groups = [
             AuditedGroup(group.id, group.name, group.stands, names.get(group.node_id or ""), group.resources)
-            for group in await asyncio.to_thread(p.cluster.groups)
+            for group in await asyncio.to_thread(p.cluster.groups, afresh=True)
         ]
         stored = await asyncio.to_thread(p.file.look)
         return AuditFacts(

@@ -7,10 +7,12 @@ from distributed_grid.orchestration.parts import Parts
 
 async def mend_groups(p: Parts) -> None:
     """Groups nobody knows are removed; a reservation whose group does not stand is made again, or ends."""
-    # Noted before the look: a group that is made during it is not listed yet, or does not stand yet.
-    active = [lease for lease in _reserved(p) if lease.state is LeaseState.ACTIVE]
+    # Noted before the look: a group that is made during it is not listed yet, or does not stand yet; one that is
+    # removed during it may still be.
+    before = _reserved(p)
+    active = [lease for lease in before if lease.state is LeaseState.ACTIVE]
     groups = await p.applier.groups()
-    known = {lease.group_name for lease in _reserved(p)}
+    known = {lease.group_name for lease in (*before, *_reserved(p))}
     for name, group in groups.items():
         if name not in known:
             p.journal.note("unknown_group", f"removed the placement group {name}, which belongs to no boost")

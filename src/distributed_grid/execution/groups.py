@@ -1,0 +1,115 @@
+"""Which of grid's placement groups exist.
+
+Ray's own list holds every group that was ever made, also those that were removed: with 4,500 of them it takes 0.1 s.
+But each group that stands is part of what its node shows, so a look at the nodes tells which there are; the list is
+read once, to begin with, and when somebody wants to be sure.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+from ray._private.grpc_utils import init_grpc_channel
+from ray.core.generated import gcs_pb2, gcs_service_pb2, gcs_service_pb2_grpc
+
+from distributed_grid.execution.port import Group, RayMap
+from distributed_grid.model.nodes import NodeId
+from distributed_grid.model.resources import ResourceVector, total
+
+GROUP_PREFIX: Final = "grid-boost-"
+_ON_A_NODE: Final = "bundle_group_"
+_TIMEOUT_S: Final = 5.0
+_State: Final = gcs_pb2.PlacementGroupTableData.PlacementGroupState
+
+
+class Groups:
+    """Keeps in mind what it has found out; a group's id is never used again, and its name never changes."""
+
+    def __init__(self, gcs_address: str, totals: Callable[[], Mapping[NodeId, RayMap]]) -> None:
+        self._gcs_address = gcs_address
+        self._totals = totals
+        self._one_at_a_time = threading.Lock()
+        self._read_the_list = True
+        self._ours: dict[str, Group] = {}
+        self._others: set[str] = set()
+        # The nodes show a change of ours with some delay: until then it is kept in mind here.
+        self._made: set[str] = set()
+        self._removed: set[str] = set()
+
+    def made(self, group_id: str) -> None:
+        self._made.add(group_id)
+
+    def removed(self, group_id: str) -> None:
+        self._removed.add(group_id)
+
+    def unsure(self) -> None:
+        """One may have been made and not be known: the next time the list is read again."""
+        self._read_the_list = True
+
+    def there(self, *, afresh: bool = False) -> tuple[Group, ...]:
+        """Grid's groups that exist. Only `afresh` finds those that somebody else made and that hold nothing yet."""
+        with self._one_at_a_time:
+            whole, self._read_the_list = self._read_the_list or afresh, False
+            try:
+                self._ours = self._listed() if whole else self._looked_up(self._ours)
+            except BaseException:
+                self._read_the_list = True
+                raise
+            return tuple(group for group in self._ours.values() if group.id not in self._removed)
+
+    def _listed(self) -> dict[str, Group]:
+        return {group.id: group for group in listed(self._gcs_address)}
+
+    def _looked_up(self, before: dict[str, Group]) -> dict[str, Group]:
+        made = frozenset(self._made)
+        shown = {group_id for node in self._totals().values() for group_id in _groups_on(node)}
+        self._others &= shown
+        self._removed &= shown
+        certain = {id_: group for id_, group in before.items() if group.stands and id_ in shown}
+        doubtful = (shown | before.keys() | made) - certain.keys() - self._others
+        asked = (ask(self._gcs_address, group_id) for group_id in sorted(doubtful))
+        found = certain | {group.id: group for group in asked if group is not None}
+        self._others |= shown - found.keys()
+        self._made -= made
+        return found
+
+
+def listed(gcs_address: str) -> tuple[Group, ...]:
+    """All of grid's groups, from the list of all groups."""
+    reply = _stub(gcs_address).GetAllPlacementGroup(gcs_service_pb2.GetAllPlacementGroupRequest(), timeout=_TIMEOUT_S)
+    return tuple(filter(None, map(_group, reply.placement_group_table_data)))
+
+
+def ask(gcs_address: str, group_id: str) -> Group | None:
+    """One of grid's groups; None if it is somebody else's or gone."""
+    request = gcs_service_pb2.GetPlacementGroupRequest(placement_group_id=bytes.fromhex(group_id))
+    return _group(_stub(gcs_address).GetPlacementGroup(request, timeout=_TIMEOUT_S).placement_group_table_data)
+
+
+@lru_cache(maxsize=4)
+def _stub(gcs_address: str) -> Any:
+    return gcs_service_pb2_grpc.PlacementGroupInfoGcsServiceStub(init_grpc_channel(gcs_address))
+
+
+def _groups_on(totals: RayMap) -> Iterable[str]:
+    """`bundle_group_ID` stands for a group on its node, `bundle_group_0_ID` for its first bundle there."""
+    ids = (name.removeprefix(_ON_A_NODE) for name in totals if name.startswith(_ON_A_NODE))
+    return (found for found in ids if "_" not in found)
+
+
+def _group(data: Any) -> Group | None:
+    if not data.name.startswith(GROUP_PREFIX) or data.state == _State.REMOVED:
+        return None
+    return Group(
+        data.placement_group_id.hex(),
+        data.name,
+        stands=data.state == _State.CREATED,
+        node_id=_only_place(bundle.node_id.hex() for bundle in data.bundles),
+        resources=total([ResourceVector.from_ray(dict(bundle.unit_resources)) for bundle in data.bundles]),
+    )
+
+
+def _only_place(node_ids: Iterable[NodeId]) -> NodeId | None:
+    places = {node_id for node_id in node_ids if node_id}
+    return places.pop() if len(places) == 1 else None
