@@ -21,7 +21,7 @@ from distributed_grid.model.nodes import NodeId
 _STEP: Final = 1e-4
 _TOTALS_S: Final = 0.5
 _ANSWER_S: Final = 3.0
-_DEADLINE_EXCEEDED: Final = 4
+_DEADLINE_EXCEEDED, _UNAVAILABLE = 4, 14
 
 
 class RayGateway:
@@ -107,9 +107,11 @@ class RayGateway:
                 raise RayletGone(node_id) from error
             raise
         except ray.exceptions.RpcError as error:
-            if error.rpc_code == _DEADLINE_EXCEEDED:
+            if error.rpc_code in (_DEADLINE_EXCEEDED, _UNAVAILABLE):
                 raise RayletSilent(node_id) from error
             raise
+        except ray.exceptions.RaySystemError as error:  # "GRPC client is shut down": it died while it was asked
+            raise RayletSilent(node_id) from error
         return reply
 
 
