@@ -28,6 +28,7 @@ from bench.stage import Stage, open_stage, say, until
 from bench.storm import Sampler, Storm
 from distributed_grid.client import GridClient
 from distributed_grid.demo.interrupts import ended_by_the_first_signal
+from distributed_grid.errors import BoostNotFound
 
 _LOOK_EVERY_S: Final = 10.0
 _KILL_EVERY_S: Final = 45.0
@@ -165,7 +166,8 @@ def _nodes() -> dict[str, str]:
 def _give_all_back(stage: Stage) -> None:
     client = GridClient(stage.home)
     for boost in client.boost_status()["boosts"]:
-        client.release_boost(boost["boost_id"], {"grace_seconds": 0, "wait_seconds": 5})
+        with suppress(BoostNotFound):  # it expired before its turn came
+            client.release_boost(boost["boost_id"], {"grace_seconds": 0, "wait_seconds": 5})
     until(lambda: not client.boost_status()["boosts"], what="no boost is left")
     client.close()
     until(stage.is_at_base, what="every node at its base")
