@@ -24,7 +24,7 @@ from distributed_grid.errors import GridError, StoreBroken
 from distributed_grid.execution.capacity import Capacity, Convergence
 from distributed_grid.faults import Point, watched
 from distributed_grid.model.leases import Lease
-from distributed_grid.orchestration import boost_service
+from distributed_grid.orchestration import granting
 from distributed_grid.orchestration.belonging import Belongings
 from distributed_grid.orchestration.boost_service import BoostService
 from distributed_grid.orchestration.engine import Engine
@@ -119,7 +119,7 @@ class _Engine(Engine):
         self.parts = Parts(cluster, config, home.create(), now=now)
         self.parts.applier._capacity = _Capacity(cluster)
         self.service = BoostService(self.parts)
-        self._upkeep = Upkeep(self.parts, self.service)
+        self._upkeep = Upkeep(self.parts)
         self._belongings = Belongings()
         self._adopt = adopt
         self.parts.file.save = self._saving(self.parts.file.save)  # type: ignore[method-assign]
@@ -167,7 +167,7 @@ class WholeGrid:
         self._lives = 0
         self._disk_is_full = False
         numbers = itertools.count(first_id)
-        self._ids = patch.object(boost_service, "new_id", lambda: f"{next(numbers):08d}")
+        self._ids = patch.object(granting, "new_id", lambda: f"{next(numbers):08d}")
         self._ids.start()
         self.start()
 

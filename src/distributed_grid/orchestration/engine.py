@@ -15,6 +15,7 @@ from distributed_grid.orchestration.auditing import Auditor
 from distributed_grid.orchestration.belonging import Belongings
 from distributed_grid.orchestration.boost_service import BoostService
 from distributed_grid.orchestration.parts import Parts
+from distributed_grid.orchestration.returning import begin_release
 from distributed_grid.orchestration.upkeep import Upkeep
 from distributed_grid.store.home import GridHome
 from distributed_grid.store.identity import ClusterIdentity
@@ -30,7 +31,7 @@ class Engine:
         self.config = config
         self.parts = Parts(cluster, config, home.create())
         self.service = BoostService(self.parts)
-        self._upkeep = Upkeep(self.parts, self.service)
+        self._upkeep = Upkeep(self.parts)
         self._belongings = Belongings()
         self._adopt = adopt
 
@@ -117,7 +118,7 @@ class Engine:
         for lease in ending:
             winding = lease
             if not lease.is_winding_down:
-                winding = self.service.begin_release(lease, "grid stops", grace_s=0.0, who=who)
+                winding = begin_release(p, lease, "grid stops", grace_s=0.0, who=who)
             if force:
                 p.ledger.put(replace(winding, grace_s=0.0, on_grace_end=OnGraceEnd.KILL))
         await p.try_commit()

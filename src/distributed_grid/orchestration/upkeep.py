@@ -14,10 +14,11 @@ from distributed_grid.execution.capacity import Convergence
 from distributed_grid.model.leases import Delivery, Lease, LeaseState, OnGraceEnd
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import describe
-from distributed_grid.orchestration.boost_service import BoostService
+from distributed_grid.orchestration.granting import deliver
 from distributed_grid.orchestration.logs import logger
 from distributed_grid.orchestration.mending import mend_groups, without_remnant
 from distributed_grid.orchestration.parts import Parts
+from distributed_grid.orchestration.returning import begin_release, end_all_if_file_was_removed, try_finish
 
 log = logger()
 
@@ -32,9 +33,8 @@ _START_GRACE = timedelta(seconds=30)
 class Upkeep:
     """Runs beside a `BoostService`, on the same parts."""
 
-    def __init__(self, parts: Parts, service: BoostService) -> None:
+    def __init__(self, parts: Parts) -> None:
         self._p = parts
-        self._service = service
         self._began = parts.now()
         self._seen: set[NodeName] = set()
         self._absent_since: dict[NodeName, datetime] = {}
@@ -109,7 +109,7 @@ class Upkeep:
         full = self._last_full is None or p.now() - self._last_full >= timedelta(seconds=_IDLE_S * 0.9)
         if full:
             self._last_full = p.now()
-            await self._service.end_all_if_file_was_removed()
+            await end_all_if_file_was_removed(p)
             nodes = await p.look()
             await self._end_lost({node.name for node in nodes.alive})
             await p.applier.clear_gates()
@@ -161,7 +161,7 @@ class Upkeep:
         p = self._p
         due = [lease for lease in p.ledger if lease.state is LeaseState.ACTIVE and lease.expires_at <= p.now()]
         for lease in due:
-            self._service.begin_release(lease, "expired")
+            begin_release(p, lease, "expired")
         if due:
             await p.try_commit()
 
@@ -193,7 +193,7 @@ class Upkeep:
                 if (group := await without_remnant(p, groups.get(lease.group_name))) is not None:
                     p.ledger.put(lease.to(LeaseState.ACTIVE, placement_group=group))
                 else:
-                    await self._service.deliver(lease)
+                    await deliver(p, lease)
             finally:
                 p.in_flight.discard(lease.id)
             p.commit_soon()
@@ -209,7 +209,7 @@ class Upkeep:
         gated: set[NodeName] = set()
         finished = False
         for lease in winding:
-            current = await self._service.try_finish(lease, convergence)
+            current = await try_finish(p, lease, convergence)
             if current.state is LeaseState.RELEASED:
                 finished = True
             elif lease.delivery is Delivery.TRANSFER and await self._press(current, convergence):

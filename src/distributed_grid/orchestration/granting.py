@@ -1,0 +1,158 @@
+"""One grant: planned, written, delivered; or undone, if the source cannot give it after all.
+
+Intent is on disk before the cluster changes, the outcome after.
+"""
+
+import asyncio
+import uuid
+from datetime import timedelta
+
+from distributed_grid.config import GridConfig
+from distributed_grid.decide.delivery import Companions
+from distributed_grid.decide.lending import counter_offer, plan_grant
+from distributed_grid.errors import NoCapacity, SourceNotFound, TargetNotFound
+from distributed_grid.faults import Point, fault_point
+from distributed_grid.model.leases import Delivery, Lease, LeaseState, OnGraceEnd
+from distributed_grid.model.nodes import NodeTable
+from distributed_grid.model.plans import Grant, RefusalCode, Refused
+from distributed_grid.model.requests import Ask
+from distributed_grid.model.resources import CPU, MEMORY, scale
+from distributed_grid.orchestration.applier import GROUP_S
+from distributed_grid.orchestration.parts import Parts
+
+
+def new_id() -> str:
+    return str(uuid.uuid4())
+
+
+def make_plan(p: Parts, ask: Ask, nodes: NodeTable) -> Grant | Refused:
+    """Who lends what is asked, or why each node does not; raises `NotFound` where a name is wrong."""
+    _check_names(ask, nodes)
+    return plan_grant(
+        ask,
+        nodes,
+        p.ledger.snapshot(),
+        default_delivery=p.config.resource_sharing.delivery,
+        companions=_companions(p.config),
+        no_transfers_because=p.cluster.why_no_transfers(),
+    )
+
+
+def _check_names(ask: Ask, nodes: NodeTable) -> None:
+    known = f"Nodes: {', '.join(nodes) or 'none'}"
+    if ask.target not in nodes:
+        raise TargetNotFound(
+            "Target node not found in cluster",
+            because=[f"no node is named {ask.target!r}"],
+            try_next=known,
+        )
+    if not nodes[ask.target].alive:
+        raise TargetNotFound(
+            "Target node not found in cluster",
+            because=[f"{ask.target} is configured but not connected to the cluster"],
+            try_next="See which nodes are up: grid cluster status",
+        )
+    if ask.source is not None and ask.source not in nodes:
+        raise SourceNotFound(
+            "Source node not found in cluster",
+            because=[f"no node is named {ask.source!r}"],
+            try_next=known,
+        )
+
+
+def refusal(refused: Refused) -> NoCapacity:
+    """The error for a request that nobody can meet: the message users know, and a reason per node."""
+    return NoCapacity(
+        "No nodes have sufficient available resources",
+        because=[
+            f"{r.node}: {r.detail} [{r.code}]" for r in refused.refusals if r.code is not RefusalCode.NOT_THE_SOURCE
+        ],
+        try_next=counter_offer(refused) or "Ask for less, wait for it with --wait 60, or see: grid cluster status",
+    )
+
+
+async def grant(p: Parts, plan: Grant, group_s: int) -> Lease | None:
+    """Carry out a plan; None if the source could not give it after all.
+
+    There must be no await between making the plan and this: nobody else can have taken what it found.
+    """
+    lease = p.ledger.put(_lease(p, plan))
+    p.in_flight.add(lease.id)
+    try:
+        fault_point(Point.GRANT_PLANNED)
+        try:
+            await asyncio.gather(p.commit(), p.applier.look_ahead(lease))
+        except BaseException:
+            p.ledger.forget(lease)  # nothing has happened yet, and nothing will
+            p.commit_soon()
+            raise
+        fault_point(Point.GRANT_WRITTEN)
+        granted = await deliver(p, lease, group_s)
+        fault_point(Point.GRANT_DELIVERED)
+        p.commit_soon()
+    finally:
+        p.in_flight.discard(lease.id)
+        p.something_changed()
+    return granted
+
+
+def _lease(p: Parts, plan: Grant) -> Lease:
+    ask, now = plan.ask, p.now()
+    sharing = p.config.resource_sharing
+    return Lease(
+        id=new_id(),
+        source=plan.source,
+        target=ask.target,
+        kind=ask.kind,
+        units=ask.units,
+        resources=plan.resources,
+        priority=ask.priority,
+        delivery=plan.delivery,
+        delivery_reason=plan.delivery_reason,
+        state=LeaseState.GRANTING,
+        allocated_at=now,
+        expires_at=now + timedelta(seconds=ask.duration_s),
+        duration_s=ask.duration_s,
+        grace_s=sharing.grace_seconds if ask.grace_s is None else ask.grace_s,
+        on_grace_end=ask.on_grace_end or OnGraceEnd(sharing.on_grace_end),
+        requester=ask.requester,
+        idempotency_key=ask.idempotency_key,
+        warnings=plan.warnings,
+    )
+
+
+async def deliver(p: Parts, lease: Lease, group_s: int = GROUP_S) -> Lease | None:
+    """Make a granting lease true in the cluster; it is then active, or gone again and nothing has changed."""
+    changes: dict[str, object] = {}
+    if lease.delivery is Delivery.RESERVE:
+        group = await p.applier.reserve(lease, group_s)
+        delivered, changes["placement_group"] = group is not None, group
+    else:
+        delivered = (await p.applier.converge()).delivered(lease)
+    if delivered:
+        active = p.ledger.put(lease.to(LeaseState.ACTIVE, **changes))
+        p.journal.note(
+            "granted",
+            f"{active.describe()} until {active.expires_at:%H:%M:%S} UTC",
+            lease=active,
+            node=active.target,
+            who=active.requester,
+        )
+        return active
+    undone = p.ledger.put(
+        lease.to(LeaseState.RELEASING, release_reason="the source was busy after all", release_asked_at=p.now())
+    )
+    if lease.delivery is Delivery.RESERVE or (await p.applier.converge()).returned(undone):
+        p.ledger.put(undone.to(LeaseState.RELEASED))
+    p.journal.note(
+        "not_granted",
+        f"{lease.describe()}: the source was busy after all",
+        lease=undone,
+        who=lease.requester,
+    )
+    return None
+
+
+def _companions(config: GridConfig) -> Companions:
+    extra = config.resource_sharing.gpu_companions
+    return Companions(cpu_per_gpu=round(extra.cpu * scale(CPU)), memory_per_gpu=round(extra.memory_gb * scale(MEMORY)))

@@ -1,0 +1,75 @@
+"""A boost on its way home: it begins to wind down, and is tried until its capacity is back.
+
+Whoever asks it back, its user, its expiry or the end of grid, it goes this way; only the reason differs.
+"""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from distributed_grid.execution.capacity import Convergence
+from distributed_grid.faults import Point, fault_point
+from distributed_grid.model.leases import Delivery, Lease, LeaseState
+from distributed_grid.orchestration.boost_view import boost_dict
+from distributed_grid.orchestration.parts import Parts
+
+
+def begin_release(p: Parts, lease: Lease, reason: str, *, grace_s: float | None = None, who: str = "grid") -> Lease:
+    """Mark a lease as winding down. It is not on disk yet: the caller commits."""
+    changes = {} if grace_s is None else {"grace_s": grace_s}
+    winding = p.ledger.put(lease.to(LeaseState.RELEASING, release_reason=reason, release_asked_at=p.now(), **changes))
+    p.journal.note("release_asked", f"{winding.describe()}: {reason}", lease=winding, node=winding.target, who=who)
+    return winding
+
+
+async def try_finish(p: Parts, lease: Lease, convergence: Convergence | None = None, *, idle: bool = False) -> Lease:
+    """One try to bring a winding-down lease home; it stays as it is while its capacity is in use.
+
+    `convergence`: a round that was made after the lease began to wind down; `idle`: its group was seen idle
+    since. The caller commits.
+    """
+    if lease.delivery is Delivery.TRANSFER:
+        home = (convergence or await p.applier.converge()).returned(lease)
+    else:
+        home = await _reservation_gone(p, lease, idle=idle)
+    current = p.ledger.get(lease.id)
+    if current is None:  # somebody else brought it home meanwhile
+        return replace(lease, state=LeaseState.RELEASED)
+    if not home:
+        return current
+    done = p.ledger.put(current.to(LeaseState.RELEASED))
+    fault_point(Point.RELEASE_HOME)
+    p.notes.pop(lease.id, None)
+    p.journal.note(
+        "returned",
+        f"{done.describe()}: capacity is back ({done.release_reason})",
+        lease=done,
+        node=done.source,
+        boost=boost_dict(done),
+    )
+    return done
+
+
+async def _reservation_gone(p: Parts, lease: Lease, *, idle: bool) -> bool:
+    if lease.placement_group is None:
+        return True
+    asked_at = lease.release_asked_at or p.now()
+    left_s = (asked_at + timedelta(seconds=lease.grace_s) - p.now()).total_seconds()
+    holders = () if idle or lease.state is LeaseState.LOST else await p.applier.holders(lease)
+    if left_s > 0 and holders:
+        p.notes[lease.id] = (f"in use: {holders[0].describe()}; cancelled in {left_s:.0f} s",)
+        return False
+    await p.applier.remove_group(lease.placement_group, in_use=bool(holders))
+    return True
+
+
+async def end_all_if_file_was_removed(p: Parts) -> None:
+    """A user may delete the state file at any time: the boosts that were in it end."""
+    if not p.file.was_removed():
+        return
+    live = [lease for lease in p.ledger if not lease.is_winding_down and lease.id not in p.in_flight]
+    if p.unwritten is None or live:  # until it can be written again, it stays removed
+        p.journal.note("state_file_removed", f"{p.file.path.name} was removed: {len(live)} boosts end")
+    for lease in live:
+        begin_release(p, lease, "the state file was removed", grace_s=0.0)
+    await p.try_commit()
+    p.something_changed()
