@@ -16,7 +16,7 @@ from fake_cluster import Crashed, FakeCluster, LostReply
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from whole_grid import WholeGrid, together
+from whole_grid import WholeGrid, raising, together
 
 from distributed_grid.config import GridConfig
 from distributed_grid.errors import GridError, StoreBroken
@@ -239,10 +239,7 @@ class BoostMachine(RuleBasedStateMachine):
         self._ahead(StoreBroken("no space"), at, "save", False)
 
     def _ahead(self, error: BaseException, at: int, call: str, after: bool) -> None:
-        def fail() -> None:
-            raise error
-
-        self.cluster.upcoming(at, fail, call=call, after=after)
+        self.cluster.upcoming(at, raising(error), call=call, after=after)
 
     @rule(name=names)
     def node_dies(self, name: str) -> None:

@@ -297,3 +297,21 @@ class WholeGrid:
 async def together(*doing: Coroutine[Any, Any, Any]) -> list[Any]:
     """All of them at the same time; errors are results."""
     return await asyncio.gather(*doing, return_exceptions=True)
+
+
+def at_home(grid: WholeGrid) -> None:
+    """Nothing is lent, nothing is known, nothing is left over."""
+    assert not grid.leases, grid.leases
+    assert not grid.on_disk(), grid.on_disk()
+    assert grid.cluster.is_at_base(), grid.cluster.differences()
+    assert not grid.cluster.violations, grid.cluster.violations[0]
+    assert not grid.failures, repr(grid.failures[0])
+
+
+def raising(error: BaseException) -> Callable[[], None]:
+    """For `FakeCluster.upcoming`."""
+
+    def fail() -> None:
+        raise error
+
+    return fail

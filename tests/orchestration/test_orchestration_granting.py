@@ -1,0 +1,100 @@
+"""Asking for a boost: granted at once or later, refused with reasons, or given up."""
+
+import asyncio
+
+import pytest
+from builders import ask, cpu
+from whole_grid import WholeGrid, at_home, together
+
+from distributed_grid.errors import BoostNotFound, GridError, NoCapacity, TargetNotFound
+from distributed_grid.model.leases import LeaseState, OnGraceEnd
+
+ACTIVE, RELEASED = LeaseState.ACTIVE, LeaseState.RELEASED
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def test_a_boost_is_there_at_once_and_goes_home_at_once(lab: WholeGrid) -> None:
+    boost = lab.run(lab.service.request(ask("b", amount=2)))
+    assert boost.state is ACTIVE
+    assert lab.cluster.true_totals()["b"] == cpu(6)
+    assert lab.run(lab.service.release(boost.id)).state is RELEASED
+    lab.wait(0.1)
+    at_home(lab)
+
+
+def test_who_is_refused_learns_why_within_a_moment(lab: WholeGrid) -> None:
+    before = lab.clock.now
+    with pytest.raises(NoCapacity) as caught:
+        lab.run(lab.service.request(ask("b", amount=9)))
+    assert any("4 CPUs free" in line for line in caught.value.because)
+    assert lab.clock.now - before < 1.0
+    at_home(lab)
+
+
+def test_who_waits_gets_it_when_it_is_free(lab: WholeGrid) -> None:
+    work = [lab.cluster.start(name, 4) for name in ("a", "c")]
+
+    async def later() -> None:
+        await asyncio.sleep(3.0)
+        lab.cluster.finish(work[0])
+
+    boost, _ = lab.run(together(lab.service.request(ask("b", amount=3), wait_s=10.0), later()))
+    assert (boost.state, boost.source) == (ACTIVE, "a")
+
+
+def test_an_unknown_target_or_boost_is_told(lab: WholeGrid) -> None:
+    with pytest.raises(TargetNotFound):
+        lab.run(lab.service.request(ask("nowhere")))
+    with pytest.raises(BoostNotFound):
+        lab.run(lab.service.release("nothing"))
+
+
+def test_many_at_once_never_get_more_than_there_is(lab: WholeGrid) -> None:
+    answers = lab.run(together(*(lab.service.request(ask("b", amount=2)) for _ in range(8))))
+    granted = [a for a in answers if not isinstance(a, BaseException)]
+    assert len(granted) == 4  # 8 CPUs on a and c
+    assert all(isinstance(a, NoCapacity) for a in answers if isinstance(a, BaseException))
+    assert lab.cluster.true_totals()["b"] == cpu(12)
+    assert not lab.cluster.violations
+
+
+def test_a_client_that_gave_up_can_ask_again(lab: WholeGrid) -> None:
+    asked = ask("b", amount=9, idempotency_key="k")
+
+    async def give_up() -> None:
+        asking = asyncio.ensure_future(lab.service.request(asked))
+        await asyncio.sleep(0.001)
+        lab.service.abandon("k")
+        with pytest.raises(NoCapacity):
+            await asking
+
+    lab.run(give_up())
+    again = ask("b", amount=2, idempotency_key="k")
+    assert lab.run(lab.service.request(again)).state is ACTIVE
+
+
+def test_a_boost_asked_for_after_the_file_was_deleted_is_not_ended_with_the_others(lab: WholeGrid) -> None:
+    lab.run(lab.service.request(ask("b", amount=1)))
+    lab.wait(0.3)
+    lab.home.boosts.unlink()
+    new = lab.run(lab.service.request(ask("b", amount=2)))
+    lab.wait(3.0)
+    assert list(lab.leases) == [new.id]
+
+
+def test_a_grant_that_failed_half_way_is_known_until_all_of_it_is_home(lab: WholeGrid) -> None:
+    """The source gave one of two CPUs, the target's queue took it at once: somebody must bring it home."""
+    lab.cluster.queue("b", 40)
+    lab.cluster.upcoming(0, lambda: lab.cluster.start("a", 3), call="resize")
+    with pytest.raises(GridError):
+        lab.run(lab.service.request(ask("b", amount=2, source="a", on_grace_end=OnGraceEnd.DRAIN, grace_s=0.0)))
+
+    async def short_tasks() -> None:
+        for _ in range(30):
+            await asyncio.sleep(0.3)
+            if running := lab.cluster.running("b"):
+                lab.cluster.finish(running[0])
+
+    lab.run(short_tasks())
+    assert lab.cluster.true_totals()["b"] == cpu(4)

@@ -1,0 +1,145 @@
+"""Nodes that die and come back, and the groups of reservations that fall with them or are made meanwhile."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from builders import ask, cpu, lease
+from fake_cluster import FakeCluster, LostReply
+from whole_grid import WholeGrid, at_home, raising
+
+from distributed_grid.model.leases import Delivery, LeaseState
+
+ACTIVE = LeaseState.ACTIVE
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+# -- nodes -------------------------------------------------------------------------------------------------
+
+
+def test_a_source_that_dies_ends_its_loans(lab: WholeGrid) -> None:
+    lab.run(lab.service.request(ask("b", amount=2, source="a")))
+    lab.wait(31.0)
+    lab.cluster.kill_node("a")
+    lab.wait(5.0)
+    assert not lab.leases
+    assert lab.cluster.true_totals()["b"] == cpu(4)
+    lab.cluster.return_node("a")
+    lab.wait(2.0)
+    at_home(lab)
+
+
+def test_a_target_that_dies_gives_its_loans_back(lab: WholeGrid) -> None:
+    lab.run(lab.service.request(ask("b", amount=2, source="a")))
+    lab.wait(31.0)
+    lab.cluster.kill_node("b")
+    lab.wait(5.0)
+    at_home(lab)
+
+
+@pytest.mark.parametrize("who", ["a", "b"])
+def test_a_node_that_is_back_within_a_moment_has_its_loans_again(lab: WholeGrid, who: str) -> None:
+    boost = lab.run(lab.service.request(ask("b", amount=2, source="a")))
+    lab.wait(31.0)
+    lab.cluster.kill_node(who)
+    lab.wait(0.5)
+    lab.cluster.return_node(who)
+    lab.wait(3.0)
+    assert lab.leases[boost.id].state is ACTIVE
+    assert {n: t["cpu"] // 10_000 for n, t in lab.cluster.true_totals().items()} == {"a": 2, "b": 6, "c": 4}
+
+
+def test_a_boost_whose_source_is_busy_when_all_nodes_are_back_says_so_and_comes_as_work_ends(lab: WholeGrid) -> None:
+    boost = lab.run(lab.service.request(ask("b", amount=2, source="a")))
+    lab.wait(1.0)
+    lab.bury()
+    for name in "abc":
+        lab.cluster.kill_node(name)
+        lab.cluster.return_node(name)
+    work = [lab.cluster.start("a", 1) for _ in range(4)]
+    lab.start()
+    lab.wait(2.0)
+    assert lab.parts.notes[boost.id] == ("a is busy: 2 CPUs will come as work there ends",)
+    assert lab.cluster.true_totals()["b"] == cpu(4)
+    for each in work[:2]:
+        lab.cluster.finish(each)
+    lab.wait(2.0)
+    assert boost.id not in lab.parts.notes
+    assert lab.cluster.true_totals()["b"] == cpu(6)
+
+
+# -- groups ------------------------------------------------------------------------------------------------
+
+
+def test_a_reservation_whose_source_came_back_has_a_place_again_or_ends(lab: WholeGrid) -> None:
+    """The group of the old raylet still stands in Ray's table, pinned to a node that will never return."""
+    boost = lab.run(lab.service.request(ask("b", "gpu", 1, source="a")))
+    lab.wait(31.0)
+    lab.cluster.kill_node("a")
+    lab.wait(0.5)
+    lab.cluster.return_node("a")
+    lab.wait(5.0)
+    left = lab.leases.get(boost.id)
+    assert left is None or lab.cluster.has_place(left.placement_group)
+
+
+def test_a_reservation_that_was_made_again_without_an_answer_is_known_by_its_new_group(lab: WholeGrid) -> None:
+    boost = lab.run(lab.service.request(ask("b", "gpu", 1, source="a")))
+    lab.wait(0.5)
+    lab.cluster.kill_node("a")
+    lab.cluster.return_node("a")
+    lab.cluster.upcoming(0, raising(LostReply()), call="reserve", after=True)
+    lab.wait(5.0)
+    assert lab.cluster.has_place(lab.leases[boost.id].placement_group)
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_group_that_is_made_while_upkeep_looks_is_left_alone(lab: WholeGrid, listed: bool) -> None:
+    """The list was drawn up before the group was there, or before it had its place; then its grant was complete."""
+    new = lease("new", "a", "b", kind="gpu", amount=1, state=LeaseState.GRANTING, delivery=Delivery.RESERVE)
+    lab.parts.in_flight.add(new.id)
+    lab.parts.ledger.put(new)
+    made = lab.cluster.reserve(new, lab.cluster.ids()["a"], 2) if listed else None
+    lab.cluster.set_standing(made, False)
+
+    def grant() -> None:
+        group = made or lab.cluster.reserve(new, lab.cluster.ids()["a"], 2)
+        lab.cluster.set_standing(group, True)
+        lab.parts.ledger.put(new.to(ACTIVE, placement_group=group))
+        lab.parts.in_flight.discard(new.id)
+
+    lab.cluster.upcoming(0, grant, call="groups", after=True)
+    lab.wait(3.0)
+    assert lab.leases[new.id].state is ACTIVE
+    assert lab.cluster.has_place(lab.leases[new.id].placement_group)
+    assert not lab.failures, repr(lab.failures[0])
+    assert not any(event.event == "reserved_again" for event in lab.parts.journal.since(0))
+
+
+def test_a_boost_that_is_renewed_while_its_group_is_made_again_stays_renewed(lab: WholeGrid) -> None:
+    boost = lab.run(lab.service.request(ask("b", "gpu", 1, source="a", duration_s=60.0)))
+    lab.wait(2.0)
+
+    async def renew() -> None:
+        made_again = asyncio.Event()
+        lab.cluster.upcoming(0, made_again.set, call="reserve")
+        lab.cluster.remove_group(lab.leases[boost.id].placement_group)
+        await made_again.wait()
+        await lab.service.renew(boost.id, 3600.0)
+
+    lab.run(renew())
+    lab.wait(3.0)
+    assert lab.leases[boost.id].duration_s == 3600.0
+
+
+def test_a_reservation_made_while_upkeep_looks_for_groups_is_left_alone(make_grid: Callable[..., WholeGrid]) -> None:
+    for seed in range(10):
+        lab = make_grid(FakeCluster(), seed)
+        lab.wait(0.9)
+        for _ in range(12):
+            boost = lab.run(lab.service.request(ask("b", "gpu", 1)))
+            lab.wait(0.09)
+            lab.run(lab.service.release(boost.id))
+        lab.wait(2.0)
+        at_home(lab)

@@ -1,0 +1,124 @@
+"""Keeping boosts and getting them back: renewal, expiry, queues that hold them, a file that is gone."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from builders import ask
+from fake_cluster import FakeCluster, LostReply
+from whole_grid import WholeGrid, at_home, raising
+
+from distributed_grid.errors import NotRenewable, StoreBroken
+from distributed_grid.model.leases import LeaseState, OnGraceEnd
+
+ACTIVE, RELEASED, RELEASING = LeaseState.ACTIVE, LeaseState.RELEASED, LeaseState.RELEASING
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def test_a_boost_ends_when_its_time_is_over(lab: WholeGrid) -> None:
+    lab.run(lab.service.request(ask("b", amount=2, duration_s=5.0)))
+    lab.wait(4.5)
+    assert lab.leases
+    lab.wait(1.5)
+    at_home(lab)
+
+
+def test_a_renewed_boost_lasts_as_long_again(lab: WholeGrid) -> None:
+    boost = lab.run(lab.service.request(ask("b", amount=2, duration_s=5.0)))
+    lab.wait(4.0)
+    lab.run(lab.service.renew(boost.id))
+    lab.wait(4.0)
+    assert lab.leases[boost.id].state is ACTIVE
+    lab.wait(2.5)
+    at_home(lab)
+
+
+def test_a_boost_that_is_on_its_way_home_cannot_be_renewed(lab: WholeGrid) -> None:
+    boost = lab.run(lab.service.request(ask("b", amount=2)))
+    lab.cluster.start("b", 6)
+    lab.run(lab.service.release(boost.id, wait_s=0.0))
+    with pytest.raises(NotRenewable):
+        lab.run(lab.service.renew(boost.id))
+
+
+@pytest.mark.parametrize("on_grace_end", [OnGraceEnd.DRAIN, OnGraceEnd.KILL])
+def test_a_queue_does_not_hold_a_boost_for_ever(lab: WholeGrid, on_grace_end: OnGraceEnd) -> None:
+    boost = lab.run(lab.service.request(ask("b", amount=2, on_grace_end=on_grace_end)))
+    lab.cluster.queue("b", 30)
+    lab.run(lab.service.release(boost.id, grace_s=0.5, wait_s=0.0))
+
+    async def short_tasks() -> None:
+        for _ in range(40):
+            await asyncio.sleep(0.5)
+            if running := lab.cluster.running("b"):
+                lab.cluster.finish(running[0])
+
+    lab.run(short_tasks())
+    assert boost.id not in lab.leases
+    assert not lab.cluster.violations
+
+
+def test_a_queue_holds_a_boost_that_says_hold_and_it_is_told_who(lab: WholeGrid) -> None:
+    boost = lab.run(lab.service.request(ask("b", amount=2, on_grace_end=OnGraceEnd.HOLD)))
+    lab.cluster.queue("b", 30)
+    lab.run(lab.service.release(boost.id, grace_s=0.5, wait_s=0.0))
+    lab.wait(5.0)
+    assert lab.leases[boost.id].state is RELEASING
+    assert "work" in lab.parts.notes[boost.id][0]
+
+
+def test_a_boost_released_while_upkeep_completes_its_grant_is_released(make_grid: Callable[..., WholeGrid]) -> None:
+    """A reply was lost, so upkeep completes the grant; meanwhile the user asks it back."""
+    for seed in range(6):
+        lab = make_grid(FakeCluster(), seed)
+        lab.cluster.upcoming(1, raising(LostReply()), after=True)
+        with pytest.raises(LostReply):
+            lab.run(lab.service.request(ask("b", amount=2)))
+        (boost,) = lab.leases.values()
+        lab.run(lab.service.release(boost.id, wait_s=0.0))
+        lab.wait(3.0)
+        at_home(lab)
+
+
+def test_nothing_is_left_on_nodes_by_a_boost_that_ended_just_before_grid_stopped(lab: WholeGrid) -> None:
+    boost = lab.run(lab.service.request(ask("b", amount=2)))
+    lab.run(lab.service.release(boost.id))
+    lab.stop()
+    assert lab.cluster.is_at_base(), lab.cluster.differences()
+    lab.start()
+
+
+def test_whoever_deletes_the_file_ends_the_boosts(lab: WholeGrid) -> None:
+    for kind in ("cpu", "gpu"):
+        lab.run(lab.service.request(ask("b", kind, 1)))
+    lab.wait(0.5)
+    lab.home.boosts.unlink()
+    lab.wait(3.0)
+    at_home(lab)
+
+
+def test_a_file_that_was_deleted_while_nobody_looked_ends_the_boosts_too(lab: WholeGrid) -> None:
+    for kind in ("cpu", "gpu"):
+        lab.run(lab.service.request(ask("b", kind, 1)))
+    lab.wait(0.5)
+    lab.bury()
+    lab.home.boosts.unlink()
+    lab.start()
+    lab.wait(3.0)
+    at_home(lab)
+
+
+def test_what_a_full_disk_did_not_take_is_written_when_there_is_room(lab: WholeGrid) -> None:
+    boost = lab.run(lab.service.request(ask("b", amount=1)))
+    lab.wait(0.5)
+    for number in range(20):
+        lab.cluster.upcoming(number, raising(StoreBroken("no space")), call="save")
+    released = lab.run(lab.service.release(boost.id))
+    assert released.state is RELEASED
+    assert "no space; if the controller starts again" in released.warnings[0]
+    assert lab.on_disk()
+    lab.wait(1.0)
+    lab.cluster.nothing_upcoming()
+    lab.wait(3.0)
+    at_home(lab)
