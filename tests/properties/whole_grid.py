@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 from unittest.mock import patch
 
-from fake_cluster import Clock, Crashed, FakeCluster, LostReply
+from fake_clock import Clock
+from fake_cluster import Crashed, FakeCluster, LostReply
 
 from distributed_grid.config import GridConfig
 from distributed_grid.errors import GridError, StoreBroken

@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fake_cluster import Clock, FakeCluster
+from fake_clock import Clock
+from fake_cluster import FakeCluster
 
 from distributed_grid.client import GridClient
 from distributed_grid.client.connections import Answer, Connections

@@ -1,0 +1,84 @@
+"""One node of the fake cluster: what it has, what runs and waits on it, and what it has told of itself.
+
+Amounts are whole numbers, as inside Ray.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from distributed_grid.execution.port import RayMap
+from distributed_grid.model.nodes import NodeId, NodeName
+from distributed_grid.model.resources import ResourceVector
+
+_STEPS: Final = 10_000  # Ray counts everything in ten-thousandths
+
+Amounts = dict[str, int]
+
+
+@dataclass
+class _Work:
+    pid: int
+    what: str
+    needs: Amounts
+    is_actor: bool
+    began: float = 0.0
+    group: str | None = None
+    blocked: bool = False
+
+    @property
+    def holds(self) -> Amounts:
+        """A task that waits in `ray.get` lends its CPUs to others meanwhile."""
+        return {k: v for k, v in self.needs.items() if not (self.blocked and k == "CPU")}
+
+
+@dataclass
+class _Group:
+    id: str
+    name: str
+    needs: Amounts
+    node_id: NodeId
+    placed: bool = True
+
+
+@dataclass
+class _Node:
+    name: NodeName
+    id: NodeId
+    base: Amounts
+    total: Amounts
+    alive: bool = True
+    running: dict[int, _Work] = field(default_factory=dict)
+    queue: deque[_Work] = field(default_factory=deque)
+    groups: dict[str, _Group] = field(default_factory=dict)
+    gate: bool = False
+    shown: tuple[Amounts, Amounts] = field(default_factory=lambda: ({}, {}))
+    report_at: float | None = None
+    on_its_way: deque[tuple[float, tuple[Amounts, Amounts]]] = field(default_factory=deque)
+
+    def next_event(self) -> float | None:
+        """When the control service hears of this node again, or the node next takes stock to tell it."""
+        arrives = self.on_its_way[0][0] if self.on_its_way else None
+        return min((at for at in (arrives, self.report_at) if at is not None), default=None)
+
+    def used(self, name: str) -> int:
+        plain = sum(w.holds.get(name, 0) for w in self.running.values() if w.group is None)
+        return plain + sum(g.needs.get(name, 0) for g in self.groups.values())
+
+    def free(self, name: str) -> int:
+        return self.total.get(name, 0) - self.used(name)
+
+    def fits(self, needs: Amounts) -> bool:
+        return all(self.free(name) >= amount for name, amount in needs.items())
+
+
+def _fixed(amounts: RayMap, *, zeros: bool = False) -> Amounts:
+    return {name: round(amount * _STEPS) for name, amount in amounts.items() if amount or zeros}
+
+
+def _floats(amounts: Amounts) -> dict[str, float]:
+    return {name: amount / _STEPS for name, amount in amounts.items()}
+
+
+def _vector(amounts: Amounts) -> ResourceVector:
+    return ResourceVector.from_ray(_floats(amounts))
