@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from fake_node import _STEPS, _fixed, _floats, _Group, _vector, _Work
+from fake_node import STEPS, FakeGroup, FakeWork, fixed, floats, vector
 from fake_world import FakeWorld
 
 from distributed_grid.decide.naming import NAME_LABEL, Raylet
@@ -88,13 +88,13 @@ class FakeCluster(FakeWorld):
     def raylets(self) -> tuple[Raylet, ...]:
         self.passing("raylets")
         return tuple(
-            Raylet(n.id, {NAME_LABEL: n.name}, f"{n.name}-host", "10.0.0.1", _floats(n.base), is_head=i == 0)
+            Raylet(n.id, {NAME_LABEL: n.name}, f"{n.name}-host", "10.0.0.1", floats(n.base), is_head=i == 0)
             for i, n in enumerate(self._alive())
         )
 
     def totals(self) -> dict[NodeId, RayMap]:
         self.passing("totals")
-        return {n.id: _floats(n.shown[0]) for n in self._alive()}
+        return {n.id: floats(n.shown[0]) for n in self._alive()}
 
     def view(self, max_age_s: float = 0.0) -> dict[NodeId, NodeView]:
         read_at, known = self._view_read
@@ -105,8 +105,8 @@ class FakeCluster(FakeWorld):
         alive = {n.id: n for n in self._alive()}
         if max_age_s == 0.0 or self.clock() - self._totals_read > _TOTALS_S or totals.keys() != alive.keys():
             self._totals_read = self.clock()
-            totals = {n.id: _floats(n.shown[0]) for n in alive.values()}
-        found = {n.id: NodeView(totals[n.id], _floats(n.shown[1])) for n in alive.values()}
+            totals = {n.id: floats(n.shown[0]) for n in alive.values()}
+        found = {n.id: NodeView(totals[n.id], floats(n.shown[1])) for n in alive.values()}
         self._view_read = (self.clock(), found)
         return found
 
@@ -118,7 +118,7 @@ class FakeCluster(FakeWorld):
         if node is None or not node.alive:
             raise RayletGone(node_id)
         before = dict(node.total)
-        for name, amount in _fixed(resources, zeros=True).items():
+        for name, amount in fixed(resources, zeros=True).items():
             assert name != "GPU", "Ray refuses to resize GPUs"
             assert amount >= 0, "Ray would take nonsense silently"
             self._resize_one(node, name, amount)
@@ -126,14 +126,14 @@ class FakeCluster(FakeWorld):
             self._refill(node)
             self._changed(node)
         self.passing("resize", after=True)
-        return _floats(node.total)
+        return floats(node.total)
 
     # -- the rest of Cluster -------------------------------------------------------------------------------
 
     def said_by(self, raylet: Raylet) -> NodeView | None:
         self.passing("said_by")
         node = self._nodes[raylet.node_id]
-        return NodeView(*map(_floats, self._snapshot(node))) if node.alive else None
+        return NodeView(*map(floats, self._snapshot(node))) if node.alive else None
 
     def why_no_transfers(self) -> str | None:
         return None
@@ -143,11 +143,11 @@ class FakeCluster(FakeWorld):
         if any(g.name == lease.group_name for g in self._groups.values()):
             raise ValueError(f"a placement group named {lease.group_name} exists")
         node = self._nodes.get(node_id)
-        needs = _fixed(lease.resources.to_ray())
+        needs = fixed(lease.resources.to_ray())
         if node is None or not node.alive or not node.fits(needs):
             self.clock.sleep(within_s)
             return None
-        group = _Group(f"{next(self._number):08x}", lease.group_name, needs, node_id)
+        group = FakeGroup(f"{next(self._number):08x}", lease.group_name, needs, node_id)
         self._groups[group.id] = node.groups[group.id] = group
         self._changed(node)
         fault_point(Point.GROUP_MADE)
@@ -157,7 +157,7 @@ class FakeCluster(FakeWorld):
     def groups(self, *, afresh: bool = False) -> tuple[Group, ...]:
         self.passing("groups")
         found = tuple(
-            Group(g.id, g.name, g.placed, g.node_id if g.placed else None, _vector(g.needs))
+            Group(g.id, g.name, g.placed, g.node_id if g.placed else None, vector(g.needs))
             for g in self._groups.values()
         )
         self.passing("groups", after=True)
@@ -203,7 +203,7 @@ class FakeCluster(FakeWorld):
         victims = [node.running.pop(h.pid) for h in holders if h.pid in node.running]
         for work in victims:
             if not work.is_actor:
-                node.queue.append(_Work(next(self._number), work.what, work.needs, False))
+                node.queue.append(FakeWork(next(self._number), work.what, work.needs, False))
         self._refill(node)
         self._changed(node)
         return len(victims)
@@ -212,7 +212,7 @@ class FakeCluster(FakeWorld):
         node = self._nodes[node_id]
         if node.alive and cpus >= 0.01:
             node.gate = True
-            node.total[_LATCH] = _STEPS
+            node.total[_LATCH] = STEPS
             self._changed(node)
 
     def lift_gate(self, node_id: NodeId) -> None:
@@ -239,5 +239,5 @@ def _delays(seed: int, longest_s: float = LONGEST_LAG_S) -> Callable[[], float]:
     return lambda: chance.choice((0.0, 0.0, 0.002, 0.03, longest_s))
 
 
-def _holder(work: _Work) -> Holder:
-    return Holder(work.pid, work.what, work.is_actor, int(work.began * 1000), _vector(work.holds), "01")
+def _holder(work: FakeWork) -> Holder:
+    return Holder(work.pid, work.what, work.is_actor, int(work.began * 1000), vector(work.holds), "01")

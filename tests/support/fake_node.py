@@ -11,13 +11,13 @@ from distributed_grid.execution.port import RayMap
 from distributed_grid.model.nodes import NodeId, NodeName
 from distributed_grid.model.resources import ResourceVector
 
-_STEPS: Final = 10_000  # Ray counts everything in ten-thousandths
+STEPS: Final = 10_000  # Ray counts everything in ten-thousandths
 
 Amounts = dict[str, int]
 
 
 @dataclass
-class _Work:
+class FakeWork:
     pid: int
     what: str
     needs: Amounts
@@ -33,7 +33,7 @@ class _Work:
 
 
 @dataclass
-class _Group:
+class FakeGroup:
     id: str
     name: str
     needs: Amounts
@@ -42,15 +42,15 @@ class _Group:
 
 
 @dataclass
-class _Node:
+class FakeNode:
     name: NodeName
     id: NodeId
     base: Amounts
     total: Amounts
     alive: bool = True
-    running: dict[int, _Work] = field(default_factory=dict)
-    queue: deque[_Work] = field(default_factory=deque)
-    groups: dict[str, _Group] = field(default_factory=dict)
+    running: dict[int, FakeWork] = field(default_factory=dict)
+    queue: deque[FakeWork] = field(default_factory=deque)
+    groups: dict[str, FakeGroup] = field(default_factory=dict)
     gate: bool = False
     shown: tuple[Amounts, Amounts] = field(default_factory=lambda: ({}, {}))
     report_at: float | None = None
@@ -72,13 +72,13 @@ class _Node:
         return all(self.free(name) >= amount for name, amount in needs.items())
 
 
-def _fixed(amounts: RayMap, *, zeros: bool = False) -> Amounts:
-    return {name: round(amount * _STEPS) for name, amount in amounts.items() if amount or zeros}
+def fixed(amounts: RayMap, *, zeros: bool = False) -> Amounts:
+    return {name: round(amount * STEPS) for name, amount in amounts.items() if amount or zeros}
 
 
-def _floats(amounts: Amounts) -> dict[str, float]:
-    return {name: amount / _STEPS for name, amount in amounts.items()}
+def floats(amounts: Amounts) -> dict[str, float]:
+    return {name: amount / STEPS for name, amount in amounts.items()}
 
 
-def _vector(amounts: Amounts) -> ResourceVector:
-    return ResourceVector.from_ray(_floats(amounts))
+def vector(amounts: Amounts) -> ResourceVector:
+    return ResourceVector.from_ray(floats(amounts))

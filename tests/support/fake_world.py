@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from fake_clock import Clock
-from fake_node import Amounts, _fixed, _floats, _Group, _Node, _vector, _Work
+from fake_node import Amounts, FakeGroup, FakeNode, FakeWork, fixed, floats, vector
 
 from distributed_grid.model.nodes import NodeId, NodeName
 from distributed_grid.model.resources import GB, ResourceVector, total
@@ -39,8 +39,8 @@ class FakeWorld:
         self.clock.on_the_way(self._hear_next)
         self._lag = lag
         self._flight = flight
-        self._nodes: dict[NodeId, _Node] = {}
-        self._groups: dict[str, _Group] = {}
+        self._nodes: dict[NodeId, FakeNode] = {}
+        self._groups: dict[str, FakeGroup] = {}
         self._number = itertools.count(1)
         self.violations: list[str] = []
         self._excused: ResourceVector = ResourceVector()
@@ -50,9 +50,9 @@ class FakeWorld:
     def add_node(
         self, name: NodeName, *, cpus: float = 4, memory: float = 0, gpus: float = 0, **custom: float
     ) -> NodeId:
-        base = _fixed({"CPU": cpus, "memory": memory * GB, "GPU": gpus} | custom)
+        base = fixed({"CPU": cpus, "memory": memory * GB, "GPU": gpus} | custom)
         node_id = f"{name}-{next(self._number):04x}"
-        self._nodes[node_id] = node = _Node(name, node_id, base, dict(base))
+        self._nodes[node_id] = node = FakeNode(name, node_id, base, dict(base))
         node.shown = self._snapshot(node)
         self._check("a node joined")
         return node_id
@@ -60,7 +60,7 @@ class FakeWorld:
     def kill_node(self, name: NodeName) -> None:
         """The raylet dies, and what ran on it. What it had lent is nobody's any more: that is excused."""
         node = self._named(name)
-        missing = [_vector(node.base) - _vector(seen) for seen in (node.total, node.shown[0])]
+        missing = [vector(node.base) - vector(seen) for seen in (node.total, node.shown[0])]
         self._excused = self._excused + ResourceVector(
             {k: max(0, *(gap[k] for gap in missing)) for gap in missing for k in gap}
         )
@@ -75,7 +75,7 @@ class FakeWorld:
         old = [n for n in self._nodes.values() if n.name == name][-1]
         assert not old.alive, f"{name} is up"
         node_id = f"{name}-{next(self._number):04x}"
-        self._nodes[node_id] = node = _Node(name, node_id, dict(old.base), dict(old.base))
+        self._nodes[node_id] = node = FakeNode(name, node_id, dict(old.base), dict(old.base))
         node.shown = self._snapshot(node)
         self._check("a node came back")
         return node_id
@@ -143,7 +143,7 @@ class FakeWorld:
         """Somebody else resizes a node, by Ray's own call and with Ray's own clamping."""
         node = self._named(name)
         before = self._excess()
-        for resource, amount in _fixed(totals, zeros=True).items():
+        for resource, amount in fixed(totals, zeros=True).items():
             self._resize_one(node, resource, amount)
         after = total(self.true_totals()) - total(self.bases())
         self._excused = self._excused + ResourceVector({k: max(0, after[k] - before[k]) for k in after})
@@ -153,7 +153,7 @@ class FakeWorld:
     def foreign_group(self, group_name: str, on_node: NodeName, **needs: float) -> str:
         """Somebody else makes a placement group with a name like grid's."""
         node = self._named(on_node)
-        group = _Group(f"{next(self._number):08x}", group_name, _fixed(needs), node.id)
+        group = FakeGroup(f"{next(self._number):08x}", group_name, fixed(needs), node.id)
         assert node.fits(group.needs)
         self._groups[group.id] = node.groups[group.id] = group
         self._changed(node)
@@ -167,22 +167,22 @@ class FakeWorld:
     # -- what is true, and what an outsider sees -----------------------------------------------------------
 
     def true_totals(self) -> dict[NodeName, ResourceVector]:
-        return {n.name: _vector(n.total) for n in self._alive()}
+        return {n.name: vector(n.total) for n in self._alive()}
 
     def visible_totals(self) -> dict[NodeName, ResourceVector]:
-        return {n.name: _vector(n.shown[0]) for n in self._alive()}
+        return {n.name: vector(n.shown[0]) for n in self._alive()}
 
     def bases(self) -> dict[NodeName, ResourceVector]:
-        return {n.name: _vector(n.base) for n in self._alive()}
+        return {n.name: vector(n.base) for n in self._alive()}
 
     def ids(self) -> dict[NodeName, NodeId]:
         return {n.name: n.id for n in self._alive()}
 
     def markers(self, name: NodeName) -> dict[str, float]:
-        return {k: v for k, v in _floats(self._named(name).total).items() if k.startswith("grid:")}
+        return {k: v for k, v in floats(self._named(name).total).items() if k.startswith("grid:")}
 
     def reserved(self, name: NodeName) -> ResourceVector:
-        return total([_vector(g.needs) for g in self._named(name).groups.values()])
+        return total([vector(g.needs) for g in self._named(name).groups.values()])
 
     def has_place(self, group_id: str) -> bool:
         group = self._groups.get(group_id)
@@ -198,7 +198,7 @@ class FakeWorld:
         for n in self._alive():
             names = {*n.total, *n.base}
             diff = {k: n.total.get(k, 0) - n.base.get(k, 0) for k in names}
-            found[n.name] = _floats({k: v for k, v in diff.items() if v})
+            found[n.name] = floats({k: v for k, v in diff.items() if v})
         return {name: diff for name, diff in found.items() if diff}
 
     def settle_excuses(self) -> None:
@@ -208,42 +208,42 @@ class FakeWorld:
 
     # -- inside --------------------------------------------------------------------------------------------
 
-    def _alive(self) -> list[_Node]:
+    def _alive(self) -> list[FakeNode]:
         return [n for n in self._nodes.values() if n.alive]
 
-    def _named(self, name: NodeName) -> _Node:
+    def _named(self, name: NodeName) -> FakeNode:
         return next(n for n in self._alive() if n.name == name)
 
-    def _find(self, pid: int) -> tuple[_Node, _Work] | None:
+    def _find(self, pid: int) -> tuple[FakeNode, FakeWork] | None:
         return next(((n, n.running[pid]) for n in self._alive() if pid in n.running), None)
 
-    def _work(self, cpus: float, actor: bool, needs: Mapping[str, float]) -> _Work:
+    def _work(self, cpus: float, actor: bool, needs: Mapping[str, float]) -> FakeWork:
         pid = next(self._number)
-        return _Work(pid, f"work {pid}", _fixed({"CPU": cpus} | dict(needs)), actor)
+        return FakeWork(pid, f"work {pid}", fixed({"CPU": cpus} | dict(needs)), actor)
 
-    def _run(self, node: _Node, work: _Work) -> None:
+    def _run(self, node: FakeNode, work: FakeWork) -> None:
         work.began = self.clock()
         node.running[work.pid] = work
 
-    def _refill(self, node: _Node) -> None:
+    def _refill(self, node: FakeNode) -> None:
         while node.queue and not node.gate and node.fits(node.queue[0].needs):
             self._run(node, node.queue.popleft())
 
-    def _resize_one(self, node: _Node, name: str, to: int) -> None:
+    def _resize_one(self, node: FakeNode, name: str, to: int) -> None:
         now, free = node.total.get(name, 0), node.free(name)
         delta = max(to - now, -free)  # what is in use stays; below zero this *adds*
         if free < 0 and delta > max(0, to - now):
-            raised = ResourceVector.from_ray(_floats({name: delta - max(0, to - now)}))
+            raised = ResourceVector.from_ray(floats({name: delta - max(0, to - now)}))
             self._excused = self._excused + raised
         node.total[name] = now + delta
         if not node.total[name]:
             del node.total[name]
 
-    def _snapshot(self, node: _Node) -> tuple[Amounts, Amounts]:
+    def _snapshot(self, node: FakeNode) -> tuple[Amounts, Amounts]:
         free = {name: max(0, node.free(name)) for name in node.total}
         return dict(node.total), {name: amount for name, amount in free.items() if amount}
 
-    def _changed(self, node: _Node) -> None:
+    def _changed(self, node: FakeNode) -> None:
         """The control service hears of it a little later."""
         if node.report_at is None:
             node.report_at = self.clock() + self._lag()
