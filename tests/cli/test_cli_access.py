@@ -4,12 +4,16 @@ import asyncio
 import json
 import os
 import pty
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from email.message import Message
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import trustme
@@ -170,12 +174,98 @@ def test_a_client_with_the_same_home_knows_the_very_certificate(head: ServedGrid
     stranger.close()
 
 
-@pytest.mark.parametrize("url", ["ftp://head", "https://", "https://head:x", "https://head/path", "https://u:p@head"])
-def test_what_is_no_url_of_a_controller(laptop: Laptop, url: str) -> None:
-    done = laptop.grid("login", url, stdin="grid_x")
+NO_URLS = [
+    *("ftp://head", "https://", "https://head:x", "https://head:99999", "https://head/path", "https://u:p@head"),
+    *("not a url", "https://a..b", "https://head?x=1", "https://head#x", "https://@head", f"https://{'x' * 64}"),
+]
+
+
+@pytest.mark.parametrize("url", NO_URLS)
+@pytest.mark.parametrize("stdin", ["grid_x", ""], ids=["with a token", "without"])
+def test_what_is_no_url_of_a_controller_is_told_before_a_token_is_wanted(laptop: Laptop, url: str, stdin: str) -> None:
+    done = laptop.grid("login", url, stdin=stdin)
 
     assert done.returncode == 2
-    assert "Traceback" not in done.stderr
+    assert f"{url!r} is not the URL of a controller" in done.stderr
+    assert "grid login https://HOST:PORT" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["http://192.0.2.1:9"], 2, "could read your token"),
+        (["https://localhost:9", "--ca", "/nowhere"], 2, "--ca /nowhere cannot be read"),
+        (["https://localhost:9", "--ca", __file__], 2, "no certificate in PEM format"),
+        (["http://localhost:9", "--ca", __file__], 2, "--ca goes with an https:// URL"),
+        (["https://localhost:9"], 5, "at https://localhost:9 does not answer"),
+        (["https://nowhere.invalid"], 5, "at https://nowhere.invalid does not answer"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_everything_else_that_is_wrong_is_told_before_a_token_is_wanted(
+    laptop: Laptop, arguments: list[str], code: int, told: str
+) -> None:
+    done = laptop.grid("login", *arguments, stdin="")
+
+    assert done.returncode == code, done.stderr
+    assert told in done.stderr
+    assert "That is no token" not in done.stderr
+
+
+def test_a_place_that_is_not_grids_or_not_to_be_trusted_is_told_before_a_token_is_wanted(
+    head: ServedGrid, laptop: Laptop
+) -> None:
+    untrusted = laptop.grid("login", laptop.url)
+    in_clear_text = laptop.grid("login", laptop.url.replace("https", "http"))
+
+    assert untrusted.returncode == 6 and "is not trusted" in untrusted.stderr
+    assert in_clear_text.returncode == 5 and "does not answer" in in_clear_text.stderr
+
+
+class _SomebodyElse(BaseHTTPRequestHandler):
+    """A web server that is glad about everybody."""
+
+    came: ClassVar[list[Message]] = []
+
+    def do_GET(self) -> None:
+        self.came.append(self.headers)
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"<h1>Welcome</h1>")
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def test_somebody_else_who_answers_gets_no_token(laptop: Laptop) -> None:
+    with HTTPServer(("127.0.0.1", 0), _SomebodyElse) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        done = laptop.grid("login", f"http://127.0.0.1:{server.server_port}", stdin="grid_x")
+        server.shutdown()
+
+    assert done.returncode == 5
+    assert "is not grid's controller" in done.stderr
+    assert _SomebodyElse.came and all("Authorization" not in headers for headers in _SomebodyElse.came)
+
+
+def test_a_port_that_speaks_no_http_is_told_in_words(laptop: Laptop) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def greet() -> None:
+            for _ in range(2):
+                connection = server.accept()[0]
+                connection.sendall(b"\x1b[2Jhello\r\n")
+                connection.recv(1000)
+                connection.close()
+
+        threading.Thread(target=greet, daemon=True).start()
+        place = f"127.0.0.1:{server.getsockname()[1]}"
+        plain = laptop.grid("login", f"http://{place}", stdin="grid_x")
+        tls = laptop.grid("login", f"https://{place}", stdin="grid_x")
+
+    assert plain.returncode == tls.returncode == 5
+    assert "what it says is not HTTP" in plain.stderr and "\x1b[2J" not in plain.stderr
+    assert "it does not speak TLS" in tls.stderr
 
 
 def test_a_token_is_not_sent_in_clear_text_unless_told_to(laptop: Laptop) -> None:

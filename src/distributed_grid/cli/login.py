@@ -1,9 +1,11 @@
 """grid login, logout, whoami: a controller on another machine, and who one is there."""
 
+import re
 import sys
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +13,12 @@ from distributed_grid.cli.connection import with_client
 from distributed_grid.cli.output import json_option, say, show
 from distributed_grid.client import GridClient
 from distributed_grid.errors import AccessDenied, InvalidRequest
+
+if TYPE_CHECKING:
+    from distributed_grid.client.trust import Trust
+
+# A name or an address, as a URL has it; an IPv6 address may have a zone.
+_HOST = re.compile(r"[\w-]{1,63}(\.[\w-]{1,63})*\.?|[0-9a-f:.]+(%[\w.-]+)?")
 
 
 @click.command()
@@ -20,17 +28,20 @@ from distributed_grid.errors import AccessDenied, InvalidRequest
 @json_option
 def login(url: str, ca: str | None, insecure: bool, as_json: bool) -> None:
     """Use the controller at URL from here. Asks for a token, or reads it from stdin."""
-    from distributed_grid.client.trust import Trust
+    from dataclasses import replace
+
     from distributed_grid.client.whereabouts import Whereabouts, remember
     from distributed_grid.store.home import GridHome
 
     home = GridHome.find()
-    found = Whereabouts(_place(url, insecure), _token(), trust=Trust(ca=_text_of(ca) if ca else ""))
-    client = GridClient(home, at=found, retry_s=0.0)
-    try:
+    place = _place(url, insecure)
+    found = Whereabouts(place, "", trust=_trust(ca, place))
+    # Nobody shall look for a token only to learn that it cannot be used there.
+    with closing(GridClient(home, at=found, retry_s=0.0)) as stranger:
+        stranger.health()
+    found = replace(found, token=_token())
+    with closing(GridClient(home, at=found, retry_s=0.0)) as client:
         me = client.me()
-    finally:
-        client.close()
     remember(home, found)
     show(me | {"url": found.url}, as_json, lambda known: f"Logged in at {known['url']} as {_person(known)}")
     if home.controller.exists():
@@ -77,11 +88,16 @@ def _place(url: str, insecure: bool) -> str:
 
     place = urlsplit(url if "://" in url else f"https://{url}")
     try:
-        host, _ = place.hostname, place.port
+        host, _ = place.hostname or "", place.port
+        host.encode("idna")
     except ValueError:
-        host = None
-    if place.scheme not in ("http", "https") or not host or place.username or place.path.strip("/"):
-        raise InvalidRequest(f"{url!r} is not the URL of a controller", try_next="grid login https://HOST:PORT")
+        host = ""
+    beside_the_place = place.path.strip("/") or place.query or place.fragment or "@" in place.netloc
+    if place.scheme not in ("http", "https") or _HOST.fullmatch(host) is None or beside_the_place:
+        raise InvalidRequest(
+            f"{url!r} is not the URL of a controller",
+            try_next="grid login https://HOST:PORT   (grid start and grid cluster start tell it when they are done)",
+        )
     if place.scheme == "http" and not insecure and not _is_loopback(host):
         raise InvalidRequest(
             f"Without TLS, everybody on the way to {host} could read your token",
@@ -111,8 +127,20 @@ def _token() -> str:
     return token
 
 
-def _text_of(file: str) -> str:
+def _trust(ca: str | None, place: str) -> "Trust":
+    """By what the controller at that place is known; the authorities are read before anything is sent."""
+    from distributed_grid.client.trust import Trust
+
+    if ca is None:
+        return Trust()
+    if not place.startswith("https:"):
+        raise InvalidRequest("--ca goes with an https:// URL: over http:// nobody shows a certificate")
     try:
-        return Path(file).expanduser().read_text()
+        trust = Trust(ca=Path(ca).expanduser().read_text())
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"--ca {file}: {getattr(error, 'strerror', None) or 'not PEM'}") from None
+        raise InvalidRequest(
+            f"--ca {ca} cannot be read: {getattr(error, 'strerror', None) or 'it is not text'}",
+            try_next="Give a file with the certificates of your authorities, in PEM format.",
+        ) from None
+    trust.context()
+    return trust

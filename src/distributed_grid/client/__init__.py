@@ -24,6 +24,9 @@ from distributed_grid.store.home import GridHome
 RETRY_S: Final = 10.0
 _PAUSE_S: Final = 0.2
 _ANSWER_S: Final = 30.0
+_FROM_ELSEWHERE: Final = (
+    "See whether the URL is right, and the way to it open. On the head, grid cluster status tells whether grid is up."
+)
 
 
 def answers(home: GridHome, within_s: float = 3.0) -> bool:
@@ -102,6 +105,11 @@ class GridClient:
         found = self._door[0] if self._door else self._find()[0]
         return found.ray_address or str(self.cluster_status()["ray_address"])
 
+    def health(self) -> None:
+        """Returns if a controller answers there. No token is needed, and none is sent where there is none."""
+        if self._call("GET", "/health") != {"status": "ok"}:
+            raise self._not_grid()
+
     def me(self) -> dict[str, Any]:
         return self._call("GET", "/me")
 
@@ -113,7 +121,9 @@ class GridClient:
 
     def revoke_tokens(self, id_or_name: str) -> dict[str, Any]:
         if re.fullmatch(r"[0-9A-Za-z._@-]+", id_or_name) is None:
-            raise TokenNotFound(f"No token has the id or the name {id_or_name!r}", try_next="grid token ls")
+            raise TokenNotFound(
+                f"No token has the id or the name {id_or_name!r}", try_next="See all of them: grid token ls"
+            )
         return self._call("DELETE", f"/tokens/{id_or_name}")
 
     def audit(self) -> dict[str, Any]:
@@ -170,7 +180,7 @@ class GridClient:
                     raise ControllerUnreachable(
                         f"The controller at {found.url} does not answer",
                         because=[str(error)],
-                        try_next="grid doctor tells what is in the way.",
+                        try_next="grid doctor tells what is in the way." if found.ray_address else _FROM_ELSEWHERE,
                     ) from error
                 if not told:
                     self._on_wait("The controller does not answer; trying again for 10 s ...")
@@ -180,17 +190,26 @@ class GridClient:
             if answer.status == HTTPStatus.UNAUTHORIZED and is_known:
                 self.close()  # another controller is there by now
                 continue
-            if answer.is_success:
+            if not answer.is_success:
+                raise _error_of(answer)
+            try:
                 result: dict[str, Any] = answer.json()
-                return result
-            raise _error_of(answer)
+            except ValueError:
+                raise self._not_grid() from None
+            return result
 
     def _find(self) -> tuple[Whereabouts, Connections]:
         """The controller, wherever it is now; it stays known until it does not answer there."""
         found = self._at or Whereabouts.of(self.home)
-        headers = {"Authorization": f"Bearer {found.token}", "X-Grid-User": user_name()}
+        headers = {"X-Grid-User": user_name()}
+        if found.token:
+            headers["Authorization"] = f"Bearer {found.token}"
         self._door = (found, Connections(found.url, headers, found.trust))
         return self._door
+
+    def _not_grid(self) -> ControllerUnreachable:
+        where = (self._door or self._find())[0].url
+        return ControllerUnreachable(f"What answers at {where} is not grid's controller", try_next=_FROM_ELSEWHERE)
 
     def _other_place(self) -> list[str]:
         if not self.home.login.exists():
@@ -202,7 +221,9 @@ def _error_of(answer: Answer) -> GridError:
     try:
         return error_from_dict(answer.json()["error"])
     except (ValueError, KeyError, TypeError):
-        return ControllerUnreachable(f"The controller answered {answer.status} without saying why")
+        return ControllerUnreachable(
+            f"What should be the controller answered {answer.status} without saying why", try_next=_FROM_ELSEWHERE
+        )
 
 
 def _segment(boost_id: str) -> str:

@@ -127,4 +127,12 @@ def listens(address: str, within_s: float = 1.0) -> bool:
 
 
 def _told(error: Exception) -> str:
-    return str(error) or type(error).__name__
+    match error:
+        case http.client.RemoteDisconnected():  # a kind of the next one, and its words are good
+            return str(error)
+        case http.client.BadStatusLine():
+            return "what it says is not HTTP"  # and may be anything, also what a terminal takes for an order
+        case ssl.SSLError(reason="WRONG_VERSION_NUMBER"):
+            return "it does not speak TLS; perhaps its URL begins with http://"
+        case _:
+            return str(error) or type(error).__name__
