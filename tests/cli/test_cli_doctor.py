@@ -1,14 +1,19 @@
 """`grid doctor` without a cluster: exit codes, messages, and what it sees of this machine."""
 
+import getpass
 import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import lease
 from click.testing import CliRunner
 
 from distributed_grid.cli.doctor import doctor, examine, findings_view
@@ -17,7 +22,10 @@ from distributed_grid.controller.checkup import Checkup
 from distributed_grid.controller.checkup.home import look_at_home, mounted_at
 from distributed_grid.controller.checkup.trials import TRIAL, try_resize
 from distributed_grid.errors import CheckFailed, Unavailable
+from distributed_grid.model.checkup_facts import SecretKind
 from distributed_grid.store.home import GridHome
+from distributed_grid.store.identity import ClusterIdentity
+from distributed_grid.store.set_aside import SetAside
 
 NO_ONE = "127.0.0.1:1"
 BELONGS_TO_RAY = ("RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
@@ -55,6 +63,23 @@ def test_without_a_cluster_nothing_fails_and_it_says_how_to_start_one(home: Grid
     assert not home.path.exists()
 
 
+def test_without_a_cluster_secrets_that_others_can_read_fail_and_what_is_kept_is_listed(home: GridHome) -> None:
+    home.create().login.write_text("{}")
+    home.login.chmod(0o644)
+    SetAside(home.boosts).keep([lease("b1")], ClusterIdentity("lab", frozenset({"gpu1"})))
+
+    done = grid("doctor", "--json")
+    found = by_check(done.stdout)
+
+    assert done.returncode == 9
+    assert found["secrets"]["status"] == "fail"
+    assert f"chmod 600 {home.login}" in found["secrets"]["what_to_do"]
+    assert found["kept aside"]["status"] == "warn"
+    assert "resource_boosts.json.of-lab" in found["kept aside"]["detail"]
+    home.login.chmod(0o600)
+    assert grid("doctor").returncode == 0
+
+
 def test_a_cluster_that_is_gone_fails_with_9_after_the_whole_table(home: GridHome) -> None:
     done = grid("doctor", "--address", NO_ONE)
 
@@ -62,7 +87,7 @@ def test_a_cluster_that_is_gone_fails_with_9_after_the_whole_table(home: GridHom
     assert f"{NO_ONE} (from --address): nothing listens" in " ".join(done.stdout.split())
     assert "view lag" in done.stdout
     assert "To do:" in done.stdout
-    assert "1 of 15 checks failed" in done.stderr
+    assert "1 of 16 checks failed" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -194,7 +219,8 @@ class TestHome:
 
         found = look_at_home(home)
 
-        assert (found.exists, found.error, found.mode, found.token_mode) == (True, "", 0o700, 0o640)
+        assert (found.exists, found.error, found.mode) == (True, "", 0o700)
+        assert [(file.name, file.mode) for file in found.secrets] == [("token", 0o640)]
         assert found.filesystem
         assert found.free_bytes
         assert [path.name for path in home.path.iterdir()] == ["token"]
@@ -204,6 +230,48 @@ class TestHome:
 
         assert look_at_home(home).error == "it is not a folder"
         assert "is not a folder" in look_at_home(GridHome(home.path / "below")).error
+
+    def test_secrets_are_known_by_their_names_or_by_what_is_in_them(self, home: GridHome) -> None:
+        secret = {
+            "token": ("x", SecretKind.OWN_TOKEN),
+            "tokens.json": ("{}", SecretKind.USERS_TOKENS),
+            "tokens.json.broken-20250601T120000Z": ("{", SecretKind.USERS_TOKENS),
+            "login.json": ("{}", SecretKind.LOGIN),
+            "ana.txt": ("grid_abc", SecretKind.USER_TOKEN),
+            "head.pem": ("cert\n-----BEGIN RSA PRIVATE KEY-----\n", SecretKind.TLS_KEY),
+        }
+        for name, (text, _) in secret.items():
+            (home.create().path / name).write_text(text)
+        home.audit_log.write_text("{}")
+        (home.path / "cert.pem").write_text("-----BEGIN CERTIFICATE-----\n")
+        (home.path / "gone").symlink_to("nowhere")
+        home.logs.mkdir()
+
+        found = look_at_home(home)
+
+        assert {file.name: file.kind for file in found.secrets} == {name: kind for name, (_, kind) in secret.items()}
+        assert {file.owner for file in found.secrets} == {found.owner} == {getpass.getuser()}
+
+    def test_boosts_of_other_clusters_and_damaged_files_are_seen_and_left_as_they_are(self, home: GridHome) -> None:
+        past = lease("b2", age_s=7200)  # they last an hour
+        current = replace(lease("b1"), expires_at=datetime.now(UTC) + timedelta(hours=1))
+        for cluster in ("lab", "lab"):
+            SetAside(home.create().boosts).keep([current, past], ClusterIdentity(cluster, frozenset({"gpu1"})))
+        (home.path / "resource_boosts.json.of-odd").write_text("{")
+        broken = home.path / "resource_boosts.json.broken-20250601T120000Z-2"
+        broken.write_text("{")
+        os.utime(broken, (0, time.time() - 3600))
+        before = {path: path.read_bytes() for path in home.path.iterdir()}
+
+        kept = {file.name: file for file in look_at_home(home).kept}
+
+        assert set(kept) == {"resource_boosts.json.of-lab", "resource_boosts.json.of-odd", broken.name}
+        lab = kept["resource_boosts.json.of-lab"]
+        assert (lab.cluster, lab.boosts) == ("lab", 1)
+        assert kept["resource_boosts.json.of-odd"].cluster == ""
+        assert kept[broken.name].kept_from == "resource_boosts.json"
+        assert 3600 <= kept[broken.name].age_s < 7200
+        assert {path: path.read_bytes() for path in home.path.iterdir()} == before
 
     def test_a_damaged_record_is_named(self, home: GridHome) -> None:
         home.create().cluster.write_text("{")

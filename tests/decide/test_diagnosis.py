@@ -16,9 +16,12 @@ from distributed_grid.model.checkup_facts import (
     Facts,
     GroupFacts,
     HomeFacts,
+    KeptFile,
     MachineFacts,
     NodeFacts,
     ResizeFacts,
+    SecretFile,
+    SecretKind,
     Trouble,
     Unreached,
 )
@@ -29,13 +32,20 @@ GB = 2**30
 MIRRORED = "node_" + "0123456789abcdef" * 3 + "01234567"
 
 MACHINE = MachineFacts("3.11.7", "/usr/bin/python3", "2.60.0")
+TOKEN = SecretFile("token", SecretKind.OWN_TOKEN, 0o600, "ann")
+TOKENS = SecretFile("tokens.json", SecretKind.USERS_TOKENS, 0o600, "ann")
+LOGIN = SecretFile("login.json", SecretKind.LOGIN, 0o600, "ann")
+KEY = SecretFile("head key.pem", SecretKind.TLS_KEY, 0o600, "ann")
+OF_LAB = KeptFile("resource_boosts.json.of-lab", 7200, cluster="lab", boosts=2)
+DAMAGED = KeptFile("tokens.json.broken-20250601T120000Z", 864000, kept_from="tokens.json")
 HOME = HomeFacts(
     "/home/ann/.distributed_grid",
     exists=True,
     filesystem="ext4",
     mount_point="/home",
     free_bytes=9 * GB,
-    token_mode=0o600,
+    owner="ann",
+    secrets=(TOKEN,),
 )
 CONTROLLER = ControllerFacts(recorded=True, url=URL, ray_address=ADDRESS, actor=ActorState.THERE, actor_url=URL)
 HEAD = NodeFacts(
@@ -121,10 +131,33 @@ TABLE = [
     ("home filesystem", home(filesystem="nfs4"), "warn", "nfs4 at /home is shared", "local disk of the head"),
     ("home filesystem", home(filesystem="fuse.sshfs"), "warn", "fsync", "Set GRID_HOME"),
     ("home filesystem", home(filesystem=""), "skip", "not known", ""),
-    ("token file", HEALTHY, "ok", "token has mode 0600", ""),
-    ("token file", home(token_mode=0o400), "ok", "0400", ""),
-    ("token file", home(token_mode=0o640), "fail", "mode 0640", "chmod 600 /home/ann/.distributed_grid/token"),
-    ("token file", home(token_mode=None), "skip", "first starts", ""),
+    ("secrets", HEALTHY, "ok", "only ann can read them: token (0600)", ""),
+    ("secrets", home(secrets=(replace(TOKEN, mode=0o400), KEY)), "ok", "token (0400), head key.pem (0600)", ""),
+    ("secrets", home(secrets=(replace(TOKEN, mode=0o640), LOGIN)), "fail",
+     "token has mode 0640: whoever reads it can do everything that grid can",
+     "chmod 600 /home/ann/.distributed_grid/token   (if others can log in here, they may know them: token: remove it"),
+    ("secrets", home(secrets=(TOKEN, replace(TOKENS, mode=0o604))), "fail", "tokens.json has mode 0604",
+     "chmod 600 /home/ann/.distributed_grid/tokens.json"),
+    ("secrets", home(secrets=(replace(LOGIN, mode=0o620),)), "fail", "mode 0620", "grid token revoke ID"),
+    ("secrets", home(secrets=(replace(KEY, mode=0o644),)), "fail", "can pass for the controller",
+     "chmod 600 '/home/ann/.distributed_grid/head key.pem'"),
+    ("secrets", home(secrets=(replace(TOKEN, owner="root"), TOKENS)), "fail",
+     "token belongs to root, and /home/ann/.distributed_grid to ann",
+     "sudo chown ann /home/ann/.distributed_grid/token"),
+    ("secrets", home(secrets=(replace(TOKEN, owner="root", mode=0o644),)), "fail", "belongs to root",
+     "sudo chown ann /home/ann/.distributed_grid/token && chmod 600 /home/ann/.distributed_grid/token"),
+    ("secrets", home(secrets=()), "skip", "first starts", ""),
+    ("kept aside", HEALTHY, "ok", "nothing", ""),
+    ("kept aside", home(kept=(OF_LAB,)), "warn",
+     "resource_boosts.json.of-lab, 2.0 h old: 2 unexpired boosts of the cluster 'lab', not applied here",
+     "start it with --adopt; to forget them: rm -f /home/ann/.distributed_grid/resource_boosts.json.of-lab "
+     "/home/ann/.distributed_grid/resource_boosts.json.of-lab.previous"),
+    ("kept aside", home(kept=(replace(OF_LAB, boosts=1),)), "warn", "1 unexpired boost of", "--adopt"),
+    ("kept aside", home(kept=(replace(OF_LAB, boosts=0),)), "warn", "cluster 'lab', all over", "rm -f /home/ann"),
+    ("kept aside", home(kept=(DAMAGED,)), "warn",
+     "tokens.json.broken-20250601T120000Z, 10.0 days old: a damaged or foreign tokens.json",
+     "rm -f /home/ann/.distributed_grid/tokens.json.broken-20250601T120000Z"),
+    ("kept aside", home(kept=(OF_LAB, DAMAGED)), "warn", "of-lab, 2.0 h old", "tokens.json.broken-20250601T120000Z"),
     ("disk space", HEALTHY, "ok", "9.0 GB free", ""),
     ("disk space", home(free_bytes=GB // 2), "warn", "0.5 GB free", "Make room on /home"),
     ("disk space", home(free_bytes=0), "fail", "0.0 GB free", "Make room on /home"),

@@ -102,6 +102,17 @@ def test_a_healthy_cluster_is_found_healthy_and_nothing_is_left_behind(home: Gri
     assert groups == []
 
 
+def test_a_token_that_others_can_read_is_found_while_the_cluster_is_fine(home: GridHome) -> None:
+    home.token.chmod(0o644)
+    try:
+        found = examined(home)
+    finally:
+        home.token.chmod(0o600)
+
+    assert {check for check, finding in found.items() if finding["status"] == "fail"} == {"secrets"}
+    assert f"chmod 600 {home.token}" in found["secrets"]["what_to_do"]
+
+
 def test_the_table_says_the_same_to_a_person(home: GridHome) -> None:
     done = run(home, "doctor", COLUMNS="200")
 

@@ -2,6 +2,8 @@
 
 from datetime import UTC, datetime
 
+from distributed_grid.model.since import span
+
 
 def parse(at: str) -> datetime:
     return datetime.fromisoformat(at.replace("Z", "+00:00"))
@@ -18,13 +20,3 @@ def distance(at: str, now: datetime | None = None) -> str:
     """ "in 29 min", "12 s ago"."""
     left = (parse(at) - (now or datetime.now(UTC))).total_seconds()
     return f"in {span(left)}" if left >= 0 else f"{span(-left)} ago"
-
-
-def span(seconds: float) -> str:
-    if seconds < 99.5:
-        return f"{seconds:.0f} s"
-    if seconds < 99 * 60:
-        return f"{seconds / 60:.0f} min"
-    if seconds < 48 * 3600:
-        return f"{seconds / 3600:.1f} h"
-    return f"{seconds / 86400:.1f} days"

@@ -19,6 +19,40 @@ class MachineFacts:
     ray_error: str = ""
 
 
+class SecretKind(StrEnum):
+    """What a secret file holds."""
+
+    OWN_TOKEN = "own token"
+    USERS_TOKENS = "users' tokens"
+    LOGIN = "login"
+    USER_TOKEN = "user's token"
+    TLS_KEY = "tls key"
+
+
+@dataclass(frozen=True, slots=True)
+class SecretFile:
+    """A file that only the owner of `GRID_HOME` should be able to read."""
+
+    name: str
+    kind: SecretKind
+    mode: int
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFile:
+    """A file that grid put aside instead of using or overwriting it."""
+
+    name: str
+    age_s: float
+    cluster: str = ""
+    """Whose boosts they are; empty for what was damaged."""
+    boosts: int = 0
+    """Those that have not expired."""
+    kept_from: str = ""
+    """What was damaged."""
+
+
 @dataclass(frozen=True, slots=True)
 class HomeFacts:
     """`GRID_HOME`. Without `exists`, all but `path` is about the folder in which it would be created."""
@@ -32,7 +66,9 @@ class HomeFacts:
     filesystem: str = ""
     mount_point: str = ""
     free_bytes: int | None = None
-    token_mode: int | None = None
+    owner: str = ""
+    secrets: tuple[SecretFile, ...] = ()
+    kept: tuple[KeptFile, ...] = ()
 
 
 class ActorState(StrEnum):

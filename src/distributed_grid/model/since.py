@@ -22,3 +22,14 @@ def moment(text: str, *, now: datetime) -> datetime:
             f"{text!r} is neither a length of time nor a moment",
             try_next="Say how long ago (30s, 15m, 2h, 7d) or when (2025-06-01, 2025-06-01T12:00:00Z).",
         ) from None
+
+
+def span(seconds: float) -> str:
+    """ "29 min": as long as people care."""
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    if seconds < 99 * 60:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 48 * 3600:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86400:.1f} days"

@@ -37,9 +37,7 @@ class SetAside:
         """Everything that is kept, and what a person should know about files that cannot be read."""
         found: list[Kept] = []
         problems: list[str] = []
-        for path in sorted(self._boosts.parent.glob(f"{self._boosts.name}.of-*")):
-            if "." in path.name.removeprefix(f"{self._boosts.name}.of-"):
-                continue  # an older version of one of them
+        for path in self.paths():
             try:
                 loaded = BoostFile(path).load()
             except StoreBroken as error:
@@ -49,6 +47,13 @@ class SetAside:
             if loaded.cluster is not None:
                 found.append(Kept(path, loaded.cluster, loaded.leases))
         return found, problems
+
+    def paths(self) -> list[Path]:
+        """One file for each cluster; what lies beside them are older versions of these, and damaged ones."""
+        begin = f"{self._boosts.name}.of-"
+        return sorted(
+            path for path in self._boosts.parent.glob(f"{begin}*") if "." not in path.name.removeprefix(begin)
+        )
 
     def leave(self, kept: Kept, leases: tuple[Lease, ...]) -> None:
         """Of one cluster, keep only these; without any, nothing stays."""

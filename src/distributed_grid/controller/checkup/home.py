@@ -8,6 +8,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
+from distributed_grid.controller.checkup.files import look_for_kept, look_for_secrets, owner_of
 from distributed_grid.model.checkup_facts import HomeFacts, in_one_line
 from distributed_grid.store.home import GridHome
 
@@ -28,7 +29,9 @@ def look_at_home(home: GridHome) -> HomeFacts:
             filesystem=filesystem,
             mount_point=mount_point,
             free_bytes=shutil.disk_usage(nearest).free,
-            token_mode=stat.S_IMODE(home.token.stat().st_mode) if home.token.exists() else None,
+            owner=owner_of(nearest.stat()),
+            secrets=look_for_secrets(home),
+            kept=look_for_kept(home),
         )
     except OSError as error:
         return HomeFacts(str(path), False, in_one_line(error))

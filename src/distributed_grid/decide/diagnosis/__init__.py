@@ -4,7 +4,7 @@ The facts are collected by `controller.checkup`; here is only their meaning. Eve
 when it is fine or could not be made.
 """
 
-from distributed_grid.decide.diagnosis import cluster, controller, home, machine, nodes, others, trials
+from distributed_grid.decide.diagnosis import cluster, controller, files, home, machine, nodes, others, trials
 from distributed_grid.decide.diagnosis.advice import HOW_TO_REACH
 from distributed_grid.decide.diagnosis.finding import Finding, Status, skip
 from distributed_grid.decide.versions import is_new_enough
@@ -20,7 +20,8 @@ def diagnose(facts: Facts) -> tuple[Finding, ...]:
         machine.ray(facts.machine),
         home.folder(facts.home),
         home.filesystem(facts.home),
-        home.token_file(facts.home),
+        files.secrets(facts.home),
+        files.kept_aside(facts.home),
         home.disk_space(facts.home),
         controller.is_there(facts.controller, facts.cluster),
         cluster.is_reached(facts.cluster, facts.machine),

@@ -59,20 +59,6 @@ def is_shared(filesystem: str) -> bool:
     return filesystem in _SHARED_FILESYSTEMS or filesystem.startswith("fuse.")
 
 
-def token_file(home: HomeFacts) -> Finding:
-    path = f"{home.path}/token"
-    if home.token_mode is None:
-        return skip("token file", f"{path} is made when the controller first starts")
-    mode = f"{path} has mode {home.token_mode:04o}"
-    if home.token_mode & 0o077:
-        return fail(
-            "token file",
-            f"{mode}: who reads it can give and take capacity",
-            f"chmod 600 {path}   (and if others could log in meanwhile: remove it and start grid again)",
-        )
-    return ok("token file", mode)
-
-
 def disk_space(home: HomeFacts) -> Finding:
     if home.free_bytes is None:
         return skip("disk space", f"it is not known how much is free for {home.path}")
