@@ -6,7 +6,8 @@
       NotFound                    3
         TargetNotFound, SourceNotFound, BoostNotFound, AmbiguousBoost, TokenNotFound
       Refused                     4   understood, and the answer is no
-        NoCapacity, SharingDisabled, NotRenewable, NotReserved, TransfersUnavailable, ConfigDiffers
+        NoCapacity, SharingDisabled, NotRenewable, NotReserved, TransfersUnavailable, ConfigDiffers,
+        NotOnHead, HomeInUse
       Unavailable                 5   there is nobody to ask
         NoCluster, ControllerUnreachable, AlreadyRunning, ClusterStartFailed
       AccessDenied                6   who asks may not, or cannot be trusted with an answer
@@ -33,12 +34,14 @@ __all__ = [
     "ConfigInvalid",
     "ControllerUnreachable",
     "GridError",
+    "HomeInUse",
     "InvalidAmount",
     "InvalidDuration",
     "InvalidRequest",
     "NoCapacity",
     "NoCluster",
     "NotFound",
+    "NotOnHead",
     "NotRenewable",
     "NotReserved",
     "RayUnsuitable",
@@ -161,6 +164,14 @@ class TransfersUnavailable(Refused):
 
 class ConfigDiffers(Refused):
     code = "CONFIG_DIFFERS"
+
+
+class NotOnHead(Refused):
+    code = "NOT_ON_HEAD"
+
+
+class HomeInUse(Refused):
+    code = "HOME_IN_USE"
 
 
 class Unavailable(GridError):

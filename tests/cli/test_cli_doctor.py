@@ -106,7 +106,8 @@ def test_as_json_the_findings_are_on_stdout_and_the_error_is_on_stderr(home: Gri
     ("address", "detail"),
     [
         ("nonsense", "not HOST:PORT"),
-        ("127.0.0.1:99999", "nothing listens there"),
+        ("127.0.0.1:99999", "99999 is not a port"),
+        (NO_ONE, "nothing listens there"),
         ("ray://127.0.0.1:10001", "Ray client server"),
     ],
 )

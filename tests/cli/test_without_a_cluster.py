@@ -13,7 +13,9 @@ from pathlib import Path
 
 import grpc
 import pytest
+from served_grid import ServedGrid
 
+from distributed_grid.decide.supervision import STAYS_DOWN
 from distributed_grid.errors import RayUnsuitable
 from distributed_grid.execution.ray_version import check_ray_version
 
@@ -114,13 +116,56 @@ def test_a_cluster_of_this_machine_that_is_gone_is_no_cluster(tmp_path: Path) ->
     assert "nothing listens there" in done.stderr
 
 
-@pytest.mark.parametrize("address", ["nonsense", "local", "ray://127.0.0.1:10001"])
-def test_what_is_no_address_of_a_head_joins_nothing_and_starts_nothing(tmp_path: Path, address: str) -> None:
-    done = start(tmp_path, address)
+@pytest.mark.parametrize("address", ["nonsense", "local", "ray://127.0.0.1:10001", "127.0.0.1:99999", ":6379"])
+@pytest.mark.parametrize("options", [[], ["--supervise"]], ids=["once", "supervised"])
+def test_what_is_no_address_of_a_head_joins_nothing_starts_nothing_and_waits_for_nothing(
+    tmp_path: Path, address: str, options: list[str]
+) -> None:
+    done = run(tmp_path / "home", "start", "--address", address, *options, timeout=30)
 
-    assert done.returncode == 5
-    assert f"No Ray cluster answers at {address}" in done.stderr
+    assert done.returncode == 2
+    assert f"{address} is not the address of a Ray cluster" in done.stderr
     assert "Give HOST:PORT" in done.stderr
+    assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--tls-cert", "/nowhere"], "go together"),
+        (["--host", "0.0.0.0"], "only with TLS"),
+        (["--allow-host", "a b"], "is not a host name"),
+        (["--config", "/nowhere.yaml"], "/nowhere.yaml"),
+    ],
+)
+def test_a_supervisor_does_not_wait_for_a_head_to_find_its_own_arguments_wrong(
+    tmp_path: Path, options: list[str], told: str
+) -> None:
+    done = run(tmp_path, "start", "--address", "127.0.0.1:1", "--supervise", *options, timeout=30)
+
+    assert done.returncode == 2
+    assert told in done.stderr
+
+
+def test_a_supervisor_ends_where_rays_token_is_missing_and_systemd_may_start_it_again(tmp_path: Path) -> None:
+    with answering(grpc.StatusCode.UNAUTHENTICATED) as address:
+        done = run(tmp_path, "start", "--address", address, "--supervise", env=NOT_TO_BE_INHERITED, timeout=60)
+
+    assert done.returncode == 6
+    assert "is missing or wrong" in done.stderr
+    assert done.returncode not in STAYS_DOWN
+
+
+def test_a_supervisor_whose_home_serves_another_cluster_ends_and_stays_ended(tmp_path: Path) -> None:
+    grid = ServedGrid(tmp_path)
+    try:
+        done = run(grid.home.path, "start", "--address", "127.0.0.1:2", "--supervise", timeout=30)
+    finally:
+        grid.close()
+
+    assert done.returncode in STAYS_DOWN
+    assert "The controller of this GRID_HOME is in another cluster" in done.stderr
+    assert "grid stop" in done.stderr
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import pytest
 from distributed_grid.cli.start import start
 from distributed_grid.cluster import service_manager
 from distributed_grid.cluster.service_manager import ServiceManager
+from distributed_grid.decide.supervision import STAYS_DOWN
 
 UNIT = Path(__file__).parents[2] / "deploy" / "grid.service"
 
@@ -40,6 +41,7 @@ def test_the_unit_fits_what_the_supervisor_does(unit: ConfigParser) -> None:
 
     assert service["Type"] == "notify"
     assert service["Restart"] == "on-failure", "after grid stop it ends with 0, and must stay down"
+    assert service["RestartPreventExitStatus"].split() == [str(code) for code in STAYS_DOWN]
     assert service["TimeoutStartSec"] == "infinity", "the head may come long after"
     assert float(service["WatchdogSec"]) >= 15, "one look may take some seconds"
     assert service["StateDirectory"] in service_home(unit)

@@ -3,10 +3,12 @@
 from dataclasses import replace
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from distributed_grid.decide.supervision import (
+    STAYS_DOWN,
     Do,
     Phase,
     Sight,
@@ -14,7 +16,21 @@ from distributed_grid.decide.supervision import (
     Watch,
     after_failure,
     after_success,
+    may_heal,
     next_step,
+)
+from distributed_grid.errors import (
+    AccessDenied,
+    AlreadyRunning,
+    ConfigInvalid,
+    GridError,
+    HomeInUse,
+    InvalidRequest,
+    NoCluster,
+    NotOnHead,
+    RayUnsuitable,
+    StoreBroken,
+    Unavailable,
 )
 
 WELL = Sight(controller=True, head=True)
@@ -116,6 +132,30 @@ def test_while_it_answers_or_the_head_is_away_nothing_is_put_in(seen: list[Sight
         if sight.controller or not sight.head:
             assert step.do in (Do.WATCH, Do.WAIT)
             assert step.pause_s > 0
+
+
+NEVER_BY_WAITING = [ConfigInvalid, InvalidRequest, NotOnHead, HomeInUse, AccessDenied, RayUnsuitable, GridError]
+BY_WAITING = [NoCluster, Unavailable, AlreadyRunning, StoreBroken]
+
+
+@pytest.mark.parametrize("kind", NEVER_BY_WAITING)
+def test_what_waiting_does_not_heal_ends_a_supervisor_that_has_just_been_started(kind: type[GridError]) -> None:
+    assert not may_heal(kind("no"), was_in=False)
+
+
+@pytest.mark.parametrize("kind", BY_WAITING)
+def test_what_may_heal_by_itself_is_waited_for(kind: type[GridError]) -> None:
+    assert may_heal(kind("not now"), was_in=False)
+
+
+@pytest.mark.parametrize("kind", [*NEVER_BY_WAITING, *BY_WAITING])
+def test_what_worked_once_is_tried_again_whatever_it_is(kind: type[GridError]) -> None:
+    assert may_heal(kind("no more"), was_in=True)
+
+
+def test_a_service_stays_down_only_after_what_no_waiting_heals() -> None:
+    assert not {kind.exit_code for kind in BY_WAITING} & set(STAYS_DOWN)
+    assert {kind.exit_code for kind in (ConfigInvalid, NotOnHead, HomeInUse)} == set(STAYS_DOWN)
 
 
 def test_after_a_success_there_is_nothing_to_say() -> None:

@@ -36,9 +36,12 @@ def start(
     """
     from distributed_grid.cluster.attach import put_controller_in
     from distributed_grid.config import GridConfig, find_config, load_config
+    from distributed_grid.controller.listening import checked
     from distributed_grid.store.home import GridHome
 
-    home = GridHome.find().create()
+    # First what can be wrong in the command itself: a supervisor may wait for hours until it needs the rest.
+    _check_address(address)
+    listening = checked(listening)
     if config_path or os.environ.get("GRID_CONFIG"):
         loaded = load_config(find_config(config_path, os.environ, Path.cwd()))
         for warning in loaded.warnings:
@@ -46,6 +49,7 @@ def start(
         config, source = loaded.config, str(loaded.source)
     else:
         config, source = GridConfig.discovered(), "no file: nodes are discovered"
+    home = GridHome.find().create()
 
     def put_in(meanwhile: Callable[[], None] | None = None) -> dict[str, Any]:
         return put_controller_in(
@@ -67,6 +71,18 @@ def start(
         return
     say(f"Putting grid into the Ray cluster at {address} ...")
     show_it(put_in())
+
+
+def _check_address(address: str) -> None:
+    from distributed_grid.decide.diagnosis import HOW_TO_REACH
+    from distributed_grid.errors import InvalidRequest
+    from distributed_grid.model.addresses import AUTO, why_no_address
+    from distributed_grid.model.checkup_facts import Trouble
+
+    if address != AUTO and (why_not := why_no_address(address)):
+        raise InvalidRequest(
+            f"{address} is not the address of a Ray cluster", because=[why_not], try_next=HOW_TO_REACH[Trouble.ADDRESS]
+        )
 
 
 def _supervise(

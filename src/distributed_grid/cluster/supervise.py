@@ -12,8 +12,9 @@ from typing import Any
 from distributed_grid.client import answers
 from distributed_grid.client.connections import listens
 from distributed_grid.cluster.service_manager import ServiceManager
-from distributed_grid.decide.supervision import Do, Sight, Watch, after_failure, after_success, next_step
-from distributed_grid.errors import AlreadyRunning, GridError, Unavailable
+from distributed_grid.decide.supervision import Do, Sight, Watch, after_failure, after_success, may_heal, next_step
+from distributed_grid.errors import GridError, HomeInUse
+from distributed_grid.model.addresses import AUTO
 from distributed_grid.store.home import GridHome
 
 PutIn = Callable[[Callable[[], None]], dict[str, Any]]
@@ -78,8 +79,9 @@ class Supervisor:
         try:
             found = self._put_in(self._manager.alive)
         except GridError as error:
-            if not self._was_in and not isinstance(error, Unavailable):
-                raise  # it will not get better by itself: whoever started us should know
+            if not may_heal(error, was_in=self._was_in):
+                self._manager.status(f"gave up: {error.message}")
+                raise  # whoever started us should know
             failed = after_failure(watch, now=time.monotonic())
             why = "; ".join((error.message, *error.because))
             again = failed.try_at - time.monotonic()
@@ -116,19 +118,20 @@ class Supervisor:
         return record
 
     def _head_listens(self, record: dict[str, Any] | None) -> bool:
-        if self._address != "auto":
+        if self._address != AUTO:
             return listens(self._address)
         # Ray looks it up anew at each try; after a success there is an address to watch.
         return not self._was_in or record is None or listens(record["ray_address"])
 
     def _check_it_is_ours(self, record: dict[str, Any] | None) -> None:
         """A controller answers on loopback, so its head is this machine: the port tells clusters apart."""
-        if record is None or self._was_in or self._address == "auto":
+        if record is None or self._was_in or self._address == AUTO:
             return
         if _port(record["ray_address"]) != _port(self._address) and answers(self._home):
-            raise AlreadyRunning(
-                f"The controller in {self._home.path} is in the cluster at {record['ray_address']}",
-                try_next="Take it out with grid stop, or set GRID_HOME to another folder.",
+            raise HomeInUse(
+                f"The controller of this GRID_HOME is in another cluster, at {record['ray_address']}",
+                because=[f"{self._home.path} can serve one cluster at a time, and it was to be {self._address}"],
+                try_next="Take it out there with grid stop, or set GRID_HOME to another folder.",
             )
 
     # -- telling -------------------------------------------------------------------------------------------

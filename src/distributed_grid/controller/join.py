@@ -11,7 +11,16 @@ from typing import Any
 
 from distributed_grid.config import GridConfig
 from distributed_grid.decide.diagnosis import HOW_TO_REACH
-from distributed_grid.errors import AccessDenied, AlreadyRunning, GridError, NoCluster, RayUnsuitable, Unavailable
+from distributed_grid.errors import (
+    AccessDenied,
+    AlreadyRunning,
+    GridError,
+    InvalidRequest,
+    NoCluster,
+    NotOnHead,
+    RayUnsuitable,
+    Unavailable,
+)
 from distributed_grid.model.checkup_facts import Trouble
 from distributed_grid.model.listening import Listening
 from distributed_grid.store.home import GridHome
@@ -34,7 +43,7 @@ def join(order: dict[str, Any]) -> dict[str, Any]:
         raise Unavailable("The cluster has no head node that answers")
     here = ray.util.get_node_ip_address()
     if head.ip != here:
-        raise Unavailable(
+        raise NotOnHead(
             f"grid has to be started on the head node, which is {head.ip}; this is {here}",
             because=["the controller runs on the head, and keeps its state there"],
             try_next=f"On {head.ip}: grid start --address {gateway.gcs_address}",
@@ -64,15 +73,18 @@ def join(order: dict[str, Any]) -> dict[str, Any]:
 
 
 def connect(address: str) -> None:
-    """Join a running cluster as a driver, quietly; `NoCluster`, `AccessDenied` or `RayUnsuitable` if that cannot be."""
+    """Join a running cluster as a driver, quietly; or the error that says why that cannot be."""
     from distributed_grid.controller import reach
 
     unreached = reach.connect(address)
     if unreached is None:
         return
     match unreached.trouble:
+        case Trouble.ADDRESS:
+            error: type[GridError] = InvalidRequest
+            message = f"{address} is not the address of a Ray cluster"
         case Trouble.TOKEN:
-            error: type[GridError] = AccessDenied
+            error = AccessDenied
             message = f"The token for the Ray cluster at {address} is missing or wrong"
         case Trouble.VERSIONS:
             error, message = RayUnsuitable, f"The Ray cluster at {address} has other versions than this command"

@@ -14,6 +14,7 @@ from ray._private import services
 from ray._private.grpc_utils import init_grpc_channel
 from ray.core.generated import gcs_service_pb2, gcs_service_pb2_grpc
 
+from distributed_grid.model.addresses import AUTO, why_no_address
 from distributed_grid.model.checkup_facts import Trouble, Unreached, in_one_line
 
 _ANSWER_S: Final = 5.0
@@ -21,7 +22,7 @@ _ANSWER_S: Final = 5.0
 
 def connect(address: str) -> Unreached | None:
     """Join a running cluster as a driver, quietly; if that fails, why. `auto` is the one on this machine."""
-    if address == "auto":
+    if address == AUTO:
         return _connect_to_the_one_here()
     try:
         unreached = _why_no_head(address)
@@ -50,7 +51,7 @@ def _use_token() -> bool:
 def _connect_to_the_one_here() -> Unreached | None:
     """The cluster that Ray itself would choose: $RAY_ADDRESS, or what was started here last, be it gone or not."""
     try:
-        here = services.canonicalize_bootstrap_address("auto") or "local"
+        here = services.canonicalize_bootstrap_address(AUTO) or "local"
     except (ConnectionError, ValueError) as error:
         return Unreached(Trouble.NOBODY, in_one_line(error))
     unreached = connect(here)
@@ -66,14 +67,12 @@ def _trouble(error: Exception) -> Trouble:
 
 
 def _why_no_head(address: str) -> Unreached | None:
-    if "://" in address:
-        return Unreached(Trouble.ADDRESS, "that is the address of a Ray client server, not of the head itself")
+    if why_not := why_no_address(address):
+        return Unreached(Trouble.ADDRESS, why_not)
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
-        return Unreached(Trouble.ADDRESS, "that is not HOST:PORT")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_S).close()
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         reason = getattr(error, "strerror", None) or in_one_line(error)
         return Unreached(Trouble.NOBODY, f"nothing listens there ({reason})")
     return _why_not_a_head(address)

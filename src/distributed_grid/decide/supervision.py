@@ -2,6 +2,8 @@
 
 Ray brings a controller that crashed back by itself, so that gets a moment. A head that is gone takes the controller
 along, and only its return can help: that is waited for, however long it takes.
+
+What is wrong with the command itself, or with where it runs, is no matter of waiting: it ends, and stays ended.
 """
 
 import math
@@ -9,6 +11,14 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
+from distributed_grid.errors import GridError, InvalidRequest, Refused, StoreBroken, Unavailable
+
+STAYS_DOWN: Final = (InvalidRequest.exit_code, Refused.exit_code)
+"""After these exit codes starting again as before is no use: a bad argument or configuration, another machine than
+the head, a GRID_HOME of another cluster. `deploy/grid.service` names the same. What else ends a supervisor (Ray's token
+or version) is put right elsewhere, so a service should go on trying."""
+
+_HEALS: Final = (Unavailable, StoreBroken)
 _WATCH_S: Final = 1.0
 _AWAY_S: Final = 1.0
 _LONG_AWAY_S: Final = 5.0
@@ -79,6 +89,15 @@ def after_failure(watch: Watch, *, now: float) -> Watch:
     """Putting the controller in did not go: the next try comes later, and later still, within bounds."""
     pause = min(_LONGEST_BACKOFF_S, 2.0**watch.failures)
     return replace(watch, failures=min(watch.failures + 1, 16), try_at=now + pause)
+
+
+def may_heal(error: GridError, *, was_in: bool) -> bool:
+    """Whether to go on after grid could not be put in.
+
+    What never worked goes on only if the cluster may still come up, or the disk have room again: all else is better
+    told to whoever has just started it. What worked once may work again, since cluster and versions change under it.
+    """
+    return was_in or isinstance(error, _HEALS)
 
 
 def after_success(*, now: float) -> Watch:
