@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -107,6 +108,19 @@ def test_make_hand_out_use_and_revoke_a_token(head: ServedGrid, laptop: Laptop) 
     assert after.returncode == 6
     assert "missing or wrong" in after.stderr
     assert token not in after.stderr
+
+
+def test_scopes_and_lifetimes_can_be_written_as_they_are_shown(head: ServedGrid, laptop: Laptop) -> None:
+    made = laptop.grid("token", "create", "zoe", "--scope", "view,lend", "--expires", "30d", home=head.home)
+
+    assert made.returncode == 0, made.stderr
+    assert f"To use it:  grid login {head.url}" in made.stderr
+    (listed,) = [each for each in head.client.tokens()["tokens"] if each["name"] == "zoe"]
+    assert listed["scopes"] == ["lend", "view"]
+    lifetime = datetime.fromisoformat(listed["expires_at"]) - datetime.fromisoformat(listed["created_at"])
+    assert lifetime == timedelta(days=30)
+    for wrong in (["--expires", "0d"], ["--expires", "soon"], ["--scope", "view,"], ["--scope", "view,all"]):
+        assert laptop.grid("token", "create", "zoe", *wrong, home=head.home).returncode == 2
 
 
 def test_json_has_the_apis_schema(head: ServedGrid, laptop: Laptop) -> None:

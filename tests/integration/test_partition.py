@@ -1,6 +1,7 @@
 """A worker on another host, and the cable between them pulled: both sides settle, and it is told what happened."""
 
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import psutil
 import pytest
 import ray
 from apart import HERE, THERE, Apart, another_host, why_not
-from live_grid import LiveGrid, until
+from live_grid import GRID, LiveGrid, until
 from test_node_loss import NOTICE_SOON, SETTLED_S
 
 from bench.raylets import kill_trees
@@ -16,6 +17,8 @@ from distributed_grid.cluster import NodeSpec
 from distributed_grid.cluster.nodes import ray_executable, spawn, start_command, wait_until_up
 from distributed_grid.cluster.ports import ClaimedPorts
 from distributed_grid.cluster.processes import child_environment
+from distributed_grid.decide.supervision import STAYS_DOWN
+from distributed_grid.errors import NotOnHead
 
 pytestmark = [pytest.mark.cluster, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 
@@ -66,6 +69,21 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
             found.live.client.close()
             ray.shutdown()
             found.stop()
+
+
+@pytest.mark.parametrize("options", [[], ["--supervise"]], ids=["once", "supervised"])
+def test_on_another_machine_than_the_head_grid_is_not_started_and_does_not_wait(
+    hosts: Hosts, tmp_path: Path, options: list[str]
+) -> None:
+    command = hosts.apart.command([GRID, "start", "--address", hosts.address, *options])
+
+    done = subprocess.run(
+        command, env=hosts.live.env | {"GRID_HOME": str(tmp_path)}, capture_output=True, text=True, timeout=90
+    )
+
+    assert done.returncode == NotOnHead.exit_code, done.stderr
+    assert f"grid has to be started on the head node, which is {HERE}; this is {THERE}" in done.stderr
+    assert done.returncode in STAYS_DOWN
 
 
 def test_a_worker_that_cannot_be_reached_is_lost_and_told_and_comes_back(hosts: Hosts) -> None:

@@ -232,8 +232,27 @@ def test_a_head_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
             until(lambda: "waiting for it to come back" in waiting.said(), 30)
             assert "READY=1" not in waiting.heard()
             assert waiting.ends(signal.SIGTERM) == 0
+            assert "grid was not put in yet" in waiting.said()
         finally:
             waiting.close()
+
+
+def test_another_home_waits_until_grid_is_taken_out_and_then_takes_its_place(
+    live: LiveGrid, cluster: RayCluster, supervised: Supervised, tmp_path: Path
+) -> None:
+    (tmp_path / "other").mkdir()
+    other = LiveGrid(tmp_path / "other")
+    waiting = Supervised(other, cluster.address)
+    try:
+        until(lambda: "grid is in this cluster already; its controller is at http" in waiting.said(), 60)
+        assert live.cli("stop").returncode == 0
+        waiting.is_ready()
+        assert answers(other)
+        assert supervised.process.wait(30) == 0
+        assert other.cli("stop", "--force").returncode == 0
+        assert waiting.process.wait(30) == 0
+    finally:
+        waiting.close()
 
 
 def test_what_cannot_get_better_is_an_error_at_once(live: LiveGrid, cluster: RayCluster, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from distributed_grid.errors import InvalidRequest
-from distributed_grid.model.since import moment
+from distributed_grid.model.since import length, moment
 
 NOON = datetime(2025, 6, 1, 12, tzinfo=UTC)
 
@@ -26,6 +26,13 @@ NOON = datetime(2025, 6, 1, 12, tzinfo=UTC)
         ("2025-06-01T12:00:00+02:00", datetime(2025, 6, 1, 10, tzinfo=UTC)),
     ],
 )
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("30s", 30), ("12h", 43200), (" 1.5 D ", 129600), ("2w", 1209600), ("30", None), ("h", None)]
+)
+def test_a_length_of_time_has_a_unit(text: str, seconds: float | None) -> None:
+    assert length(text) == seconds
+
+
 def test_how_long_ago_or_when(text: str, at: datetime) -> None:
     assert moment(text, now=NOON) == at
 

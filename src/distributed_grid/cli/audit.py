@@ -3,12 +3,13 @@
 import json
 import time
 from collections.abc import Iterator
+from shutil import get_terminal_size
 from typing import Any
 
 import click
 
-from distributed_grid.cli.connection import with_client
-from distributed_grid.cli.output import config_option, json_option, say, show
+from distributed_grid.cli.connection import agreed_config_option, with_client
+from distributed_grid.cli.output import is_a_terminal, json_option, say, show
 from distributed_grid.client import GridClient
 from distributed_grid.errors import CheckFailed
 
@@ -22,7 +23,7 @@ _MOST = 10_000
     "--kill", is_flag=True, help="With --repair: end work that holds what a boost lent, past its grace period."
 )
 @json_option
-@config_option
+@agreed_config_option
 @click.pass_context
 def audit(ctx: click.Context, repair: bool, kill: bool, as_json: bool, config_path: str | None) -> None:
     """Compare boosts, the file on disk, Ray's nodes and groups, and running work.
@@ -39,14 +40,14 @@ def audit(ctx: click.Context, repair: bool, kill: bool, as_json: bool, config_pa
 
 @with_client
 def _examine(client: GridClient, repair: bool, kill: bool, as_json: bool) -> None:
-    from distributed_grid.cli.audit_view import report_view
+    from distributed_grid.cli.audit_view import count, report_view
 
     report = client.repair(kill=kill) if repair else client.audit()
     show(report, as_json, report_view)
     if not report["sound"]:
         left = report["findings"]
         raise CheckFailed(
-            f"{len(left)} findings {'are left' if repair else 'in the audit'}",
+            f"{count(len(left), 'finding')} {'left after the repair' if repair else 'in the audit'}",
             because=[f"{finding['kind']}: {finding['subject']}" for finding in left],
             try_next="See what is left, and why, above." if repair else "grid audit --repair",
         )
@@ -59,7 +60,12 @@ def _examine(client: GridClient, repair: bool, kill: bool, as_json: bool) -> Non
 @click.option("--event", metavar="KIND", help="Only this kind of event, such as granted or killed.")
 @click.option("--since", metavar="TIME", help="How long ago (30s, 15m, 2h, 7d) or when (2025-06-01T12:00Z).")
 @click.option(
-    "--limit", type=click.IntRange(1, _MOST), default=100, show_default=True, help="At most so many, the last."
+    "--limit",
+    type=click.IntRange(1, _MOST),
+    metavar="N",
+    default=100,
+    show_default=True,
+    help="At most so many, the last.",
 )
 @click.option("--follow", is_flag=True, help="Go on with what comes, until Ctrl-C; as JSON, one line each.")
 @json_option
@@ -85,16 +91,16 @@ def log(
     since = since and moment(since, now=datetime.now(UTC)).isoformat()
     wanted = {"who": who, "node": node, "boost": boost, "event": event}
     entries = client.audit_log(**wanted, since=since, limit=limit)
-    if not follow:
-        show({"entries": entries}, as_json, lambda found: "\n".join(map(entry_line, found["entries"])) or _nothing())
-        return
-    for entry in _going_on(client, wanted, entries, since):
-        click.echo(json.dumps(entry) if as_json else entry_line(entry))
-
-
-def _nothing() -> str:
-    say("The audit log has nothing like that.")
-    return ""
+    width = get_terminal_size().columns if is_a_terminal() else None  # else a line each, for grep
+    if follow:
+        for entry in _going_on(client, wanted, entries, since):
+            click.echo(json.dumps(entry) if as_json else entry_line(entry, width))
+    elif entries or as_json:
+        show(
+            {"entries": entries}, as_json, lambda found: "\n".join(entry_line(each, width) for each in found["entries"])
+        )
+    else:
+        say("The audit log has nothing like that.")
 
 
 def _going_on(

@@ -1,6 +1,7 @@
 """What an audit found, and lines of the audit log, for people."""
 
 from collections.abc import Iterable, Mapping
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -35,16 +36,14 @@ def report_view(report: Mapping[str, Any]) -> "RenderableType":
     from rich.console import Group
     from rich.text import Text
 
-    looked = (
-        f"{_count(report['nodes'], 'node')}, {_count(report['boosts'], 'boost')}, {_count(report['groups'], 'group')}"
-    )
+    looked = f"{count(report['nodes'], 'node')}, {count(report['boosts'], 'boost')}, {count(report['groups'], 'group')}"
     after_repair = bool(report["did"])
     rows = [
         *(("left" if after_repair else "open", finding) for finding in report["findings"]),
         *(("repaired", finding) for finding in report["repaired"]),
         *(("settled", finding) for finding in report["settled"]),
     ]
-    verdict = "Sound" if report["sound"] else f"{_count(len(report['findings']), 'finding')}"
+    verdict = "Sound" if report["sound"] else count(len(report["findings"]), "finding")
     head = Text.assemble((verdict, "bold green" if report["sound"] else "bold red"), f": looked at {looked}")
     if not rows:
         return head
@@ -87,21 +86,27 @@ def _explained(rows: Iterable[tuple[str, Any]]) -> list[Any]:
     return lines
 
 
-def entry_line(entry: Mapping[str, Any]) -> str:
-    """One line of the audit log: when, what, who, which boost, where, and in words."""
+def entry_line(entry: Mapping[str, Any], width: int | None = None) -> str:
+    """One line of the audit log: when, what, who, which boost, where, and in words.
+
+    On a terminal of some width, words that do not fit stand below, under what happened.
+    """
     told = entry.get("message") or ", ".join(f"{k}={v}" for k, v in entry.items() if k not in _SHOWN and v is not None)
-    return "  ".join(
+    line = "  ".join(
         (
             _utc(str(entry.get("at"))),
             click.style(f"{entry.get('event', '?'):<14}", bold=True),
             f"{entry.get('who') or '-':<10}",
             f"{(entry.get('boost_id') or '-')[:8]:<8}",
             f"{entry.get('node') or '-':<12}",
-            str(told),
         )
-    ).rstrip()
+    )
+    if width is None or len(click.unstyle(line)) + 2 + len(str(told)) <= width:
+        return f"{line}  {told}".rstrip()
+    return f"{line.rstrip()}\n{fill(str(told), max(width, 60), initial_indent=_BELOW, subsequent_indent=_BELOW)}"
 
 
+_BELOW = " " * 22
 _SHOWN = {"at", "event", "who", "boost_id", "node", "message"}
 
 
@@ -113,5 +118,5 @@ def _utc(at: str) -> str:
         return at
 
 
-def _count(number: int, what: str) -> str:
+def count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -1,7 +1,7 @@
 """How commands reach the controller, and the check that it runs the configuration that was named."""
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import click
@@ -9,6 +9,10 @@ import click
 from distributed_grid.cli.output import config_option, say
 from distributed_grid.client import GridClient
 from distributed_grid.errors import ConfigDiffers
+
+agreed_config_option = partial(
+    config_option, help="Refuse if the controller runs another configuration than this file's."
+)
 
 
 def with_client(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -25,7 +29,7 @@ def with_client(command: Callable[..., Any]) -> Callable[..., Any]:
         finally:
             client.close()
 
-    return config_option(connected)
+    return agreed_config_option(connected)
 
 
 def check_config(client: GridClient, path: str) -> None:

@@ -16,13 +16,11 @@ def json_option(command: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON, with the API's schema.")(command)
 
 
-def config_option(command: F) -> F:
-    return click.option(
-        "--config",
-        "config_path",
-        type=click.Path(),
-        help="Cluster configuration (default: $GRID_CONFIG, config/my-cluster-enhanced.yaml, or the packaged one).",
-    )(command)
+_FOUND = "Cluster configuration (default: $GRID_CONFIG, config/my-cluster-enhanced.yaml, or the packaged one)."
+
+
+def config_option(command: F, *, help: str = _FOUND) -> F:
+    return click.option("--config", "config_path", type=click.Path(), help=help)(command)
 
 
 def adopt_option(command: F) -> F:

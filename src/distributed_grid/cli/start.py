@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +16,16 @@ if TYPE_CHECKING:
     from distributed_grid.store.home import GridHome
 
 
+discovered_or_config_option = partial(
+    config_option, help="Cluster configuration (default: $GRID_CONFIG, or none: nodes are discovered)."
+)
+
+
 @click.command()
 @click.option(
     "--address", required=True, metavar="HOST:PORT", help="The Ray cluster; `auto` finds one on this machine."
 )
-@config_option
+@discovered_or_config_option
 @listening_options
 @adopt_option
 @click.option("--supervise", is_flag=True, help="Stay, and put grid back when the head or the controller was gone.")

@@ -18,8 +18,16 @@ def token() -> None:
 @token.command()
 @click.argument("name")
 @click.option("--team", default="", help="The team that NAME belongs to.")
-@click.option("--scope", "scopes", multiple=True, metavar="view|lend|run|admin", help="Repeatable.  [default: view]")
-@click.option("--expires", metavar="SECONDS", help="How long it is valid.  [default: until it is revoked]")
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    metavar="view|lend|run|admin",
+    help="What it is good for; repeatable, or with commas.  [default: view]",
+)
+@click.option(
+    "--expires", metavar="TIME", help="How long it is valid: 12h, 30d, or seconds.  [default: until it is revoked]"
+)
 @json_option
 @with_client
 def create(
@@ -27,19 +35,18 @@ def create(
 ) -> None:
     """Make a token for NAME, and print it. It is shown this once; only its hash is kept."""
     from distributed_grid.model.principals import check_name, check_team, make_scopes
-    from distributed_grid.model.requests import seconds
 
     body = {
         "name": check_name(name),
         "team": check_team(team),
-        "scopes": sorted(make_scopes(scopes or ("view",))),
-        "expires_seconds": None if expires is None else seconds("lifetime", expires),
+        "scopes": sorted(make_scopes(scope for given in scopes or ("view",) for scope in given.split(","))),
+        "expires_seconds": None if expires is None else _lifetime(expires),
     }
     made = client.create_token(body)
     show(made, as_json, lambda new: str(new["token"]))
     if not as_json:
         say(f"Token {made['id']} for {_person(made)}: {', '.join(made['scopes'])}. It is not shown again.")
-        say("To use it, elsewhere:  grid login URL")
+        say(f"To use it:  grid login {client.url()}")
 
 
 @token.command()
@@ -82,6 +89,14 @@ def revoke(client: GridClient, id_or_name: str, as_json: bool) -> None:
         return "\n".join(f"Revoked {each['id']} of {_person(each)}" for each in answer["revoked"])
 
     show(client.revoke_tokens(id_or_name), as_json, told)
+
+
+def _lifetime(text: str) -> float:
+    from distributed_grid.model.requests import seconds
+    from distributed_grid.model.since import length
+
+    with_unit = length(text)
+    return seconds("lifetime", text if with_unit is None else with_unit)
 
 
 def _person(entry: Mapping[str, Any]) -> str:

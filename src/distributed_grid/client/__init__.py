@@ -100,6 +100,10 @@ class GridClient:
     def config(self) -> dict[str, Any]:
         return self._call("GET", "/config")
 
+    def url(self) -> str:
+        """Where the controller answers."""
+        return (self._door or self._find())[0].url
+
     def ray_address(self) -> str:
         """Of the cluster that the controller is in."""
         found = self._door[0] if self._door else self._find()[0]
@@ -208,8 +212,7 @@ class GridClient:
         return self._door
 
     def _not_grid(self) -> ControllerUnreachable:
-        where = (self._door or self._find())[0].url
-        return ControllerUnreachable(f"What answers at {where} is not grid's controller", try_next=_FROM_ELSEWHERE)
+        return ControllerUnreachable(f"What answers at {self.url()} is not grid's controller", try_next=_FROM_ELSEWHERE)
 
     def _other_place(self) -> list[str]:
         if not self.home.login.exists():

@@ -53,7 +53,10 @@ class Supervisor:
                 self._home.stopped.unlink(missing_ok=True)  # that was meant for an earlier one
                 self._supervise()
             except ToldToEnd as told:
-                self._tell(f"ends on {told}; the controller and all boosts stay in the cluster")
+                stays = (
+                    "the controller and all boosts stay in the cluster" if self._was_in else "grid was not put in yet"
+                )
+                self._tell(f"ends on {told}; {stays}")
             finally:
                 self._manager.stopping()
 

@@ -21,7 +21,7 @@ from distributed_grid.errors import (
     RayUnsuitable,
     Unavailable,
 )
-from distributed_grid.model.checkup_facts import Trouble
+from distributed_grid.model.checkup_facts import ActorState, Trouble
 from distributed_grid.model.listening import Listening
 from distributed_grid.store.home import GridHome
 
@@ -34,6 +34,7 @@ def join(order: dict[str, Any]) -> dict[str, Any]:
 
     check_ray_version(ray.__version__)  # before anything that an older Ray does not have is imported
     from distributed_grid.controller import actor
+    from distributed_grid.controller.checkup.controller import ask_for_controller
     from distributed_grid.execution.ray_gateway import RayGateway
 
     connect(order["address"])
@@ -48,10 +49,11 @@ def join(order: dict[str, Any]) -> dict[str, Any]:
             because=["the controller runs on the head, and keeps its state there"],
             try_next=f"On {head.ip}: grid start --address {gateway.gcs_address}",
         )
-    if (running := actor.existing()) is not None:
+    there, url = ask_for_controller()
+    if there is not ActorState.ABSENT:
         raise AlreadyRunning(
             "grid is in this cluster already",
-            because=[f"its controller is {running}"],
+            because=[f"its controller is at {url}" if url else "its controller does not answer just now"],
             try_next="Use it with the GRID_HOME it was started with, or take it out there: grid stop",
         )
     home = GridHome(Path(order["home"]))

@@ -1,4 +1,4 @@
-"""A moment in the past as people write it: how long ago, or when."""
+"""Moments and lengths of time as people write them."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -7,14 +7,14 @@ from typing import Final
 from distributed_grid.errors import InvalidRequest
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-_AGO: Final = re.compile(r"(?P<number>\d{1,9}(\.\d{1,6})?) ?(?P<unit>[smhdw])")
+_LENGTH: Final = re.compile(r"(?P<number>\d{1,9}(\.\d{1,6})?) ?(?P<unit>[smhdw])")
 
 
 def moment(text: str, *, now: datetime) -> datetime:
     """ "2h" is two hours before `now`; "2025-06-01T12:00" is that moment, in UTC if it does not say otherwise."""
     try:
-        if ago := _AGO.fullmatch(text.strip().lower()):
-            return now - timedelta(seconds=float(ago["number"]) * _SECONDS[ago["unit"]])
+        if (ago := length(text)) is not None:
+            return now - timedelta(seconds=ago)
         at = datetime.fromisoformat(text.strip())
         return (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
@@ -22,6 +22,12 @@ def moment(text: str, *, now: datetime) -> datetime:
             f"{text!r} is neither a length of time nor a moment",
             try_next="Say how long ago (30s, 15m, 2h, 7d) or when (2025-06-01, 2025-06-01T12:00:00Z).",
         ) from None
+
+
+def length(text: str) -> float | None:
+    """The seconds in "2h"; None if it is not a length of time with a unit."""
+    found = _LENGTH.fullmatch(text.strip().lower())
+    return None if found is None else float(found["number"]) * _SECONDS[found["unit"]]
 
 
 def span(seconds: float) -> str:

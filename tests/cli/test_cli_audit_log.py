@@ -1,0 +1,76 @@
+"""`grid audit log`, as typed: data on stdout, messages on stderr, and lines that a terminal can show."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from served_grid import ServedGrid
+
+from distributed_grid.cli.audit_view import entry_line
+
+GRID = str(Path(sys.executable).with_name("grid"))
+ENTRY: dict[str, Any] = {
+    "at": "2025-06-01T12:00:03.5Z",
+    "event": "granted",
+    "who": "ana",
+    "boost_id": "83bd2028-6661-4b6f-9ef6-5014d3562c34",
+    "node": "gpu-master",
+    "message": "2 CPUs from gpu1 to gpu-master until 14:56:20 UTC",
+}
+
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedGrid]:
+    grid = ServedGrid(tmp_path_factory.mktemp("grid"))
+    grid.client.request_boost({"target_node": "a", "resource_type": "cpu", "amount": 1})
+    yield grid
+    grid.close()
+
+
+def log(grid: ServedGrid, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [GRID, "audit", "log", *arguments],
+        env=os.environ | {"GRID_HOME": str(grid.home.path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_what_happened_is_on_stdout_a_line_each(grid: ServedGrid) -> None:
+    done = log(grid, "--event", "granted")
+
+    assert done.returncode == 0
+    (line,) = done.stdout.splitlines()
+    assert line.split()[2] == "granted"
+    assert done.stderr == ""
+
+
+def test_where_nothing_is_found_stdout_is_empty_and_a_message_says_so(grid: ServedGrid) -> None:
+    done = log(grid, "--who", "nobody")
+
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "nothing like that" in done.stderr
+    assert json.loads(log(grid, "--who", "nobody", "--json").stdout) == {"entries": []}
+
+
+def test_what_is_piped_is_one_line_however_long() -> None:
+    assert "\n" not in entry_line(ENTRY | {"message": "x " * 500})
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_on_a_terminal_no_line_is_wider_than_that(width: int) -> None:
+    shown = entry_line(ENTRY | {"message": "so much to say " * 20}, width).splitlines()
+
+    assert max(map(len, shown)) <= width
+    assert shown[0].startswith("2025-06-01 12:00:03Z  granted")
+    assert all(line.startswith(" " * 22) for line in shown[1:])
+
+
+def test_what_fits_stays_on_its_line() -> None:
+    assert entry_line(ENTRY, 200) == entry_line(ENTRY)
