@@ -25,25 +25,25 @@ ENTRY: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def grid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedGrid]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedGrid]:
     grid = ServedGrid(tmp_path_factory.mktemp("grid"))
     grid.client.request_boost({"target_node": "a", "resource_type": "cpu", "amount": 1})
     yield grid
     grid.close()
 
 
-def log(grid: ServedGrid, *arguments: str) -> "subprocess.CompletedProcess[str]":
+def log(served: ServedGrid, *arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [GRID, "audit", "log", *arguments],
-        env=os.environ | {"GRID_HOME": str(grid.home.path)},
+        env=os.environ | {"GRID_HOME": str(served.home.path)},
         capture_output=True,
         text=True,
         timeout=60,
     )
 
 
-def test_what_happened_is_on_stdout_a_line_each(grid: ServedGrid) -> None:
-    done = log(grid, "--event", "granted")
+def test_what_happened_is_on_stdout_a_line_each(served: ServedGrid) -> None:
+    done = log(served, "--event", "granted")
 
     assert done.returncode == 0
     (line,) = done.stdout.splitlines()
@@ -51,12 +51,12 @@ def test_what_happened_is_on_stdout_a_line_each(grid: ServedGrid) -> None:
     assert done.stderr == ""
 
 
-def test_where_nothing_is_found_stdout_is_empty_and_a_message_says_so(grid: ServedGrid) -> None:
-    done = log(grid, "--who", "nobody")
+def test_where_nothing_is_found_stdout_is_empty_and_a_message_says_so(served: ServedGrid) -> None:
+    done = log(served, "--who", "nobody")
 
     assert (done.returncode, done.stdout) == (0, "")
     assert "nothing like that" in done.stderr
-    assert json.loads(log(grid, "--who", "nobody", "--json").stdout) == {"entries": []}
+    assert json.loads(log(served, "--who", "nobody", "--json").stdout) == {"entries": []}
 
 
 def test_what_is_piped_is_one_line_however_long() -> None:

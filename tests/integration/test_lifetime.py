@@ -117,7 +117,7 @@ def test_boosts_survive_a_controller_that_is_killed(grid: LiveGrid) -> None:
         moved["boost_id"]: "active",
         reserved["boost_id"]: "active",
     }
-    assert grid.controller_pid() != old
+    until(lambda: grid.controller_pid() != old, 10, "the new controller's record")  # it answers a moment before
     assert json.loads(grid.home.controller.read_text())["url"] == url
     grid.total_is("head", "CPU", 4.0)
     grid.total_is("lender", "CPU", 4.0)
