@@ -4,14 +4,17 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # The same examples in every run, so that a green run means the same thing everywhere. To look for new ones:
 # HYPOTHESIS_PROFILE=explore pytest tests/properties
-settings.register_profile("repeatable", derandomize=True, max_examples=100)
-settings.register_profile("explore", max_examples=1000)
+# No test fails because the machine is busy.
+_PATIENT: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("repeatable", derandomize=True, max_examples=100, **_PATIENT)
+settings.register_profile("explore", max_examples=1000, **_PATIENT)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 sys.path.insert(0, str(Path(__file__).parent / "support"))
