@@ -5,7 +5,6 @@ the first process, and every process carries the cluster's marker in its environ
 """
 
 import os
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -15,17 +14,10 @@ from typing import Final
 import psutil
 
 from distributed_grid.cluster import processes
-from distributed_grid.cluster.nodes import (
-    NodeSpec,
-    head_first,
-    ray_executable,
-    spawn,
-    start_command,
-    start_failed,
-    wait_until_up,
-)
+from distributed_grid.cluster.nodes import NodeSpec, head_first, ray_executable, start_command, start_failed
 from distributed_grid.cluster.ports import ClaimedPorts, own_address
 from distributed_grid.cluster.record import ClusterRecord, NodeProcess, forget, load, only_one, save
+from distributed_grid.cluster.starting import NodeStart, start_in_turn
 from distributed_grid.errors import AlreadyRunning, ClusterStartFailed
 from distributed_grid.store.home import GridHome
 
@@ -33,10 +25,9 @@ Progress = Callable[[str], None]
 Beside = Callable[[str, Callable[[], None]], None]
 """Gets the cluster's address, and something to call now and then, which raises once nobody waits any more."""
 
-# A raylet that is told to end drains, for 30 s if it is busy and for ever if the head is gone: hence workers
-# first, and not for long.
-_WORKERS_GRACE_S: Final = 2.0
-_HEAD_GRACE_S: Final = 1.0
+# A raylet signs off and ends its workers in a moment. (The `ray start` above it would drain first, for 30 s if it is
+# busy and for ever if the head is gone, and then end what else it has started one by one.)
+_GRACE_S: Final = 2.0
 
 
 def start(
@@ -56,7 +47,7 @@ def start(
     `ClusterStartFailed` with the last lines of the log of the node that failed.
     """
     specs = head_first(nodes)
-    ray = ray_executable()
+    ray_executable()  # before anything is begun
     home.create().logs.mkdir(mode=0o700, exist_ok=True)
     with only_one(home, wait=False), ClaimedPorts() as ports:
         _refuse_if_running(home)
@@ -69,16 +60,22 @@ def start(
         save(home, record)
         env = processes.child_environment(os.environ, record.marker)
         companion = Companion(beside, record.ray_address)
+
+        def load(spec: NodeSpec) -> NodeStart:
+            log = home.logs / f"ray-{spec.name}.log"
+            return NodeStart(spec, start_command(spec, record.ray_address, ports), log, env)
+
+        def begun(node: NodeStart) -> None:
+            nonlocal record
+            record = record.with_node(_recorded(node.spec.name, node.pid, node.log))
+            save(home, record)
+
+        def up(node: NodeStart) -> None:
+            progress(f"{node.spec.name}: {node.spec.describe()} ... up in {node.seconds:.1f} s")
+            companion.start()
+
         try:
-            for spec in specs:  # one by one: two raylets that start together want the same socket names
-                began = time.monotonic()
-                log = home.logs / f"ray-{spec.name}.log"
-                process = spawn([*ray, *start_command(spec, record.ray_address, ports)], log, env)
-                record = record.with_node(_recorded(spec.name, process.pid, log))
-                save(home, record)
-                wait_until_up(spec.name, process, log)
-                progress(f"{spec.name}: {spec.describe()} ... up in {time.monotonic() - began:.1f} s")
-                companion.start()
+            start_in_turn(specs, load, begun=begun, up=up)
             _check_all_live(record)
             companion.finish()
         except BaseException:  # an interrupt too must leave nothing behind
@@ -163,12 +160,8 @@ def _check_all_live(record: ClusterRecord) -> None:
 
 
 def _end(record: ClusterRecord) -> int:
-    found = [_process(record, node) for node in record.nodes]
-    head, workers = ([p for p in part if p] for part in (found[:1], found[1:]))
-    return processes.end(
-        stages=[(workers, _WORKERS_GRACE_S), (head, _HEAD_GRACE_S)],
-        strays=lambda: processes.carrying(record.marker),
-    )
+    roots = [process for node in record.nodes if (process := _process(record, node))]
+    return processes.end(roots, gently="raylet", grace_s=_GRACE_S, strays=lambda: processes.carrying(record.marker))
 
 
 def _recorded(name: str, pid: int, log: Path) -> NodeProcess:

@@ -24,7 +24,7 @@ START_TIMEOUT_S: Final = 60.0
 _OBJECT_STORE_BYTES: Final = 100_000_000
 _STARTED: Final = "Ray runtime started"
 _LOG_LINES_SHOWN: Final = 12
-_POLL_S: Final = 0.05
+POLL_S: Final = 0.05
 
 # Without ports of our choosing each raylet waits seconds for its agents to report theirs.
 _AGENT_PORTS: Final = (
@@ -119,12 +119,14 @@ def start_command(node: NodeSpec, ray_address: str, ports: ClaimedPorts) -> list
     ]
 
 
-def spawn(command: Sequence[str], log: Path, env: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+def spawn(
+    command: Sequence[str], log: Path, env: Mapping[str, str], *, stdin: int = subprocess.DEVNULL
+) -> "subprocess.Popen[bytes]":
     """Run `command` so that it outlives us, out of reach of a Ctrl-C meant for us; it writes to `log`."""
     with log.open("wb") as output:
         return subprocess.Popen(
             command,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -135,12 +137,19 @@ def spawn(command: Sequence[str], log: Path, env: Mapping[str, str]) -> "subproc
 def wait_until_up(name: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
     """Return when Ray says that the node runs; raise `ClusterStartFailed` if it ends or takes too long."""
     deadline = time.monotonic() + START_TIMEOUT_S
-    while _STARTED not in log.read_text(errors="replace"):
-        if (status := process.poll()) is not None:
-            raise start_failed(name, f"Ray ended with exit status {status}", log)
-        if time.monotonic() > deadline:
-            raise start_failed(name, f"it was not up after {START_TIMEOUT_S:.0f} seconds", log)
-        time.sleep(_POLL_S)
+    while not is_up(name, process, log, deadline):
+        time.sleep(POLL_S)
+
+
+def is_up(name: str, process: "subprocess.Popen[bytes]", log: Path, deadline: float) -> bool:
+    """Ray says that the node runs; raises `ClusterStartFailed` if it has ended, or the deadline is over."""
+    if _STARTED in log.read_text(errors="replace"):
+        return True
+    if (status := process.poll()) is not None:
+        raise start_failed(name, f"Ray ended with exit status {status}", log)
+    if time.monotonic() > deadline:
+        raise start_failed(name, f"it was not up after {START_TIMEOUT_S:.0f} seconds", log)
+    return False
 
 
 def start_failed(name: str, why: str, log: Path) -> ClusterStartFailed:

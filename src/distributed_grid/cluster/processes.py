@@ -84,20 +84,21 @@ def trees(roots: Iterable[psutil.Process]) -> set[psutil.Process]:
     return {p for p in found if alive(p)}
 
 
-def end(stages: Iterable[tuple[Iterable[psutil.Process], float]], strays: Callable[[], set[psutil.Process]]) -> int:
+def end(
+    roots: Iterable[psutil.Process], *, gently: str, grace_s: float, strays: Callable[[], set[psutil.Process]]
+) -> int:
     """End the roots' trees and the strays; return how many processes that were, once all are gone.
 
-    Stage by stage, the roots are asked to end and get the stage's seconds to bring their trees down; what is
-    left after the last stage is killed. The trees are taken before the first signal: an orphan has no root.
+    Those named `gently` are asked, and get some seconds to bring down what is below them; what is left then is
+    killed. The trees are taken before the first signal: an orphan has no root.
     """
-    plan = [(list(roots), seconds) for roots, seconds in stages]
-    ours = _others(trees(root for roots, _ in plan for root in roots) | strays())
-    for roots, seconds in plan:
-        tree = trees(roots)
-        for root in roots:
-            with suppress(psutil.NoSuchProcess):
-                root.terminate()
-        _wait_until_gone(tree, seconds)
+    ours = _others(trees(roots) | strays())
+    asked = [p for p in ours if _name(p) == gently]
+    below = trees(asked)
+    for process in asked:
+        with suppress(psutil.NoSuchProcess):
+            process.terminate()
+    _wait_until_gone(below, grace_s)
 
     killed_by = time.monotonic() + _KILLED_WITHIN_S
     left = _others(trees(ours) | strays())
@@ -111,6 +112,13 @@ def end(stages: Iterable[tuple[Iterable[psutil.Process], float]], strays: Callab
         _wait_until_gone(left, _KILLED_WITHIN_S)
         left = _others(trees(left) | strays())  # some may have been started while we looked
     return len(ours)
+
+
+def _name(process: psutil.Process) -> str:
+    try:
+        return process.name()
+    except psutil.Error:
+        return ""
 
 
 def _others(processes: set[psutil.Process]) -> set[psutil.Process]:

@@ -10,8 +10,6 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from distributed_grid.config import GridConfig
-from distributed_grid.controller.runtime import ControllerRuntime
-from distributed_grid.execution.ray_cluster import RayCluster
 from distributed_grid.model.listening import Listening
 from distributed_grid.store.home import GridHome
 
@@ -31,6 +29,10 @@ class GridController:
         listening: dict[str, Any],
         adopt: bool = False,
     ) -> None:
+        # Whoever only puts it into a cluster needs nothing of this, and is quicker without.
+        from distributed_grid.controller.runtime import ControllerRuntime
+        from distributed_grid.execution.ray_cluster import RayCluster
+
         _stop_being_nice()
         address = ray.get_runtime_context().gcs_address
         self._runtime = ControllerRuntime(
