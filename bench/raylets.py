@@ -15,9 +15,13 @@ from distributed_grid.config import GridConfig
 from distributed_grid.store.home import GridHome
 
 
-def kill_trees(roots: Iterable[psutil.Process]) -> None:
-    """Without a word, as when the power goes. Some end by themselves once the one above them is dead."""
-    for process in trees(roots):
+def kill_trees(roots: Iterable[int]) -> None:
+    """Without a word, as when the power goes. Some end by themselves, some once the one above them is dead."""
+    alive: list[psutil.Process] = []
+    for pid in roots:
+        with suppress(psutil.NoSuchProcess):
+            alive.append(psutil.Process(pid))
+    for process in trees(alive):
         with suppress(psutil.NoSuchProcess):
             process.kill()
 
@@ -36,7 +40,7 @@ class Raylets:
         record = load(self._home)
         assert record is not None
         pids = {node.name: node.pid for node in record.nodes} | self._started_again
-        kill_trees([psutil.Process(pids[name])])
+        kill_trees([pids[name]])
 
     def start(self, name: str) -> None:
         record = load(self._home)

@@ -4,10 +4,13 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from shared_clusters import SharedClusters
 
 # The same examples in every run, so that a green run means the same thing everywhere. To look for new ones:
 # HYPOTHESIS_PROFILE=explore pytest tests/properties
@@ -21,21 +24,57 @@ sys.path.insert(0, str(Path(__file__).parent / "support"))
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for `bench`, which is no part of the package
 
 
+def _shared() -> "SharedClusters":
+    """Made when it is first needed: most tests need no Ray."""
+    from shared_clusters import SharedClusters
+
+    global _clusters
+    _clusters = _clusters or SharedClusters()
+    return _clusters
+
+
+_clusters: "SharedClusters | None" = None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    clustered = [item for item in items if item.get_closest_marker("cluster")]
+    if not clustered:
+        return
+    from shared_clusters import neighbours
+
+    others = [item for item in items if not item.get_closest_marker("cluster")]
+    neighbours(clustered)
+    items[:] = others + clustered
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test that starts a cluster of its own must not find another one running."""
+    if _clusters is not None:
+        from shared_clusters import shares
+
+        if not shares(item):
+            _clusters.end()
+
+
+def pytest_sessionfinish() -> None:
+    if _clusters is not None:
+        _clusters.end()
+
+
 @pytest.fixture(scope="module")
 def grid(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> "Iterator[object]":
     """A real embedded cluster with grid in it, and this process as a Ray driver of its own.
 
-    A module may set `CONFIG` to another configuration than the packaged one.
+    A module may set `CONFIG` to another configuration than the packaged one. The cluster goes on for other modules
+    with the same, unless something went wrong here.
     """
-    from live_grid import LiveGrid
+    from shared_clusters import Wish
 
-    config = getattr(request.module, "CONFIG", None)
-    live = LiveGrid(tmp_path_factory.mktemp("grid"), config)
-    try:
-        live.start()
-        yield live
-    finally:
-        live.stop()
+    failures = request.session.testsfailed
+    yield _shared().get(Wish.of(request.module), lambda: tmp_path_factory.mktemp("grid"))
+    if request.session.testsfailed > failures:
+        _shared().end()
 
 
 @pytest.fixture(autouse=True)

@@ -3,18 +3,11 @@
 import json
 
 import pytest
-from live_grid import LiveGrid
+from live_grid import ONE_LENDER, LiveGrid
 
 pytestmark = pytest.mark.cluster
 
-CONFIG = """
-name: mistakes
-embedded: true
-resource_sharing: {enabled: true}
-nodes:
-- {name: head, role: master, cpu_count: 1, memory_gb: 1, resource_sharing: {can_share: false}}
-- {name: lender, cpu_count: 4, gpu_count: 1, memory_gb: 2}
-"""
+CONFIG = ONE_LENDER
 
 REQUESTS = [
     (["nowhere", "cpu", "1"], 3, "Target node not found in cluster"),

@@ -19,6 +19,7 @@ nodes:
 - {name: one, cpu_count: 8, memory_gb: 8, gpu_count: 2, resources: {license: 4}}
 - {name: two, cpu_count: 8, memory_gb: 8, gpu_count: 2, resources: {license: 4}}
 """
+WITH_FAULTS = True  # as test_kills, which has the same cluster
 KINDS = ("CPU", "memory", "license", "GPU")
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
+from live_grid import LiveGrid
 
 from distributed_grid.demo import __main__ as demo
 from distributed_grid.demo import performance
@@ -65,16 +66,10 @@ class Installation:
         return found
 
 
-@pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+@pytest.fixture
+def here(grid: LiveGrid) -> Installation:
     """The embedded cluster of the default configuration, running."""
-    installation = Installation(tmp_path_factory.mktemp("grid"))
-    started = installation.grid("cluster", "start")
-    try:
-        assert started.returncode == 0, started.stderr
-        yield installation
-    finally:
-        installation.grid("cluster", "stop")
+    return Installation(grid.home.path)
 
 
 @pytest.fixture
@@ -180,7 +175,7 @@ def test_an_interrupted_demo_gives_back_what_it_borrowed(here: Installation) -> 
     assert playing.returncode == 130
     assert rest.endswith("Stopped.\n")
     assert "Traceback" not in complaints
-    assert within(10, lambda: here.boosts() == [])
+    assert within(60, lambda: here.boosts() == [])
 
 
 def test_a_claim_that_is_false_makes_the_demo_fail(

@@ -57,7 +57,7 @@ def test_nodes_are_discovered_and_a_head_without_cpus_can_be_boosted(inside: Liv
 
     inside.boost("head", "cpu", 2)
 
-    assert ray.get(task, timeout=20) == "head"
+    assert ray.get(task, timeout=60) == "head"
     inside.total_is("head", "CPU", 2.0)
     inside.total_is("worker", "CPU", 2.0)
 
@@ -93,7 +93,7 @@ def test_stop_refuses_to_end_work_unless_forced(inside: LiveGrid, tmp_path: Path
     assert forced.returncode == 0, forced.stderr
     until(inside.is_at_base, 10)
     with pytest.raises(ray.exceptions.RayError):
-        ray.get(work, timeout=20)
+        ray.get(work, timeout=60)
 
 
 def test_a_second_controller_is_refused(inside: LiveGrid, tmp_path: Path) -> None:

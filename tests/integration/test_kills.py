@@ -7,7 +7,6 @@ import os
 import random
 import signal
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,11 +14,13 @@ import ray
 from live_grid import LiveGrid, hold_until, until
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-from test_conservation import CONFIG, wishes
+from test_conservation import CONFIG, WITH_FAULTS, wishes
 
 from bench.storm import Storm
 from distributed_grid.faults import Point
 from distributed_grid.store.boost_file import BoostFile
+
+__all__ = ["CONFIG", "WITH_FAULTS"]
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -28,21 +29,9 @@ KILLS = int(os.environ.get("GRID_TEST_KILLS", "12"))
 _RAY_NAMES = {"cpu": "CPU", "memory": "memory", "license": "license"}
 
 
-@pytest.fixture(scope="module")
-def orders(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("faults") / "orders"
-
-
-@pytest.fixture(scope="module")
-def grid(tmp_path_factory: pytest.TempPathFactory, orders: Path) -> Iterator[LiveGrid]:
-    """A cluster whose processes obey the orders for fault points."""
-    live = LiveGrid(tmp_path_factory.mktemp("grid"), CONFIG)
-    live.env["GRID_FAULTS"] = str(orders)
-    try:
-        live.start()
-        yield live
-    finally:
-        live.stop()
+@pytest.fixture
+def orders(grid: LiveGrid) -> Path:
+    return grid.orders
 
 
 def kill(grid: LiveGrid) -> None:
@@ -92,7 +81,7 @@ def agrees(grid: LiveGrid) -> None:
         return not told[0]
 
     try:
-        until(agreed, 5)
+        until(agreed, 5, promised=True)
     except AssertionError:
         raise AssertionError(told[0]) from None
 
@@ -152,7 +141,7 @@ def test_a_kill_between_any_two_steps(grid: LiveGrid, orders: Path, point: Point
     until(grid.is_at_base, 10, "every node at base")
     assert grid.client.boost_status()["boosts"] == []
     with pytest.raises(ray.exceptions.RayError):
-        ray.get(work, timeout=20)
+        ray.get(work, timeout=60)
     agrees(grid)
 
 

@@ -5,12 +5,11 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 import ray
 from apart import HERE, THERE, Apart, another_host, why_not
 from live_grid import GRID, LiveGrid, until
-from test_node_loss import NOTICE_SOON, SETTLED_S
+from test_node_loss import NOTICE_SOON, settles
 
 from bench.raylets import kill_trees
 from distributed_grid.cluster import NodeSpec
@@ -53,7 +52,7 @@ class Hosts:
         wait_until_up(name, process, log)
 
     def stop(self) -> None:
-        kill_trees([psutil.Process(pid) for pid in self._pids if psutil.pid_exists(pid)])
+        kill_trees(self._pids)
 
 
 @pytest.fixture(scope="module")
@@ -96,8 +95,8 @@ def test_a_worker_that_cannot_be_reached_is_lost_and_told_and_comes_back(hosts: 
     hosts.apart.pull_the_cable()
     until(lambda: "far" not in grid.live_nodes(), 60, "Ray knows that it is gone")
 
-    until(lambda: grid.totals("head") == grid.base["head"], SETTLED_S, "the head has exactly its own")
-    until(lambda: not grid.client.boost_status()["boosts"], SETTLED_S, "all three boosts are over")
+    settles(lambda: grid.totals("head") == grid.base["head"], "the head has exactly its own")
+    settles(lambda: not grid.client.boost_status()["boosts"], "all three boosts are over")
     told = {event["boost_id"] for event in grid.events("lost") if "far" in event["message"]}
     assert told == {boost["boost_id"] for boost in (to_far, from_far, reserved)}
     refused = grid.cli("boost", "request", "head", "cpu", "1", "--source", "far")
@@ -108,11 +107,11 @@ def test_a_worker_that_cannot_be_reached_is_lost_and_told_and_comes_back(hosts: 
     hosts.start_far()
     until(lambda: len(grid.live_nodes()) == 2, 60, "Ray has the worker again")
     grid.ids = grid.live_nodes()
-    boost = until(lambda: _boosted(grid), SETTLED_S, "it lends again")
+    boost = settles(lambda: _boosted(grid), "it lends again")
     grid.total_is("far", "CPU", 2.0)
     grid.total_is("head", "CPU", 6.0)
     grid.release(boost)
-    until(grid.is_at_base, SETTLED_S, "both nodes exactly at base")
+    settles(grid.is_at_base, "both nodes exactly at base")
 
 
 def _boosted(grid: LiveGrid) -> dict | None:

@@ -1,21 +1,15 @@
 """Release while the target still uses what it borrowed: nothing is killed unless that was agreed."""
 
 import time
+from pathlib import Path
 
 import pytest
 import ray
-from live_grid import LiveGrid, hold_until, on, until
+from live_grid import ONE_LENDER, LiveGrid, hold_until, on, until
 
 pytestmark = pytest.mark.cluster
 
-CONFIG = """
-name: release-test
-embedded: true
-resource_sharing: {enabled: true, grace_seconds: 1}
-nodes:
-- {name: head, role: master, cpu_count: 2, memory_gb: 2, resource_sharing: {can_share: false}}
-- {name: lender, cpu_count: 4, memory_gb: 2}
-"""
+CONFIG = ONE_LENDER
 
 
 @ray.remote(max_retries=-1)
@@ -26,10 +20,12 @@ def a_moment(seconds: float) -> str:
 
 
 @ray.remote(max_retries=-1)
-def note_and_sleep(path: str, number: int, seconds: float) -> int:
-    with open(path, "a") as file:  # noqa: PTH123
+def note_and_hold(starts: str, number: int, end: str) -> int:
+    """Note that it began, and go on until the file `end` is there."""
+    with open(starts, "a") as file:  # noqa: PTH123
         file.write(f"{number}\n")
-    time.sleep(seconds)
+    while not Path(end).exists():
+        time.sleep(0.02)
     return number
 
 
@@ -44,9 +40,9 @@ def test_borrowed_cpus_in_use_come_back_when_the_work_ends(grid: LiveGrid, tmp_p
     until(lambda: any("hold_until" in w for w in grid.shown(boost)["warnings"]), 10, "it says who holds it")
     assert grid.state(boost) == "releasing"
     grid.total_is("head", "CPU", 4.0)
-    grid.total_is("lender", "CPU", 2.0)  # nobody gets what the head still has
+    grid.total_is("lender", "CPU", 4.0)  # nobody gets what the head still has
     stop.touch()
-    assert ray.get(work, timeout=10) == "head"
+    assert ray.get(work, timeout=60) == "head"
     until(lambda: grid.state(boost) == "released", 10)
     until(grid.is_at_base, 5)
 
@@ -60,7 +56,7 @@ def test_the_idle_part_goes_home_at_once_and_the_rest_later(grid: LiveGrid, tmp_
     grid.release(boost, wait_seconds=0)
 
     grid.total_is("head", "CPU", 3.0)
-    grid.total_is("lender", "CPU", 3.0)
+    grid.total_is("lender", "CPU", 5.0)
     stop.touch()
     ray.get(work)
     until(lambda: grid.state(boost) == "released", 10)
@@ -95,7 +91,7 @@ def test_drain_gets_it_back_from_a_queue_without_killing_anything(grid: LiveGrid
     assert ray.wait(queue, num_returns=len(queue), timeout=0)[1], "the queue had run dry: nothing was shown"
     assert not grid.events("killed")
     grid.total_is("head", "CPU", 2.0)
-    grid.total_is("lender", "CPU", 4.0)
+    grid.total_is("lender", "CPU", 6.0)
     for task in queue:
         ray.cancel(task)
 
@@ -105,8 +101,8 @@ def test_kill_gets_it_back_at_the_end_of_the_grace_period_and_the_tasks_finish_e
 ) -> None:
     grid.settled()
     boost = grid.boost("head", "cpu", 2, on_grace_end="kill")
-    starts = tmp_path / "starts"
-    queue = [note_and_sleep.remote(str(starts), number, 4.0) for number in range(12)]  # 4 + 2 run, 6 wait
+    starts, end = tmp_path / "starts", tmp_path / "end"
+    queue = [note_and_hold.remote(str(starts), number, str(end)) for number in range(12)]  # 4 + 4 run, 4 wait
     until(lambda: all(grid.free(n).get("CPU", 0.0) == 0.0 for n in grid.ids), 20, "both nodes full")
 
     grid.release(boost, grace_seconds=0.5, wait_seconds=0)
@@ -114,7 +110,8 @@ def test_kill_gets_it_back_at_the_end_of_the_grace_period_and_the_tasks_finish_e
     until(lambda: grid.events("killed"), 10, "something was killed")
     until(lambda: grid.state(boost) == "released", 20, "the capacity back")
     grid.total_is("head", "CPU", 2.0)
-    grid.total_is("lender", "CPU", 4.0)
+    grid.total_is("lender", "CPU", 6.0)
+    end.touch()
     assert ray.get(queue, timeout=60) == list(range(12))  # every task finished, the killed ones too
     began = [int(line) for line in starts.read_text().split()]
     assert len(began) > len(set(began)) == 12, "a killed task ran again"

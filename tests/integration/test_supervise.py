@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 import ray
 from live_grid import GRID, LiveGrid, until
@@ -46,9 +45,9 @@ class RayCluster:
 
     def kill(self) -> None:
         """Without a word, as when the power goes."""
-        kill_trees(psutil.Process(node.pid) for node in self._nodes if node.poll() is None)
+        kill_trees(node.pid for node in self._nodes if node.poll() is None)
         for node in self._nodes:
-            node.wait(20)
+            node.wait(60)
         self._nodes.clear()
 
 
@@ -92,7 +91,7 @@ class Supervised:
 
     def ends(self, number: int) -> int:
         self.process.send_signal(number)
-        return self.process.wait(30)
+        return self.process.wait(60)
 
     def close(self) -> None:
         self.process.kill()
@@ -199,7 +198,7 @@ def test_grid_stop_gives_everything_back_and_ends_the_supervisor_too(live: LiveG
     stopped = live.cli("stop")
 
     assert stopped.returncode == 0, stopped.stderr
-    assert supervised.process.wait(30) == 0
+    assert supervised.process.wait(60) == 0
     assert "taken out of the cluster" in supervised.said()
     until(live.is_at_base, 10)
     assert not _controllers()
