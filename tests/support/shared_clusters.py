@@ -66,4 +66,4 @@ def neighbours(items: list[pytest.Item]) -> None:
 def shares(item: pytest.Item) -> bool:
     """Whether it uses the fixture `grid` of all, not one of its module."""
     found = getattr(item, "_fixtureinfo").name2fixturedefs.get("grid", ())  # noqa: B009
-    return bool(found) and found[-1].baseid in ("", "tests")
+    return bool(found) and not found[-1].baseid.endswith(".py")
