@@ -57,6 +57,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             _clusters.end()
 
 
+@pytest.hookimpl(trylast=True)  # after the fixtures of a test that was interrupted
 def pytest_sessionfinish() -> None:
     if _clusters is not None:
         _clusters.end()

@@ -35,12 +35,6 @@ def _sound_at_the_end(grid: LiveGrid) -> Iterator[None]:
     until(lambda: grid.cli("audit").returncode == 0, 60, "a sound cluster")
 
 
-def resize(grid: LiveGrid, name: str, **resources: float) -> dict[str, float]:
-    """What anybody who reaches Ray can do."""
-    gcs = ray._raylet.GcsClient(address=grid.address)
-    return gcs.resize_raylet_resource_instances(grid.ids[name], resources)
-
-
 def report(grid: LiveGrid, *options: str, code: int | None = 0) -> Any:
     done = grid.cli("audit", *options, "--json")
     assert code in (None, done.returncode), f"{done.returncode}: {done.stdout} {done.stderr}"
@@ -75,7 +69,7 @@ def test_a_cluster_at_work_is_sound(grid: LiveGrid, tmp_path: Path) -> None:
 
 
 def test_a_node_that_somebody_resized_is_found_and_put_back(grid: LiveGrid) -> None:
-    resize(grid, "w2", CPU=1.0, surprise=3.0)
+    grid.resize("w2", CPU=1.0, surprise=3.0)
 
     found = report(grid, code=9)
     assert {(f["kind"], f["node"], f["resource_type"], f["off_by"]) for f in found["findings"]} == {
@@ -86,7 +80,7 @@ def test_a_node_that_somebody_resized_is_found_and_put_back(grid: LiveGrid) -> N
     assert told.returncode == 9
     assert "no marker explains that: somebody other than grid changed it" in told.stdout
     assert "grid audit --repair" in told.stdout
-    assert resize(grid, "w2")["CPU"] == 1.0, "an audit changes nothing"
+    assert grid.resize("w2")["CPU"] == 1.0, "an audit changes nothing"
 
     done = report(grid, "--repair")
     assert done["sound"] is True
@@ -96,7 +90,7 @@ def test_a_node_that_somebody_resized_is_found_and_put_back(grid: LiveGrid) -> N
 
 def test_a_lender_that_somebody_grew_shrinks_again(grid: LiveGrid) -> None:
     grid.boost("head", "cpu", 2, source_node="w1")
-    resize(grid, "w1", CPU=4.0)
+    grid.resize("w1", CPU=4.0)
 
     done = report(grid, "--repair")
 
@@ -106,7 +100,7 @@ def test_a_lender_that_somebody_grew_shrinks_again(grid: LiveGrid) -> None:
 
 def test_a_total_in_use_is_left_and_named_and_nothing_is_killed(grid: LiveGrid, tmp_path: Path) -> None:
     grid.settled()
-    resize(grid, "w2", CPU=6.0)
+    grid.resize("w2", CPU=6.0)
     work = hold_until.options(**on("w2", num_cpus=6), name="somebodys_work").remote(str(tmp_path / "go"))
     until(lambda: grid.free("w2").get("CPU", 0.0) == 0.0)
 

@@ -287,20 +287,12 @@ def test_lent_and_borrowed_amounts_are_read_from_the_nodes_and_add_up(here: Inst
 
 
 @pytest.mark.cluster
-def test_a_node_that_offers_what_nobody_lent_it_is_a_problem(here: Installation) -> None:
-    resize = """
-import sys, logging, ray, ray._raylet
-ray.init(sys.argv[1], log_to_driver=False, logging_level=logging.ERROR)
-node = next(n["NodeID"] for n in ray.nodes() if n["Labels"].get("grid/name") == "gpu2")
-gcs = ray._raylet.GcsClient(address=ray.get_runtime_context().gcs_address)
-gcs.resize_raylet_resource_instances(node, {"CPU": float(sys.argv[2])})
-"""
-    address = json.loads(here.grid("cluster", "status", "--json").stdout)["ray_address"]
-    here.python("-c", resize, address, "9")
+def test_a_node_that_offers_what_nobody_lent_it_is_a_problem(here: Installation, grid: LiveGrid) -> None:
+    grid.resize("gpu2", CPU=9.0)
     try:
         validated = here.python("scripts/validate_ray_cluster.py")
     finally:
-        here.python("-c", resize, address, "8")
+        grid.resize("gpu2", CPU=8.0)
 
     assert validated.returncode == 9
     assert "Problem: gpu2: it offers 9 CPUs; base - lent + borrowed is 8 CPUs" in validated.stderr
