@@ -74,14 +74,17 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
 def test_on_another_machine_than_the_head_grid_is_not_started_and_does_not_wait(
     hosts: Hosts, tmp_path: Path, options: list[str]
 ) -> None:
-    command = hosts.apart.command([GRID, "start", "--address", hosts.address, *options])
+    # With a folder of its own for Ray, as another machine has: here the nodes share theirs.
+    alone = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /tmp/ray && exec "$@"', "sh"]
+    command = hosts.apart.command([*alone, GRID, "start", "--address", hosts.address, *options])
 
     done = subprocess.run(
         command, env=hosts.live.env | {"GRID_HOME": str(tmp_path)}, capture_output=True, text=True, timeout=90
     )
 
     assert done.returncode == NotOnHead.exit_code, done.stderr
-    assert f"grid has to be started on the head node, which is {HERE}; this is {THERE}" in done.stderr
+    assert "grid has to be started on the head node" in done.stderr
+    assert f"its head is {HERE}" in done.stderr
     assert done.returncode in STAYS_DOWN
 
 

@@ -90,6 +90,8 @@ def connect(address: str) -> None:
             message = f"The token for the Ray cluster at {address} is missing or wrong"
         case Trouble.VERSIONS:
             error, message = RayUnsuitable, f"The Ray cluster at {address} has other versions than this command"
+        case Trouble.ELSEWHERE:
+            error, message = NotOnHead, f"grid has to be started on the head node of the cluster at {address}"
         case _:
             error, message = NoCluster, f"No Ray cluster answers at {address}"
     raise error(message, because=[unreached.why], try_next=HOW_TO_REACH[unreached.trouble])

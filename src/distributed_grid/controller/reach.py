@@ -5,19 +5,22 @@
 
 import logging
 import socket
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 import grpc
 import ray
 from ray._private import services
 from ray._private.grpc_utils import init_grpc_channel
-from ray.core.generated import gcs_service_pb2, gcs_service_pb2_grpc
+from ray.core.generated import gcs_pb2, gcs_service_pb2, gcs_service_pb2_grpc
 
 from distributed_grid.model.addresses import AUTO, why_no_address
 from distributed_grid.model.checkup_facts import Trouble, Unreached, in_one_line
 
 _ANSWER_S: Final = 5.0
+_ALIVE: Final = gcs_pb2.GcsNodeInfo.GcsNodeState.ALIVE
 
 
 def connect(address: str) -> Unreached | None:
@@ -84,6 +87,8 @@ def _why_not_a_head(address: str) -> Unreached | None:
     try:
         stub = gcs_service_pb2_grpc.NodeInfoGcsServiceStub(channel)
         stub.CheckAlive(gcs_service_pb2.CheckAliveRequest(), timeout=_ANSWER_S)
+        nodes = stub.GetAllNodeInfo(gcs_service_pb2.GetAllNodeInfoRequest(), timeout=_ANSWER_S).node_info_list
+        return why_no_node_here([node for node in nodes if node.state == _ALIVE])
     except grpc.RpcError as error:
         match error.code():
             case grpc.StatusCode.UNAUTHENTICATED:
@@ -94,4 +99,11 @@ def _why_not_a_head(address: str) -> Unreached | None:
                 return Unreached(Trouble.NOT_RAY, "what listens there does not answer like a Ray head")
     finally:
         channel.close()
-    return None
+
+
+def why_no_node_here(alive: Sequence[Any]) -> Unreached | None:
+    """Programs join through a node on their own machine. Where there is none, Ray ends the whole process."""
+    if not alive or any(Path(node.raylet_socket_name).exists() for node in alive):
+        return None  # with no nodes at all, the head's own is about to come
+    heads = ", ".join(node.node_manager_address for node in alive if node.is_head_node) or "not known"
+    return Unreached(Trouble.ELSEWHERE, f"no node of that cluster runs on this machine; its head is {heads}")

@@ -157,6 +157,7 @@ class Trouble(StrEnum):
     NOT_RAY = "not ray"
     TOKEN = "token"
     VERSIONS = "versions"
+    ELSEWHERE = "elsewhere"
     OTHER = "other"
 
 

@@ -19,5 +19,6 @@ HOW_TO_REACH: Final = {
     Trouble.NOT_RAY: "Give the port of the head's control service (ray start --port, 6379 if not said).",
     Trouble.TOKEN: "Set RAY_AUTH_MODE=token, and put the head's ~/.ray/auth_token into the same place here.",
     Trouble.VERSIONS: "Run grid with the very Python and Ray that the cluster was started with.",
+    Trouble.ELSEWHERE: "Run it on a machine of that cluster; grid itself is started on the head.",
     Trouble.OTHER: "Run it on a machine of that cluster, with the Python and Ray that it runs.",
 }
