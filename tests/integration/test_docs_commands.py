@@ -60,7 +60,8 @@ def programs() -> dict[str, str]:
 
 
 def masked(line: str) -> str:
-    """A line without what differs from run to run: ids, times, ports, amounts."""
+    """A line without what differs from run to run: ids, times, places, amounts."""
+    line = re.sub(r"https?://", "://", line)
     without_ids = re.sub(r"\b[0-9a-f]{36}\b|\b[0-9a-f]{8}\b", "#", UUID.sub("#", line))
     return " ".join(re.sub(r"\d+(\.\d+)?", "#", without_ids).split())
 
