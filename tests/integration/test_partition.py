@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -75,7 +76,8 @@ def test_on_another_machine_than_the_head_grid_is_not_started_and_does_not_wait(
     hosts: Hosts, tmp_path: Path, options: list[str]
 ) -> None:
     # With a folder of its own for Ray, as another machine has: here the nodes share theirs.
-    alone = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /tmp/ray && exec "$@"', "sh"]
+    folder = Path(tempfile.gettempdir()) / "ray"
+    alone = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', str(folder)]
     command = hosts.apart.command([*alone, GRID, "start", "--address", hosts.address, *options])
 
     done = subprocess.run(
