@@ -8,8 +8,8 @@
       Refused                     4   understood, and the answer is no
         NoCapacity, SharingDisabled, NotRenewable, NotReserved, TransfersUnavailable, ConfigDiffers,
         NotOnHead, HomeInUse
-      Unavailable                 5   there is nobody to ask
-        NoCluster, ControllerUnreachable, AlreadyRunning, ClusterStartFailed
+      Unavailable                 5   there is nobody to ask, or nothing to do it with
+        NoCluster, ControllerUnreachable, AlreadyRunning, ClusterStartFailed, ExtraMissing
       AccessDenied                6   who asks may not, or cannot be trusted with an answer
         ScopeMissing, TooManyAttempts, WrongHost, CertificateUntrusted
       RayUnsuitable               7   a Ray too old, or without what grid needs
@@ -33,6 +33,7 @@ __all__ = [
     "ConfigDiffers",
     "ConfigInvalid",
     "ControllerUnreachable",
+    "ExtraMissing",
     "GridError",
     "HomeInUse",
     "InvalidAmount",
@@ -192,6 +193,12 @@ class AlreadyRunning(Unavailable):
 
 class ClusterStartFailed(Unavailable):
     code = "CLUSTER_START_FAILED"
+
+
+class ExtraMissing(Unavailable):
+    """A part of grid was chosen whose library comes with an extra that is not installed."""
+
+    code = "EXTRA_MISSING"
 
 
 class AccessDenied(GridError):

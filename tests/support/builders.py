@@ -14,6 +14,7 @@ from distributed_grid.model.nodes import Hardware, Node, SharingLimits
 from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import CPU, GB, GPU, MEMORY, ResourceVector, scale
+from distributed_grid.model.snapshots import GpuReading, HostReading, OwnUse, Reading
 
 NOON: Final = datetime(2025, 6, 1, 12, 0, tzinfo=UTC)
 
@@ -97,6 +98,13 @@ def lease(
         duration_s=3600.0,
     )
     return replace(built, **changes)
+
+
+def reading(*gpus: GpuReading, **changes: Any) -> Reading:
+    """A machine with 16 cores, 8 busy, and 64 GB, 16 used; of that the node itself uses 2 cores and 4 GB."""
+    host = {"cpus": 16.0, "cpu_used": 8.0, "memory_total": 64 * GB, "memory_used": 16 * GB}
+    own = OwnUse(changes.pop("own_cpu", 2.0), changes.pop("own_memory", 4 * GB), 7)
+    return Reading(HostReading(**host | changes, swap_total=0, swap_used=0, load=(8.0, 8.0, 8.0)), own, gpus)
 
 
 def ask(target: str = "gpu-master", kind: str = CPU, amount: float = 2, **changes: Any) -> Ask:

@@ -53,6 +53,8 @@ def why_not(node: Node, ask: Ask, lends: Lends, loans: Loans, *, delivery: Deliv
         return Refusal(node.name, RefusalCode.NOT_THE_SOURCE, f"only {ask.source} was asked to lend")
     if not node.alive:
         return Refusal(node.name, RefusalCode.NODE_DOWN, "it is not connected to the cluster")
+    if node.silent is not None:
+        return Refusal(node.name, RefusalCode.STALE, f"nobody knows what it does: {node.silent}")
     if not node.limits.can_share:
         return Refusal(node.name, RefusalCode.SHARING_DISABLED, "its configuration says can_share: false")
     if delivery is Delivery.TRANSFER and loans.moved_to(node.name)[ask.kind]:

@@ -47,6 +47,9 @@ class Node:
     hardware: Hardware | None = None
     ip: str = ""
     host: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    silent: str | None = None
+    """Why nobody knows what it does: its probe has stopped answering. None: it answers, or nobody asks."""
 
 
 class NodeTable(Mapping[NodeName, Node]):

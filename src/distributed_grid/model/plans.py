@@ -16,6 +16,7 @@ class RefusalCode(StrEnum):
     IS_TARGET = "IsTarget"
     NOT_THE_SOURCE = "NotTheSource"
     NODE_DOWN = "NodeDown"
+    STALE = "Stale"
     IS_BORROWING = "IsBorrowing"
 
 

@@ -8,6 +8,7 @@ from distributed_grid.model.leases import OnGraceEnd
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.resources import GPU, describe, kind_of, units_of, whole
+from distributed_grid.model.since import length
 
 DEFAULT_DURATION_S: Final = 3600.0
 LONGEST_S: Final = 366 * 24 * 3600.0
@@ -95,6 +96,12 @@ def seconds(what: str, value: object, *, zero_allowed: bool = False) -> float:
     if number > LONGEST_S:
         raise InvalidDuration(f"The {what} must be at most a year ({LONGEST_S:.0f} s), not {value}")
     return number
+
+
+def length_of_time(what: str, text: str) -> float:
+    """ "12h", "30d", or a number of seconds; else `InvalidDuration`."""
+    with_unit = length(text)
+    return seconds(what, text if with_unit is None else with_unit)
 
 
 def _on_grace_end(value: str) -> OnGraceEnd:

@@ -1,0 +1,99 @@
+"""Why something waits in Ray's queues: for capacity that is in use, or for a node that does not exist."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from distributed_grid.model.demand import Bundle, Demand, Pending, Shape, WaitReason
+from distributed_grid.model.nodes import Node, NodeName, NodeTable
+from distributed_grid.model.resources import ResourceVector, describe, total, unit_label
+
+Since = Mapping[Shape, datetime]
+
+
+def explain_demand(pending: Iterable[Pending], nodes: NodeTable, since: Since, *, now: datetime) -> tuple[Demand, ...]:
+    """Every pending shape with its reason; the longest waiting first, equal ones by what they are."""
+    alive = list(nodes.alive)
+    found = [_explained(one, alive, since.get(one.shape, now)) for one in pending]
+    return tuple(sorted(found, key=lambda demand: (demand.since, demand.pending.shape.describe())))
+
+
+def seen_since(pending: Iterable[Pending], before: Since, *, now: datetime) -> dict[Shape, datetime]:
+    """Since when each shape has been pending without a break. Ray does not tell: this is how long we have seen it."""
+    return {one.shape: before.get(one.shape, now) for one in pending}
+
+
+def wanted_from(demand: Iterable[Demand], node: NodeName) -> tuple[Demand, ...]:
+    """What waits for this node in particular: its labels leave it no other, or it is the only one large enough."""
+    return tuple(d for d in demand if d.wanted_on == (node,) or d.could_run_on == (node,))
+
+
+def _explained(pending: Pending, alive: list[Node], since: datetime) -> Demand:
+    shape = pending.shape
+    if shape.in_group is not None:
+        return Demand(pending, WaitReason.CAPACITY, "its placement group is in use", (), (), since)
+    allowed = {bundle: _allowed(bundle, alive) for bundle in shape.bundles}
+    large = {bundle: [node for node in allowed[bundle] if node.total.covers(bundle.needs)] for bundle in shape.bundles}
+    wanted_on = _names(allowed) if any(len(found) < len(alive) for found in allowed.values()) else ()
+    why_never = _why_never(shape, allowed, large)
+    if why_never is not None:
+        return Demand(pending, WaitReason.INFEASIBLE, why_never, (), wanted_on, since)
+    return Demand(pending, WaitReason.CAPACITY, _what_is_in_the_way(shape, large), _names(large), wanted_on, since)
+
+
+def _allowed(bundle: Bundle, alive: list[Node]) -> list[Node]:
+    return [node for node in alive if bundle.allows(node.labels)] if bundle.selectors else alive
+
+
+_Choice = Mapping[Bundle, list[Node]]
+
+
+def _names(choice: _Choice) -> tuple[NodeName, ...]:
+    return tuple(sorted({node.name for nodes in choice.values() for node in nodes}))
+
+
+def _why_never(shape: Shape, allowed: _Choice, large: _Choice) -> str | None:
+    """Why the cluster, were it idle, would still have no room; None if it has."""
+    for bundle in shape.bundles:
+        if not allowed[bundle]:
+            return "no node has these labels"
+        if not large[bundle]:
+            return _too_large(bundle.needs, allowed[bundle])
+    every = list({node.name: node for nodes in large.values() for node in nodes}.values())
+    if shape.strategy == "STRICT_PACK" and not any(node.total.covers(shape.needs) for node in every):
+        return f"one node must hold all of it: {_too_large(shape.needs, every)}"
+    if shape.strategy == "STRICT_SPREAD" and len(shape.bundles) > len(every):
+        return f"it needs {len(shape.bundles)} nodes, and {len(every)} are large enough"
+    together = total([node.total for node in every])
+    if not together.covers(shape.needs):
+        lacking = [kind for kind in shape.needs if together[kind] < shape.needs[kind]]
+        has = ", ".join(f"{describe(kind, together[kind])} of {describe(kind, shape.needs[kind])}" for kind in lacking)
+        return f"all nodes together have {has}"
+    return None
+
+
+def _too_large(needs: ResourceVector, nodes: list[Node]) -> str:
+    """Which kind is the trouble: one that no node has enough of, or none alone but all at once."""
+    most = {kind: max(node.total[kind] for node in nodes) for kind in needs}
+    short = [
+        f"no node has more than {describe(kind, most[kind])}" if most[kind] else f"no node has {unit_label(kind)}"
+        for kind in needs
+        if most[kind] < needs[kind]
+    ]
+    return "; ".join(short) or "no node has all of it at once"
+
+
+def _what_is_in_the_way(shape: Shape, large: _Choice) -> str:
+    """For the first bundle without room: the node that comes nearest, and what it lacks right now."""
+    full = [bundle for bundle in shape.bundles if not any(node.free.covers(bundle.needs) for node in large[bundle])]
+    if not full:
+        return "there is room for each of its bundles, not for all" if shape.is_group else "there is room by now"
+    needs = full[0].needs
+    nearest = min(large[full[0]], key=lambda node: (sum(_gaps(needs, node.free).values()), node.name))
+    gaps = _gaps(needs, nearest.free)
+    lacks = ", ".join(f"{describe(kind, nearest.free[kind])} of {describe(kind, needs[kind])} free" for kind in gaps)
+    return f"{nearest.name} has {lacks}"
+
+
+def _gaps(needs: ResourceVector, free: ResourceVector) -> dict[str, float]:
+    """By kind, the part of the need that is not free."""
+    return {kind: (needs[kind] - free[kind]) / needs[kind] for kind in needs if free[kind] < needs[kind]}

@@ -1,0 +1,113 @@
+"""What waits in Ray's queues for room: shapes of tasks, actors and placement groups, and why they wait."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.resources import ResourceVector, total
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class LabelConstraint:
+    """A node may be chosen if its label is one of the values; or, turned around, if it is none of them."""
+
+    key: str
+    values: tuple[str, ...]
+    is_in: bool = True
+
+    def allows(self, labels: Mapping[str, str]) -> bool:
+        return (labels.get(self.key) in self.values) is self.is_in
+
+    def describe(self) -> str:
+        sign = "=" if self.is_in else "!="
+        return f"{self.key}{sign}{'|'.join(self.values)}"
+
+
+Selector = tuple[LabelConstraint, ...]
+"""All of them must allow a node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """What must be on one node, and which nodes may be that one."""
+
+    needs: ResourceVector
+    selectors: tuple[Selector, ...] = ()
+    """Any of them may be met; none: any node will do."""
+
+    def allows(self, labels: Mapping[str, str]) -> bool:
+        for selector in self.selectors:  # loops, since this is asked of every node for every shape
+            for constraint in selector:
+                if not constraint.allows(labels):
+                    break
+            else:
+                return True
+        return not self.selectors
+
+    def describe(self) -> str:
+        where = " or ".join(" and ".join(c.describe() for c in selector) for selector in self.selectors)
+        return f"{self.needs.describe()}{f' where {where}' if where else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What one pending request needs. A placement group has several bundles, a task or actor just one."""
+
+    bundles: tuple[Bundle, ...]
+    strategy: str | None = None
+    """How a placement group wants its bundles spread or packed; None for a task or actor."""
+    in_group: str | None = None
+    """The id of the placement group in which a task or actor waits: only what that has reserved can serve it."""
+
+    @property
+    def is_group(self) -> bool:
+        return self.strategy is not None
+
+    @property
+    def needs(self) -> ResourceVector:
+        return total([bundle.needs for bundle in self.bundles])
+
+    def describe(self) -> str:
+        """ "2 CPUs where grid/name=gpu1", "placement group, SPREAD: 3 x (8 CPUs)"."""
+        each = Counter(bundle.describe() for bundle in self.bundles)
+        needs = "; ".join(text if count == 1 else f"{count} x ({text})" for text, count in each.items())
+        kind = f"placement group, {self.strategy}: " if self.is_group else ""
+        inside = f" in placement group {self.in_group[:8]}" if self.in_group else ""
+        return f"{kind}{needs}{inside}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """As Ray tells it at one instant: so many requests of one shape, and on which nodes they are queued."""
+
+    shape: Shape
+    count: int
+    queued_on: Mapping[NodeName, int] = field(default_factory=dict)
+
+
+class WaitReason(StrEnum):
+    INFEASIBLE = "infeasible"
+    """No node will ever have room for it as things are."""
+    CAPACITY = "waiting_for_capacity"
+    """Some node would have room if it were idle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """A pending shape, how long it has waited at least, and why."""
+
+    pending: Pending
+    reason: WaitReason
+    detail: str
+    could_run_on: tuple[NodeName, ...]
+    """Nodes that are large enough and allowed."""
+    wanted_on: tuple[NodeName, ...]
+    """Nodes that its labels leave it, where they leave it only some; empty: any."""
+    since: datetime
+    """When it was first seen; it has not been away since."""
+
+    def waited(self, now: datetime) -> timedelta:
+        return max(timedelta(), now - self.since)

@@ -1,0 +1,128 @@
+"""Why something waits in Ray's queues."""
+
+from datetime import timedelta
+
+import pytest
+from builders import NOON, amounts, node
+
+from distributed_grid.decide.demand import explain_demand, seen_since, wanted_from
+from distributed_grid.model.demand import Bundle, Demand, LabelConstraint, Pending, Shape, WaitReason
+from distributed_grid.model.nodes import Node, NodeTable
+from distributed_grid.model.resources import ResourceVector
+
+
+def named(name: str, **others: object) -> Node:
+    return node(name, labels={"grid/name": name}, **others)
+
+
+NODES = NodeTable(
+    [named("head", cpus=4), named("gpu1", cpus=8, gpus=1, used=amounts(cpu=6)), named("gpu2", cpus=8, gpus=1)]
+)
+
+
+def task(needs: ResourceVector, *places: str, is_in: bool = True) -> Shape:
+    selector = (LabelConstraint("grid/name", places, is_in=is_in),)
+    return Shape((Bundle(needs, (selector,) if places else ()),))
+
+
+def group(strategy: str, *needs: ResourceVector) -> Shape:
+    return Shape(tuple(Bundle(one) for one in needs), strategy=strategy)
+
+
+def why(shape: Shape, nodes: NodeTable = NODES) -> Demand:
+    (found,) = explain_demand([Pending(shape, 1)], nodes, {}, now=NOON)
+    return found
+
+
+def test_what_a_busy_node_could_carry_waits_for_capacity_and_is_told_what_is_free() -> None:
+    found = why(task(amounts(cpu=4), "gpu1"))
+
+    assert found.reason is WaitReason.CAPACITY
+    assert found.detail == "gpu1 has 2 CPUs of 4 CPUs free"
+    assert found.could_run_on == found.wanted_on == ("gpu1",)
+
+
+def test_of_several_nodes_the_one_that_comes_nearest_is_named() -> None:
+    busy = NodeTable([named("a", cpus=8, used=amounts(cpu=7)), named("b", cpus=8, used=amounts(cpu=5))])
+
+    assert why(task(amounts(cpu=4)), busy).detail == "b has 3 CPUs of 4 CPUs free"
+
+
+@pytest.mark.parametrize(
+    ("shape", "detail"),
+    [
+        (task(amounts(cpu=100)), "no node has more than 8 CPUs"),
+        (task(amounts(cpu=8), "head"), "no node has more than 4 CPUs"),
+        (task(amounts(cpu=1), "gpu9"), "no node has these labels"),
+        (task(amounts(cpu=1, tpu=1)), "no node has tpu"),
+        (task(amounts(gpu=1), "gpu1", "gpu2", is_in=False), "no node has GPUs"),
+        (group("STRICT_SPREAD", *[amounts(cpu=8)] * 3), "it needs 3 nodes, and 2 are large enough"),
+        (group("STRICT_PACK", *[amounts(cpu=4)] * 3), "one node must hold all of it: no node has more than 8 CPUs"),
+        (group("PACK", *[amounts(cpu=8)] * 3), "all nodes together have 16 CPUs of 24 CPUs"),
+    ],
+)
+def test_what_no_node_will_ever_carry_is_infeasible_and_says_why(shape: Shape, detail: str) -> None:
+    found = why(shape)
+
+    assert (found.reason, found.detail, found.could_run_on) == (WaitReason.INFEASIBLE, detail, ())
+
+
+def test_where_no_kind_is_short_alone_it_is_all_of_it_at_once() -> None:
+    nodes = NodeTable([named("cores", cpus=16, gpus=0), named("gpus", cpus=2, gpus=4)])
+
+    assert why(task(amounts(cpu=8, gpu=1)), nodes).detail == "no node has all of it at once"
+
+
+def test_borrowed_capacity_counts() -> None:
+    nodes = NodeTable([named("head", cpus=4, borrowed=amounts(cpu=4), used=amounts(cpu=8))])
+
+    assert why(task(amounts(cpu=8)), nodes).reason is WaitReason.CAPACITY
+
+
+def test_a_node_that_is_down_can_carry_nothing() -> None:
+    nodes = NodeTable([named("head", cpus=4), named("gpu1", cpus=8, alive=False)])
+
+    assert why(task(amounts(cpu=8)), nodes).reason is WaitReason.INFEASIBLE
+
+
+def test_a_group_for_whose_bundles_there_is_room_one_by_one() -> None:
+    assert why(group("STRICT_SPREAD", *[amounts(cpu=2)] * 3)).detail == (
+        "there is room for each of its bundles, not for all"
+    )
+
+
+def test_what_waits_inside_a_group_waits_for_that() -> None:
+    inside = Shape((Bundle(amounts(cpu=1)),), in_group="6ec788e711340be3")
+
+    assert why(inside).detail == "its placement group is in use"
+    assert inside.describe() == "1 CPU in placement group 6ec788e7"
+
+
+def test_it_has_waited_for_as_long_as_it_was_seen_without_a_break() -> None:
+    early, late = task(amounts(cpu=1)), task(amounts(cpu=2))
+    minute = timedelta(minutes=1)
+
+    first = seen_since([Pending(early, 3)], {}, now=NOON)
+    then = seen_since([Pending(early, 1), Pending(late, 1)], first, now=NOON + minute)
+    gone = seen_since([Pending(late, 1)], then, now=NOON + 2 * minute)
+    again = seen_since([Pending(early, 1), Pending(late, 1)], gone, now=NOON + 3 * minute)
+    found = explain_demand([Pending(early, 1), Pending(late, 1)], NODES, again, now=NOON + 4 * minute)
+
+    assert [(d.pending.shape, d.waited(NOON + 4 * minute)) for d in found] == [(late, 3 * minute), (early, minute)]
+    assert found[0].waited(NOON - minute) == timedelta()  # a clock that was put back
+
+
+def test_a_node_is_wanted_by_what_is_pinned_to_it_and_by_what_only_it_can_carry() -> None:
+    pinned, large, anywhere = task(amounts(cpu=1), "gpu1"), task(amounts(cpu=6), "head", "gpu1"), task(amounts(cpu=1))
+    found = explain_demand([Pending(shape, 1) for shape in (pinned, large, anywhere)], NODES, {}, now=NOON)
+
+    assert {demand.pending.shape for demand in wanted_from(found, "gpu1")} == {pinned, large}
+    assert not wanted_from(found, "gpu2")
+
+
+def test_shapes_are_told_in_words() -> None:
+    assert task(amounts(cpu=2), "gpu1").describe() == "2 CPUs where grid/name=gpu1"
+    assert task(amounts(gpu=1), "a", "b", is_in=False).describe() == "1 GPU where grid/name!=a|b"
+    assert group("SPREAD", amounts(cpu=8), amounts(cpu=8), amounts(gpu=1)).describe() == (
+        "placement group, SPREAD: 2 x (8 CPUs); 1 GPU"
+    )
