@@ -1,0 +1,79 @@
+"""The machine that a node runs on, or its container where that has limits of its own."""
+
+import os
+import sys
+from collections.abc import Collection
+from typing import Any
+
+from distributed_grid.monitoring.on_node_probe.cgroups import Cgroups
+from distributed_grid.monitoring.on_node_probe.files import Read
+
+
+class Host:
+    """Measures what a process (the raylet) and all beside it may use, and use."""
+
+    def __init__(self, read: Read, pid: int) -> None:
+        self._read = read
+        self._pid = pid
+        self._cgroups = Cgroups(read, pid)
+        self._psutil = find_psutil()
+
+    def cpu(self) -> dict[str, Any]:
+        """Cores that may be used, and the CPU seconds used so far, as counted by `counter`."""
+        allowed = os.sched_getaffinity(self._pid)
+        limit = self._cgroups.cpu_limit()
+        if limit is not None:
+            return {"cpus": min(limit.cores, len(allowed)), "used_s": limit.used_s, "counter": limit.group}
+        used_s = busy_seconds(self._read("/proc/stat") or "", allowed, os.sysconf("SC_CLK_TCK"))
+        return {"cpus": float(len(allowed)), "used_s": used_s, "counter": f"the machine's CPUs {sorted(allowed)}"}
+
+    def memory(self) -> dict[str, int]:
+        machine, swap = self._psutil.virtual_memory(), self._psutil.swap_memory()
+        found = {
+            "memory_total": machine.total,
+            "memory_used": machine.total - machine.available,
+            "swap_total": swap.total,
+            "swap_used": swap.used,
+        }
+        limit = self._cgroups.memory_limit(machine.total)
+        if limit is not None:
+            found |= {"memory_total": limit.total, "memory_used": limit.used}
+            if limit.swap_used is not None:  # without a limit of its own it may fill the machine's
+                most = swap.total if limit.swap_total is None else min(swap.total, limit.swap_total)
+                found |= {"swap_total": most, "swap_used": min(most, limit.swap_used)}
+        return found
+
+
+def busy_seconds(stat: str, allowed: Collection[int], ticks_per_s: int) -> float:
+    """`/proc/stat`: CPU seconds since the boot in which the allowed CPUs did something.
+
+    Waiting for a disk is not work, and time that a hypervisor gave to others was not ours. (Time of guests is
+    part of user time.)
+    """
+    ticks = {}
+    for line in stat.splitlines():
+        name, *values = line.split() or [""]
+        if not name.startswith("cpu"):
+            break
+        user, nice, system, _idle, _waiting, irq, softirq = map(int, values[:7])
+        ticks[name] = user + nice + system + irq + softirq
+    ours = [f"cpu{number}" for number in allowed]
+    # Some containers show their CPUs under other numbers: then only the sum means something.
+    if len(ours) < len(ticks) - 1 and all(name in ticks for name in ours):
+        return sum(ticks[name] for name in ours) / ticks_per_s
+    return ticks.get("cpu", 0) / ticks_per_s
+
+
+def find_psutil() -> Any:
+    """The psutil that Ray ships (it is on the path once ray is imported), or one that is installed."""
+    try:
+        import psutil
+    except ImportError:
+        import importlib.util
+
+        ray = importlib.util.find_spec("ray")
+        if ray is None or ray.origin is None:
+            raise
+        sys.path.append(os.path.join(os.path.dirname(ray.origin), "thirdparty_files"))  # noqa: PTH118, PTH120
+        import psutil
+    return psutil

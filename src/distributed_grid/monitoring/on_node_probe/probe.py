@@ -1,0 +1,82 @@
+"""The probe: what the actor on a node is."""
+
+import os
+import threading
+import time
+from typing import Any, Final
+
+from distributed_grid.monitoring.on_node_probe.files import read_text
+from distributed_grid.monitoring.on_node_probe.gpus import Gpus, nvml_from, visible_to
+from distributed_grid.monitoring.on_node_probe.host import Host
+from distributed_grid.monitoring.on_node_probe.own import Own
+
+WINDOW_S: Final = 0.25
+"""The kernel counts in hundredths of a second: over less than this, "cores busy" would be noise."""
+
+
+class Probe:
+    """Measures its node when it is asked. Cores busy are averages since it was last asked, by anybody."""
+
+    def __init__(self, nvml_source: bytes, gpus: int, raylet_pid: int | None = None) -> None:
+        raylet = raylet_pid or own_raylet()
+        self._host = Host(read_text, raylet)
+        self._own = Own(read_text, raylet)
+        self._gpus = Gpus(nvml_from(nvml_source), visible_to(read_text(f"/proc/{raylet}/environ")), gpus)
+        self._host_busy = Rate()
+        self._own_busy = Rate()
+        self._count()
+        threading.Thread(target=self._own.watch, name="grid-probe-watch", daemon=True).start()
+
+    def about(self) -> dict[str, Any]:
+        return {"pid": os.getpid()}
+
+    def read(self) -> dict[str, Any]:
+        """Plain numbers, as `probes.py` reads them."""
+        cpu, own = self._count()
+        while self._host_busy.cores is None or self._own_busy.cores is None:  # it has only just begun to look
+            time.sleep(WINDOW_S)
+            cpu, own = self._count()
+        gpus, no_gpus_because = self._gpus.read(time.monotonic())
+        return {
+            "host": {"cpus": cpu["cpus"], "cpu_used": self._host_busy.cores, "load": os.getloadavg()}
+            | self._host.memory(),
+            "own": {
+                "cpu_used": self._own_busy.cores,
+                "memory_used": own["memory_used"],
+                "processes": own["processes"],
+            },
+            "gpus": gpus,
+            "no_gpus_because": no_gpus_because,
+        }
+
+    def _count(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        cpu = self._host.cpu()
+        self._host_busy.add(cpu["used_s"], time.monotonic(), cpu["counter"])
+        own = self._own.measure()
+        self._own_busy.add(own["used_s"], time.monotonic())
+        return cpu, own
+
+
+class Rate:
+    """How fast a counter of CPU seconds rises: cores."""
+
+    def __init__(self) -> None:
+        self.cores: float | None = None
+        """None until there are two counts to compare."""
+        self._last: tuple[str, float, float] | None = None
+
+    def add(self, used_s: float, now: float, counter: str = "") -> None:
+        """A count at a time. Over too short a window, or from another counter, what was known stays."""
+        if self._last is None or self._last[0] != counter or used_s < self._last[1]:
+            self._last = counter, used_s, now
+            return
+        _, before, at = self._last
+        if now - at >= WINDOW_S:
+            self.cores = (used_s - before) / (now - at)
+            self._last = counter, used_s, now
+
+
+def own_raylet() -> int:
+    """The process id of this worker's raylet."""
+    told = os.environ.get("RAY_RAYLET_PID", "")
+    return int(told) if told.isdigit() and os.path.exists(f"/proc/{told}") else os.getppid()  # noqa: PTH110

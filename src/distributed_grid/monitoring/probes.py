@@ -1,0 +1,297 @@
+"""One probe on every node: an actor that takes nothing of the node's capacity and measures it when asked."""
+
+import hashlib
+import time
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import metadata, resources
+from pathlib import Path
+from typing import Any, Final
+
+import ray
+from ray import cloudpickle
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from distributed_grid.decide.naming import Raylet
+from distributed_grid.model.nodes import NodeId
+from distributed_grid.model.snapshots import Reading
+from distributed_grid.monitoring import on_node_probe
+from distributed_grid.monitoring.on_node_probe.probe import Probe
+from distributed_grid.monitoring.wire import reading_from
+
+NAMESPACE: Final = "grid"
+PREFIX: Final = "grid-probe-"
+
+_AT_ONCE: Final = 8
+_STARTING_S: Final = 30.0
+"""How long a probe that does not come up keeps others from being started."""
+_STOP_S: Final = 5.0
+_PAUSE_S: Final = 5.0
+"""Between the second try to start a probe and the third; from then on twice as long each time."""
+_LONGEST_PAUSE_S: Final = 300.0
+
+cloudpickle.register_pickle_by_value(on_node_probe)
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """Why there is no reading of a node."""
+
+    because: str
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A probe that is in the cluster, or on its way."""
+
+    actor: Any
+    since: float
+    up: Any
+    """Refers to its first answer; None once that came."""
+    asked: Any | None = None
+    """Refers to the reading that was asked for and has not come."""
+    asked_at: float = 0.0
+
+
+@dataclass(slots=True)
+class _Failures:
+    """Of the probes of one node, one after the other."""
+
+    count: int
+    not_before: float
+    because: str
+
+
+@dataclass(slots=True)
+class Probes:
+    """The probes of the cluster that this process is connected to.
+
+    Its calls block for up to the time they are given, and are for one thread at a time.
+    """
+
+    clock: Callable[[], float] = time.monotonic
+    hung_s: float = 60.0
+    """A probe that has been silent for so long after it was asked is replaced: it may never answer."""
+    _kept: dict[NodeId, _Kept] = field(default_factory=dict)
+    _wanted: dict[NodeId, int] = field(default_factory=dict)
+    """The nodes that are to have a probe, and how many GPUs Ray has there."""
+    _failures: dict[NodeId, _Failures] = field(default_factory=dict)
+    _has_looked: bool = False
+
+    def keep(self, raylets: Iterable[Raylet], within_s: float = 5.0) -> None:
+        """See to it that each of these nodes has a probe of this version, and no other has one.
+
+        Only a few are started at a time. Those that did not get their turn in time are for the next call, which is
+        to come whenever nodes come or go, and now and then.
+        """
+        self._wanted = {raylet.node_id: int(raylet.base.get("GPU", 0)) for raylet in raylets}
+        if not self._has_looked:
+            self._take_over()
+            self._has_looked = True
+        for node_id in self._kept.keys() - self._wanted.keys():
+            self._end(node_id)
+        self._give_up_hung()
+        self._failures = {node_id: self._failures[node_id] for node_id in self._failures.keys() & self._wanted.keys()}
+        deadline = self.clock() + within_s
+        while missing := self._startable():
+            free = _AT_ONCE - len(self._starting())
+            for node_id in missing[: max(0, free)]:
+                self._start(node_id)
+            left = deadline - self.clock()
+            if len(missing) <= free or left <= 0:
+                return
+            if starting := [kept.up for kept in self._starting().values()]:
+                ray.wait(starting, num_returns=1, timeout=left)
+
+    def read_all(self, timeout_s: float) -> dict[NodeId, Reading | Unread]:
+        """Ask all probes at once; for every node its reading, or why there is none.
+
+        One that has not answered when the time is over is not asked again until it has: what it then says is old,
+        and is thrown away.
+        """
+        now = self.clock()
+        self._drop_late_answers()
+        fresh = {node_id: kept for node_id, kept in self._kept.items() if kept.asked is None}
+        for kept in fresh.values():
+            kept.asked, kept.asked_at = kept.actor.read.remote(), now
+        references = [kept.asked for kept in fresh.values()]
+        done = set(ray.wait(references, num_returns=len(references), timeout=timeout_s)[0]) if references else set()
+        found: dict[NodeId, Reading | Unread] = {}
+        for node_id in self._wanted:
+            if node_id not in self._kept:
+                found[node_id] = Unread(self._why_none(node_id))
+            elif self._kept[node_id].asked in done:
+                found[node_id] = self._answer(node_id)
+            else:
+                found[node_id] = Unread(self._why_late(self._kept[node_id]))
+        return found
+
+    def pids(self, timeout_s: float) -> dict[NodeId, int]:
+        """The process ids of the probes that answer in time."""
+        asked = {kept.actor.about.remote(): node_id for node_id, kept in self._kept.items()}
+        done = ray.wait(list(asked), num_returns=len(asked), timeout=timeout_s)[0] if asked else []
+        answers = {asked[reference]: _result(reference) for reference in done}
+        return {node_id: said["pid"] for node_id, said in answers.items() if isinstance(said, dict)}
+
+    def stop(self) -> int:
+        """Take all probes out of the cluster, whoever started them; how many are still there in spite of it."""
+        self._wanted = {}
+        self._kept = {}
+        deadline = self.clock() + _STOP_S
+        while left := _names():
+            for name in left:
+                _kill(_find(name))
+            if self.clock() > deadline:
+                return len(left)
+            time.sleep(0.05)
+        return 0
+
+    def _take_over(self) -> None:
+        """Those of an earlier controller go on; those of another version, and of nodes that are gone, end."""
+        ours = {_name(node_id): node_id for node_id in self._wanted}
+        for name in _names():
+            actor = _find(name)
+            if name in ours and actor is not None:
+                self._kept[ours[name]] = _Kept(actor, self.clock(), actor.about.remote())
+            else:
+                _kill(actor)
+
+    def _startable(self) -> list[NodeId]:
+        now = self.clock()
+        paused = {node_id for node_id, failed in self._failures.items() if now < failed.not_before}
+        return sorted(self._wanted.keys() - self._kept.keys() - paused)
+
+    def _starting(self) -> dict[NodeId, _Kept]:
+        """Those that are on their way up."""
+        unsure = {node_id: kept for node_id, kept in self._kept.items() if kept.up is not None}
+        if unsure:
+            references = [kept.up for kept in unsure.values()]
+            up = set(ray.wait(references, num_returns=len(references), timeout=0)[0])
+            for kept in unsure.values():
+                if kept.up in up:
+                    kept.up = None
+        now = self.clock()
+        return {
+            node_id: kept for node_id, kept in unsure.items() if kept.up is not None and now - kept.since < _STARTING_S
+        }
+
+    def _start(self, node_id: NodeId) -> None:
+        actor = _actor_class().options(
+            name=_name(node_id),
+            namespace=NAMESPACE,
+            get_if_exists=True,
+            lifetime="detached",
+            num_cpus=0,
+            max_restarts=-1,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False),
+        )
+        started = actor.remote(_nvml_source(), self._wanted[node_id])
+        self._kept[node_id] = _Kept(started, self.clock(), started.about.remote())
+
+    def _drop_late_answers(self) -> None:
+        late = {kept.asked: node_id for node_id, kept in self._kept.items() if kept.asked is not None}
+        done = ray.wait(list(late), num_returns=len(late), timeout=0)[0] if late else []
+        for reference in done:
+            node_id = late[reference]
+            self._kept[node_id].asked = None
+            self._judge(node_id, _result(reference))
+
+    def _answer(self, node_id: NodeId) -> Reading | Unread:
+        kept = self._kept[node_id]
+        said = _result(kept.asked)
+        kept.asked = None
+        if (why := self._judge(node_id, said)) is not None:
+            return Unread(why)
+        self._failures.pop(node_id, None)
+        return reading_from(said)
+
+    def _judge(self, node_id: NodeId, said: Any) -> str | None:
+        """What is wrong with an answer. A probe that is dead, or that fails, is given up for a new one."""
+        if not isinstance(said, BaseException):
+            return None
+        if isinstance(said, ray.exceptions.ActorUnavailableError):
+            return "its probe is being restarted"
+        why = str(said).strip().splitlines()[-1] if str(said).strip() else type(said).__name__
+        self._failed(node_id, why)
+        return f"its probe failed: {why}"
+
+    def _failed(self, node_id: NodeId, why: str) -> None:
+        count = self._failures[node_id].count + 1 if node_id in self._failures else 1
+        pause_s = 0.0 if count == 1 else min(_LONGEST_PAUSE_S, _PAUSE_S * 2 ** (count - 2))
+        self._failures[node_id] = _Failures(count, self.clock() + pause_s, why)
+        self._end(node_id)
+
+    def _give_up_hung(self) -> None:
+        self._drop_late_answers()
+        now = self.clock()
+        hung = {
+            node_id: now - kept.asked_at
+            for node_id, kept in self._kept.items()
+            if kept.asked is not None and now - kept.asked_at > self.hung_s
+        }
+        for node_id, silent_s in hung.items():
+            self._failed(node_id, f"it had not answered for {silent_s:.0f} s, and is replaced")
+
+    def _end(self, node_id: NodeId) -> None:
+        _kill(self._kept.pop(node_id).actor)
+
+    def _why_none(self, node_id: NodeId) -> str:
+        failed = self._failures.get(node_id)
+        return f"its probe failed: {failed.because}" if failed else "its probe has not been started yet"
+
+    def _why_late(self, kept: _Kept) -> str:
+        if kept.up is not None and not ray.wait([kept.up], timeout=0)[0]:
+            return "its probe is still starting"
+        return f"its probe has not answered for {self.clock() - kept.asked_at:.0f} s"
+
+
+@cache
+def _actor_class() -> Any:
+    return ray.remote(Probe)
+
+
+@cache
+def version() -> str:
+    """Names what probes of this version do: a digest of all that travels."""
+    folder = resources.files(on_node_probe)
+    texts = [(part.name, part.read_bytes()) for part in folder.iterdir() if part.name.endswith(".py")]
+    return hashlib.sha256(repr(sorted(texts)).encode() + _nvml_source()).hexdigest()[:8]
+
+
+@cache
+def _nvml_source() -> bytes:
+    """nvidia-ml-py as text, small enough to be kept with the actor: a restart must not depend on who started it."""
+    source = metadata.distribution("nvidia-ml-py").locate_file("pynvml.py")
+    return zlib.compress(Path(str(source)).read_bytes(), 9)
+
+
+def _name(node_id: NodeId) -> str:
+    return f"{PREFIX}{node_id}-{version()}"
+
+
+def _names() -> list[str]:
+    """All probes in the cluster, of any version."""
+    named: list[Mapping[str, str]] = ray.util.list_named_actors(all_namespaces=True)
+    return [one["name"] for one in named if one["namespace"] == NAMESPACE and one["name"].startswith(PREFIX)]
+
+
+def _find(name: str) -> Any | None:
+    try:
+        return ray.get_actor(name, namespace=NAMESPACE)
+    except ValueError:
+        return None
+
+
+def _kill(actor: Any | None) -> None:
+    if actor is not None:
+        ray.kill(actor, no_restart=True)
+
+
+def _result(reference: Any) -> Any:
+    """What a call that is done gave, or the error that it ended with."""
+    try:
+        return ray.get(reference)
+    except ray.exceptions.RayError as error:
+        return error
