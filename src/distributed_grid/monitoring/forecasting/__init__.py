@@ -1,0 +1,42 @@
+"""What is to come, per series: an expected value, an interval, and how good such forecasts have been."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from distributed_grid.errors import InvalidRequest
+from distributed_grid.model.forecasts import Accuracy, Forecast
+from distributed_grid.monitoring.forecasting.built_in import BuiltInForecaster
+from distributed_grid.monitoring.forecasting.of_nodes import NodeForecasts
+from distributed_grid.monitoring.forecasting.protocol import HORIZONS, Forecaster, ForecasterMaker
+
+__all__ = [
+    "FORECASTERS",
+    "HORIZONS",
+    "Accuracy",
+    "BuiltInForecaster",
+    "Forecast",
+    "Forecaster",
+    "ForecasterMaker",
+    "NodeForecasts",
+    "forecaster_maker",
+]
+
+
+def _with_river() -> ForecasterMaker:
+    from distributed_grid.monitoring.forecasting.with_river import RiverForecaster, require_river
+
+    require_river()
+    return RiverForecaster
+
+
+FORECASTERS: Final[Mapping[str, Callable[[], ForecasterMaker]]] = {
+    "built-in": lambda: BuiltInForecaster,
+    "river": _with_river,
+}
+
+
+def forecaster_maker(name: str = "built-in") -> ForecasterMaker:
+    """What makes a forecaster of this name, one for each series; `ExtraMissing` where its library is not installed."""
+    if name not in FORECASTERS:
+        raise InvalidRequest(f"There is no forecaster {name!r}", try_next=f"One of: {', '.join(FORECASTERS)}")
+    return FORECASTERS[name]()

@@ -1,0 +1,51 @@
+"""A forecaster for each series of each node."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from distributed_grid.model.forecasts import Accuracy, Forecast
+from distributed_grid.model.nodes import NodeName
+from distributed_grid.monitoring.forecasting.protocol import Forecaster, ForecasterMaker
+from distributed_grid.monitoring.history import Sample
+
+FORESEEN: Final = ("cpu", "memory", "gpu")
+"""Which of a node's series are forecast: the pressures. At 19 KB and 30 µs a sample each, not all of them."""
+
+
+class NodeForecasts:
+    """Fed with what `History` is fed with. A series that a node does not have costs nothing."""
+
+    def __init__(self, make: ForecasterMaker, series: Iterable[str] = FORESEEN) -> None:
+        self._make = make
+        self._series = tuple(series)
+        self._nodes: dict[NodeName, dict[str, Forecaster]] = {}
+
+    def observe(self, at: float, samples: Mapping[NodeName, Sample]) -> None:
+        for node, sample in samples.items():
+            forecasters = self._nodes.setdefault(node, {})
+            for name in self._series:
+                value = sample.get(name)
+                if value is not None:
+                    forecaster = forecasters.get(name)
+                    if forecaster is None:
+                        forecaster = forecasters[name] = self._make()
+                    forecaster.observe(at, value)
+
+    def of(self, node: NodeName, name: str, *, now: float, horizon_s: float) -> Forecast | None:
+        """What to expect `horizon_s` from now; None where nothing is known.
+
+        It reaches from the latest sample on: the older that is, the further, and the wider is the interval.
+        """
+        forecaster = self._nodes.get(node, {}).get(name)
+        if forecaster is None or forecaster.latest_at is None:
+            return None
+        return forecaster.forecast(horizon_s + max(0.0, now - forecaster.latest_at))
+
+    def accuracies(self, node: NodeName, name: str) -> tuple[Accuracy, ...]:
+        forecaster = self._nodes.get(node, {}).get(name)
+        return forecaster.accuracies() if forecaster else ()
+
+    def keep_only(self, nodes: Iterable[NodeName]) -> None:
+        """Forget all others."""
+        for gone in self._nodes.keys() - set(nodes):
+            del self._nodes[gone]

@@ -1,0 +1,143 @@
+"""The built-in method: simple opinions, of which those have a say that were better than "it stays as it is now"."""
+
+import math
+from array import array
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distributed_grid.monitoring.forecasting.season import DailySeason
+from distributed_grid.monitoring.forecasting.track_record import PARTS
+
+OPINIONS: Final = (
+    "same as now",
+    "what came in the last fifth goes again",
+    "half of what came in the last fifth goes again",
+    "half of what came in the last two thirds goes again",
+    "half-way back to its average",
+    "goes on as it went",
+    "goes on half as fast",
+    "as on other days",
+    "half as on other days",
+)
+"""Fifth and so on: of the horizon, looking back. Loads jump and mostly stay or fall back, so opinions that go half of
+the way are right more often than those that go all of it."""
+
+
+Adviser = Callable[[float, float], float]
+"""Somebody else's opinion: what to expect after so many seconds, from this value on. It counts in full and by half."""
+
+
+class Vote:
+    """Weighs the opinions for one horizon.
+
+    An opinion has a say once the sum of its gains over "same as now" exceeds one standard error of that sum. Those
+    that have one are averaged, and the best ones lead. If none has, it stays as it is now. So on a load that nothing
+    foretells the forecast is hardly ever worse than "same as now", and a ramp or a daily season is followed as soon as
+    it has shown.
+    """
+
+    __slots__ = ("_block", "_blocks_gain", "_blocks_square", "_in_block", "weights")
+
+    _REMEMBERED: Final = 0.995
+    """Of older blocks, at each new one: two hundred horizons count."""
+
+    def __init__(self, opinions: int) -> None:
+        self.weights = np.eye(opinions)[0]
+        self._block = np.zeros(opinions)
+        self._in_block = 0
+        self._blocks_gain = np.zeros(opinions)
+        self._blocks_square = np.zeros(opinions)
+
+    def learn(self, opinions: NDArray[np.float32], value: float) -> None:
+        errors = np.abs(opinions - value)
+        self._block += errors[0] - errors
+        self._in_block += 1
+        if self._in_block == PARTS:  # neighbours overlap in time: only sums over a whole horizon are nearly independent
+            self._blocks_gain = self._REMEMBERED * self._blocks_gain + self._block
+            self._blocks_square = self._REMEMBERED * self._blocks_square + self._block**2
+            self._block[:] = 0.0
+            self._in_block = 0
+            self._weigh()
+
+    def _weigh(self) -> None:
+        gain = np.where(self._blocks_gain > np.sqrt(self._blocks_square), self._blocks_gain, 0.0)
+        best = gain.max()
+        say = (gain / best) ** 4 if best > 0 else np.eye(len(gain))[0]
+        self.weights = say / say.sum()
+
+
+class VotingMethod:
+    """Forecasts one horizon from the last such stretch of time and from the usual day."""
+
+    __slots__ = ("_adviser", "_average", "_horizon", "_lowest", "_recent", "_season", "_vote", "opinions")
+
+    def __init__(self, horizon_s: float, season: DailySeason, adviser: Adviser | None = None) -> None:
+        self.opinions = len(OPINIONS) + (2 if adviser else 0)
+        self._adviser = adviser
+        self._horizon = horizon_s
+        self._season = season
+        self._vote = Vote(self.opinions)
+        self._recent = array("d")  # time, lowest value since the time before, value; and so on
+        self._lowest = math.inf
+        self._average: float | None = None
+
+    def see(self, at: float, value: float) -> None:
+        recent = self._recent
+        self._lowest = min(self._lowest, value)
+        if recent and at < recent[-3] + self._horizon / PARTS:
+            return
+        share = 1.0 - math.exp((recent[-3] - at) / self._horizon) if recent else 1.0
+        self._average = value if self._average is None else self._average + share * (value - self._average)
+        recent.extend((at, self._lowest, value))
+        self._lowest = math.inf
+        while recent[0] < at - self._horizon * 1.001:
+            del recent[:3]
+
+    def predict(self, at: float, value: float) -> tuple[float, NDArray[np.float64]]:
+        opinions = np.array(self._opinions(at, value))
+        np.clip(opinions, 0.0, 1.0, out=opinions)
+        return float(self._vote.weights @ opinions), opinions
+
+    def learn(self, opinions: NDArray[np.float32], value: float) -> None:
+        self._vote.learn(opinions, value)
+
+    def restart(self) -> None:
+        del self._recent[:]
+        self._lowest = math.inf
+
+    def _opinions(self, at: float, value: float) -> tuple[float, ...]:
+        lowest = fifth = min(self._lowest, value)
+        recent = self._recent
+        for place in range(len(recent) - 3, -1, -3):
+            then = recent[place]
+            if then <= at - self._horizon * 2 / 3:
+                break
+            lowest = min(lowest, recent[place + 1])
+            if then > at - self._horizon / 5:
+                fifth = lowest
+        average = value if self._average is None else self._average
+        usual = self._season.change(at, self._horizon) or 0.0
+        change = self._change(at, value)
+        advice = self._adviser(self._horizon, value) if self._adviser else None
+        return (
+            value,
+            fifth,
+            (value + fifth) / 2,
+            (value + lowest) / 2,
+            (value + average) / 2,
+            value + change,
+            value + change / 2,
+            value + usual,
+            value + usual / 2,
+            *(() if advice is None else (advice, (value + advice) / 2)),
+        )
+
+    def _change(self, at: float, value: float) -> float:
+        """What one horizon more brings if it goes on as it went; nothing where less than half of one is known."""
+        if not self._recent:
+            return 0.0
+        then, _, was = self._recent[:3]
+        return (value - was) * self._horizon / (at - then) if at - then >= self._horizon / 2 else 0.0
