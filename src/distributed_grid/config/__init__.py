@@ -2,6 +2,7 @@
 
 from distributed_grid.config.effective import effective, effective_in_controller
 from distributed_grid.config.finding import ConfigSource, find_config, packaged_config
+from distributed_grid.config.given import ConfigLike, loaded_config
 from distributed_grid.config.loader import LoadedConfig, load_config
 from distributed_grid.config.models import GridConfig, NodeConfig, NodeRole, NodeSharing
 from distributed_grid.config.schema import json_schema
@@ -15,6 +16,7 @@ from distributed_grid.config.sharing import (
 )
 
 __all__ = [
+    "ConfigLike",
     "ConfigSource",
     "DeliveryChoice",
     "GpuCompanions",
@@ -32,5 +34,6 @@ __all__ = [
     "find_config",
     "json_schema",
     "load_config",
+    "loaded_config",
     "packaged_config",
 ]

@@ -1,0 +1,215 @@
+"""One round after the other: ask every node, take snapshots, remember them, tell who came under pressure."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final, Protocol
+
+from distributed_grid.config import GridConfig
+from distributed_grid.decide.demand import explain_demand, seen_since
+from distributed_grid.decide.hysteresis import Pressed, PressureChange, Threshold, pressure_changes
+from distributed_grid.decide.snapshots import Answers, take_snapshots
+from distributed_grid.decide.trends import WINDOWS, Trend, trend
+from distributed_grid.model.demand import Demand, Pending, Shape
+from distributed_grid.model.leases import Lease
+from distributed_grid.model.nodes import NodeName, NodeTable
+from distributed_grid.model.resources import BUILT_IN
+from distributed_grid.model.snapshots import NodeSnapshot
+from distributed_grid.monitoring.forecasting import Forecast, NodeForecasts, forecaster_maker
+from distributed_grid.monitoring.history import History, Sample
+from distributed_grid.monitoring.views import aged
+
+# A node whose probe is starting is asked again soon, one whose probe did not answer a few times; then in the rhythm
+# of all.
+_SOON_S: Final = 1.0
+_SOON_TIMES: Final = 5
+_LATE: Final = 2.5  # so many intervals after it was measured a value is no longer shown as if it were so now
+
+PressureCallback = Callable[[PressureChange], None]
+
+
+class Sources(Protocol):
+    """Where a round gets its facts."""
+
+    async def nodes(self) -> NodeTable: ...
+    def leases(self) -> tuple[Lease, ...]: ...
+    async def answers(self, nodes: NodeTable, within_s: float) -> Answers: ...
+    async def pending(self, nodes: NodeTable) -> tuple[Pending, ...]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    interval_s: float
+    thresholds: Mapping[str, Threshold]
+    forecaster: str = "built-in"
+    one_machine: bool = False
+    """All nodes run on one machine, as in an embedded cluster, also while only the first of them is there."""
+
+    @property
+    def within_s(self) -> float:
+        """How long a round waits for the slowest probe."""
+        return min(5.0, self.interval_s / 2)
+
+    @property
+    def start_grace(self) -> timedelta:
+        return timedelta(seconds=max(30.0, 3 * self.interval_s))
+
+
+def settings_of(config: GridConfig) -> Settings:
+    sharing = config.resource_sharing
+    limits = sharing.thresholds
+    return Settings(
+        float(sharing.monitoring_interval_seconds),
+        {
+            kind: Threshold(
+                low=float(getattr(limits, f"{kind}_pressure_low")), high=float(getattr(limits, f"{kind}_pressure_high"))
+            )
+            for kind in BUILT_IN
+        },
+        one_machine=config.embedded,
+    )
+
+
+class Collector:
+    """The latest snapshots, their history, and what waits; kept up by `run`, or round by round."""
+
+    def __init__(
+        self, sources: Sources, settings: Settings, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        self._sources = sources
+        self._settings = settings
+        self._now = now
+        self._snapshots: dict[NodeName, NodeSnapshot] = {}
+        self._since: dict[Shape, datetime] = {}
+        self._pressed: Pressed = frozenset()
+        self._callbacks: list[PressureCallback] = []
+        self._forecasts = NodeForecasts(forecaster_maker(settings.forecaster))
+        self.history = History(settings.interval_s)
+        self.demand: tuple[Demand, ...] = ()
+        self.took_s: float | None = None
+        """How long the last round took."""
+
+    # -- rounds ---------------------------------------------------------------------------------------------
+
+    async def run(self, stopping: asyncio.Event, failed: Callable[[Exception], None]) -> None:
+        """Rounds at the interval until `stopping`; one that fails is told, and the next one tries again."""
+        due, soon = time.monotonic(), 0
+        while not stopping.is_set():
+            regular = time.monotonic() >= due
+            if regular:
+                due, soon = time.monotonic() + self._settings.interval_s, 0
+            try:
+                await self.round(remember=regular)
+            except Exception as error:  # noqa: BLE001 - whatever it is, measuring goes on
+                failed(error)
+            soon += 1
+            pause = due - time.monotonic()
+            if self._is_unsure(soon):
+                pause = min(pause, _SOON_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, pause)):
+                    await stopping.wait()
+
+    def _is_unsure(self, rounds: int) -> bool:
+        """Whether it is worth looking again before everybody's turn."""
+        states = {snapshot.state for snapshot in self._snapshots.values()}
+        return "starting" in states or (rounds <= _SOON_TIMES and (not states or "stale" in states))
+
+    async def round(self, *, remember: bool = True) -> None:
+        """Look at everything once. `remember`: put what was found into the history."""
+        began = time.perf_counter()
+        nodes = await self._sources.nodes()
+        answers = await self._sources.answers(nodes, self._settings.within_s)
+        now = self._now()
+        self._take(nodes, answers, now)
+        if remember:
+            self._remember(now)
+        changes, self._pressed = pressure_changes(self._snapshots.values(), self._pressed, self._settings.thresholds)
+        try:
+            await self._ask_what_waits(nodes)  # last, for if that fails the nodes were measured all the same
+        finally:
+            self.took_s = time.perf_counter() - began
+            self._tell(changes)
+
+    def _tell(self, changes: tuple[PressureChange, ...]) -> None:
+        """Call everybody, also after one that fails; what failed is raised in the end."""
+        failures: list[Exception] = []
+        for change in changes:
+            for callback in tuple(self._callbacks):
+                try:
+                    callback(change)
+                except Exception as error:  # noqa: BLE001 - somebody else's code
+                    failures.append(error)
+        if failures:
+            raise ExceptionGroup("pressure callbacks failed", failures)
+
+    def _take(self, nodes: NodeTable, answers: Answers, now: datetime) -> None:
+        self._snapshots = take_snapshots(
+            nodes,
+            self._sources.leases(),
+            answers,
+            self._snapshots,
+            now=now,
+            start_grace=self._settings.start_grace,
+            one_machine=self._settings.one_machine,
+        )
+
+    async def _ask_what_waits(self, nodes: NodeTable) -> None:
+        pending = await self._sources.pending(nodes)
+        now = self._now()
+        self._since = seen_since(pending, self._since, now=now)
+        self.demand = explain_demand(pending, nodes, self._since, now=now)
+
+    def _remember(self, now: datetime) -> None:
+        samples = {name: _sample(snapshot) for name, snapshot in self._snapshots.items()}
+        for kept in (self.history, self._forecasts):
+            kept.keep_only(samples)
+        self.history.record(now.timestamp(), samples)
+        self._forecasts.observe(now.timestamp(), samples)
+
+    # -- what is known --------------------------------------------------------------------------------------
+
+    def snapshots(self) -> dict[NodeName, NodeSnapshot]:
+        """The latest of every live node; what is too old by now is stale."""
+        now, longest = self._now(), _LATE * self._settings.interval_s
+        return {name: aged(snapshot, now, longest) for name, snapshot in self._snapshots.items()}
+
+    def silent(self) -> dict[str, str]:
+        """Node id -> why nobody knows what it does: nothing is lent from these."""
+        return {s.node_id: s.stale_because for s in self.snapshots().values() if s.stale}
+
+    def trends(self, name: NodeName, kind: str) -> dict[str, Trend]:
+        """By window: the last 5 minutes, 15 minutes and hour."""
+        series, now = self.history.of(name, kind), self._now().timestamp()
+        return {
+            window: trend(series, seconds, now=now, interval_s=self._settings.interval_s)
+            for window, seconds in WINDOWS.items()
+        }
+
+    def forecast(self, name: NodeName, kind: str, horizon_s: float) -> Forecast | None:
+        """None: nothing was measured yet."""
+        return self._forecasts.of(name, kind, now=self._now().timestamp(), horizon_s=horizon_s)
+
+    def is_pressed(self, name: NodeName, kind: str) -> bool:
+        return (name, kind) in self._pressed
+
+    def on_pressure(self, callback: PressureCallback) -> Callable[[], None]:
+        """Call this when a node comes under pressure and when it is relieved; what is returned ends it."""
+        self._callbacks.append(callback)
+        return lambda: self._callbacks.remove(callback)
+
+
+def _sample(snapshot: NodeSnapshot) -> Sample:
+    """What one round adds to a node's series; what is stale was measured before, and is not added again."""
+    logical = {f"logical_{kind}": _used_part(snapshot, kind) for kind in BUILT_IN}
+    if snapshot.pressure is None or snapshot.stale:
+        return logical
+    return {kind: snapshot.pressure.of(kind) for kind in BUILT_IN} | logical
+
+
+def _used_part(snapshot: NodeSnapshot, kind: str) -> float | None:
+    total = snapshot.total[kind]
+    return snapshot.used[kind] / total if total else None

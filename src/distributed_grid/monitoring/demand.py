@@ -1,0 +1,102 @@
+"""What waits in Ray's queues, read from its control service.
+
+Of single tasks and actors Ray tells on which node they are queued. Not told at all are those that are pinned to a
+node by its id and must wait for it: Ray's autoscaler could not help them, and this is what it reads.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import ray._raylet
+from ray._private.grpc_utils import init_grpc_channel
+from ray.core.generated import autoscaler_pb2, common_pb2, gcs_service_pb2, gcs_service_pb2_grpc
+
+from distributed_grid.model.demand import Bundle, LabelConstraint, Pending, Selector, Shape
+from distributed_grid.model.nodes import NodeId, NodeName
+from distributed_grid.model.resources import ResourceVector
+
+_TIMEOUT_S: Final = 5.0
+_IN: Final = common_pb2.LabelSelectorOperator.LABEL_OPERATOR_IN
+# CPU_group_ID is any bundle's, CPU_group_0_ID the first one's.
+_IN_GROUP: Final = re.compile(r"(?P<name>.+)_group_(\d+_)?(?P<group>[0-9a-f]{16,})")
+
+
+class DemandReader:
+    """Reads the queues of one cluster; blocking, one call for tasks and actors and one for placement groups."""
+
+    def __init__(self, gcs_address: str) -> None:
+        self._gcs: Any = ray._raylet.GcsClient(address=gcs_address)
+        self._nodes: Any = gcs_service_pb2_grpc.NodeResourceInfoGcsServiceStub(init_grpc_channel(gcs_address))
+
+    def pending(self, names: Mapping[NodeId, NodeName]) -> tuple[Pending, ...]:
+        """Everything that waits for room; `names` are the nodes of the cluster."""
+        usage = self._nodes.GetAllResourceUsage(gcs_service_pb2.GetAllResourceUsageRequest(), timeout=_TIMEOUT_S)
+        state = autoscaler_pb2.GetClusterResourceStateReply.FromString(self._gcs.get_cluster_resource_state())
+        return (
+            *pending_requests(usage.resource_usage_data.batch, names),
+            *pending_groups(state.cluster_resource_state.pending_gang_resource_requests),
+        )
+
+
+def pending_requests(batch: Iterable[Any], names: Mapping[NodeId, NodeName]) -> tuple[Pending, ...]:
+    """Single tasks and actors, those of the same shape together, whichever node they are queued on."""
+    counts: dict[Shape, dict[NodeName, int]] = {}
+    for node in batch:
+        name = names.get(node.node_id.hex(), node.node_id.hex()[:8])
+        for demand in node.resource_load_by_shape.resource_demands:
+            shape = _shape(demand.shape, demand.label_selectors)
+            count = demand.num_ready_requests_queued + demand.num_infeasible_requests_queued + demand.backlog_size
+            if shape is not None and count:
+                queued = counts.setdefault(shape, {})
+                queued[name] = queued.get(name, 0) + count
+    return tuple(Pending(shape, sum(queued.values()), queued) for shape, queued in counts.items())
+
+
+def pending_groups(gangs: Iterable[Any]) -> tuple[Pending, ...]:
+    counts: dict[Shape, int] = {}
+    for gang in gangs:
+        # "ID:STRATEGY|STATE"
+        strategy = gang.details.rpartition(":")[2].partition("|")[0] or "PACK"
+        bundles = [_bundle(request.resources_bundle, request.label_selectors) for request in gang.requests]
+        shape = Shape(tuple(bundles), strategy=strategy)
+        counts[shape] = counts.get(shape, 0) + 1
+    return tuple(Pending(shape, count) for shape, count in counts.items())
+
+
+def _shape(resources: Mapping[str, float], selectors: Iterable[Any]) -> Shape | None:
+    """None for what needs nothing: it waits for a process to run in, not for room."""
+    inside = {match["group"] for name in resources if (match := _IN_GROUP.fullmatch(name))}
+    if inside:
+        plain = dict(_outside_names(resources))
+        return Shape((_bundle(plain, ()),), in_group=min(inside))
+    bundle = _bundle(resources, selectors)
+    return Shape((bundle,)) if bundle.needs else None
+
+
+def _bundle(resources: Mapping[str, float], selectors: Iterable[Any]) -> Bundle:
+    return Bundle(ResourceVector.from_ray(resources), tuple(_selectors(selectors)))
+
+
+def _outside_names(resources: Mapping[str, float]) -> Iterator[tuple[str, float]]:
+    """The group's own names for resources as everybody calls them; `bundle` only says that it is inside."""
+    for name, amount in resources.items():
+        match = _IN_GROUP.fullmatch(name)
+        if match is None:
+            yield name, amount
+        elif match["name"] != "bundle":
+            yield match["name"], amount
+
+
+def _selectors(found: Iterable[Any]) -> list[Selector]:
+    """The selectors that ask for something; one that asks for nothing lets every node be chosen."""
+    selectors = [
+        tuple(
+            sorted(
+                LabelConstraint(c.label_key, tuple(sorted(c.label_values)), is_in=c.operator == _IN)
+                for c in selector.label_constraints
+            )
+        )
+        for selector in found
+    ]
+    return [] if () in selectors else selectors

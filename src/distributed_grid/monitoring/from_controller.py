@@ -1,0 +1,88 @@
+"""What a running controller has measured, asked over HTTP."""
+
+import asyncio
+from contextlib import suppress
+from typing import Any, Final
+
+from distributed_grid.client import GridClient
+from distributed_grid.decide.hysteresis import PressureChange
+from distributed_grid.errors import GridError
+from distributed_grid.model.forecasts import Accuracy, Forecast
+from distributed_grid.model.instants import parse_instant
+from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.snapshots import NodeSnapshot
+from distributed_grid.monitoring.resource_metrics import PressureCallback, ResourceTrend
+from distributed_grid.monitoring.views import snapshot_from_dict
+
+_LOOK_EVERY_S: Final = 1.0
+_EVENTS: Final = {"pressure_high": True, "pressure_low": False}
+
+
+class ControllerSource:
+    def __init__(self, client: GridClient, after: int) -> None:
+        """`after`: the number of the last event that nobody needs to be told of."""
+        self._client = client
+        self._after = after
+
+    @classmethod
+    async def start(cls, client: GridClient) -> "ControllerSource":
+        """What happens from now on is told."""
+        events = await asyncio.to_thread(client.events)
+        return cls(client, events[-1]["number"] if events else 0)
+
+    def snapshots(self) -> dict[NodeName, NodeSnapshot]:
+        alive = (node for node in self._client.nodes()["nodes"] if node["alive"] and node["taken_at"])
+        return {node["name"]: snapshot_from_dict(node) for node in alive}
+
+    def trend(self, name: NodeName, kind: str) -> ResourceTrend:
+        found = self._client.node(name)
+        stale = found["state"] != "ok" or found["pressure"] is None
+        return ResourceTrend(
+            name,
+            kind,
+            current=None if stale else found["pressure"].get(kind),
+            per_minute={window: one["per_minute"] for window, one in found["trends"].get(kind, {}).items()},
+            forecast=_forecast(found["forecast"].get(kind), found["measured_at"]),
+        )
+
+    def waiting(self) -> int:
+        return sum(int(one["count"]) for one in self._client.demand()["demand"])
+
+    async def changes(self, tell: PressureCallback) -> None:
+        while True:
+            with suppress(GridError):  # it may be restarting
+                await self._tell_news(tell)
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+    async def _tell_news(self, tell: PressureCallback) -> None:
+        # One more than is new: a controller that does not have that one is another, and counts from the beginning.
+        events = await asyncio.to_thread(self._client.events, max(0, self._after - 1))
+        if not events:
+            self._after = 0
+        for event in events:
+            if event["number"] > self._after:
+                self._after = event["number"]
+                self._tell(event, tell)
+
+    def _tell(self, event: dict[str, Any], tell: PressureCallback) -> None:
+        if event["event"] in _EVENTS:
+            kind, value = event["details"]["resource_type"], event["details"]["value"]
+            tell(PressureChange(event["node"], kind, value, is_high=_EVENTS[event["event"]]))
+
+    async def close(self) -> None:
+        self._client.close()
+
+
+def _forecast(data: dict[str, Any] | None, measured_at: str | None) -> Forecast | None:
+    if data is None or measured_at is None:
+        return None
+    accuracy = data["accuracy"]
+    return Forecast(
+        made_at=parse_instant(measured_at).timestamp(),
+        horizon_s=data["horizon_seconds"],
+        value=data["value"],
+        low=data["low"],
+        high=data["high"],
+        confidence=data["confidence"],
+        accuracy=None if accuracy is None else Accuracy(**accuracy),
+    )

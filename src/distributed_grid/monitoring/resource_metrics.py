@@ -1,0 +1,168 @@
+"""What every node does and where that is heading, from Python.
+
+Where a controller runs, this is its client: the probes, the history and the forecasts are the controller's. Where none
+does, the probes are started from this process, which must then be connected to Ray, and end with `stop`.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from distributed_grid.client import GridClient
+from distributed_grid.config import ConfigLike, loaded_config
+from distributed_grid.decide.hysteresis import PressureChange
+from distributed_grid.errors import GridError, NoCluster, TargetNotFound
+from distributed_grid.model.forecasts import Forecast
+from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.resources import BUILT_IN, ResourceVector, kind_of, total
+from distributed_grid.model.snapshots import NodeSnapshot
+from distributed_grid.store.home import GridHome
+
+__all__ = ["NodeSnapshot", "PressureChange", "ResourceMetricsCollector", "ResourceTrend"]
+
+PressureCallback = Callable[[PressureChange], None]
+_HORIZON_S = 900.0
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceTrend:
+    """One kind of pressure on one node: as it is, how fast it changes, and what is expected."""
+
+    node: NodeName
+    resource_type: str
+    current: float | None
+    """0..1; None while nothing is measured."""
+    per_minute: Mapping[str, float | None]
+    """By window, "5m", "15m" and "1h"; None where too little is known to say."""
+    forecast: Forecast | None
+    """A quarter of an hour from now."""
+
+
+class MetricsSource(Protocol):
+    """Who knows: a running controller, or this very process."""
+
+    def snapshots(self) -> dict[NodeName, NodeSnapshot]: ...
+    def trend(self, name: NodeName, kind: str) -> ResourceTrend: ...
+    def waiting(self) -> int: ...
+    async def changes(self, tell: PressureCallback) -> None:
+        """Tell every change of pressure, until cancelled."""
+
+    async def close(self) -> None: ...
+
+
+class ResourceMetricsCollector:
+    """Snapshots, trends, a summary, and callbacks when nodes come under pressure.
+
+    `cluster_config` is a loaded configuration or a path; it counts only where no controller runs.
+    """
+
+    def __init__(self, cluster_config: ConfigLike = None, *, home: GridHome | None = None) -> None:
+        self._config = cluster_config
+        self._home = home
+        self._source: MetricsSource | None = None
+        self._callbacks: list[PressureCallback] = []
+        self._telling: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin; returns when there is a first look. Doing it twice changes nothing."""
+        if self._source is None:
+            self._source = await _source(self._config, self._home or GridHome.find())
+            self._telling = asyncio.create_task(self._source.changes(self._tell))
+
+    async def stop(self) -> None:
+        source, self._source = self._source, None
+        if self._telling is not None:
+            self._telling.cancel()
+            await asyncio.gather(self._telling, return_exceptions=True)
+        if source is not None:
+            await source.close()
+
+    async def __aenter__(self) -> "ResourceMetricsCollector":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    def get_all_latest_snapshots(self) -> dict[NodeName, NodeSnapshot]:
+        """Every live node's; one that has stopped answering is stale, and says since when."""
+        return self._started.snapshots()
+
+    def get_latest_snapshot(self, node_id: NodeName) -> NodeSnapshot | None:
+        """One node's, by its name or its Ray id; None if it is not in the cluster."""
+        found = self._started.snapshots()
+        return found.get(node_id) or next((s for s in found.values() if s.node_id == node_id), None)
+
+    def get_resource_trend(self, node_id: NodeName, resource_type: str) -> ResourceTrend:
+        """How one kind of pressure (cpu, memory or gpu) on one node develops."""
+        kind = kind_of(str(resource_type))
+        snapshot = self.get_latest_snapshot(node_id)
+        if snapshot is None:
+            raise TargetNotFound("Target node not found in cluster", because=[f"no node is named {node_id!r}"])
+        return self._started.trend(snapshot.name, kind)
+
+    def get_cluster_summary(self) -> dict[str, Any]:
+        """The whole cluster in one look: what there is, what is used, how hard nodes are pressed, what waits."""
+        snapshots = self._started.snapshots()
+        measured = {name: s.pressure for name, s in snapshots.items() if s.pressure is not None and not s.stale}
+        amounts: dict[str, ResourceVector] = {
+            name: total([getattr(s, name) for s in snapshots.values()]) for name in ("total", "used", "free", "lent")
+        }
+        return {
+            "nodes": len(snapshots),
+            "stale_nodes": sorted(name for name, s in snapshots.items() if s.stale),
+            **{name: amount.to_amounts() for name, amount in amounts.items()},
+            "pressure": {
+                kind: _mean([value for p in measured.values() if (value := getattr(p, kind)) is not None])
+                for kind in ("overall", *BUILT_IN)
+            },
+            "most_pressed": max(measured, key=lambda name: (measured[name].overall, name), default=None),
+            "pending_requests": self._started.waiting(),
+        }
+
+    def add_pressure_callback(self, callback: PressureCallback) -> None:
+        """Call this when a node comes under pressure, and again when it is relieved: high begins it, low ends it."""
+        self._callbacks.append(callback)
+
+    def remove_pressure_callback(self, callback: PressureCallback) -> None:
+        self._callbacks.remove(callback)
+
+    def _tell(self, change: PressureChange) -> None:
+        for callback in tuple(self._callbacks):
+            callback(change)
+
+    @property
+    def _started(self) -> MetricsSource:
+        if self._source is None:
+            raise NoCluster("The collector was not started", try_next="await collector.start()")
+        return self._source
+
+
+def _mean(values: list[float]) -> float | None:
+    return round(sum(values) / len(values), 4) if values else None
+
+
+async def _source(config: ConfigLike, home: GridHome) -> MetricsSource:
+    if home.controller.exists() or home.login.exists():
+        from distributed_grid.monitoring.from_controller import ControllerSource
+
+        client = GridClient(home)
+        try:
+            return await ControllerSource.start(client)
+        except NoCluster:  # a record of a cluster that is gone
+            client.close()
+        except GridError:
+            client.close()
+            raise
+    import ray
+
+    if not ray.is_initialized():
+        raise NoCluster(
+            "No cluster is running",
+            because=["no controller answers, and this process is not connected to Ray"],
+            try_next="Start one with `grid cluster start`, or call ray.init(address=...) first.",
+        )
+    from distributed_grid.monitoring.from_ray import RaySource
+
+    return await RaySource.start(loaded_config(config))
