@@ -23,7 +23,12 @@ DECIDED: dict[str, Scope | str] = {
     "GET /api/v1/boosts/{boost_id}": Scope.VIEW,
     "POST /api/v1/boosts/{boost_id}/release": Scope.LEND,
     "POST /api/v1/boosts/{boost_id}/renew": Scope.LEND,
+    "POST /api/v1/boosts/{boost_id}/runs": Scope.LEND,
     "GET /api/v1/cluster": Scope.VIEW,
+    "GET /api/v1/nodes": Scope.VIEW,
+    "GET /api/v1/nodes/{name}": Scope.VIEW,
+    "GET /api/v1/demand": Scope.VIEW,
+    "GET /metrics": Scope.VIEW,
     "GET /api/v1/resource-sharing": Scope.VIEW,
     "GET /api/v1/events": Scope.VIEW,
     "GET /api/v1/config": Scope.VIEW,
@@ -73,10 +78,11 @@ def test_each_scope_may_do_its_own_and_nothing_else(
     decided = DECIDED[call]
     before = (served.left, served.audit()[-1])
     method, _, path = call.partition(" ")
-    path = path.removeprefix("/api/v1").replace("{boost_id}", "0000").replace("{id_or_name}", "nobody")
+    for name in ("boost_id", "id_or_name", "name"):
+        path = path.replace(f"{{{name}}}", "nobody")
 
     # A body that is no JSON: whoever gets as far as having it read may call the route, and nothing is changed.
-    status, answer = served.ask(method, path, "nonsense" if method == "POST" else None, token=tokens[who])
+    status, answer = served.ask(method, path, "nonsense" if method == "POST" else None, token=tokens[who], at="")
 
     if decided == ALL:
         assert status == 200

@@ -26,7 +26,6 @@ from distributed_grid.execution.capacity import Capacity, Convergence
 from distributed_grid.faults import Point, watched
 from distributed_grid.model.leases import Lease
 from distributed_grid.orchestration import granting
-from distributed_grid.orchestration.belonging import Belongings
 from distributed_grid.orchestration.boost_service import BoostService
 from distributed_grid.orchestration.engine import Engine
 from distributed_grid.orchestration.parts import Parts
@@ -115,14 +114,9 @@ class _Engine(Engine):
     def __init__(
         self, cluster: FakeCluster, config: GridConfig, home: GridHome, now: Callable[[], datetime], adopt: bool
     ) -> None:
-        self.config = config
+        super().__init__(cluster, config, home, adopt=adopt, now=now)
         self.disk_is_full = False
-        self.parts = Parts(cluster, config, home.create(), now=now)
         self.parts.applier._capacity = _Capacity(cluster)
-        self.service = BoostService(self.parts)
-        self._upkeep = Upkeep(self.parts)
-        self._belongings = Belongings()
-        self._adopt = adopt
         self.parts.file.save = self._saving(self.parts.file.save)  # type: ignore[method-assign]
         self.failures: list[BaseException] = []
         self._upkeep.turn = self._turning(self._upkeep.turn)  # type: ignore[method-assign]

@@ -4,11 +4,13 @@ import asyncio
 import json
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fake_clock import Clock
 from fake_cluster import FakeCluster
+from fake_senses import FakeSenses
 
 from distributed_grid.client import GridClient
 from distributed_grid.client.connections import Answer, Connections
@@ -26,6 +28,7 @@ from distributed_grid.store.home import GridHome
 from distributed_grid.store.token_file import TokenFile
 
 NODES = {"a": {"cpus": 8, "gpus": 1, "memory": 16}, "b": {"cpus": 8, "memory": 16}, "c": {"cpus": 8, "gpus": 1}}
+API = "/api/v1"
 
 
 class _WallClock(Clock):
@@ -40,16 +43,22 @@ class _WallClock(Clock):
 
 
 class ServedGrid:
-    def __init__(self, folder: Path, listening: Listening | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        listening: Listening | None = None,
+        nodes: Mapping[str, Mapping[str, float]] = NODES,
+    ) -> None:
         self.home = GridHome(folder / "home").create()
         self.listening = checked(listening or Listening())
         self.cluster = FakeCluster(_WallClock())
-        for name, base in NODES.items():
+        for name, base in nodes.items():
             self.cluster.add_node(name, **base)
         self.config = GridConfig.from_dict(
-            {"name": "lab", "resource_sharing": {"enabled": True}, "nodes": [{"name": name} for name in NODES]}
+            {"name": "lab", "resource_sharing": {"enabled": True}, "nodes": [{"name": name} for name in nodes]}
         )
         self.left = 0
+        self.senses = FakeSenses()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
         self._thread.start()
@@ -57,7 +66,8 @@ class ServedGrid:
         self.client = GridClient(self.home)
 
     async def _serve(self) -> None:
-        engine = Engine(self.cluster, self.config, self.home)
+        self._loop = asyncio.get_running_loop()
+        self.engine = engine = Engine(self.cluster, self.config, self.home, senses=self.senses)
         await engine.start()
         tokens = Tokens(ensure_token(self.home.token), TokenFile(self.home.tokens), utc_now)
         socket = listen(self.listening.host, self.listening.port)
@@ -86,27 +96,33 @@ class ServedGrid:
         self._server.should_exit = True
         self._thread.join(20)
 
+    def measure(self) -> None:
+        """One round of measuring, now, in the controller's own loop."""
+        watching = self.engine.watching
+        assert watching is not None
+        asyncio.run_coroutine_threadsafe(watching.collector.round(), self._loop).result(20)
+
     # -- asking --------------------------------------------------------------------------------------------
 
     def token(self, name: str, *scopes: str, **others: Any) -> str:
         return str(self.client.create_token({"name": name, "scopes": list(scopes), **others})["token"])
 
     def ask(
-        self, method: str, path: str, body: Any = None, *, token: str | None = None, **headers: str
+        self, method: str, path: str, body: Any = None, *, token: str | None = None, at: str = API, **headers: str
     ) -> tuple[int, Any]:
-        """The status and the JSON of an answer."""
+        """The status and the JSON of an answer; None where it is no JSON."""
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         if token is not None:
             sent["Authorization"] = f"Bearer {token}"
-        answer = self.raw(method, path, body, sent)
-        return answer.status, answer.json()
+        answer = self.raw(method, path, body, sent, at)
+        return answer.status, answer.json() if answer.body.startswith((b"{", b"[")) else None
 
-    def raw(self, method: str, path: str, body: Any, headers: dict[str, str]) -> Answer:
+    def raw(self, method: str, path: str, body: Any, headers: dict[str, str], at: str = API) -> Answer:
         tls = self.listening.tls_cert
         trust = Trust(sha256=fingerprint(tls)) if tls else None
         connections = Connections(self.url, headers, trust)
         try:
-            return connections.ask(method, f"/api/v1{path}", body, answer_s=20)
+            return connections.ask(method, at + path, body, answer_s=20)
         finally:
             connections.close()
 

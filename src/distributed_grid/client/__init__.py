@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Final
+from urllib.parse import quote
 
 from distributed_grid.client.connections import Answer, Connections, Unreachable, listens
 from distributed_grid.client.whereabouts import NO_CLUSTER, Whereabouts
@@ -89,6 +90,22 @@ class GridClient:
 
     def cluster_status(self) -> dict[str, Any]:
         return self._call("GET", "/cluster")
+
+    def nodes(self, history: int | None = None) -> dict[str, Any]:
+        """Every node; with `history`, each with so many points of its last hour."""
+        return self._call("GET", "/nodes", params=None if history is None else {"history": history})
+
+    def node(self, name: str, horizon_s: float | None = None) -> dict[str, Any]:
+        """One node with its last hour, and what is expected of it `horizon_s` from now."""
+        params = None if horizon_s is None else {"horizon_seconds": horizon_s}
+        return self._call("GET", f"/nodes/{quote(name, safe='')}", params=params)
+
+    def demand(self) -> dict[str, Any]:
+        return self._call("GET", "/demand")
+
+    def report_run(self, boost_id: str, seconds: float, exit_code: int) -> None:
+        """Tell how long a command took that ran in a boost."""
+        self._call("POST", f"/boosts/{_segment(boost_id)}/runs", {"seconds": seconds, "exit_code": exit_code})
 
     def sharing_status(self) -> dict[str, Any]:
         return self._call("GET", "/resource-sharing")

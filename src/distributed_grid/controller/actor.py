@@ -11,6 +11,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from distributed_grid.config import GridConfig
 from distributed_grid.model.listening import Listening
+from distributed_grid.monitoring.senses import RaySenses
 from distributed_grid.store.home import GridHome
 
 NAME: Final = "grid-controller"
@@ -44,6 +45,7 @@ class GridController:
             leave=_leave,
             listening=Listening.from_dict(listening),
             adopt=adopt,
+            senses=RaySenses(address),
         )
         self._runtime.start()
 

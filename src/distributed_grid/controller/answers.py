@@ -1,10 +1,17 @@
 """Errors as the API answers them."""
 
 from collections.abc import Mapping
+from typing import Any, Final
 
 from fastapi.responses import JSONResponse
 
+from distributed_grid.controller.schemas import ErrorAnswer
 from distributed_grid.errors import GridError
+
+ERRORS: Final[dict[int | str, dict[str, Any]]] = {
+    status: {"model": ErrorAnswer} for status in (401, 403, 404, 409, 413, 421, 422, 429, 500, 503)
+}
+"""For OpenAPI: what any call may be answered with."""
 
 
 def answer_error(error: GridError, headers: Mapping[str, str] | None = None) -> JSONResponse:

@@ -13,24 +13,23 @@ from starlette.exceptions import HTTPException
 from distributed_grid import __version__
 from distributed_grid.controller import schemas
 from distributed_grid.controller.access import Asker, TokenRequired, describe_token, needs
-from distributed_grid.controller.answers import answer_error
+from distributed_grid.controller.answers import ERRORS, answer_error
 from distributed_grid.controller.attempts import LIMIT, PUT_OFF_S, FailedAttempts
 from distributed_grid.controller.audit_api import audit_routes
 from distributed_grid.controller.direct_route import DirectRoute, json_answer
+from distributed_grid.controller.event_stream import EventStream
 from distributed_grid.controller.hosts import HostChecked
+from distributed_grid.controller.monitoring_routes import add_metrics_route, add_monitoring_routes, cluster_view
 from distributed_grid.controller.token_routes import add_token_routes
 from distributed_grid.controller.tokens import Tokens
 from distributed_grid.errors import BoostNotFound, GridError, InvalidRequest, NotFound, StoreBroken
 from distributed_grid.model.principals import Scope
 from distributed_grid.model.requests import seconds
 from distributed_grid.orchestration.boost_service import BoostService
-from distributed_grid.orchestration.boost_view import StatusText, boost_dict, node_dicts, sharing_dict, status_dict
+from distributed_grid.orchestration.boost_view import StatusText, boost_dict, sharing_dict, status_dict
 from distributed_grid.orchestration.engine import Engine
 
 _WATCH_S = 0.25
-_ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"model": schemas.ErrorAnswer} for status in (401, 403, 404, 409, 413, 421, 422, 429, 500, 503)
-}
 
 
 @asynccontextmanager
@@ -77,9 +76,10 @@ def make_app(
     app.add_middleware(TokenRequired, tokens=tokens, attempts=FailedAttempts(on_put_off=tell))
     app.add_middleware(HostChecked, allowed=allow_hosts)  # added last, asked first
     describe_token(app)
-    api = APIRouter(prefix="/api/v1", route_class=DirectRoute, responses=_ERRORS)
+    api = APIRouter(prefix="/api/v1", route_class=DirectRoute, responses=ERRORS)
     service, config = engine.service, engine.config
     status_text = StatusText()
+    stream = EventStream(engine.parts.journal)
 
     def shown(lease: Any) -> dict[str, Any]:
         return boost_dict(lease, engine.parts.notes.get(lease.id, ()))
@@ -140,13 +140,14 @@ def make_app(
     @api.get("/cluster", response_model=schemas.ClusterStatus)
     @needs(Scope.VIEW)
     async def cluster_status() -> dict[str, Any]:
-        """Every node's base, total, free, lent and borrowed amounts, and the boosts."""
+        """Every node: what Ray counts and what was measured; what waits for room; and the boosts."""
         nodes = await engine.parts.look()
         found = where()
         return {
+            "cluster": config.name,
             "ray_address": found["ray_address"],
             "controller": {"state": "running", "url": found["url"], "pid": found["pid"]},
-            "nodes": node_dicts(nodes, engine.parts.ledger.snapshot()),
+            **cluster_view(engine, nodes),
             "boosts": status_dict(service.boosts(), engine.parts.notes),
             "problems": list(engine.problems()),
         }
@@ -159,7 +160,10 @@ def make_app(
 
     @api.get("/events", response_model=schemas.EventList)
     @needs(Scope.VIEW)
-    async def events(after: Annotated[int, Query(ge=0, le=2**53)] = 0) -> dict[str, Any]:
+    async def events(request: Request, after: Annotated[int, Query(ge=0, le=2**53)] = 0) -> Any:
+        """The last events; with `Accept: text/event-stream` also those to come, as they happen."""
+        if stream.is_wanted(request):
+            return stream.answer(request, after)
         return {"events": [event.to_dict() for event in engine.parts.journal.since(after)]}
 
     @api.get("/config", response_model=schemas.RunningConfig)
@@ -173,6 +177,8 @@ def make_app(
         """Give all capacity back and take grid out of the cluster."""
         body = body or schemas.StopRequest()
         released = await engine.give_all_back(force=body.force, wait_s=body.wait_seconds, who=asker.name)
+        if engine.watching is not None:
+            await engine.watching.leave()
         await leave()
         return {"released": released}
 
@@ -183,6 +189,8 @@ def make_app(
         return {"status": "ok"}
 
     add_token_routes(api, tokens, engine.parts.journal)
+    add_monitoring_routes(api, engine)
+    add_metrics_route(app, engine)
 
     @app.exception_handler(GridError)
     async def grid_error(_: Request, error: GridError) -> JSONResponse:
@@ -209,6 +217,6 @@ def make_app(
         lines = [f"{'.'.join(str(part) for part in e['loc'][1:]) or 'body'}: {e['msg']}" for e in error.errors()]
         return answer_error(InvalidRequest("The request cannot be understood", because=lines))
 
-    app.router.routes.extend(audit_routes(engine, _ERRORS).routes)
+    app.router.routes.extend(audit_routes(engine, ERRORS).routes)
     app.router.routes.extend(api.routes)  # included, each call would look for its route twice
     return app

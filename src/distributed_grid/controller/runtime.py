@@ -20,6 +20,7 @@ from distributed_grid.controller.tokens import Tokens, ensure_token
 from distributed_grid.errors import AlreadyRunning, StoreBroken
 from distributed_grid.execution.port import Cluster
 from distributed_grid.model.listening import Listening
+from distributed_grid.monitoring.senses import Senses
 from distributed_grid.orchestration.engine import Engine
 from distributed_grid.orchestration.parts import utc_now
 from distributed_grid.store.durable import replace_durably
@@ -43,6 +44,7 @@ class ControllerRuntime:
         leave: Callable[[], Awaitable[None]],
         listening: Listening | None = None,
         adopt: bool = False,
+        senses: Senses | None = None,
     ) -> None:
         self._cluster = cluster
         self._config = config
@@ -53,6 +55,7 @@ class ControllerRuntime:
         self._listening = checked(listening or Listening())
         self._fingerprint = fingerprint(self._listening.tls_cert) if self._listening.tls_cert else None
         self._adopt = adopt
+        self._senses = senses
         self._ready = threading.Event()
         self._failure: BaseException | None = None
         self._url = ""
@@ -89,7 +92,7 @@ class ControllerRuntime:
             self._ready.set()
 
     async def _serve(self) -> None:
-        engine = Engine(self._cluster, self._config, self._home, adopt=self._adopt)
+        engine = Engine(self._cluster, self._config, self._home, adopt=self._adopt, senses=self._senses)
         await _when_unlocked(engine.start)
         self.notes = engine.notes
         tokens = Tokens(ensure_token(self._home.token), TokenFile(self._home.tokens), utc_now)

@@ -64,16 +64,94 @@ class BoostStatus(BaseModel):
     boosts: list[Boost]
 
 
+Amounts = dict[str, float | int]
+
+
+class PressureStatus(BaseModel):
+    """0 to 1; null where it is not measured."""
+
+    overall: float
+    cpu: float
+    memory: float
+    gpu: float | None
+
+
 class NodeStatus(BaseModel):
     name: str
     node_id: str
     alive: bool
     is_head: bool
-    base: dict[str, float | int]
-    total: dict[str, float | int]
-    free: dict[str, float | int]
-    lent: dict[str, float | int]
-    borrowed: dict[str, float | int]
+    base: Amounts
+    total: Amounts
+    used: Amounts
+    free: Amounts
+    lent: Amounts
+    borrowed: Amounts
+    state: str = Field(description="ok; starting, until it was measured once; stale, if its probe fell silent; down")
+    stale_because: str | None
+    shares_its_host: bool | None
+    taken_at: str | None
+    seen_since: str | None
+    measured_at: str | None
+    age_seconds: float | None
+    pressure: PressureStatus | None
+    measured: dict[str, Any] | None = Field(description="host, own, gpus: cores and bytes")
+
+
+class DemandStatus(BaseModel):
+    shape: str
+    resources: list[Amounts]
+    labels: list[str]
+    strategy: str | None
+    placement_group: str | None
+    count: int
+    queued_on: dict[str, int]
+    reason: str = Field(description="infeasible or waiting_for_capacity")
+    detail: str
+    could_run_on: list[str]
+    wanted_on: list[str]
+    since: str
+    waited_seconds: float
+
+
+class RecentHistory(BaseModel):
+    """The mean pressure in each of so many equal parts of the last hour, oldest first; null where none is known."""
+
+    window_seconds: float
+    until: str
+    series: dict[str, list[float | None]] = Field(description="overall, cpu, memory, gpu")
+
+
+class ListedNode(NodeStatus):
+    history: RecentHistory | None = Field(None, description="only with ?history=N")
+
+
+class NodeList(BaseModel):
+    nodes: list[ListedNode]
+
+
+class DemandList(BaseModel):
+    demand: list[DemandStatus]
+
+
+class NodeOutlook(NodeStatus):
+    history: dict[str, Any]
+    trends: dict[str, Any] = Field(description="per kind and window: slope per minute, and how much it rests on")
+    forecast: dict[str, Any] = Field(description="per kind: value, interval, and how good such forecasts were; or null")
+    pressed: list[str]
+    demand: list[DemandStatus]
+    boosts: list[Boost]
+
+
+class RunReport(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    seconds: Annotated[float, Field(ge=0, le=10**9)]
+    exit_code: Annotated[int, Field(ge=-(2**31), lt=2**31)]
+
+
+class Noted(BaseModel):
+    noted: bool
 
 
 class ControllerStatus(BaseModel):
@@ -83,9 +161,11 @@ class ControllerStatus(BaseModel):
 
 
 class ClusterStatus(BaseModel):
+    cluster: str = Field(description="its name in the configuration")
     ray_address: str
     controller: ControllerStatus
     nodes: list[NodeStatus]
+    demand: list[DemandStatus]
     boosts: BoostStatus
     problems: list[str] = []
 

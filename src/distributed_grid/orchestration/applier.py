@@ -11,8 +11,8 @@ from distributed_grid.faults import Point, fault_point
 from distributed_grid.model.leases import Delivery, Lease
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import CPU, ResourceVector, scale
+from distributed_grid.monitoring.observer import Observer
 from distributed_grid.orchestration.ledger import Ledger
-from distributed_grid.orchestration.observer import Observer
 from distributed_grid.store.group_commit import GroupCommit
 
 # Ray may take up to a second to see that something was freed.

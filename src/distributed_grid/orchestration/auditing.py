@@ -21,10 +21,10 @@ from distributed_grid.decide.audit import (
 from distributed_grid.execution.markers import marks_of
 from distributed_grid.execution.port import NodeView
 from distributed_grid.model.audit import AuditedGroup, AuditedNode, AuditFacts, Finding, OnDisk
+from distributed_grid.model.instants import instant
 from distributed_grid.model.leases import OnGraceEnd
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import ResourceVector, amount_of
-from distributed_grid.orchestration.boost_view import instant
 from distributed_grid.orchestration.parts import Parts
 from distributed_grid.orchestration.upkeep import Upkeep
 
@@ -32,6 +32,8 @@ from distributed_grid.orchestration.upkeep import Upkeep
 _SECOND_LOOK_S: Final = 1.7
 _STEADY_TRIES: Final = 5
 _REPAIRED_WITHIN: Final = timedelta(seconds=8)
+# Two full turns of the upkeep: what they did not change, the next will not either.
+_STAYS_AFTER: Final = timedelta(seconds=3)
 _LOOK_AGAIN_S: Final = 0.2
 
 
@@ -100,11 +102,7 @@ class Auditor:
         p = self._p
         first = audit(await self._look())
         did = [] if not first else await self._carry_out(plan_repair(first, may_kill=may_kill))
-        deadline = p.now() + _REPAIRED_WITHIN
-        facts = await self._look()
-        while audit(facts) and p.now() < deadline:
-            await asyncio.sleep(_LOOK_AGAIN_S)
-            facts = await self._look()
+        facts = await self._look_until_repaired()
         left, gone = _compared(first, audit(facts), all_of_now=True)
         no_resizing = p.cluster.why_no_transfers()
         because = {f.key: why_left(f, may_kill=may_kill, no_resizing=no_resizing) for f in left}
@@ -112,6 +110,20 @@ class Auditor:
             told = f"{len(gone)} of {len(first)} findings repaired; {len(left)} left"
             p.journal.note("audit_repair", "; ".join([told, *did]), who=who, left=[f.detail for f in left])
         return _report(facts, left, repaired=gone, did=tuple(did), left_because=because)
+
+    async def _look_until_repaired(self) -> AuditFacts:
+        """As things are once nothing is left, or what is left stays as it is."""
+        p = self._p
+        deadline, unchanged_since = p.now() + _REPAIRED_WITHIN, p.now()
+        facts = await self._look()
+        left = {finding.key for finding in audit(facts)}
+        while left and p.now() < deadline and p.now() - unchanged_since < _STAYS_AFTER:
+            await asyncio.sleep(_LOOK_AGAIN_S)
+            facts = await self._look()
+            now_left = {finding.key for finding in audit(facts)}
+            if now_left != left:
+                left, unchanged_since = now_left, p.now()
+        return facts
 
     async def _carry_out(self, plan: RepairPlan) -> list[str]:
         p = self._p

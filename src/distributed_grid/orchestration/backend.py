@@ -2,15 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from distributed_grid.config import GridConfig, find_config, load_config
+from distributed_grid.config import ConfigLike, GridConfig, loaded_config
 from distributed_grid.errors import NoCluster
 from distributed_grid.orchestration.boost_view import boost_dict, status_dict
 from distributed_grid.store.home import GridHome
 
-ConfigLike: TypeAlias = GridConfig | str | Path | None
 T = TypeVar("T")
 
 
@@ -41,7 +39,7 @@ async def connect(config: ConfigLike, home: GridHome | None = None) -> Backend:
             await remote.close()
         else:
             return remote
-    return await LocalBackend.start(_loaded(config), home)
+    return await LocalBackend.start(loaded_config(config), home)
 
 
 class RemoteBackend:
@@ -118,11 +116,3 @@ class LocalBackend:
 
     def _shown(self, lease: Any) -> dict[str, Any]:
         return boost_dict(lease, self._engine.parts.notes.get(lease.id, ()))
-
-
-def _loaded(config: ConfigLike) -> GridConfig:
-    if config is None:
-        return GridConfig.discovered()
-    if isinstance(config, GridConfig):
-        return config
-    return load_config(find_config(config, {}, Path.cwd())).config

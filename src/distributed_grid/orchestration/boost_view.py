@@ -2,12 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
 import orjson
 
 from distributed_grid.decide.loans import Loans
+from distributed_grid.model.instants import instant
 from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.nodes import NodeTable
 from distributed_grid.model.resources import BUILT_IN, ResourceVector, amount_of
@@ -75,24 +75,6 @@ class StatusText:
         return orjson.dumps(_summary(leases))[:-1] + b',"boosts":[' + boosts + b"]}"
 
 
-def node_dicts(nodes: NodeTable, leases: tuple[Lease, ...]) -> list[dict[str, Any]]:
-    loans = Loans.of(leases)
-    return [
-        {
-            "name": node.name,
-            "node_id": node.node_id,
-            "alive": node.alive,
-            "is_head": node.is_head,
-            "base": node.base.to_amounts(),
-            "total": node.total.to_amounts(),
-            "free": node.free.at_least_zero().to_amounts(),
-            "lent": loans.lent_by(node.name).to_amounts(),
-            "borrowed": loans.borrowed_by(node.name).to_amounts(),
-        }
-        for node in nodes.values()
-    ]
-
-
 def sharing_dict(nodes: NodeTable, leases: tuple[Lease, ...], sharing: Any) -> dict[str, Any]:
     """What `grid resource-sharing status` shows: the policy in force and every node's limits."""
     loans = Loans.of(leases)
@@ -117,8 +99,3 @@ def sharing_dict(nodes: NodeTable, leases: tuple[Lease, ...], sharing: Any) -> d
             for node in nodes.values()
         ],
     }
-
-
-def instant(at: datetime) -> str:
-    """ISO 8601 in UTC, to the millisecond."""
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

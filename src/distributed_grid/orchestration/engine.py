@@ -1,9 +1,9 @@
 """The whole machine for one cluster: parts, service and upkeep, started and stopped together."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from distributed_grid.config import GridConfig
@@ -11,12 +11,15 @@ from distributed_grid.errors import GridError, Refused
 from distributed_grid.execution.port import Cluster
 from distributed_grid.model.leases import Lease, OnGraceEnd
 from distributed_grid.model.requests import make_ask
+from distributed_grid.model.run_times import RunTimes
+from distributed_grid.monitoring.senses import Senses
 from distributed_grid.orchestration.auditing import Auditor
 from distributed_grid.orchestration.belonging import Belongings
 from distributed_grid.orchestration.boost_service import BoostService
-from distributed_grid.orchestration.parts import Parts
+from distributed_grid.orchestration.parts import Parts, utc_now
 from distributed_grid.orchestration.returning import begin_release
 from distributed_grid.orchestration.upkeep import Upkeep
+from distributed_grid.orchestration.watching import Watching
 from distributed_grid.store.home import GridHome
 from distributed_grid.store.identity import ClusterIdentity
 
@@ -26,12 +29,23 @@ _TRIES = 3
 class Engine:
     """Runs in one event loop of one process, which holds the writer's lock meanwhile."""
 
-    def __init__(self, cluster: Cluster, config: GridConfig, home: GridHome, *, adopt: bool = False) -> None:
-        """`adopt`: take over boosts of other clusters that this home holds."""
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: GridConfig,
+        home: GridHome,
+        *,
+        adopt: bool = False,
+        senses: Senses | None = None,
+        now: Callable[[], datetime] = utc_now,
+    ) -> None:
+        """`adopt`: take over boosts of other clusters that this home holds. Without `senses` nothing is measured."""
         self.config = config
-        self.parts = Parts(cluster, config, home.create())
+        self.parts = Parts(cluster, config, home.create(), now=now)
         self.service = BoostService(self.parts)
         self._upkeep = Upkeep(self.parts)
+        self.watching = Watching(self.parts, senses) if senses is not None else None
+        self.runs = RunTimes()
         self._belongings = Belongings()
         self._adopt = adopt
 
@@ -67,6 +81,8 @@ class Engine:
             if await self._upkeep.try_turn():
                 break
         self._upkeep.start()
+        if self.watching is not None:
+            self.watching.start()
 
     async def request(self, body: Mapping[str, Any], *, who: str, idempotency_key: str | None = None) -> Lease:
         """Grant what the body of a request asks for. Every request is audited: a granted one by its grant."""
@@ -137,6 +153,8 @@ class Engine:
 
     async def stop(self) -> None:
         """End the upkeep and let go of the lock; boosts stay as they are."""
+        if self.watching is not None:
+            await self.watching.stop()
         await self._upkeep.stop()
         await self.parts.flush()
         if self.parts.unwritten is not None:

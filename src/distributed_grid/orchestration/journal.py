@@ -1,14 +1,16 @@
 """What happened, told twice: to whoever watches now (events) and for good (the audit log)."""
 
-from collections import deque
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
 from distributed_grid.errors import StoreBroken
+from distributed_grid.model.instants import instant
 from distributed_grid.model.leases import Lease
-from distributed_grid.orchestration.boost_view import instant
 from distributed_grid.store.audit_log import AuditLog, Wanted
 
 _KEPT = 1000
@@ -22,6 +24,7 @@ class Event:
     message: str
     boost_id: str | None = None
     node: str | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -34,10 +37,23 @@ class Journal:
         self._audit = audit
         self._now = now
         self._events: deque[Event] = deque(maxlen=_KEPT)
+        self.counts: Counter[str] = Counter()
+        """How often each kind of event was noted since the start."""
         self._number = 0
         self._owed: deque[dict[str, Any]] = deque(maxlen=_KEPT)
         self._missed = 0
         self._trouble: str | None = None
+        self._listeners: set[asyncio.Event] = set()
+
+    @contextmanager
+    def listening(self) -> Iterator[asyncio.Event]:
+        """An event that is set whenever something was noted, for as long as somebody listens."""
+        news = asyncio.Event()
+        self._listeners.add(news)
+        try:
+            yield news
+        finally:
+            self._listeners.discard(news)
 
     def note(
         self,
@@ -52,8 +68,8 @@ class Journal:
         """Tell watchers and the audit log about one thing."""
         at = self._now()
         self._number += 1
+        self.counts[event] += 1
         boost_id = lease.id if lease else None
-        self._events.append(Event(self._number, instant(at), event, message, boost_id, node))
         if lease is not None:
             details = {
                 "source": lease.source,
@@ -62,6 +78,9 @@ class Journal:
                 "units": lease.units,
                 "state": str(lease.state),
             } | details
+        self._events.append(Event(self._number, instant(at), event, message, boost_id, node, details))
+        for news in self._listeners:
+            news.set()
         self._missed += len(self._owed) == _KEPT
         self._owed.append(
             {"event": event, "at": at, "who": who, "boost_id": boost_id, "node": node, "message": message} | details

@@ -12,11 +12,11 @@ from distributed_grid.execution.port import Cluster
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
 from distributed_grid.model.nodes import NodeTable
 from distributed_grid.model.resources import ResourceVector, total
+from distributed_grid.monitoring.observer import Observer
 from distributed_grid.orchestration.applier import Applier
 from distributed_grid.orchestration.journal import Journal
 from distributed_grid.orchestration.ledger import Ledger
 from distributed_grid.orchestration.logs import logger
-from distributed_grid.orchestration.observer import Observer
 from distributed_grid.store.audit_log import AuditLog
 from distributed_grid.store.boost_file import BoostFile
 from distributed_grid.store.group_commit import GroupCommit

@@ -5,9 +5,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from distributed_grid.config import ConfigLike
 from distributed_grid.errors import GridError, Refused
+from distributed_grid.model.instants import parse_instant
 from distributed_grid.model.priorities import AllocationPriority
-from distributed_grid.orchestration.backend import Backend, ConfigLike, connect
+from distributed_grid.orchestration.backend import Backend, connect
 from distributed_grid.orchestration.logs import logger
 from distributed_grid.orchestration.resource_types import ResourceType
 
@@ -74,7 +76,7 @@ class ResourceBoost:
     def from_dict(cls, data: dict[str, Any]) -> "ResourceBoost":
         fields = dict(data)
         for key in ("allocated_at", "expires_at"):
-            fields[key] = datetime.fromisoformat(data[key].replace("Z", "+00:00"))
+            fields[key] = parse_instant(data[key])
         fields["placement_group_id"] = fields.pop("placement_group")
         fields["warnings"] = tuple(data["warnings"])
         return cls(**fields)

@@ -1,0 +1,114 @@
+"""What was measured, over HTTP: nodes, what waits, and Prometheus' `/metrics`."""
+
+import asyncio
+import re
+from typing import Annotated, Any
+
+from fastapi import APIRouter, FastAPI, Query
+from fastapi.responses import Response
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from distributed_grid.controller import schemas
+from distributed_grid.controller.access import Asker, needs
+from distributed_grid.controller.answers import ERRORS
+from distributed_grid.controller.direct_route import DirectRoute
+from distributed_grid.controller.metrics import Seen, exposition
+from distributed_grid.errors import BoostNotFound, TargetNotFound, Unavailable
+from distributed_grid.model.nodes import NodeTable
+from distributed_grid.model.principals import Scope
+from distributed_grid.monitoring.collector import Collector
+from distributed_grid.orchestration.boost_view import boost_dict
+from distributed_grid.orchestration.engine import Engine
+from distributed_grid.orchestration.node_view import demand_dicts, node_dicts, outlook_dict, recent_dicts
+
+
+def cluster_view(engine: Engine, nodes: NodeTable) -> dict[str, Any]:
+    """The nodes, and what waits for room in all of them."""
+    collector = engine.watching.collector if engine.watching else None
+    now = engine.parts.now()
+    return {
+        "nodes": node_dicts(nodes, engine.parts.ledger.snapshot(), collector, now),
+        "demand": demand_dicts(collector.demand, now) if collector else [],
+    }
+
+
+def add_monitoring_routes(api: APIRouter, engine: Engine) -> None:
+    p = engine.parts
+
+    @api.get("/nodes", response_model=schemas.NodeList)
+    @needs(Scope.VIEW)
+    async def nodes(history: Annotated[int | None, Query(ge=1, le=720)] = None) -> dict[str, Any]:
+        """Every node: what Ray counts, and what was measured. With `history`, so many points of its last hour."""
+        found = cluster_view(engine, await p.look())["nodes"]
+        if history is not None:
+            recent = recent_dicts(_collector(engine), (node["name"] for node in found), history, p.now())
+            found = [node | {"history": recent[node["name"]]} for node in found]
+        return {"nodes": found}
+
+    @api.get("/nodes/{name}", response_model=schemas.NodeOutlook)
+    @needs(Scope.VIEW)
+    async def one_node(name: str, horizon_seconds: Annotated[float, Query(ge=1, le=86400)] = 900.0) -> dict[str, Any]:
+        """One node with its last hour, its trends, a forecast, what waits for it, and its boosts."""
+        found = await p.look()
+        if name not in found:
+            raise TargetNotFound(
+                "Target node not found in cluster",
+                because=[f"no node is named {name!r}"],
+                try_next=f"Nodes: {', '.join(found) or 'none'}",
+            )
+        shown: dict[str, Any] = next(node for node in cluster_view(engine, found)["nodes"] if node["name"] == name)
+        boosts = [boost_dict(lease, p.notes.get(lease.id, ())) for lease in engine.service.boosts(name)]
+        return shown | outlook_dict(_collector(engine), name, horizon_seconds, p.now()) | {"boosts": boosts}
+
+    @api.get("/demand", response_model=schemas.DemandList)
+    @needs(Scope.VIEW)
+    async def demand() -> dict[str, Any]:
+        """What waits in Ray's queues, since when and why."""
+        return {"demand": demand_dicts(_collector(engine).demand, p.now())}
+
+    @api.post("/boosts/{boost_id}/runs", response_model=schemas.Noted)
+    @needs(Scope.LEND)
+    async def ran(boost_id: str, asker: Asker, body: schemas.RunReport) -> dict[str, Any]:
+        """Tell how long a command took that ran in a boost, which may have ended since."""
+        if re.fullmatch(r"[0-9A-Za-z-]{1,64}", boost_id) is None:
+            raise BoostNotFound(f"{boost_id[:64]!r} is no boost's id")
+        engine.runs.add(body.seconds)
+        told = f"a command in boost {boost_id[:8]} took {body.seconds:.1f} s and ended with {body.exit_code}"
+        p.journal.note("ran", told, who=asker.name)
+        return {"noted": True}
+
+
+def add_metrics_route(app: FastAPI, engine: Engine) -> None:
+    """At the path where Prometheus looks by itself."""
+    p = engine.parts
+
+    @needs(Scope.VIEW)
+    async def metrics() -> Response:
+        """For Prometheus, in its text format; it shows a token as everybody else does."""
+        collector = engine.watching.collector if engine.watching else None
+        seen = Seen(
+            now=p.now(),
+            snapshots=collector.snapshots() if collector else {},
+            demand=collector.demand if collector else (),
+            leases=p.ledger.snapshot(),
+            events=dict(p.journal.counts),
+            collecting_s=collector.took_s if collector else None,
+            runs=engine.runs,
+        )
+        return Response(await asyncio.to_thread(exposition, seen), media_type=CONTENT_TYPE_LATEST)
+
+    text: dict[str, Any] = {"content": {CONTENT_TYPE_LATEST.partition(";")[0]: {"schema": {"type": "string"}}}}
+    app.router.add_api_route(
+        "/metrics",
+        metrics,
+        methods=["GET"],
+        response_class=Response,
+        responses={**ERRORS, 200: text},
+        route_class_override=DirectRoute,
+    )
+
+
+def _collector(engine: Engine) -> Collector:
+    if engine.watching is None:
+        raise Unavailable("Nothing is measured here", try_next="Start grid with a controller: grid start")
+    return engine.watching.collector

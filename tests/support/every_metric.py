@@ -1,0 +1,32 @@
+"""Everything that `/metrics` can tell: at least one sample of every series."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from builders import NOON, amounts, lease, node, reading
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from distributed_grid.controller.metrics import Seen, exposition
+from distributed_grid.decide.demand import explain_demand
+from distributed_grid.decide.snapshots import take_snapshots
+from distributed_grid.model.demand import Bundle, Pending, Shape
+from distributed_grid.model.leases import LeaseState
+from distributed_grid.model.nodes import NodeTable
+from distributed_grid.model.resources import GB
+from distributed_grid.model.snapshots import GpuReading
+
+
+def every_metric() -> Iterator[Metric]:
+    gpu = GpuReading(0, "GPU-8f3c", "H200", 0.5, 140 * GB, 35 * GB, 61.0)
+    nodes = NodeTable([node("gpu1", gpus=1, used=amounts(cpu=4, memory=8))])
+    grace = timedelta(seconds=30)
+    seen = Seen(
+        NOON,
+        take_snapshots(nodes, [], {"id-of-gpu1": reading(gpu)}, {}, now=NOON, start_grace=grace),
+        explain_demand([Pending(Shape((Bundle(amounts(cpu=100)),)), 5)], nodes, {}, now=NOON),
+        [lease(str(state), state=state) for state in LeaseState],
+        {"granted": 1, "refused": 1},
+        collecting_s=0.1,
+    )
+    yield from text_string_to_metric_families(exposition(seen).decode())
