@@ -22,8 +22,10 @@ import click
 import ray
 from rich.console import Console
 
+from distributed_grid.cli.canvas import Canvas
+from distributed_grid.cli.cluster_view import cluster_view
 from distributed_grid.cli.output import explain
-from distributed_grid.cli.tables import boost_card, boost_table, cluster_view
+from distributed_grid.cli.tables import boost_card, boost_table
 from distributed_grid.client import GridClient
 from distributed_grid.demo.ray_view import driver_of
 from distributed_grid.demo.stage import own_stage, running_stage
@@ -72,7 +74,7 @@ class ResourceSharingDemo:
         """Every node: what it started with, offers and has free, and what it has lent and borrowed."""
         async with self._cluster():
             self._title("Cluster status")
-            click.echo(cluster_view(await self._status()))
+            click.echo(cluster_view(await self._status(), Canvas.here()))
 
     async def _demo_resource_monitoring(self) -> None:
         """What Ray has given out on every node, while a small job comes and goes."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from distributed_grid.cli.moments import parse
+from distributed_grid.model.instants import parse_instant
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -113,7 +113,7 @@ _SHOWN = {"at", "event", "who", "boost_id", "node", "message"}
 def _utc(at: str) -> str:
     """ "2025-06-01 12:00:03Z"."""
     try:
-        return f"{parse(at):%Y-%m-%d %H:%M:%S}Z"
+        return f"{parse_instant(at):%Y-%m-%d %H:%M:%S}Z"
     except ValueError:
         return at
 

@@ -1,5 +1,6 @@
 """grid boost: request, status, release, renew, shell."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -91,14 +92,18 @@ def request(
 @with_client
 def status(client: GridClient, node: str | None, watch: bool, as_json: bool) -> None:
     """Totals per resource type, then every boost."""
+    from distributed_grid.cli.canvas import Canvas
     from distributed_grid.cli.tables import boost_table
+
+    def view(found: Mapping[str, Any]) -> str:
+        return boost_table(found, Canvas.here())
 
     if watch:
         from distributed_grid.cli.watching import watch as keep_showing
 
-        keep_showing(lambda: client.boost_status(node), as_json, boost_table)
+        keep_showing(lambda: client.boost_status(node), as_json, view)
         return
-    show(client.boost_status(node), as_json, boost_table)
+    show(client.boost_status(node), as_json, view)
 
 
 @boost.command()
@@ -115,7 +120,7 @@ def status(client: GridClient, node: str | None, watch: bool, as_json: bool) -> 
 @with_client
 def release(client: GridClient, boost_id: str, grace: str | None, wait: str, as_json: bool) -> None:
     """Give a boost back. BOOST_ID may be shortened."""
-    from distributed_grid.cli.tables import quantity
+    from distributed_grid.cli.amounts import quantity
     from distributed_grid.model.requests import seconds
 
     body: dict[str, Any] = {"wait_seconds": seconds("wait", wait, zero_allowed=True)}
@@ -153,9 +158,27 @@ def renew(client: GridClient, boost_id: str, duration: str | None, as_json: bool
 @with_client
 def shell(client: GridClient, boost_id: str, command: tuple[str, ...]) -> int:
     """Open a shell, or run COMMAND, in which every Ray driver's tasks land in a reserved boost."""
+    import time
+
     from distributed_grid.cli.capture_shell import run_inside
 
-    return run_inside(client.boost(boost_id), client.ray_address(), command, say)
+    boost = client.boost(boost_id)
+    began = time.monotonic()
+    exit_code = run_inside(boost, client.ray_address(), command, say)
+    _report(client, boost["boost_id"], time.monotonic() - began, exit_code)
+    return exit_code
+
+
+def _report(client: GridClient, boost_id: str, seconds: float, exit_code: int) -> None:
+    """How long it took is worth knowing, but nothing that the person should wait for, or hear of, if it fails."""
+    from contextlib import suppress
+
+    from distributed_grid.errors import GridError
+
+    hasty = GridClient(client.home, retry_s=0.0)
+    with suppress(GridError):
+        hasty.report_run(boost_id, seconds, exit_code)
+    hasty.close()
 
 
 def _tell_warnings(boost: dict[str, Any], as_json: bool) -> None:

@@ -1,5 +1,6 @@
 """grid cluster: the embedded cluster, and what any cluster looks like."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -66,12 +67,16 @@ def stop(as_json: bool) -> None:
 @json_option
 @with_client
 def status(client: GridClient, watch: bool, as_json: bool) -> None:
-    """Every node's base, total, free, lent and borrowed amounts, and the boosts."""
-    from distributed_grid.cli.tables import cluster_view
+    """Every node with its pressure, what it has, lent and borrowed; what waits; which boosts end next."""
+    from distributed_grid.cli.canvas import Canvas
+    from distributed_grid.cli.cluster_view import cluster_view
+
+    def view(found: Mapping[str, Any]) -> str:
+        return cluster_view(found, Canvas.here())
 
     if watch:
         from distributed_grid.cli.watching import watch as keep_showing
 
-        keep_showing(client.cluster_status, as_json, cluster_view)
+        keep_showing(client.cluster_status, as_json, view)
         return
-    show(client.cluster_status(), as_json, cluster_view)
+    show(client.cluster_status(), as_json, view)

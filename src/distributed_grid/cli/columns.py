@@ -1,8 +1,91 @@
-"""Tables as plain text: a thousand rows take milliseconds, and nothing wraps or is cut off when piped."""
+"""Tables as plain text: a thousand rows take milliseconds, and nothing wraps or is cut off when piped.
+
+On a terminal, a table gives up what matters least until its rows fit.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import click
+
+from distributed_grid.cli.canvas import Canvas
+
+GAP = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A column's heading and cells, at one width."""
+
+    heading: str
+    cells: Sequence[str]
+
+    @property
+    def width(self) -> int:
+        return max(map(len, (self.heading, *self.cells)))
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column in several forms, the widest first."""
+
+    forms: tuple[Form, ...]
+    right: bool = False
+
+    @classmethod
+    def of(cls, heading: str, cells: Sequence[str], *narrower: Form, right: bool = False) -> "Column":
+        return cls((Form(heading, cells), *narrower), right)
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """What is left of a table's columns at some width."""
+
+    columns: Mapping[str, Form]
+    right: frozenset[str]
+    left_out: tuple[str, ...]
+    """The headings of columns that had to go."""
+
+    @property
+    def rows(self) -> list[tuple[str, ...]]:
+        return list(zip(*(form.cells for form in self.columns.values()), strict=True))
+
+
+def fit(columns: Mapping[str, Column], give_up: Iterable[str | tuple[str, ...]], canvas: Canvas) -> Fitted:
+    """The widest forms that fit. `give_up`: which column gets narrower, in this order; after its last form it goes.
+
+    Several may do so together. If all that is not enough, the first column is cut.
+    """
+    form_of = dict.fromkeys(columns, 0)
+
+    def chosen() -> dict[str, Form]:
+        return {key: columns[key].forms[number] for key, number in form_of.items() if number < len(columns[key].forms)}
+
+    def too_wide() -> int:
+        forms = chosen()
+        width = sum(form.width for form in forms.values()) + GAP * (len(forms) - 1)
+        return 0 if canvas.width is None else width - canvas.width
+
+    for keys in give_up:
+        if too_wide() <= 0:
+            break
+        for key in (keys,) if isinstance(keys, str) else keys:
+            form_of[key] += 1
+    forms = chosen()
+    if (excess := too_wide()) > 0:
+        first = next(iter(forms))
+        room = max(4, forms[first].width - excess)
+        forms[first] = Form(
+            canvas.cut(forms[first].heading, room), [canvas.cut(cell, room) for cell in forms[first].cells]
+        )
+    gone = tuple(columns[key].forms[0].heading for key in columns if key not in forms)
+    return Fitted(forms, frozenset(key for key in forms if columns[key].right), gone)
+
+
+def fitted_table(fitted: Fitted, styles: Mapping[str, str] | None = None) -> str:
+    headings = [form.heading for form in fitted.columns.values()]
+    right = [form.heading for key, form in fitted.columns.items() if key in fitted.right]
+    return columns(headings, fitted.rows, right=right, styles=styles)
 
 
 def columns(
@@ -24,12 +107,14 @@ def columns(
             for i, (text, width) in enumerate(zip(row, widths, strict=True))
         ]
         if number == 0:
-            lines.append(click.style("  ".join(cells).rstrip(), bold=True))
+            lines.append(click.style((" " * GAP).join(cells).rstrip(), bold=True))
             continue
         lines.append(
-            "  ".join(
+            (" " * GAP)
+            .join(
                 click.style(cell, fg=colours[text]) if text in colours else cell
                 for cell, text in zip(cells, row, strict=True)
-            ).rstrip()
+            )
+            .rstrip()
         )
     return "\n".join(lines)

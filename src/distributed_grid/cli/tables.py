@@ -1,19 +1,17 @@
 """What people see instead of JSON."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
-from distributed_grid.cli.columns import columns
+from distributed_grid.cli.amounts import labelled, listed, quantity
+from distributed_grid.cli.canvas import Canvas
+from distributed_grid.cli.columns import Column, Form, columns, fit, fitted_table
 from distributed_grid.cli.moments import clock, distance
-from distributed_grid.model.resources import BUILT_IN, CPU, GPU, describe, scale, unit_label
+from distributed_grid.model.resources import GPU
 
-_STATES = {"active": "green", "granting": "yellow", "releasing": "yellow", "lost": "red"}
-
-
-def quantity(kind: str, amount: float) -> str:
-    return describe(kind, round(amount * scale(kind)))
+STATES = {"active": "green", "granting": "yellow", "releasing": "yellow", "lost": "red"}
 
 
 def boost_card(boost: Mapping[str, Any]) -> str:
@@ -21,7 +19,7 @@ def boost_card(boost: Mapping[str, Any]) -> str:
     short = boost["boost_id"][:8]
     what = quantity(boost["resource_type"], boost["amount"])
     lines = [
-        f"{_bold('Boost')} {boost['boost_id']}  {click.style(boost['state'], fg=_STATES.get(boost['state']))}",
+        f"{bold('Boost')} {boost['boost_id']}  {click.style(boost['state'], fg=STATES.get(boost['state']))}",
         f"  {what} from {boost['source_node']} to {boost['target_node']}, priority {boost['priority']}",
         f"  until {clock(boost['expires_at'])} ({distance(boost['expires_at'])})",
         f"  delivery: {boost['delivery']} ({boost['delivery_reason']})",
@@ -45,94 +43,58 @@ def _how_to_use(boost: Mapping[str, Any], short: str) -> list[str]:
     ]
 
 
-def boost_table(status: Mapping[str, Any]) -> str:
+def boost_table(status: Mapping[str, Any], canvas: Canvas | None = None) -> str:
     """Totals per resource type, then every boost."""
-    totals = ", ".join(quantity(kind, amount) for kind, amount in status["resources"].items() if amount) or "nothing"
-    head = f"{_bold('Active boosts:')} {status['total_active']}   {_bold('Boosted:')} {totals}"
+    canvas = canvas or Canvas()
+    head = boost_totals(status, canvas)
     if not status["boosts"]:
         return f"{head}\nTo ask for one:  grid boost request NODE cpu|gpu|memory AMOUNT"
-    table = columns(
-        ("ID", "Source", "Target", "Type", "Amount", "Delivery", "State", "Allocated", "Expires"),
-        [
-            (
-                boost["boost_id"][:8],
-                boost["source_node"],
-                boost["target_node"],
-                boost["resource_type"],
-                f"{boost['amount']}",
-                boost["delivery"],
-                boost["state"],
-                clock(boost["allocated_at"]),
-                f"{clock(boost['expires_at'])} ({distance(boost['expires_at'])})",
-            )
-            for boost in status["boosts"]
-        ],
-        right=["Amount"],
-        styles=_STATES,
+    return "\n".join([head, "", *boost_rows(status["boosts"], canvas)])
+
+
+def boost_totals(status: Mapping[str, Any], canvas: Canvas) -> str:
+    totals = ", ".join(quantity(kind, amount) for kind, amount in status["resources"].items() if amount) or "nothing"
+    return "\n".join(
+        canvas.flow([f"{bold('Active boosts:')} {status['total_active']}", f"{bold('Boosted:')} {totals}"])
+    )
+
+
+def boost_rows(boosts: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str]:
+    """A line for each, then what is to be said about some."""
+
+    def of(key: str) -> list[str]:
+        return [str(boost[key]) for boost in boosts]
+
+    left = [distance(boost["expires_at"]) for boost in boosts]
+    until = [f"{clock(boost['expires_at'])} ({far})" for boost, far in zip(boosts, left, strict=True)]
+    fitted = fit(
+        {
+            "id": Column.of("ID", [boost["boost_id"][:8] for boost in boosts]),
+            "source": Column.of("Source", of("source_node")),
+            "target": Column.of("Target", of("target_node")),
+            "type": Column.of("Type", of("resource_type")),
+            "amount": Column.of("Amount", of("amount"), right=True),
+            "delivery": Column.of("Delivery", of("delivery")),
+            "state": Column.of("State", of("state")),
+            "allocated": Column.of("Allocated", [clock(boost["allocated_at"]) for boost in boosts]),
+            "expires": Column.of("Expires", until, Form("Expires", left)),
+        },
+        ("allocated", "expires", "delivery"),
+        canvas,
     )
     notes = [
-        click.style(f"{boost['boost_id'][:8]}: {note}", fg="yellow")
-        for boost in status["boosts"]
+        click.style(line, fg="yellow")
+        for boost in boosts
         for note in boost["warnings"]
+        for line in canvas.wrapped(f"{boost['boost_id'][:8]}: {note}", indent="  ", first="")
     ]
-    return "\n".join([head, "", table, *(["", *notes] if notes else [])])
-
-
-def cluster_view(status: Mapping[str, Any]) -> str:
-    """Every node's capacity, then the boosts."""
-    kinds = [*BUILT_IN, *sorted({k for n in status["nodes"] for k in (*n["base"], *n["total"])} - {*BUILT_IN})]
-    controller = status["controller"]
-    head = (
-        f"{_bold('Ray')} {status['ray_address']}   "
-        f"{_bold('Controller')} {controller['state']} at {controller['url']}   (free / total, base in brackets)"
-    )
-    table = columns(
-        ("Node", *("memory GB" if kind == "memory" else kind for kind in kinds), "Lent", "Borrowed"),
-        [
-            (
-                _node_name(node),
-                *(_cell(node, kind) for kind in kinds),
-                _amounts(node["lent"]),
-                _amounts(node["borrowed"]),
-            )
-            for node in status["nodes"]
-        ],
-        styles={_node_name(node): "red" for node in status["nodes"] if not node["alive"]},
-    )
-    problems = [click.style(problem, fg="yellow") for problem in status.get("problems", ())]
-    return "\n".join([head, "", table, "", *problems, boost_table(status["boosts"])])
-
-
-def _node_name(node: Mapping[str, Any]) -> str:
-    if not node["alive"]:
-        return f"{node['name']} (down)"
-    return f"{node['name']} (head)" if node.get("is_head") else str(node["name"])
-
-
-def _cell(node: Mapping[str, Any], kind: str) -> str:
-    if not node["total"].get(kind) and not node["base"].get(kind):
-        return "-"
-    free, total, base = (_short(node[part].get(kind, 0)) for part in ("free", "total", "base"))
-    return f"{free} / {total}" if total == base else f"{free} / {total} ({base})"
-
-
-def _short(amount: float) -> str:
-    return f"{amount:.1f}".removesuffix(".0")
-
-
-def _amounts(amounts: Mapping[str, float]) -> str:
-    return ", ".join(_labelled(kind, amount) for kind, amount in amounts.items() if amount) or "-"
-
-
-def _labelled(kind: str, amount: float) -> str:
-    label = unit_label(kind)
-    return f"{_short(amount)} {label[:-1] if amount == 1 and kind in (CPU, GPU) else label}"
+    return [fitted_table(fitted, STATES), *(["", *notes] if notes else [])]
 
 
 def sharing_view(status: Mapping[str, Any]) -> str:
     enabled = click.style("enabled", fg="green") if status["enabled"] else click.style("not enabled", fg="red")
     head = (
-        f"{_bold('Resource sharing')} {enabled}   "
+        f"{bold('Resource sharing')} {enabled}   "
         f"mode {status['mode']}, policy {status['policy']}, delivery {status['delivery']}"
     )
     table = columns(
@@ -142,9 +104,9 @@ def sharing_view(status: Mapping[str, Any]) -> str:
                 _node_name(node),
                 "yes" if node["can_share"] else "no",
                 _limits(node),
-                _amounts(node["lent"]),
-                _amounts(node["borrowed"]),
-                _amounts(node["free"]),
+                listed(node["lent"]),
+                listed(node["borrowed"]),
+                listed(node["free"]),
             )
             for node in status["nodes"]
         ],
@@ -152,12 +114,18 @@ def sharing_view(status: Mapping[str, Any]) -> str:
     return f"{head}\n\n{table}"
 
 
+def _node_name(node: Mapping[str, Any]) -> str:
+    if not node["alive"]:
+        return f"{node['name']} (down)"
+    return f"{node['name']} (head)" if node.get("is_head") else str(node["name"])
+
+
 def _limits(node: Mapping[str, Any]) -> str:
     if not node["can_share"]:
         return "-"
-    limits = [_labelled(kind, limit) for kind, limit in node["limits"].items() if limit is not None]
+    limits = [labelled(kind, limit) for kind, limit in node["limits"].items() if limit is not None]
     return ", ".join(limits) or "whatever is free"
 
 
-def _bold(text: str) -> str:
+def bold(text: str) -> str:
     return click.style(text, bold=True)

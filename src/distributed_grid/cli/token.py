@@ -35,12 +35,13 @@ def create(
 ) -> None:
     """Make a token for NAME, and print it. It is shown this once; only its hash is kept."""
     from distributed_grid.model.principals import check_name, check_team, make_scopes
+    from distributed_grid.model.requests import length_of_time
 
     body = {
         "name": check_name(name),
         "team": check_team(team),
         "scopes": sorted(make_scopes(scope for given in scopes or ("view",) for scope in given.split(","))),
-        "expires_seconds": None if expires is None else _lifetime(expires),
+        "expires_seconds": None if expires is None else length_of_time("lifetime", expires),
     }
     made = client.create_token(body)
     show(made, as_json, lambda new: str(new["token"]))
@@ -89,14 +90,6 @@ def revoke(client: GridClient, id_or_name: str, as_json: bool) -> None:
         return "\n".join(f"Revoked {each['id']} of {_person(each)}" for each in answer["revoked"])
 
     show(client.revoke_tokens(id_or_name), as_json, told)
-
-
-def _lifetime(text: str) -> float:
-    from distributed_grid.model.requests import seconds
-    from distributed_grid.model.since import length
-
-    with_unit = length(text)
-    return seconds("lifetime", text if with_unit is None else with_unit)
 
 
 def _person(entry: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import ray
 from ray import cloudpickle
 
-from distributed_grid.cli.tables import quantity
+from distributed_grid.cli.amounts import quantity
 from distributed_grid.decide.naming import NAME_LABEL
 from distributed_grid.demo import jobs
 from distributed_grid.demo.commands import Grid

@@ -1,0 +1,140 @@
+"""Nodes as rows, one line each, for `grid cluster status`, `grid node ls` and `grid top`."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from distributed_grid.cli.amounts import first_of, listed, short
+from distributed_grid.cli.bars import bar, colour, curve, percent
+from distributed_grid.cli.columns import Column, Form
+from distributed_grid.model.resources import BUILT_IN, CPU, GPU, MEMORY, unit_label
+from distributed_grid.model.since import span
+
+Node = Mapping[str, Any]
+
+STATES: Final = {"ok": "green", "starting": "cyan", "stale": "yellow", "down": "red"}
+POINTS: Final = 30
+"""Of history, where it is drawn in a table."""
+_HEADINGS: Final = {CPU: "CPUs", GPU: "GPUs", MEMORY: "Memory GB"}
+_SHORT: Final = {MEMORY: "GB"}
+_PARTS: Final = {"cpu%": CPU, "mem%": MEMORY, "gpu%": GPU}
+
+
+def kinds_of(nodes: Sequence[Node]) -> list[str]:
+    """The built-in kinds, then whatever else some node has."""
+    return [*BUILT_IN, *sorted({kind for node in nodes for kind in (*node["base"], *node["total"])} - {*BUILT_IN})]
+
+
+def node_columns(nodes: Sequence[Node], blocks: bool = True) -> dict[str, Column]:
+    """Every column that there is, by key; amounts have their kind as key."""
+    plain = [str(node["name"]) for node in nodes]
+    age = [_age(node) for node in nodes]
+    pressed = [_pressures(node, blocks) for node in nodes]
+    found = {
+        "node": Column.of("Node", [_name(node) for node in nodes], Form("Node", plain)),
+        "state": Column.of("State", [str(node["state"]) for node in nodes]),
+        "pressure": Column(
+            tuple(
+                Form(heading, [forms[i] for forms in pressed])
+                for i, heading in enumerate(("Pressure", "Pressure", "all%"))
+            )
+        ),
+        **{
+            key: Column.of(key, [percent(_pressure(node, kind)) for node in nodes], right=True)
+            for key, kind in _PARTS.items()
+        },
+        **{kind: _amounts(nodes, kind) for kind in kinds_of(nodes)},
+        "lent": _loans("Lent", [node["lent"] for node in nodes]),
+        "borrowed": _loans("Borrowed", [node["borrowed"] for node in nodes]),
+        "age": Column.of("Age", age, right=True),
+    }
+    return found
+
+
+def history_column(series: Sequence[Sequence[float | None]], blocks: bool, heading: str = "Last hour") -> Column:
+    """The last hour of every node, as a curve."""
+    return Column(
+        tuple(
+            Form(heading, [curve(one, width, blocks).rjust(width) for one in series])
+            for width in (POINTS, POINTS // 2, POINTS // 3)
+        )
+    )
+
+
+def node_styles(nodes: Sequence[Node], blocks: bool = True) -> dict[str, str]:
+    """Which cells have a colour: what is measured by how high it is, and who is not well by how."""
+    found: dict[str, str] = {}
+    for node in nodes:
+        overall = _pressure(node, "overall")
+        style = STATES[node["state"]] if overall is None else colour(overall)
+        found |= dict.fromkeys(_pressures(node, blocks), style)
+        if node["state"] == "down":
+            found |= {_name(node): "red", str(node["name"]): "red"}
+    return found | STATES
+
+
+def _name(node: Node) -> str:
+    return f"{node['name']} (head)" if node.get("is_head") else str(node["name"])
+
+
+def _pressure(node: Node, kind: str) -> float | None:
+    """What was measured and is still so: of a node that fell silent nothing is known."""
+    if node["state"] != "ok" or node["pressure"] is None:
+        return None
+    found: float | None = node["pressure"][kind]
+    return found
+
+
+def _pressures(node: Node, blocks: bool) -> tuple[str, str, str]:
+    """With a long bar, a short one, and none; a node that is not well says so instead."""
+    overall = _pressure(node, "overall")
+    if overall is None:
+        state, age = str(node["state"]), _age(node)
+        aged = f"{state} {age}" if state == "stale" and age != "-" else state
+        return aged, aged, state
+    told = percent(overall).rjust(4)
+    return f"{bar(overall, 10, blocks)} {told}", f"{bar(overall, 5, blocks)} {told}", told
+
+
+def _age(node: Node) -> str:
+    return "-" if node["age_seconds"] is None else span(node["age_seconds"])
+
+
+def _loans(heading: str, each: Sequence[Mapping[str, float]]) -> Column:
+    return Column.of(heading, [listed(one) for one in each], Form(heading, [first_of(one) for one in each]))
+
+
+def _amounts(nodes: Sequence[Node], kind: str) -> Column:
+    """Free / total, and the base in brackets where it is another; what belongs together stands in line."""
+    heading = _HEADINGS.get(kind, unit_label(kind))
+    there = [bool(node["alive"] and (node["total"].get(kind) or node["base"].get(kind))) for node in nodes]
+    free, total, base = ([short(node[part].get(kind, 0)) for node in nodes] for part in ("free", "total", "base"))
+
+    def widest(texts: Sequence[str]) -> int:
+        return max((len(text) for text, shown in zip(texts, there, strict=True) if shown), default=0)
+
+    left, right = widest(free), widest(total)
+
+    def cells(between: str, with_base: bool) -> list[str]:
+        def cell(f: str, t: str, b: str) -> str:
+            brackets = f" ({b})" if with_base and t != b else ""
+            return f"{f.rjust(left)}{between}{t.rjust(right)}{brackets}"
+
+        return [cell(*row) if shown else "-".rjust(left) for *row, shown in zip(free, total, base, there, strict=True)]
+
+    narrow = _SHORT.get(kind, heading)
+    return Column.of(heading, cells(" / ", True), Form(narrow, cells("/", True)), Form(narrow, cells("/", False)))
+
+
+def sort_key(by: str) -> Callable[[Node], Any]:
+    """For `sorted`: the most pressed first, of whom nothing is known last; `free`: who has most CPUs free."""
+    if by == "name":
+        return lambda node: str(node["name"])
+    if by == "free":
+        return lambda node: (-node["free"].get(CPU, 0), str(node["name"]))
+    kind = "overall" if by == "pressure" else by
+
+    def pressed(node: Node) -> tuple[float, str]:
+        found = _pressure(node, kind)
+        return (1.0 if found is None else -found, str(node["name"]))
+
+    return pressed

@@ -1,0 +1,104 @@
+"""The application: one feed, the main screen, and what is opened over it."""
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from textual.app import App
+from textual.binding import Binding, BindingType
+
+from distributed_grid.cli.amounts import quantity
+from distributed_grid.cli.top.dialogs import BoostForm, Confirm, Help, told
+from distributed_grid.cli.top.feed import EVERY_S, Feed, Seen, in_background
+from distributed_grid.cli.top.node_screen import NodeScreen
+from distributed_grid.cli.top.overview import Overview
+from distributed_grid.client import GridClient
+from distributed_grid.errors import GridError
+from distributed_grid.store.home import GridHome
+
+
+class TopApp(App[None]):
+    TITLE = "grid top"
+    CSS_PATH = "top.tcss"
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("question_mark", "help", "Help", key_display="?"),
+        Binding("q,ctrl+c", "quit", "Quit", key_display="q"),
+    ]
+
+    def __init__(self, home: GridHome | None = None, *, blocks: bool = True, every_s: float = EVERY_S) -> None:
+        super().__init__()
+        # Who only looks tries again by itself soon enough; what somebody asked for is worth a few seconds more.
+        self._looking, self._acting = GridClient(home, retry_s=0.0), GridClient(home)
+        self._blocks = blocks
+        self.overview = Overview(blocks)
+        self._feed = Feed(self._looking, lambda told: self.call_from_thread(self._take, told), every_s)
+
+    def on_mount(self) -> None:
+        self.push_screen(self.overview)
+        self._feed.start()
+
+    def on_unmount(self) -> None:
+        self._feed.stop()
+        for client in (self._looking, self._acting):
+            with contextlib.suppress(OSError):
+                client.close()
+
+    def _take(self, told: Seen | GridError) -> None:
+        if self.overview.is_attached:
+            self.overview.take(told)
+
+    # -- keys ------------------------------------------------------------------------------------------------
+
+    def action_help(self) -> None:
+        self.push_screen(Help())
+
+    def on_overview_opened(self, opened: Overview.Opened) -> None:
+        self.push_screen(NodeScreen(opened.name, self._looking, self._blocks))
+
+    def action_boost(self) -> None:
+        """For the node that is open, or selected."""
+        target = self.screen.node if isinstance(self.screen, NodeScreen) else self.overview.selected_node
+        if target is not None:
+            form = BoostForm(target, self.overview.kinds, self._acting.request_boost)
+            self.push_screen(form, self._granted)
+
+    def _granted(self, boost: dict[str, Any] | None) -> None:
+        if boost is None:
+            return
+        self._feed.hurry()
+        self.notify(
+            f"{_what(boost)} from {boost['source_node']} to {boost['target_node']}: {boost['state']}", markup=False
+        )
+        for warning in boost["warnings"]:
+            self.notify(warning, severity="warning", markup=False)
+
+    def action_release(self) -> None:
+        boost = self.overview.selected_boost if self.screen is self.overview else None
+        if boost is None:
+            self.notify("Select a boost first: Tab leads to the boosts.", severity="warning")
+            return
+        question = (
+            f"Release boost {boost['boost_id'][:8]}?\n"
+            f"{_what(boost)} of {boost['source_node']} will be taken from {boost['target_node']}."
+        )
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                in_background(
+                    lambda: self._acting.release_boost(boost["boost_id"]),
+                    lambda result: self.call_from_thread(self._released, result),
+                )
+
+        self.push_screen(Confirm(question), answered)
+
+    def _released(self, result: dict[str, Any] | GridError) -> None:
+        self._feed.hurry()
+        if isinstance(result, GridError):
+            self.notify(told(result), severity="error", markup=False)
+        else:
+            self.notify(f"Boost {result['boost_id'][:8]} is {result['state']}")
+
+
+def _what(boost: Mapping[str, Any]) -> str:
+    return quantity(boost["resource_type"], boost["amount"])

@@ -1,0 +1,155 @@
+"""Small windows over the screen: keys, a question, and the form for a boost."""
+
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Button, Input, Label, Select, Static
+
+from distributed_grid.cli.top.feed import in_background
+from distributed_grid.errors import GridError
+from distributed_grid.model.requests import length_of_time
+
+KEYS = """\
+Up, Down  move                       Tab     nodes, boosts, events
+Enter     everything about a node    Escape  back
+/         filter by name or state    s       sort by the next of these:
+n name   p pressure   c cpu   m memory   g gpu   f free CPUs
+b         a boost for the selected node
+r         release the selected boost
+q         quit
+
+Pressure is measured: 0.3 cpu + 0.3 memory + 0.4 gpu. A node that is
+starting, stale or down has none. Amounts are free/total (base)."""
+
+
+class Help(ModalScreen[None]):
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark,enter", "dismiss", "Back")]
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog"):
+            yield Label("Keys", classes="title")
+            yield Static(KEYS, markup=False)
+
+
+class Confirm(ModalScreen[bool]):
+    """A question: `y` or Enter on the button is yes."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "answer(True)", "Yes"),
+        Binding("n,escape", "answer(False)", "No"),
+    ]
+
+    def __init__(self, question: str) -> None:
+        super().__init__()
+        self._question = question
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog"):
+            yield Static(self._question, markup=False)
+            with Horizontal(classes="buttons"):
+                yield Button("Release (y)", id="yes", variant="warning", compact=True)
+                yield Button("Keep (n)", id="no", compact=True)
+
+    def on_mount(self) -> None:
+        self.query_one("#no").focus()
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        self.dismiss(event.button.id == "yes")
+
+    def action_answer(self, yes: bool) -> None:
+        self.dismiss(yes)
+
+
+class BoostForm(ModalScreen[dict[str, Any] | None]):
+    """What a boost needs; closes with the boost, or with nothing. What the controller refuses is told here."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "Back")]
+
+    def __init__(self, target: str, kinds: Sequence[str], request: Callable[..., dict[str, Any]]) -> None:
+        super().__init__()
+        self._target = target
+        self._kinds = kinds
+        self._request = request
+        self._tries: dict[tuple[str, ...], str] = {}
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog"):
+            yield Label(f"A boost for {self._target}", classes="title", markup=False)
+            with Horizontal(classes="field"):
+                yield Label("Kind")
+                yield Select([(kind, kind) for kind in self._kinds], value="cpu", allow_blank=False, compact=True)
+            with Horizontal(classes="field"):
+                yield Label("Amount")
+                yield Input(placeholder="cores, devices or GB", id="amount", compact=True)
+            with Horizontal(classes="field"):
+                yield Label("For")
+                yield Input("1h", placeholder="30m, 1h, or seconds", id="duration", compact=True)
+            with VerticalScroll(id="trouble"):
+                yield Static("", id="told", markup=False)
+            with Horizontal(classes="buttons"):
+                yield Button("Request", id="request", variant="primary", compact=True)
+                yield Button("Cancel (Esc)", id="cancel", compact=True)
+
+    def on_mount(self) -> None:
+        self.query_one("#amount").focus()
+
+    def on_input_submitted(self) -> None:
+        self._ask()
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        if event.button.id == "request":
+            self._ask()
+        else:
+            self.dismiss(None)
+
+    def action_cancel(self) -> None:
+        self.dismiss(None)
+
+    def _ask(self) -> None:
+        button = self.query_one("#request", Button)
+        if button.disabled:
+            return
+        amount, duration = (self.query_one(f"#{name}", Input).value.strip() for name in ("amount", "duration"))
+        kind = str(self.query_one(Select).value)
+        try:
+            seconds = length_of_time("duration", duration)
+        except GridError as error:
+            self._tell(told(error))
+            return
+        body = {
+            "target_node": self._target,
+            "resource_type": kind,
+            "amount": amount,
+            "duration_seconds": seconds,
+        }
+        # Who asks again after an answer was lost gets the boost of the first try; another wish is another boost.
+        key = self._tries.setdefault((kind, amount, duration), uuid.uuid4().hex)
+        button.disabled = True
+        self._tell("Asking ...")
+        in_background(
+            lambda: self._request(body, idempotency_key=key),
+            lambda result: self.app.call_from_thread(self._answered, result),
+        )
+
+    def _answered(self, result: dict[str, Any] | GridError) -> None:
+        if not self.is_attached:
+            return  # somebody did not want to wait; the boost is in the table if it was granted
+        if isinstance(result, GridError):
+            self.query_one("#request", Button).disabled = False
+            self._tell(told(result))
+        else:
+            self.dismiss(result)
+
+    def _tell(self, text: str) -> None:
+        self.query_one("#told", Static).update(text)
+
+
+def told(error: GridError) -> str:
+    """An error as lines: what, what next, and why; of a hundred reasons, the first are seen without scrolling."""
+    next_step = [f"Try: {error.try_next}"] if error.try_next else []
+    return "\n".join([error.message, *next_step, *(f"- {line}" for line in error.because)])

@@ -1,0 +1,100 @@
+"""What the screen shows, fetched beside it: a controller that is slow or away never holds the screen up."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from distributed_grid.cli.node_columns import POINTS
+from distributed_grid.client import GridClient
+from distributed_grid.errors import GridError
+
+EVERY_S: Final = 2.0
+_HISTORY_S: Final = 10.0  # there is nothing new more often: nodes are measured every ten seconds
+
+Series = Mapping[str, Sequence[float | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The cluster at one moment, and the events since the one before."""
+
+    status: Mapping[str, Any]
+    history: Mapping[str, Series] = field(default_factory=dict)
+    events: Sequence[Mapping[str, Any]] = ()
+
+
+Tell = Callable[[Seen | GridError], None]
+
+
+class Feed:
+    """Asks the controller again and again, in a thread of its own, and tells what it said or why it did not."""
+
+    def __init__(self, client: GridClient, tell: Tell, every_s: float = EVERY_S) -> None:
+        self._client = client
+        self._tell = tell
+        self._every_s = every_s
+        self._history: dict[str, Series] = {}
+        self._history_due = 0.0
+        self._last_event = 0
+        self._controller: Any = None
+        self._stopping = False
+        self._wake = threading.Event()
+
+    def start(self) -> None:
+        threading.Thread(target=self._run, name="feed", daemon=True).start()
+
+    def stop(self) -> None:
+        """It may still wait for an answer; nobody waits for it."""
+        self._stopping = True
+        self._wake.set()
+
+    def hurry(self) -> None:
+        """Something was changed: look now."""
+        self._wake.set()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            told = attempt(self._look)
+            if self._stopping:
+                return
+            with contextlib.suppress(RuntimeError):  # the screen is gone, or not there yet
+                self._tell(told)
+            self._wake.wait(self._every_s)
+            self._wake.clear()
+
+    def _look(self) -> Seen:
+        status = self._client.cluster_status()
+        if status["controller"]["pid"] != self._controller:
+            # Another controller counts its events from one again.
+            self._controller, self._last_event = status["controller"]["pid"], 0
+        events = self._client.events(self._last_event)
+        self._last_event = max((event["number"] for event in events), default=self._last_event)
+        if time.monotonic() >= self._history_due or any(n["name"] not in self._history for n in status["nodes"]):
+            nodes = self._client.nodes(history=POINTS)["nodes"]
+            self._history = {node["name"]: node["history"]["series"] for node in nodes}
+            self._history_due = time.monotonic() + _HISTORY_S
+        return Seen(status, self._history, events)
+
+
+def attempt(call: Callable[[], Any]) -> Any:
+    """What the call returns; whatever goes wrong is returned, too, as an error to show."""
+    try:
+        return call()
+    except GridError as error:
+        return error
+    except Exception as error:  # noqa: BLE001 - a screen that ends because of one bad answer is of no use
+        return GridError("Something went wrong that nobody foresaw", because=[f"{type(error).__name__}: {error}"])
+
+
+def in_background(call: Callable[[], Any], then: Callable[[Any], None]) -> None:
+    """Call it in a thread of its own; `then` gets the result, or the `GridError`, in that thread."""
+
+    def run() -> None:
+        result = attempt(call)
+        with contextlib.suppress(RuntimeError):  # the screen is gone meanwhile
+            then(result)
+
+    threading.Thread(target=run, daemon=True).start()

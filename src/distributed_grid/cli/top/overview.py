@@ -1,0 +1,220 @@
+"""The main screen: nodes, boosts and events."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+import click
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.screen import Screen
+from textual.widgets import DataTable, Footer, Input, RichLog, Static
+
+from distributed_grid.cli.canvas import Canvas
+from distributed_grid.cli.cluster_view import counted, free_of
+from distributed_grid.cli.columns import fit
+from distributed_grid.cli.demand_view import waiting_in_short
+from distributed_grid.cli.node_columns import history_column, kinds_of, node_columns, node_styles, sort_key
+from distributed_grid.cli.tables import bold
+from distributed_grid.cli.top.feed import Seen, attempt
+from distributed_grid.cli.top.live_table import LiveTable
+from distributed_grid.cli.top.rows import boost_columns, event_line
+from distributed_grid.errors import GridError
+from distributed_grid.model.resources import BUILT_IN
+from distributed_grid.model.since import span
+
+SORTS: Final = ("name", "pressure", "cpu", "memory", "gpu", "free")
+_GIVE_UP: Final = (
+    *(("gpu%", "mem%", "cpu%"), "pressure", "history", "memory", "cpu", "gpu", "lent", "borrowed", "history", "node"),
+    *("memory", "cpu", "gpu", "pressure", "history", "borrowed", "lent"),
+)
+_SILENT_S: Final = 5.0  # without an answer for so long, what is shown is old
+
+
+class Overview(Screen[None]):
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *(Binding(sort[0], f"sort('{sort}')", f"by {sort}", show=False) for sort in SORTS),
+        Binding("s", "next_sort", "Sort"),
+        Binding("slash", "filter", "Filter", key_display="/"),
+        Binding("b", "app.boost", "Boost"),
+        Binding("r", "app.release", "Release"),
+        Binding("escape", "no_filter", "All nodes", show=False),
+    ]
+
+    class Opened(Message):
+        """Somebody wants to see a node."""
+
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
+    def __init__(self, blocks: bool) -> None:
+        super().__init__()
+        self.sort = "name"
+        self.wanted = ""
+        self.seen: Seen | None = None
+        self._blocks = blocks
+        self._trouble: GridError | None = None
+        self._answered_at = time.monotonic()
+
+    def compose(self) -> ComposeResult:
+        yield Static("Asking the controller ...", id="head", markup=False)
+        yield LiveTable(id="nodes")
+        yield Input(placeholder="part of a name, or a state such as stale", id="filter", compact=True)
+        yield LiveTable(id="boosts")
+        yield RichLog(id="events", max_lines=1000, wrap=True, min_width=20)
+        yield Footer()
+
+    def on_mount(self) -> None:
+        self.query_one("#filter").display = False
+        self.query_one("#boosts").border_title = "Boosts"
+        self.query_one("#events").border_title = "Events"
+        self.query_one("#nodes").focus()
+        self.set_interval(1.0, self._tick)
+
+    # -- what comes in ---------------------------------------------------------------------------------------
+
+    def take(self, told: Seen | GridError) -> None:
+        if isinstance(told, GridError):
+            self._trouble = told
+            self._draw_head()
+            return
+        before, self.seen, self._trouble = self.seen, told, None
+        since, self._answered_at = self._answered_at, time.monotonic()
+        if (failed := attempt(self.draw)) is not None:
+            # It cannot be shown, perhaps because the controller is of another version: what was shown stays.
+            self.seen, self._trouble, self._answered_at = before, failed, since
+            return
+        log = self.query_one("#events", RichLog)
+        for event in told.events:
+            log.write(event_line(event))
+
+    def on_resize(self) -> None:
+        self.draw()
+
+    def _tick(self) -> None:
+        """Time goes on, also without news."""
+        self._draw_head()
+        self._draw_boosts()
+
+    # -- what is drawn ---------------------------------------------------------------------------------------
+
+    def draw(self) -> None:
+        self._draw_head()
+        self._draw_nodes()
+        self._draw_boosts()
+
+    def _draw_head(self) -> None:
+        canvas = Canvas(max(40, self.size.width - 2), self._blocks)
+        lines: list[str] = []
+        if self.seen is not None:
+            status = self.seen.status
+            lines += canvas.flow(
+                [
+                    f"{bold(status['cluster'])}  {counted(status['nodes'])}",
+                    f"{bold('Free')} {free_of(status['nodes'])}",
+                    f"{bold('Waiting')} {waiting_in_short(status['demand'])}",
+                    f"{bold('Controller')} {status['controller']['url']}",
+                    *(click.style(problem, fg="yellow") for problem in status["problems"]),
+                ]
+            )
+        silent = time.monotonic() - self._answered_at
+        if self._trouble is not None or silent > _SILENT_S:
+            why = self._trouble.message if self._trouble else "The controller does not answer"
+            told = f"{why}; what is shown is {span(silent)} old. Trying again ..."
+            lines += [click.style(line, fg="red", bold=True) for line in canvas.wrapped(told)]
+        if lines:
+            self.query_one("#head", Static).update(Text.from_ansi("\n".join(lines)))
+
+    def _draw_nodes(self) -> None:
+        if self.seen is None:
+            return
+        everybody = self.seen.status["nodes"]
+        nodes = sorted((node for node in everybody if self._is_wanted(node)), key=sort_key(self.sort))
+        series = self.sort if self.sort in BUILT_IN else "overall"
+        found = node_columns(nodes, self._blocks)
+        found["history"] = history_column(
+            [self.seen.history.get(node["name"], {}).get(series, ()) for node in nodes],
+            self._blocks,
+            "Last hour" if series == "overall" else f"{series}, 1 h",
+        )
+        shown = ("node", "pressure", "history", "cpu%", "mem%", "gpu%", *kinds_of(nodes), "lent", "borrowed")
+        custom = [kind for kind in kinds_of(nodes) if kind not in BUILT_IN for _ in range(3)]
+        table = self.query_one("#nodes", LiveTable)
+        # A cell has one column on either side, and the table a scroll bar.
+        canvas = Canvas(max(40, self.size.width - 4), self._blocks)
+        fitted = fit({key: found[key] for key in shown}, (*custom, *_GIVE_UP), canvas)
+        styles = node_styles(nodes, self._blocks)
+        if "history" in fitted.columns:
+            styles |= dict.fromkeys(fitted.columns["history"].cells, "cyan")
+        table.show([node["name"] for node in nodes], fitted, styles)
+        only = f", {len(nodes)} of {len(everybody)} with {self.wanted!r}" if self.wanted else ""
+        table.call_it(f"Nodes by {self.sort}{only}")
+
+    def _is_wanted(self, node: Mapping[str, Any]) -> bool:
+        return self.wanted.lower() in str(node["name"]).lower() or self.wanted.lower() == node["state"]
+
+    def _draw_boosts(self) -> None:
+        if self.seen is None:
+            return
+        status = self.seen.status["boosts"]
+        boosts = sorted(status["boosts"], key=lambda boost: str(boost["expires_at"]))
+        canvas = Canvas(max(40, self.size.width - 4), self._blocks)
+        columns, styles = boost_columns(boosts)
+        table = self.query_one("#boosts", LiveTable)
+        table.show([boost["boost_id"] for boost in boosts], fit(columns, ("delivery", "id"), canvas), styles)
+        table.call_it(f"Boosts: {status['total_active']} active" if boosts else "No boosts")
+
+    # -- keys ------------------------------------------------------------------------------------------------
+
+    def action_sort(self, by: str) -> None:
+        self.sort = by
+        self._draw_nodes()
+        self.query_one("#nodes", LiveTable).move_cursor(row=0)  # who sorts wants to see who is first
+
+    def action_next_sort(self) -> None:
+        self.action_sort(SORTS[(SORTS.index(self.sort) + 1) % len(SORTS)])
+
+    def action_filter(self) -> None:
+        field = self.query_one("#filter", Input)
+        field.display = True
+        field.focus()
+
+    def action_no_filter(self) -> None:
+        field = self.query_one("#filter", Input)
+        field.value = ""
+        field.display = False
+        self.query_one("#nodes").focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        self.wanted = event.value.strip()
+        self._draw_nodes()
+
+    def on_input_submitted(self) -> None:
+        self.query_one("#filter").display = bool(self.wanted)
+        self.query_one("#nodes").focus()
+
+    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+        """Enter, or a click on the row where the cursor is."""
+        event.stop()
+        if event.data_table.id == "nodes" and (name := self.selected_node) is not None:
+            self.post_message(self.Opened(name))
+
+    @property
+    def selected_node(self) -> str | None:
+        return self.query_one("#nodes", LiveTable).selected
+
+    @property
+    def selected_boost(self) -> Mapping[str, Any] | None:
+        """The one under the cursor, if the boosts have the focus."""
+        table = self.query_one("#boosts", LiveTable)
+        if not table.has_focus or self.seen is None:
+            return None
+        boosts = self.seen.status["boosts"]["boosts"]
+        return next((boost for boost in boosts if boost["boost_id"] == table.selected), None)
+
+    @property
+    def kinds(self) -> Sequence[str]:
+        return kinds_of(self.seen.status["nodes"]) if self.seen else BUILT_IN

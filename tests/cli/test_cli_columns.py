@@ -1,0 +1,110 @@
+"""Tables, bars and curves: whatever is in them, they fit, and what is not known is never drawn as low."""
+
+from typing import Any
+
+import click
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distributed_grid.cli.bars import bar, colour, curve, percent
+from distributed_grid.cli.canvas import Canvas
+from distributed_grid.cli.cluster_view import cluster_view
+from distributed_grid.cli.columns import Column, Form, fit, fitted_table
+from distributed_grid.cli.node_view import nodes_view
+
+amount = st.floats(0, 99_999) | st.integers(0, 64)
+name = st.text("abcdefghijklmnopqrstuvwxyz0123456789-", min_size=1, max_size=60)
+fraction = st.floats(0, 1)
+
+
+@st.composite
+def nodes(draw: st.DrawFn) -> list[dict[str, Any]]:
+    custom = draw(st.lists(name, max_size=4))
+    amounts = st.fixed_dictionaries(dict.fromkeys(("cpu", "gpu", "memory", *custom), amount))
+
+    def node(name: str) -> dict[str, Any]:
+        state = draw(st.sampled_from(("ok", "ok", "stale", "starting", "down")))
+        measured = state in ("ok", "stale")
+        return {
+            "name": name,
+            "is_head": draw(st.booleans()),
+            "alive": state != "down",
+            "state": state,
+            "stale_because": "its probe died, and " + "nobody knows why " * 9 if state == "stale" else None,
+            "age_seconds": draw(st.floats(0, 10**6)) if measured else None,
+            "pressure": {kind: draw(fraction) for kind in ("overall", "cpu", "memory", "gpu")} if measured else None,
+            **{part: draw(amounts) for part in ("base", "total", "free", "lent", "borrowed")},
+        }
+
+    return [node(each) for each in draw(st.lists(name, max_size=5, unique=True))]
+
+
+@given(nodes(), st.integers(80, 250), st.booleans())
+def test_no_row_is_wider_than_the_terminal_whatever_the_nodes_are(
+    found: list[dict[str, Any]], width: int, blocks: bool
+) -> None:
+    canvas = Canvas(width, blocks)
+    status = {
+        "cluster": "a-cluster",
+        "ray_address": "192.0.2.1:6379",
+        "controller": {"state": "running", "url": "http://127.0.0.1:80", "pid": 1},
+        "nodes": found,
+        "demand": [],
+        "problems": [],
+        "boosts": {"total_active": 0, "resources": {}, "boosts": []},
+    }
+
+    for shown in (nodes_view(found, canvas), cluster_view(status, canvas)):
+        assert [line for line in click.unstyle(shown).splitlines() if len(line) > width] == []
+        if not blocks:
+            shown.encode("ascii")
+
+
+def test_a_table_gives_up_in_the_order_it_is_told() -> None:
+    table = {
+        "name": Column.of("Name", ["a long name"]),
+        "bar": Column.of("Bar", ["#" * 20], Form("Bar", ["#" * 5])),
+        "more": Column.of("More", ["much more"]),
+    }
+
+    def shown(width: int | None) -> str:
+        return fitted_table(fit(table, ("bar", "more", "bar"), Canvas(width))).splitlines()[1]
+
+    assert shown(None) == shown(44) == "a long name  ####################  much more"
+    assert shown(43) == "a long name  #####  much more"
+    assert shown(28) == "a long name  #####"
+    assert shown(17) == "a long name"
+    assert shown(8) == "a long …"
+
+
+@pytest.mark.parametrize(
+    ("value", "blocks", "drawn"),
+    [
+        (0.0, True, "░░░░"),
+        (0.001, True, "▏░░░"),
+        (0.5, True, "██░░"),
+        (0.53, True, "██▏░"),
+        (1.0, True, "████"),
+        (7.0, True, "████"),
+        (0.5, False, "##.."),
+    ],
+)
+def test_bars(value: float, blocks: bool, drawn: str) -> None:
+    assert bar(value, 4, blocks) == drawn
+
+
+@given(fraction, st.integers(1, 40), st.booleans())
+def test_a_bar_has_the_width_it_was_asked_for(value: float, width: int, blocks: bool) -> None:
+    assert len(bar(value, width, blocks)) == width
+
+
+def test_curves_have_gaps_where_nothing_is_known() -> None:
+    assert curve([0.0, None, 0.5, 1.0], 10) == "▁ ▅█"
+    assert curve([0.0, None, 0.5, 1.0], 10, blocks=False) == "_ =#"
+    assert curve([None, None, 0.2, 0.6, 1.0, None], 3) == " ▄█"  # two by two, by the mean of what is known
+
+
+def test_percents_and_colours() -> None:
+    assert [percent(value) for value in (None, 0.0, 0.004, 0.456, 1.0)] == ["-", "0%", "0%", "46%", "100%"]
+    assert [colour(value) for value in (0.0, 0.6, 0.85)] == ["green", "yellow", "red"]

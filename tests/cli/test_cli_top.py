@@ -1,0 +1,274 @@
+"""grid top as a person sees and uses it, by Textual's pilot, against a real API."""
+
+import asyncio
+import re
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import reading
+from click.testing import CliRunner
+from looks import lively
+from served_grid import ServedGrid
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from distributed_grid.cli import top
+from distributed_grid.cli.top.app import TopApp
+from distributed_grid.cli.top.live_table import LiveTable
+from distributed_grid.cli.top.rows import countdown
+from distributed_grid.errors import ExtraMissing
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[ServedGrid]:
+    with lively(tmp_path) as grid:
+        yield grid
+
+
+class Eyes:
+    """Sees what is on the screen, and waits for what is to come."""
+
+    def __init__(self, pilot: Pilot[None]) -> None:
+        self.pilot = pilot
+        self.app = pilot.app
+        self.press = pilot.press
+
+    @property
+    def lines(self) -> list[str]:
+        strips = self.app.screen._compositor.render_strips(self.app.size)
+        return ["".join(segment.text for segment in strip) for strip in strips]
+
+    async def sees(self, pattern: str, within_s: float = 20.0) -> str:
+        """The first line that shows it, once there is one."""
+        deadline = time.monotonic() + within_s
+        while True:
+            if found := [line for line in self.lines if re.search(pattern, line)]:
+                return found[0]
+            assert time.monotonic() < deadline, f"{pattern!r} was not seen in\n" + "\n".join(self.lines)
+            await self.pilot.pause(0.05)
+
+    async def until(self, condition: Callable[[], Any], within_s: float = 20.0) -> None:
+        deadline = time.monotonic() + within_s
+        while not condition():
+            assert time.monotonic() < deadline, "it did not become true:\n" + "\n".join(self.lines)
+            await self.pilot.pause(0.05)
+
+    @property
+    def nodes(self) -> list[str]:
+        """In the order of the table."""
+        table = self.app.screen_stack[1].query_one("#nodes", LiveTable)
+        return [str(row.key.value) for row in table.ordered_rows]
+
+
+def on_screen(grid: ServedGrid, look: Callable[[Eyes], Awaitable[None]], size: tuple[int, int] = (80, 24)) -> None:
+    @asynccontextmanager
+    async def shown() -> AsyncIterator[Eyes]:
+        app = TopApp(grid.home, every_s=0.1)
+        async with app.run_test(size=size, notifications=True) as pilot:
+            eyes = Eyes(pilot)
+            await eyes.sees("Nodes by name")
+            yield eyes
+
+    async def scene() -> None:
+        async with shown() as eyes:
+            await look(eyes)
+
+    asyncio.run(scene())
+
+
+def test_nodes_boosts_events_totals_and_what_waits_in_80_by_24(served: ServedGrid) -> None:
+    async def look(eyes: Eyes) -> None:
+        assert re.search(r"71% .*10/10 \(8\).*1/1.* 2 CPUs", await eyes.sees("^ a "))
+        await eyes.sees(r"^ b +stale \d+ s .* 2 CPUs")
+        await eyes.sees(r"lab  3 nodes, 1 stale   Free 24 of 24 CPUs")
+        await eyes.sees(r"Waiting 3 requests, 3 can never run   Controller http://127")
+        await eyes.sees(r"^ +14:\d\d +2 CPUs +b +a +active +transfer")
+        await eyes.sees(r"granted 2 CPUs from b to a")
+        await eyes.sees("Open.*Sort.*Filter.*Boost.*Release.*Help.*Quit")
+        assert len(eyes.lines) == 24 and {len(line) for line in eyes.lines} == {80}
+
+    on_screen(served, look)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 50)])
+def test_a_hundred_nodes(tmp_path: Path, size: tuple[int, int]) -> None:
+    async def look(eyes: Eyes) -> None:
+        await eyes.sees("^ worker-000 ")
+        assert len(eyes.nodes) == 100
+        assert "Borrowed" in await eyes.sees("Last hour")
+        await eyes.press("end")
+        await eyes.sees("^ worker-099 ")
+        await eyes.press("p")
+        await eyes.sees("Nodes by pressure")
+        assert eyes.nodes[0] == "worker-000" and eyes.nodes[-1] == "worker-001"
+
+    with lively(tmp_path, 100) as grid:
+        on_screen(grid, look, size)
+
+
+def test_the_last_hour_is_a_curve(served: ServedGrid) -> None:
+    async def look(eyes: Eyes) -> None:
+        await eyes.sees(r"^ a \(head\) +\S+ +71% +▆ ")  # 0.707 is in the sixth of eight steps
+        await eyes.sees(r"^ c +\S+ +38% +▄ ")
+
+    on_screen(served, look)
+
+
+def test_sorting(served: ServedGrid) -> None:
+    async def look(eyes: Eyes) -> None:
+        served.senses.answers["c"] = reading(cpu_used=1.0, memory_used=2**36)
+        served.measure()
+        await eyes.sees(r"^ c .* 53%")
+        for key, order in {"p": "acb", "c": "acb", "m": "cab", "g": "abc", "f": "acb", "n": "abc"}.items():
+            await eyes.press(key)
+            await eyes.until(lambda order=order: "".join(eyes.nodes) == order)
+        await eyes.press("s")
+        await eyes.sees("Nodes by pressure")
+
+    on_screen(served, look)
+
+
+def test_the_filter_takes_part_of_a_name_or_a_state(served: ServedGrid) -> None:
+    async def look(eyes: Eyes) -> None:
+        await eyes.sees("^ c ")
+        await eyes.press("slash", *"stale")
+        await eyes.until(lambda: eyes.nodes == ["b"])
+        await eyes.sees("1 of 3 with 'stale'")
+        await eyes.press("enter")
+        assert eyes.app.focused is eyes.app.screen.query_one("#nodes")
+        await eyes.press("escape")
+        await eyes.until(lambda: eyes.nodes == ["a", "b", "c"])
+        await eyes.press("slash", "q", "enter")  # q is a letter there, not the end
+        await eyes.until(lambda: eyes.nodes == [])
+        await eyes.press("enter", "b", "slash", *"[/b")  # no node to open, and no markup
+        await eyes.sees(r"0 of 3 with '\[/b'")
+
+    on_screen(served, look)
+
+
+def test_a_node_is_opened_and_kept_up_to_date(served: ServedGrid) -> None:
+    async def look(eyes: Eyes) -> None:
+        await eyes.sees("^ c ")
+        await eyes.press("enter")
+        await eyes.sees(r"a \(head\)  ok, measured")
+        await eyes.sees("NVIDIA H200  busy 83%")
+        await eyes.press("escape")
+        await eyes.press("down", "enter")
+        await eyes.sees("b: stale: its probe died")
+        served.senses.answers["b"] = reading()
+        served.measure()
+        await eyes.sees("b  ok, measured")
+        await eyes.press("escape")
+        await eyes.sees("Nodes by name")
+
+    on_screen(served, look)
+
+
+def test_a_boost_is_asked_for_and_released_for_real(served: ServedGrid) -> None:
+    async def look(eyes: Eyes) -> None:
+        await eyes.sees("^ c ")
+        await eyes.press("down", "down", "b")
+        await eyes.sees("A boost for c")
+        await eyes.press(*"99", "enter")
+        await eyes.sees("No nodes have sufficient available resources")
+        await eyes.sees("b: nobody knows what it does: its probe died")
+        eyes.app.screen.query_one("#amount", Input).value = "3"
+        eyes.app.screen.query_one("#duration", Input).value = "soon"
+        await eyes.press("enter")
+        await eyes.sees("The duration must be a number of seconds, not 'soon'")
+        served.senses.answers["b"] = reading()
+        served.measure()
+        eyes.app.screen.query_one("#duration", Input).value = "5m"
+        await eyes.press("enter")
+        await eyes.sees(r"^ +[45]:\d\d +3 CPUs +b +c +active")
+        granted = next(b for b in served.client.boost_status()["boosts"] if b["target_node"] == "c")
+        assert (granted["amount"], granted["source_node"]) == (3, "b")
+
+        await eyes.press("r")
+        await eyes.sees("Select a boost first")
+        await eyes.press("tab", "home", "r")
+        await eyes.sees(f"Release boost {granted['boost_id'][:8]}?")
+        await eyes.press("n")
+        await eyes.press("r", "y")
+        await eyes.until(lambda: len(served.client.boost_status()["boosts"]) == 1)
+        await eyes.sees("released")
+
+    on_screen(served, look)
+
+
+def test_a_controller_that_goes_away_is_told_and_found_again(served: ServedGrid, tmp_path: Path) -> None:
+    async def look(eyes: Eyes) -> None:
+        await eyes.sees("^ c ")
+        where = served.home.controller.read_text()
+        served.home.controller.write_text(where.replace(served.url, "http://127.0.0.1:1"))
+        eyes.app._looking.close()  # as if the connection broke
+        await eyes.sees("what is shown is .* old. Trying again")
+        await eyes.press("p")
+        await eyes.sees("Nodes by pressure")  # it goes on
+        await eyes.press("enter")
+        await eyes.press("escape")
+        served.home.controller.write_text(where)
+        await eyes.until(lambda: not any("Trying again" in line for line in eyes.lines))
+
+    on_screen(served, look)
+
+
+def test_an_answer_that_cannot_be_shown_does_not_end_it(served: ServedGrid, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def look(eyes: Eyes) -> None:
+        await eyes.sees("^ c ")
+        good = eyes.app._looking.cluster_status
+        monkeypatch.setattr(eyes.app._looking, "cluster_status", lambda: good() | {"nodes": [{"name": "x"}]})
+        await eyes.sees("that nobody foresaw; what is shown is")
+        monkeypatch.setattr(eyes.app._looking, "cluster_status", good)
+        await eyes.until(lambda: not any("foresaw" in line for line in eyes.lines))
+
+    on_screen(served, look)
+
+
+def test_help_and_quit(served: ServedGrid) -> None:
+    async def look(eyes: Eyes) -> None:
+        await eyes.press("question_mark")
+        await eyes.sees("release the selected boost")
+        await eyes.press("escape", "q")
+        await eyes.until(lambda: not eyes.app.is_running)
+
+    on_screen(served, look)
+
+
+def test_countdowns() -> None:
+    assert [countdown(s) for s in (-3, 59.9, 61, 3725)] == ["0:00", "0:59", "1:01", "1:02:05"]
+
+
+def test_without_textual_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+
+    with pytest.raises(ExtraMissing) as told:
+        top.require_textual()
+
+    assert "pip install 'distributed-grid[top]'" in (told.value.try_next or "")
+
+
+def test_it_needs_a_terminal(served: ServedGrid, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRID_HOME", str(served.home.path))
+
+    done = CliRunner().invoke(top.top)
+
+    assert done.exit_code == 2 and "--watch" in done.output
+
+
+def test_no_other_command_imports_textual() -> None:
+    code = (
+        "import sys; from distributed_grid.cli.app import app, _COMMANDS; import click;"
+        "[app.get_command(click.Context(app), name) for name in _COMMANDS];"
+        "import distributed_grid.cli.cluster_view, distributed_grid.cli.node_view;"
+        "assert not {'textual', 'rich', 'numpy', 'ray'} & set(sys.modules), sorted(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr[-500:]
