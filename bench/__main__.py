@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 _Run = Callable[["Stage", Effort], Outcome]
 
-NAMES: Final = ("transfer", "reserve", "status", "scale", "idle")
+NAMES: Final = ("transfer", "reserve", "status", "scale", "idle", "collecting", "probe")
 
 
 @dataclass(frozen=True, slots=True)
 class _Benchmark:
-    run: _Run
-    as_library: _Run | None = None
-    """The same without a controller."""
+    run: _Run | None = None
+    without_controller: _Run | None = None
+    """The same in library mode, or what a controller would disturb."""
 
 
 @click.command()
@@ -71,20 +71,21 @@ def _measure(effort: Effort, names: tuple[str, ...], json_file: Path) -> list[Ou
     outcomes = []
     with open_stage() as stage:
         for name, benchmark in chosen.items():
-            say(f"{name} ...")
-            outcomes.append(benchmark.run(stage, effort))
-        if any(benchmark.as_library for benchmark in chosen.values()):
+            if benchmark.run:
+                say(f"{name} ...")
+                outcomes.append(benchmark.run(stage, effort))
+        if any(benchmark.without_controller for benchmark in chosen.values()):
             stage.take_grid_out()
         for name, benchmark in chosen.items():
-            if benchmark.as_library:
-                say(f"{name}, library mode ...")
-                outcomes.append(benchmark.as_library(stage, effort))
+            if benchmark.without_controller:
+                say(f"{name}, without a controller ...")
+                outcomes.append(benchmark.without_controller(stage, effort))
         write_json(json_file, as_json(outcomes, circumstances(stage, effort, load)))
     return outcomes
 
 
 def _benchmarks() -> dict[str, _Benchmark]:
-    from bench import idle, reserve, scale, status, transfer
+    from bench import collecting, idle, probe, reserve, scale, status, transfer
 
     return {
         "transfer": _Benchmark(transfer.comparison.run, transfer.comparison.run_as_library),
@@ -92,6 +93,9 @@ def _benchmarks() -> dict[str, _Benchmark]:
         "status": _Benchmark(status.run),
         "scale": _Benchmark(scale.run),
         "idle": _Benchmark(idle.run),
+        "collecting": _Benchmark(collecting.run),
+        # A controller would ask the same probes.
+        "probe": _Benchmark(without_controller=probe.run),
     }
 
 

@@ -16,7 +16,17 @@ class Effort:
     calls: int
     """Of what is measured beside standing boosts."""
     idle_s: float
+    workers: int
+    """Processes on the node whose probe is measured."""
+    intervals: int
+    """For which it is."""
+    learning: int
+    """Rounds of measuring before those that count: history and forecasts are to be as after a while."""
 
 
-FULL: Final = Effort(rounds=60, commands=15, few=10, many=1000, calls=30, idle_s=10.0)
-QUICK: Final = Effort(rounds=15, commands=5, few=10, many=200, calls=10, idle_s=3.0)
+FULL: Final = Effort(
+    rounds=60, commands=15, few=10, many=1000, calls=30, idle_s=10.0, workers=30, intervals=6, learning=100
+)
+QUICK: Final = Effort(
+    rounds=15, commands=5, few=10, many=200, calls=10, idle_s=3.0, workers=5, intervals=1, learning=10
+)
