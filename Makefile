@@ -18,7 +18,7 @@ lint: $(READY)
 	$(BIN)/lint-imports
 
 unit: $(READY)
-	$(BIN)/pytest -m "not cluster"
+	$(BIN)/pytest -m "not cluster" -n 2 --dist loadfile
 
 cluster-tests: $(READY)
 	$(BIN)/pytest -m cluster

@@ -13,12 +13,14 @@ from typing import Any, get_args
 
 import click
 import pytest
+from every_metric import every_metric
 from pydantic import BaseModel
 
 from distributed_grid import errors
 from distributed_grid.cli.app import app
 from distributed_grid.config import GridConfig, load_config
 from distributed_grid.controller.api import make_app
+from distributed_grid.controller.schemas import DemandStatus, NodeOutlook
 from distributed_grid.decide.diagnosis import diagnose
 from distributed_grid.model.audit import FindingKind
 from distributed_grid.model.checkup_facts import ControllerFacts, Facts, HomeFacts, MachineFacts
@@ -197,6 +199,15 @@ def test_every_command_in_a_sentence_exists(page: Path) -> None:
             check_options(command, context, [word.partition("=")[0] for word in left])
 
 
+@pytest.mark.parametrize("file", sorted((ROOT / "deploy").glob("*.yaml")), ids=lambda file: file.name)
+def test_every_command_that_a_runbook_names_exists(file: Path) -> None:
+    text = re.sub(r"\{\{.*?\}\}", "PLACEHOLDER", " ".join(file.read_text().split()))
+
+    for code in re.findall(r"`grid ([^`]+)`", text):
+        command, context, left = resolve(code.split())
+        check_options(command, context, left)
+
+
 def test_the_table_of_all_commands_is_complete() -> None:
     listed = {
         " ".join([*codes_in(row["Command"])[0].split()[1:-1], code.split()[-1]])
@@ -366,6 +377,26 @@ def test_the_events_of_the_audit_log() -> None:
     told = {event for row in table("docs/boosts.md", "Event", "When") for event in codes_in(row["Event"])}
 
     assert told == set(re.findall(r'journal\.note\(\s*"(\w+)"', source))
+
+
+def test_the_metrics() -> None:
+    rows = table("docs/monitoring.md", "Metric", "Type", "Labels")
+    told = {codes_in(row["Metric"])[0]: (row["Type"], set(codes_in(row["Labels"]))) for row in rows}
+
+    assert told == {
+        f"{metric.name}{'_total' if metric.type == 'counter' else ''}": (
+            metric.type,
+            {label for sample in metric.samples for label in sample.labels} - {"le"},
+        )
+        for metric in every_metric()
+    }
+
+
+def test_the_fields_of_nodes_and_of_what_waits() -> None:
+    page = ROOT / "docs/monitoring.md"
+    told = {field for rows in tables(page) for row in rows for field in codes_in(row.get("Field", ""))}
+
+    assert set(DemandStatus.model_fields) <= told <= {*NodeOutlook.model_fields, *DemandStatus.model_fields}
 
 
 def test_the_findings_of_the_auditor() -> None:

@@ -138,7 +138,13 @@ def test_the_demo_uses_the_cluster_that_is_running_and_leaves_it_as_it_was(here:
     assert played.returncode == 0, played.stdout + played.stderr
     assert f"Using the cluster that is running at {before['ray_address']}" in played.stdout
     assert all_claims_hold(played.stdout), played.stdout
-    assert after["nodes"] == before["nodes"]
+    assert capacity(after) == capacity(before)
+
+
+def capacity(status: dict) -> list[dict]:
+    """What Ray and grid count, without what was measured meanwhile."""
+    counted = ("name", "node_id", "alive", "base", "total", "used", "free", "lent", "borrowed")
+    return [{field: node[field] for field in counted} for node in status["nodes"]]
 
 
 @pytest.mark.cluster
@@ -350,7 +356,7 @@ def test_one_part_of_the_example_works_alone(here: Installation) -> None:
     assert shown.returncode == 0, shown.stderr
     assert "Cluster status" in shown.stdout
     assert "gpu-master" in shown.stdout
-    assert "Active boosts: 0" in shown.stdout
+    assert "Boosts: none" in shown.stdout
 
 
 def slots_used(output: str, line_start: str) -> int:

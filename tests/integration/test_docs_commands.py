@@ -9,23 +9,32 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from live_grid import LiveGrid
+from live_grid import LiveGrid, until
 
 pytestmark = pytest.mark.cluster
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/boosts.md", "docs/api.md", "docs/security.md", "docs/operations.md")
+PAGES = (
+    "README.md",
+    "docs/boosts.md",
+    "docs/monitoring.md",
+    "docs/api.md",
+    "docs/security.md",
+    "docs/operations.md",
+)
 
 NOT_RUN = {
     "grid cluster start": "the fixture has started the cluster, and a second one is refused",
     "grid cluster stop": "the fixture stops it",
     "grid start --address 192.0.2.10:6379": "another cluster; test_existing_cluster.py does this on one",
     "grid start --address 192.0.2.10:6379 --supervise": "it stays; test_supervise.py does this",
+    "grid top": "it stays, and needs a terminal; test_cli_top.py uses it",
     "grid stop": "it would take grid out of the cluster; test_existing_cluster.py does this, too",
 }
 EXIT_CODES = {"grid boost request gpu-master cpu 7": 4}
 
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+BARS = re.compile("[▏▎▍▌▋▊▉█░▁▂▃▄▅▆▇]+")
 SHOWN_ADDRESS = re.compile(r"192\.0\.2\.\d+:\d+")
 
 
@@ -60,8 +69,8 @@ def programs() -> dict[str, str]:
 
 
 def masked(line: str) -> str:
-    """A line without what differs from run to run: ids, times, places, amounts."""
-    line = re.sub(r"https?://", "://", line)
+    """A line without what differs from run to run: ids, times, places, amounts, bars; measured GPUs or none."""
+    line = re.sub(r"(?<=%) +-(?= )", " 0%", BARS.sub("", re.sub(r"https?://", "://", line)))
     without_ids = re.sub(r"\b[0-9a-f]{36}\b|\b[0-9a-f]{8}\b", "#", UUID.sub("#", line))
     return " ".join(re.sub(r"\d+(\.\d+)?", "#", without_ids).split())
 
@@ -137,6 +146,7 @@ def test_what_a_page_shows_is_what_happens(grid: LiveGrid, shell: Shell, page: s
     if "curl" in (ROOT / page).read_text() and shutil.which("curl") is None:
         pytest.skip("there is no curl here")
     grid.settled()
+    until(lambda: {node["state"] for node in grid.client.nodes()["nodes"]} == {"ok"}, 60, "all nodes measured")
     reader = Reader(shell, grid.address)
 
     for step in steps(page):

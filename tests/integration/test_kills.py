@@ -25,7 +25,7 @@ __all__ = ["CONFIG", "WITH_FAULTS"]
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 # `make storm` has a hundred.
-KILLS = int(os.environ.get("GRID_TEST_KILLS", "12"))
+KILLS = int(os.environ.get("GRID_TEST_KILLS", "8"))
 _RAY_NAMES = {"cpu": "CPU", "memory": "memory", "license": "license"}
 
 

@@ -23,10 +23,8 @@ def expiry(boost: dict) -> datetime:
 
 
 def test_a_boost_expires_with_no_client_around(grid: LiveGrid) -> None:
-    for delivery in (
-        "reserve",
-        "transfer",
-    ):  # the one that Ray's totals show last, so that it is there when they are read
+    # The one that Ray's totals show last, so that it is there when they are read.
+    for delivery in ("reserve", "transfer"):
         grid.boost("head", "cpu", 2, duration_seconds=2.0, delivery=delivery)
     grid.client.close()
 
@@ -40,7 +38,7 @@ def test_a_boost_expires_with_no_client_around(grid: LiveGrid) -> None:
 
 
 def test_a_boost_warns_before_it_expires(grid: LiveGrid) -> None:
-    boost = grid.boost("head", "cpu", 1, duration_seconds=30)
+    boost = grid.boost("head", "cpu", 1, duration_seconds=10)  # it warns when half of that is over
 
     warning = until(lambda: [w for w in grid.shown(boost)["warnings"] if "expires in" in w], 10)
 

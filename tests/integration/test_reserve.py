@@ -161,6 +161,7 @@ def test_the_shell_passes_on_exit_codes_and_input(grid: LiveGrid) -> None:
     boost = grid.boost("head", "cpu", 1, delivery="reserve")
 
     assert grid.cli("boost", "shell", boost["boost_id"], "--", "sh", "-c", "exit 7").returncode == 7
+    until(lambda: any("ended with 7" in event["message"] for event in grid.events("ran")), 5)
     shell = subprocess.run(
         [grid_command(), "boost", "shell", boost["boost_id"]],
         input="echo in $GRID_BOOST\n",

@@ -1,0 +1,423 @@
+"""What nodes really do, as the controller of a real cluster tells it: measured, lent, stale, gone, and what waits."""
+
+import json
+import os
+import signal
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from live_grid import GB, LiveGrid, hold_until, on, until
+from prometheus_client.parser import text_string_to_metric_families
+from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from distributed_grid.errors import NoCapacity
+from distributed_grid.model.instants import parse_instant
+from distributed_grid.monitoring.probes import NAMESPACE, PREFIX
+
+pytestmark = pytest.mark.cluster
+
+CONFIG = """
+name: monitoring-test
+embedded: true
+resource_sharing:
+  enabled: true
+  monitoring_interval_seconds: 4
+  grace_seconds: 1
+  thresholds: {memory_pressure_high: 0.6, memory_pressure_low: 0.5}
+nodes:
+- {name: head, role: master, cpu_count: 2, memory_gb: 2, resource_sharing: {can_share: false}}
+- {name: one, cpu_count: 4, memory_gb: 2}
+- {name: two, cpu_count: 4, memory_gb: 2}
+"""
+# So that Ray notices within a few seconds rather than half a minute.
+NOTICE_SOON = {
+    "RAY_health_check_initial_delay_ms": "500",
+    "RAY_health_check_period_ms": "500",
+    "RAY_health_check_timeout_ms": "2000",
+    "RAY_health_check_failure_threshold": "3",
+}
+NAMES = ("head", "one", "two")
+FILLED = 1200 * 10**6
+PATIENCE_S = 60
+
+Node = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveGrid]:
+    live = LiveGrid(tmp_path_factory.mktemp("grid"), CONFIG)
+    live.env |= NOTICE_SOON
+    try:
+        live.start()
+        yield live
+    finally:
+        live.stop()
+
+
+@pytest.fixture
+def end(tmp_path: Path) -> Iterator[Path]:
+    """The file for which tasks of this test wait."""
+    path = tmp_path / "end"
+    yield path
+    path.touch()
+
+
+def nodes(grid: LiveGrid) -> dict[str, Node]:
+    return {node["name"]: node for node in grid.client.nodes()["nodes"]}
+
+
+def pressures(grid: LiveGrid, kind: str) -> dict[str, float]:
+    """Of all nodes, in one answer in which all of them were measured."""
+
+    def measured() -> dict[str, float]:
+        found = nodes(grid)
+        return {n: found[n]["pressure"][kind] for n in NAMES} if all(found[n]["state"] == "ok" for n in NAMES) else {}
+
+    return until(measured, PATIENCE_S, "all nodes measured")
+
+
+def sought(look: Callable[[], Any], is_it: Callable[[Any], bool], what: str) -> Any:
+    """What is found once it is as it should be."""
+    return until(lambda: found if (found := look()) and is_it(found) else None, PATIENCE_S, what)
+
+
+def samples(grid: LiveGrid, metric: str) -> dict[tuple[str, ...], float]:
+    """What `/metrics` says, by the values of the labels in order of their names."""
+    url = json.loads(grid.home.controller.read_text())["url"]
+    token = grid.home.token.read_text().strip()
+    asked = urllib.request.Request(f"{url}/metrics", headers={"Authorization": f"Bearer {token}"})
+    with urllib.request.urlopen(asked, timeout=30) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+    return {
+        tuple(value for _, value in sorted(sample.labels.items())): sample.value
+        for family in families
+        for sample in family.samples
+        if sample.name == metric
+    }
+
+
+def probes() -> dict[str, str]:
+    """The probes that are in the cluster: the id of the node, and the actor's name."""
+    named = ray.util.list_named_actors(all_namespaces=True)
+    names = [one["name"] for one in named if one["namespace"] == NAMESPACE and one["name"].startswith(PREFIX)]
+    return {name.removeprefix(PREFIX).rpartition("-")[0]: name for name in names}
+
+
+def probe_pid(node_id: str) -> int:
+    probe = ray.get_actor(probes()[node_id], namespace=NAMESPACE)
+    return int(ray.get(probe.about.remote(), timeout=PATIENCE_S)["pid"])
+
+
+@ray.remote(num_cpus=1, max_retries=0)
+def burn_until(path: str) -> None:
+    while not Path(path).exists():
+        sum(range(100_000))
+
+
+@ray.remote(num_cpus=1, max_retries=0)
+def fill_until(path: str, size: int) -> int:
+    held = b"x" * size
+    while not Path(path).exists():
+        time.sleep(0.02)
+    return len(held)
+
+
+# -- measured ------------------------------------------------------------------------------------------------
+
+
+def test_cpu_burned_on_one_node_is_pressure_on_that_node_and_on_no_other(grid: LiveGrid, end: Path) -> None:
+    pressures(grid, "cpu")
+    burning = [burn_until.options(**on("one")).remote(str(end)) for _ in range(2)]
+
+    # On a busy machine tasks get less than a core each; but theirs is many times what the other nodes use.
+    pressed = sought(
+        lambda: pressures(grid, "cpu"),
+        lambda found: found["one"] > 0.1 and found["one"] > 3 * max(found["head"], found["two"]),
+        "one is pressed, and no other",
+    )
+    shown = nodes(grid)
+    end.touch()
+    ray.get(burning, timeout=PATIENCE_S)
+
+    assert all(shown[name]["shares_its_host"] for name in NAMES)  # so what counts is each node's own use
+    sought(lambda: pressures(grid, "cpu"), lambda found: found["one"] < pressed["one"] / 2, "relieved")
+    series = grid.client.node("one")["history"]["series"]["cpu"]
+    assert max(value for value in series if value is not None) > 0.1
+
+
+def test_memory_filled_on_one_node_is_pressure_on_that_node_and_on_no_other(grid: LiveGrid, end: Path) -> None:
+    before = pressures(grid, "memory")
+    more = FILLED / (2 * GB)
+    filling = fill_until.options(**on("two")).remote(str(end), FILLED)
+
+    pressed = sought(
+        lambda: pressures(grid, "memory"), lambda found: found["two"] - before["two"] > more * 0.95, "two is pressed"
+    )
+    until(lambda: [e for e in grid.events("pressure_high") if e["node"] == "two"], PATIENCE_S, "told that it is")
+    own = samples(grid, "grid_node_measured_memory_used_bytes")
+    end.touch()
+    assert ray.get(filling, timeout=PATIENCE_S) == FILLED
+
+    assert own[("two", "own")] > FILLED
+    for other in ("head", "one"):
+        assert abs(pressed[other] - before[other]) < more / 4
+        assert own[(other, "own")] < FILLED
+    sought(lambda: pressures(grid, "memory"), lambda found: found["two"] - before["two"] < more / 2, "relieved")
+    told = until(lambda: [e for e in grid.events("pressure_low") if e["node"] == "two"], PATIENCE_S, "told that it is")
+    assert "two is no longer under pressure: memory" in told[-1]["message"]
+    assert {e["node"] for e in grid.events("pressure_high") if "memory" in e["message"]} == {"two"}
+
+
+# -- lent and borrowed ---------------------------------------------------------------------------------------
+
+
+def test_lent_and_borrowed_amounts_are_the_difference_of_rays_own_totals_to_the_base(grid: LiveGrid) -> None:
+    pressures(grid, "cpu")
+    grid.boost("head", "cpu", 2, source_node="one", delivery="transfer", wait_seconds=PATIENCE_S)
+    grid.boost("head", "memory", 1, source_node="two", delivery="transfer", wait_seconds=PATIENCE_S)
+    grid.total_is("head", "CPU", 4.0)
+    grid.total_is("head", "memory", 3.0 * GB)
+
+    for name, node in nodes(grid).items():
+        base, total = grid.base[name], grid.totals(name)
+        for kind, ray_name, scale in (("cpu", "CPU", 1), ("memory", "memory", GB)):
+            moved = node["borrowed"].get(kind, 0) - node["lent"].get(kind, 0)
+            assert moved * scale == total[ray_name] - base[ray_name], (name, kind)
+            assert (node["base"][kind] * scale, node["total"][kind] * scale) == (base[ray_name], total[ray_name])
+
+    told = sought(lambda: samples(grid, "grid_node_cpu_cores"), lambda s: s[("borrowed", "head")] == 2.0, "in metrics")
+    assert (told[("lent", "one")], told[("total", "one")], told[("base", "one")]) == (2.0, 2.0, 4.0)
+    told = sought(lambda: samples(grid, "grid_node_memory_bytes"), lambda s: s[("lent", "two")] == GB, "in metrics")
+    assert (told[("total", "head")], told[("base", "head")]) == (3 * GB, 2 * GB)
+
+
+def test_what_is_reserved_is_lent_too_and_stays_with_the_lender(grid: LiveGrid) -> None:
+    pressures(grid, "cpu")
+    grid.boost("head", "cpu", 1, source_node="two", delivery="reserve", wait_seconds=PATIENCE_S)
+
+    found = sought(lambda: nodes(grid)["two"], lambda node: node["free"]["cpu"] == 3, "reserved")
+
+    assert (found["lent"]["cpu"], nodes(grid)["head"]["borrowed"]["cpu"]) == (1, 1)
+    assert (grid.totals("two")["CPU"], grid.free("two")["CPU"]) == (4.0, 3.0)
+
+
+# -- stale, gone, back ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """A process that is there and does nothing; killed in the end."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_a_node_whose_probe_is_silent_is_stale_and_lends_nothing_and_a_killed_probe_comes_back(grid: LiveGrid) -> None:
+    pressures(grid, "cpu")
+    pid = probe_pid(grid.ids["one"])
+
+    with stopped(pid):
+        silent = sought(lambda: nodes(grid)["one"], lambda node: node["state"] == "stale", "stale")
+        told = sought(lambda: samples(grid, "grid_node_stale"), lambda s: s[("one",)] == 1.0, "told as stale")
+        refused = until(lambda: refusal(grid, "one"), PATIENCE_S, "refused")
+        as_measured = samples(grid, "grid_node_pressure_ratio")
+        other = grid.boost("head", "cpu", 1, source_node="two", wait_seconds=PATIENCE_S)
+        killed_at = datetime.now(UTC)
+
+    assert "its probe has not answered" in silent["stale_because"]
+    assert silent["age_seconds"] > 0
+    assert silent["pressure"] is not None  # what was measured last, and how long ago
+    assert not [labels for labels in as_measured if "one" in labels]  # Prometheus is not told old values as new ones
+    assert told[("two",)] == told[("head",)] == 0.0
+    assert any(line.startswith("one: ") and line.endswith("[Stale]") for line in refused.because)
+    assert other["source_node"] == "two"
+
+    sought(lambda: nodes(grid)["one"], lambda node: node["state"] == "ok", "back")
+    assert probe_pid(grid.ids["one"]) != pid
+    assert missed_since(grid, "one", killed_at) <= 2
+    lent = grid.boost("head", "cpu", 1, source_node="one", wait_seconds=PATIENCE_S)
+    assert lent["source_node"] == "one"
+
+
+def refusal(grid: LiveGrid, source: str) -> NoCapacity | None:
+    try:
+        granted = grid.boost("head", "cpu", 1, source_node=source)
+    except NoCapacity as refused:
+        return refused
+    grid.release(granted)
+    return None
+
+
+def missed_since(grid: LiveGrid, name: str, since: datetime) -> int:
+    """So many intervals passed without a measurement of the node, until there was one again."""
+
+    def values() -> list[float | None]:
+        history = grid.client.node(name)["history"]
+        pairs = zip(history["times"], history["series"]["cpu"], strict=True)
+        return [value for at, value in pairs if parse_instant(at) > since]
+
+    found = sought(values, lambda values: values[-1] is not None, "measured again")
+    return next(place for place, value in enumerate(found) if value is not None)
+
+
+def test_a_node_that_dies_disappears_and_is_measured_anew_when_it_is_back(grid: LiveGrid) -> None:
+    pressures(grid, "cpu")
+    old = grid.ids["two"]
+
+    grid.kill_node("two")
+    until(lambda: "two" not in grid.live_nodes(), PATIENCE_S, "Ray knows that it is dead")
+    gone = sought(lambda: nodes(grid)["two"], lambda node: node["state"] == "down", "down")
+    until(lambda: ("two",) not in samples(grid, "grid_node_up"), PATIENCE_S, "no series")
+    left = [*samples(grid, "grid_node_cpu_cores"), *samples(grid, "grid_node_pressure_ratio")]
+
+    # It is configured, so its name stays; nothing is told of it as if it were there.
+    assert (gone["alive"], gone["pressure"], gone["measured"], gone["age_seconds"]) == (False, None, None, None)
+    assert gone["total"].get("cpu", 0) == 0
+    assert not [labels for labels in left if "two" in labels]
+    until(lambda: old not in probes(), PATIENCE_S, "its probe is forgotten")
+
+    grid.start_node("two")
+    assert pressures(grid, "cpu")["two"] >= 0
+    back = nodes(grid)["two"]
+    assert back["node_id"] == grid.ids["two"] != old
+    until(lambda: probes().keys() == set(grid.ids.values()), PATIENCE_S, "one probe for each node")
+    history = grid.client.node("two")["history"]
+    before = [at for at in history["times"] if parse_instant(at) < parse_instant(back["seen_since"])]
+    assert not [value for value in history["series"]["cpu"][: len(before)] if value is not None]
+
+
+def test_a_new_controller_goes_on_with_the_same_probes(grid: LiveGrid) -> None:
+    pressures(grid, "cpu")
+    killed, before = grid.controller_pid(), {name: probe_pid(grid.ids[name]) for name in NAMES}
+
+    os.kill(killed, signal.SIGKILL)
+    until(lambda: grid.controller_pid() != killed, PATIENCE_S, "another controller")
+
+    pressures(grid, "cpu")
+    assert {name: probe_pid(grid.ids[name]) for name in NAMES} == before
+
+
+# -- what waits ----------------------------------------------------------------------------------------------
+
+
+def waiting(grid: LiveGrid, **like: Any) -> dict[str, Any] | None:
+    """The demand that has these values."""
+    found = [one for one in grid.client.demand()["demand"] if all(one[key] == value for key, value in like.items())]
+    return found[0] if found else None
+
+
+def await_demand(grid: LiveGrid, **like: Any) -> dict[str, Any]:
+    return until(lambda: waiting(grid, **like), PATIENCE_S, f"demand {like}")
+
+
+def no_demand(grid: LiveGrid) -> None:
+    until(lambda: not grid.client.demand()["demand"], PATIENCE_S, "nothing waits")
+
+
+def test_a_task_for_a_busy_node_waits_for_capacity_there(grid: LiveGrid, end: Path) -> None:
+    grid.settled()
+    holding = hold_until.options(**on("one", num_cpus=4)).remote(str(end))
+    until(lambda: grid.free("one").get("CPU", 0.0) == 0.0, PATIENCE_S, "one is full")
+    pinned = [hold_until.options(**on("one", num_cpus=2)).remote(str(end)) for _ in range(2)]
+
+    found = await_demand(grid, labels=["grid/name=one"], count=2)
+
+    assert [bundle["cpu"] for bundle in found["resources"]] == [2]
+    assert (found["reason"], found["wanted_on"], found["could_run_on"]) == ("waiting_for_capacity", ["one"], ["one"])
+    assert found["queued_on"] == {"one": 2}
+    assert found["detail"] == "one has 0 CPUs of 2 CPUs free"
+    again = until(lambda: waiting(grid, labels=["grid/name=one"]), PATIENCE_S, "still there")
+    assert again["since"] == found["since"]
+    assert again["waited_seconds"] >= found["waited_seconds"]
+    assert [one["shape"] for one in grid.client.node("one")["demand"]] == [found["shape"]]
+    assert grid.client.node("two")["demand"] == []
+    counted = samples(grid, "grid_pending_requests")
+    assert counted == {("waiting_for_capacity",): 2.0, ("infeasible",): 0.0}
+
+    end.touch()
+    assert set(ray.get([holding, *pinned], timeout=PATIENCE_S)) == {"one"}
+    no_demand(grid)
+
+
+def test_what_no_node_can_carry_is_infeasible_until_one_was_lent_enough(grid: LiveGrid, end: Path) -> None:
+    grid.settled()
+    end.touch()
+    large = hold_until.options(**on("one", num_cpus=6)).remote(str(end))
+    elsewhere = hold_until.options(**on("nowhere", num_cpus=1)).remote(str(end))
+
+    found = await_demand(grid, labels=["grid/name=one"], reason="infeasible")
+    lost = await_demand(grid, labels=["grid/name=nowhere"], reason="infeasible")
+
+    assert found["detail"] == "no node has more than 4 CPUs"
+    assert (lost["detail"], lost["wanted_on"]) == ("no node has these labels", [])
+    ray.cancel(elsewhere, force=True)
+    grid.boost("one", "cpu", 2, source_node="two", delivery="transfer", wait_seconds=PATIENCE_S)
+    assert ray.get(large, timeout=PATIENCE_S) == "one"
+    no_demand(grid)
+
+
+def test_placement_groups_wait_for_capacity_or_for_ever(grid: LiveGrid, end: Path) -> None:
+    grid.settled()
+    holding = hold_until.options(**on("one", num_cpus=4)).remote(str(end))
+    until(lambda: grid.free("one").get("CPU", 0.0) == 0.0, PATIENCE_S, "one is full")
+    groups = [
+        placement_group([{"CPU": 4}] * 2, strategy="STRICT_SPREAD"),
+        placement_group([{"CPU": 4}] * 3, strategy="STRICT_SPREAD"),
+    ]
+
+    late = await_demand(grid, strategy="STRICT_SPREAD", reason="waiting_for_capacity")
+    never = await_demand(grid, strategy="STRICT_SPREAD", reason="infeasible")
+
+    assert late["shape"] == "placement group, STRICT_SPREAD: 2 x (4 CPUs)"
+    assert sorted(late["could_run_on"]) == ["one", "two"]
+    assert never["detail"] == "it needs 3 nodes, and 2 are large enough"
+    end.touch()
+    ray.get(holding, timeout=PATIENCE_S)
+    ray.get(groups[0].ready(), timeout=PATIENCE_S)
+    for group in groups:
+        remove_placement_group(group)
+    no_demand(grid)
+
+
+def test_a_task_waits_for_its_placement_group_though_nodes_are_idle(grid: LiveGrid, end: Path) -> None:
+    grid.settled()
+    group = placement_group([{"CPU": 1}])
+    ray.get(group.ready(), timeout=PATIENCE_S)
+    inside = hold_until.options(num_cpus=1, scheduling_strategy=PlacementGroupSchedulingStrategy(group))
+    tasks = [inside.remote(str(end)) for _ in range(2)]
+
+    found = await_demand(grid, placement_group=group.id.hex())
+
+    assert (found["count"], [bundle["cpu"] for bundle in found["resources"]]) == (1, [1])
+    assert (found["reason"], found["detail"]) == ("waiting_for_capacity", "its placement group is in use")
+    end.touch()
+    ray.get(tasks, timeout=PATIENCE_S)
+    remove_placement_group(group)
+    no_demand(grid)
+
+
+# -- gone with grid ------------------------------------------------------------------------------------------
+
+
+def test_grid_takes_its_probes_along_when_it_goes(grid: LiveGrid) -> None:
+    pressures(grid, "cpu")
+    assert probes().keys() == set(grid.ids.values())
+
+    stopped = grid.cli("stop")
+
+    assert stopped.returncode == 0, stopped.stderr
+    assert probes() == {}
+    started = grid.cli("start", "--address", grid.address, "--config", str(grid.config))
+    assert started.returncode == 0, started.stderr
+    assert pressures(grid, "cpu").keys() == set(NAMES)
+    assert probes().keys() == set(grid.ids.values())
