@@ -6,13 +6,15 @@ from datetime import datetime, timedelta
 import pytest
 from builders import NOON, amounts, lease, node, reading
 
+from distributed_grid.config import ForecasterChoice, GridConfig
 from distributed_grid.decide.hysteresis import PressureChange, Threshold
 from distributed_grid.decide.snapshots import Answers
 from distributed_grid.model.demand import Bundle, Pending, Shape, WaitReason
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import Node, NodeTable
 from distributed_grid.model.snapshots import Reading
-from distributed_grid.monitoring.collector import Collector, Settings
+from distributed_grid.monitoring.collector import Collector, Settings, settings_of
+from distributed_grid.monitoring.forecasting import FORECASTERS
 
 THRESHOLDS = dict.fromkeys(("cpu", "memory", "gpu"), Threshold(low=0.3, high=0.8))
 
@@ -226,3 +228,24 @@ def test_the_nodes_may_be_many(benchmark_nodes: int = 200) -> None:
 
 def _own_machine(name: str) -> Node:
     return node(name, cpus=16, ip=name)
+
+
+def test_the_configuration_says_how_often_who_foresees_and_what_is_high() -> None:
+    config = GridConfig.from_dict(
+        {
+            "name": "lab",
+            "embedded": True,
+            "nodes": [{"name": "head", "role": "master"}],
+            "resource_sharing": {
+                "monitoring_interval_seconds": 5,
+                "forecaster": "river",
+                "thresholds": {"cpu_pressure_high": 0.9, "cpu_pressure_low": 0.5},
+            },
+        }
+    )
+
+    settings = settings_of(config)
+
+    assert (settings.interval_s, settings.forecaster, settings.one_machine) == (5.0, "river", True)
+    assert settings.thresholds["cpu"] == Threshold(low=0.5, high=0.9)
+    assert {str(choice) for choice in ForecasterChoice} == set(FORECASTERS)

@@ -8,6 +8,7 @@ from distributed_grid.config.models import GridConfig, NodeConfig, NodeRole, Nod
 from distributed_grid.config.schema import json_schema
 from distributed_grid.config.sharing import (
     DeliveryChoice,
+    ForecasterChoice,
     GpuCompanions,
     SharingConfig,
     SharingMode,
@@ -19,6 +20,7 @@ __all__ = [
     "ConfigLike",
     "ConfigSource",
     "DeliveryChoice",
+    "ForecasterChoice",
     "GpuCompanions",
     "GridConfig",
     "LoadedConfig",

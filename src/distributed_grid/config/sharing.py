@@ -45,6 +45,11 @@ class DeliveryChoice(StrEnum):
     AUTO = "auto"
 
 
+class ForecasterChoice(StrEnum):
+    BUILT_IN = "built-in"
+    RIVER = "river"
+
+
 PRESSURES: Final = ("cpu", "memory", "gpu")
 
 
@@ -101,6 +106,10 @@ class SharingConfig(Settings):
     )
     monitoring_interval_seconds: Interval = Field(
         default=10, description="Seconds between two measurements of each node."
+    )
+    forecaster: Annotated[ForecasterChoice, one_of(ForecasterChoice)] = Field(
+        default=ForecasterChoice.BUILT_IN,
+        description="What foresees each node's load; river also asks that library, which the extra forecast brings.",
     )
     thresholds: Annotated[Thresholds, EmptySection] = Field(
         default=Thresholds(), description="From which load on a node needs help, and below which it can lend."

@@ -69,6 +69,7 @@ def settings_of(config: GridConfig) -> Settings:
             )
             for kind in BUILT_IN
         },
+        forecaster=str(sharing.forecaster),
         one_machine=config.embedded,
     )
 
