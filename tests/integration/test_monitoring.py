@@ -17,6 +17,7 @@ from live_grid import GB, LiveGrid, hold_until, on, until
 from prometheus_client.parser import text_string_to_metric_families
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+from test_node_loss import NOTICE_SOON
 
 from distributed_grid.errors import NoCapacity
 from distributed_grid.model.instants import parse_instant
@@ -37,13 +38,6 @@ nodes:
 - {name: one, cpu_count: 4, memory_gb: 2}
 - {name: two, cpu_count: 4, memory_gb: 2}
 """
-# So that Ray notices within a few seconds rather than half a minute.
-NOTICE_SOON = {
-    "RAY_health_check_initial_delay_ms": "500",
-    "RAY_health_check_period_ms": "500",
-    "RAY_health_check_timeout_ms": "2000",
-    "RAY_health_check_failure_threshold": "3",
-}
 NAMES = ("head", "one", "two")
 FILLED = 1200 * 10**6
 PATIENCE_S = 60
