@@ -60,6 +60,30 @@ def test_callbacks_are_told_when_pressure_begins_and_ends(served: ServedGrid) ->
     assert told == [PressureChange("b", "cpu", 1.0, is_high=True), PressureChange("b", "cpu", 0.0, is_high=False)]
 
 
+def test_a_callback_that_fails_is_reported_and_nobody_misses_anything(served: ServedGrid) -> None:
+    told: list[PressureChange] = []
+    reported: list[str] = []
+
+    def broken(_: PressureChange) -> None:
+        raise RuntimeError("not mine")
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, said: reported.append(said["message"]))
+        async with ResourceMetricsCollector(home=served.home) as collector:
+            collector.add_pressure_callback(broken)
+            collector.add_pressure_callback(told.append)
+            for cores, wanted in ((16.0, 1), (0.0, 2)):
+                served.senses.answers["b"] = reading(cpu_used=cores)
+                await asyncio.to_thread(served.measure)
+                async with asyncio.timeout(30):
+                    while len(told) < wanted:  # noqa: ASYNC110
+                        await asyncio.sleep(0.02)
+
+    asyncio.run(main())
+    assert [change.is_high for change in told] == [True, False]
+    assert reported[0] == "a pressure callback failed: b is under pressure: cpu at 100%"
+
+
 def test_a_stale_node_counts_for_nothing_in_the_summary(served: ServedGrid) -> None:
     served.senses.answers["c"] = "its probe died"
     served.measure()

@@ -1,6 +1,6 @@
 """When a node is under pressure, and when no longer: high begins it, low ends it, in between nothing changes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from distributed_grid.model.nodes import NodeName
@@ -29,6 +29,9 @@ class PressureChange:
     def describe(self) -> str:
         what = "is under pressure" if self.is_high else "is no longer under pressure"
         return f"{self.node} {what}: {self.kind} at {self.value:.0%}"
+
+
+PressureCallback = Callable[[PressureChange], None]
 
 
 def pressure_changes(

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from distributed_grid.config import GridConfig
 from distributed_grid.decide.demand import explain_demand, seen_since
-from distributed_grid.decide.hysteresis import Pressed, PressureChange, Threshold, pressure_changes
+from distributed_grid.decide.hysteresis import Pressed, PressureCallback, PressureChange, Threshold, pressure_changes
 from distributed_grid.decide.snapshots import Answers, take_snapshots
 from distributed_grid.decide.trends import WINDOWS, Trend, trend
 from distributed_grid.model.demand import Demand, Pending, Shape
@@ -27,8 +27,6 @@ from distributed_grid.monitoring.views import aged
 _SOON_S: Final = 1.0
 _SOON_TIMES: Final = 5
 _LATE: Final = 2.5  # so many intervals after it was measured a value is no longer shown as if it were so now
-
-PressureCallback = Callable[[PressureChange], None]
 
 
 class Sources(Protocol):

@@ -5,6 +5,7 @@ import asyncio
 import ray
 
 from distributed_grid.config import GridConfig
+from distributed_grid.decide.hysteresis import PressureCallback
 from distributed_grid.decide.snapshots import Answers
 from distributed_grid.execution.ray_cluster import RayCluster
 from distributed_grid.model.demand import Pending
@@ -13,7 +14,7 @@ from distributed_grid.model.nodes import NodeName, NodeTable
 from distributed_grid.model.snapshots import NodeSnapshot
 from distributed_grid.monitoring.collector import Collector, settings_of
 from distributed_grid.monitoring.observer import Observer
-from distributed_grid.monitoring.resource_metrics import PressureCallback, ResourceTrend
+from distributed_grid.monitoring.resource_metrics import ResourceTrend
 from distributed_grid.monitoring.senses import RaySenses, Senses
 
 _HORIZON_S = 900.0
@@ -25,7 +26,6 @@ class RaySource:
         self._senses = senses
         self._collector = Collector(self, settings_of(config))
         self._stopping = asyncio.Event()
-        self._failure: Exception | None = None
         self._running: asyncio.Task[None] | None = None
 
     @classmethod
@@ -51,7 +51,9 @@ class RaySource:
         return await self._senses.pending({node.node_id: node.name for node in nodes.alive})
 
     def _failed(self, error: Exception) -> None:
-        self._failure = error  # what is measured grows old and is then stale, which everybody sees
+        """Until a round succeeds, what is measured grows old and is then stale, which everybody sees."""
+        said = {"message": "a round of measuring failed; the next one tries again", "exception": error}
+        asyncio.get_running_loop().call_exception_handler(said)
 
     # -- what is known --------------------------------------------------------------------------------------
 

@@ -5,13 +5,13 @@ does, the probes are started from this process, which must then be connected to 
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from distributed_grid.client import GridClient
 from distributed_grid.config import ConfigLike, loaded_config
-from distributed_grid.decide.hysteresis import PressureChange
+from distributed_grid.decide.hysteresis import PressureCallback, PressureChange
 from distributed_grid.errors import GridError, NoCluster, TargetNotFound
 from distributed_grid.model.forecasts import Forecast
 from distributed_grid.model.nodes import NodeName
@@ -20,9 +20,6 @@ from distributed_grid.model.snapshots import NodeSnapshot
 from distributed_grid.store.home import GridHome
 
 __all__ = ["NodeSnapshot", "PressureChange", "ResourceMetricsCollector", "ResourceTrend"]
-
-PressureCallback = Callable[[PressureChange], None]
-_HORIZON_S = 900.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +127,11 @@ class ResourceMetricsCollector:
 
     def _tell(self, change: PressureChange) -> None:
         for callback in tuple(self._callbacks):
-            callback(change)
+            try:
+                callback(change)
+            except Exception as error:  # noqa: BLE001 - somebody else's code, and others want to be told as well
+                said = {"message": f"a pressure callback failed: {change.describe()}", "exception": error}
+                asyncio.get_running_loop().call_exception_handler(said)
 
     @property
     def _started(self) -> MetricsSource:
