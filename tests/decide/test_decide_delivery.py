@@ -3,10 +3,11 @@
 import pytest
 from builders import amounts, ask, cpu, node
 
-from distributed_grid.decide.delivery import Companions, choose_delivery, lent_resources
+from distributed_grid.decide.delivery import choose_delivery, lent_resources
 from distributed_grid.errors import TransfersUnavailable
 from distributed_grid.model.leases import Delivery
 from distributed_grid.model.resources import GB
+from distributed_grid.model.rules import Companions
 
 RESERVE, TRANSFER = Delivery.RESERVE, Delivery.TRANSFER
 

@@ -8,18 +8,19 @@ import sys
 import pytest
 from builders import amounts, ask, cpu, lease, limits, node
 
-from distributed_grid.decide.delivery import Companions
 from distributed_grid.decide.lending import counter_offer, plan_grant
+from distributed_grid.decide.loans import Loans
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
 from distributed_grid.model.nodes import Node, NodeTable
 from distributed_grid.model.plans import Grant, RefusalCode, Refused
 from distributed_grid.model.requests import Ask
+from distributed_grid.model.rules import Companions, Rules
 
 MASTER = node("gpu-master", cpus=2)
 
 
 def plan(asked: Ask, *nodes: Node, leases: tuple[Lease, ...] = (), **options: object) -> Grant | Refused:
-    return plan_grant(asked, NodeTable([MASTER, *nodes]), leases, **options)  # type: ignore[arg-type]
+    return plan_grant(asked, NodeTable([MASTER, *nodes]), Loans.of(leases), Rules(**options))  # type: ignore[arg-type]
 
 
 def codes(refused: Grant | Refused) -> dict[str, RefusalCode]:
@@ -154,9 +155,10 @@ import json, sys
 sys.path.insert(0, sys.argv[1])
 from builders import ask, node
 from distributed_grid.decide.lending import plan_grant
+from distributed_grid.decide.loans import Loans
 from distributed_grid.model.nodes import NodeTable
 nodes = [node("master"), node("many-gpus", gpus=4, cpus=4), node("many-cpus", gpus=2, cpus=64)]
-print(json.dumps(plan_grant(ask("master", "gpu", 1), NodeTable(nodes), ()).source))
+print(json.dumps(plan_grant(ask("master", "gpu", 1), NodeTable(nodes), Loans()).source))
 """
 
 
@@ -179,7 +181,7 @@ def test_equal_inputs_give_equal_plans_in_every_process() -> None:
 
 def test_the_grant_says_how_it_is_delivered_and_what_to_beware_of() -> None:
     target = node("gpu-master", cpus=2, hardware=(2, 64))
-    granted = plan_grant(ask(), NodeTable([target, node()]), ())
+    granted = plan_grant(ask(), NodeTable([target, node()]), Loans())
     assert isinstance(granted, Grant)
     assert (granted.delivery, granted.resources) == (Delivery.TRANSFER, cpu(2))
     assert granted.delivery_reason

@@ -7,10 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distributed_grid.decide.lending import counter_offer, plan_grant
+from distributed_grid.decide.loans import Loans
 from distributed_grid.model.nodes import Node, NodeTable
 from distributed_grid.model.plans import Grant, Refused
 from distributed_grid.model.requests import Ask, make_ask
 from distributed_grid.model.resources import GB, ResourceVector
+from distributed_grid.model.rules import Rules
 
 REPEATABLE = settings(derandomize=True, max_examples=500, report_multiple_bugs=False)
 
@@ -35,13 +37,13 @@ def lenders(draw: st.DrawFn, kind: str) -> list[Node]:
 def is_kept(asked: Ask, nodes: list[Node], delivery: str | None = None) -> bool:
     """Ask; if that is refused and something is offered, ask for that, as a person would."""
     table = NodeTable(nodes)
-    refused = plan_grant(asked, table, (), default_delivery=delivery)
+    refused = plan_grant(asked, table, Loans(), Rules(delivery))
     if not isinstance(refused, Refused) or (offer := counter_offer(refused)) is None:
         return True
     *_, target, kind, amount, option, source = shlex.split(offer)
     assert (target, option) == (asked.target, "--source")
     again = make_ask(target, kind, amount, source=source)
-    return isinstance(plan_grant(again, table, (), default_delivery=delivery), Grant)
+    return isinstance(plan_grant(again, table, Loans(), Rules(delivery)), Grant)
 
 
 @given(lenders("cpu"), st.integers(1, 9))

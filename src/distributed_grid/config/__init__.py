@@ -11,10 +11,10 @@ from distributed_grid.config.sharing import (
     ForecasterChoice,
     GpuCompanions,
     SharingConfig,
-    SharingMode,
-    SharingPolicy,
+    TeamConfig,
     Thresholds,
 )
+from distributed_grid.model.policies import SharingMode, SharingPolicy
 
 __all__ = [
     "ConfigLike",
@@ -30,6 +30,7 @@ __all__ = [
     "SharingConfig",
     "SharingMode",
     "SharingPolicy",
+    "TeamConfig",
     "Thresholds",
     "effective",
     "effective_in_controller",

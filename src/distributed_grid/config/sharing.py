@@ -7,36 +7,31 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 from distributed_grid.config.values import (
     Cpus,
+    EmptyList,
     EmptySection,
     Flag,
     Fraction,
     Gigabytes,
+    Gpus,
     Interval,
     Number,
+    Text,
     Wait,
+    Weight,
     one_of,
+    units,
     wrong,
 )
 from distributed_grid.model.leases import OnGraceEnd
+from distributed_grid.model.policies import SharingMode, SharingPolicy
+from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector
+from distributed_grid.model.teams import Team
 
 
 class Settings(BaseModel):
     """Frozen; keys that grid does not know are kept as they are, so that a file can serve other tools too."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
-
-
-class SharingMode(StrEnum):
-    OFFLOAD_ONLY = "offload_only"
-    SHARE_AND_OFFLOAD = "share_and_offload"
-    DYNAMIC_BALANCING = "dynamic_balancing"
-
-
-class SharingPolicy(StrEnum):
-    CONSERVATIVE = "conservative"
-    BALANCED = "balanced"
-    AGGRESSIVE = "aggressive"
-    PREDICTIVE = "predictive"
 
 
 class DeliveryChoice(StrEnum):
@@ -89,6 +84,43 @@ class GpuCompanions(Settings):
     memory_gb: Gigabytes = Field(default=0, description="GB of memory per reserved GPU.")
 
 
+class TeamAmounts(Settings):
+    """Amounts of what nodes lend; what is left out is not limited, or not guaranteed."""
+
+    cpu: Cpus | None = Field(default=None, description="CPUs.")
+    memory_gb: Gigabytes | None = Field(default=None, description="GB of memory.")
+    gpu: Gpus | None = Field(default=None, description="GPUs.")
+
+    def units(self) -> dict[str, int]:
+        given = {CPU: self.cpu, MEMORY: self.memory_gb, GPU: self.gpu}
+        return {kind: units(kind, amount) for kind, amount in given.items() if amount is not None}
+
+
+class TeamConfig(Settings):
+    """A team, and its part of what the nodes lend."""
+
+    name: Text = Field(description="As tokens name it: grid token create NAME --team TEAM.")
+    guaranteed: Annotated[TeamAmounts, EmptySection] = Field(
+        default=TeamAmounts(), description="Its own part: what others have of it comes back when the team asks."
+    )
+    borrowing_limit: Annotated[TeamAmounts, EmptySection] = Field(
+        default=TeamAmounts(), description="The most it may have above that. Left out: whatever is free."
+    )
+    lending_limit: Annotated[TeamAmounts, EmptySection] = Field(
+        default=TeamAmounts(), description="The most that others may have of its part. Left out: all of it."
+    )
+    weight: Weight = Field(default=1, description="Its fair share among those who wait, against the others' weights.")
+
+    def team(self) -> Team:
+        return Team(
+            self.name,
+            ResourceVector(self.guaranteed.units()),
+            self.borrowing_limit.units(),
+            self.lending_limit.units(),
+            float(self.weight),
+        )
+
+
 class SharingConfig(Settings):
     """How nodes lend to each other."""
 
@@ -128,6 +160,17 @@ class SharingConfig(Settings):
         default=OnGraceEnd.HOLD,
         description="After the grace: hold waits on, drain lets nothing new start, kill ends the work.",
     )
+    teams: Annotated[tuple[TeamConfig, ...], EmptyList] = Field(
+        default=(), description="Who shares the cluster. Left out: everybody is in one team."
+    )
     expiry_warning_seconds: Wait = Field(
         default=60, description="Seconds before its end at which a boost is announced as ending."
     )
+
+    @field_validator("teams")
+    @classmethod
+    def _teams_have_own_names(cls, teams: tuple[TeamConfig, ...]) -> tuple[TeamConfig, ...]:
+        names = [team.name for team in teams]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise wrong(f"the name {twice[0]!r} is used for two teams; every team needs its own")
+        return teams

@@ -1,25 +1,13 @@
 """How a lease reaches its target: the capacity moves, or it is reserved where it is."""
 
 from dataclasses import dataclass
-from typing import Final
 
 from distributed_grid.errors import TransfersUnavailable
 from distributed_grid.model.leases import Delivery
 from distributed_grid.model.nodes import Node
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, amount_of, describe, scale
-
-
-@dataclass(frozen=True, slots=True)
-class Companions:
-    """What a reservation brings along, so that a default task can run in it."""
-
-    cpu_per_gpu: int = scale(CPU)
-    memory_per_gpu: int = 0
-    cpu_otherwise: int = scale(CPU)
-
-
-DEFAULT_COMPANIONS: Final = Companions()
+from distributed_grid.model.rules import Companions
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,108 +1,157 @@
 """Who lends: feasibility with a reason for every node that cannot, then the one left with the most."""
 
 from bisect import bisect_left
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Final
 
-from distributed_grid.decide.delivery import DEFAULT_COMPANIONS, Companions, choose_delivery, lent_resources
+from distributed_grid.decide.delivery import DeliveryChoice, choose_delivery, lent_resources
 from distributed_grid.decide.loans import Loans
-from distributed_grid.model.leases import Delivery, Lease
+from distributed_grid.decide.quotas import why_over_limit
+from distributed_grid.decide.reserves import kept, why_kept
+from distributed_grid.model.leases import Delivery
 from distributed_grid.model.nodes import Node, NodeTable
 from distributed_grid.model.plans import Grant, Refusal, RefusalCode, Refused
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import GPU, ResourceVector, amount_of, describe, scale, whole
-
-Lends = Callable[[int], ResourceVector]
-"""All that is lent, by how much of the asked kind: a GPU brings CPUs along."""
+from distributed_grid.model.rules import NO_RULES, Reserve, Rules
 
 
-def plan_grant(
-    ask: Ask,
-    nodes: NodeTable,
-    leases: tuple[Lease, ...],
-    *,
-    default_delivery: str | None = None,
-    companions: Companions = DEFAULT_COMPANIONS,
-    no_transfers_because: str | None = None,
-) -> Grant | Refused:
+def plan_grant(ask: Ask, nodes: NodeTable, loans: Loans, rules: Rules = NO_RULES) -> Grant | Refused:
     """Choose how and from whom, or say for every node why not. The target must be in the table."""
-    choice = choose_delivery(ask, nodes[ask.target], default_delivery, no_transfers_because)
-
-    def lends(units: int) -> ResourceVector:
-        return lent_resources(replace(ask, units=units), choice.delivery, companions)
-
-    need = lends(ask.units)
-    loans = Loans.of(leases)
-    refusals = tuple(
-        refusal for node in nodes.values() if (refusal := why_not(node, ask, lends, loans, delivery=choice.delivery))
-    )
-    refused = {refusal.node for refusal in refusals}
-    willing = [node for node in nodes.values() if node.name not in refused]
-    if not willing:
-        return Refused(ask, refusals)
+    offer = Offer.of(ask, nodes, rules)
+    over_limit = why_over_limit(ask.team, offer.need, nodes, loans, rules.teams)
     # The name breaks ties, so equal inputs give equal plans.
-    best = min(willing, key=lambda node: (*_negated_headroom(node, need), -node.limits.priority, node.name))
-    return Grant(ask, best.name, need, choice.delivery, choice.reason, choice.warnings)
+    best: Node | None = None
+    if over_limit is None:
+        willing = (node for node in nodes.values() if obstacle(node, offer, loans) is None)
+        best = min(
+            willing,
+            key=lambda node: (*_negated_headroom(node, offer.need), -node.limits.priority, node.name),
+            default=None,
+        )
+    if best is None:
+        refusals = (why_not(node, offer, loans) for node in nodes.values())
+        return Refused(ask, tuple(refusal for refusal in refusals if refusal), over_limit)
+    choice = offer.choice
+    return Grant(ask, best.name, offer.need, choice.delivery, choice.reason, choice.warnings)
 
 
-def why_not(node: Node, ask: Ask, lends: Lends, loans: Loans, *, delivery: Delivery) -> Refusal | None:
-    """The first reason why this node cannot lend what is asked, with all that comes along; None if it can."""
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """An ask with what it comes to: how it would be delivered, and all that a lender gives for it."""
+
+    ask: Ask
+    rules: Rules
+    choice: DeliveryChoice
+    need: ResourceVector
+
+    @classmethod
+    def of(cls, ask: Ask, nodes: NodeTable, rules: Rules) -> "Offer":
+        choice = choose_delivery(ask, nodes[ask.target], rules.default_delivery, rules.no_transfers_because)
+        return cls(ask, rules, choice, lent_resources(ask, choice.delivery, rules.companions))
+
+    def lends(self, units: int) -> ResourceVector:
+        """All that is lent, by how much of the asked kind: a GPU brings CPUs along."""
+        return lent_resources(replace(self.ask, units=units), self.choice.delivery, self.rules.companions)
+
+
+def obstacle(node: Node, offer: Offer, loans: Loans) -> tuple[RefusalCode, str] | None:
+    """The first thing that keeps a node from lending, and the kind it is about; None if it can lend."""
+    ask, rules = offer.ask, offer.rules
     if node.name == ask.target:
-        return Refusal(node.name, RefusalCode.IS_TARGET, "it is the target itself")
+        return RefusalCode.IS_TARGET, ask.kind
     if ask.source is not None and node.name != ask.source:
-        return Refusal(node.name, RefusalCode.NOT_THE_SOURCE, f"only {ask.source} was asked to lend")
+        return RefusalCode.NOT_THE_SOURCE, ask.kind
     if not node.alive:
-        return Refusal(node.name, RefusalCode.NODE_DOWN, "it is not connected to the cluster")
+        return RefusalCode.NODE_DOWN, ask.kind
     if node.silent is not None:
-        return Refusal(node.name, RefusalCode.STALE, f"nobody knows what it does: {node.silent}")
+        return RefusalCode.STALE, ask.kind
     if not node.limits.can_share:
-        return Refusal(node.name, RefusalCode.SHARING_DISABLED, "its configuration says can_share: false")
-    if delivery is Delivery.TRANSFER and loans.moved_to(node.name)[ask.kind]:
-        return Refusal(node.name, RefusalCode.IS_BORROWING, f"it borrows {ask.kind} itself")
-    need, lent = lends(ask.units), loans.lent_by(node.name)
-    for kind in need:
+        return RefusalCode.SHARING_DISABLED, ask.kind
+    if rules.cooling and not rules.cooling.isdisjoint((node.name, ask.target)):
+        return RefusalCode.COOLING_DOWN, ask.kind
+    if offer.choice.delivery is Delivery.TRANSFER and loans.moved_in(node.name, ask.kind):
+        return RefusalCode.IS_BORROWING, ask.kind
+    for kind, units in offer.need.items():
         limit = node.limits.limit(kind)
-        if limit is not None and lent[kind] + need[kind] > limit:
-            return Refusal(
-                node.name,
-                RefusalCode.LENDING_LIMIT_REACHED,
-                f"{amount_of(kind, lent[kind])} of at most {describe(kind, limit)} lent, "
-                f"{amount_of(kind, need[kind])} asked",
-                _most(node, ask, lends, loans),
-            )
-    for kind in need:
-        free = _free(node, kind, loans)
-        if free < need[kind]:
-            return Refusal(
-                node.name,
-                RefusalCode.NO_CAPACITY,
-                f"{amount_of(kind, max(0, free))} of {describe(kind, node.total[kind])} free, "
-                f"{amount_of(kind, need[kind])} asked",
-                _most(node, ask, lends, loans),
-            )
+        if limit is not None and loans.lent(node.name, kind) + units > limit:
+            return RefusalCode.LENDING_LIMIT_REACHED, kind
+    for kind, units in offer.need.items():
+        free = free_of(node, kind, loans)
+        if free < units:
+            return RefusalCode.NO_CAPACITY, kind
+        if free - kept(node, kind, free, loans.lent(node.name, kind), rules.reserve) < units:
+            return RefusalCode.KEPT_FREE, kind
     return None
 
 
-def _free(node: Node, kind: str, loans: Loans) -> int:
+def why_not(node: Node, offer: Offer, loans: Loans) -> Refusal | None:
+    """The first reason why this node cannot lend what is asked, with all that comes along; None if it can."""
+    found = obstacle(node, offer, loans)
+    if found is None:
+        return None
+    code, kind = found
+    could = _most(node, offer, loans) if code in _BY_AMOUNT else 0
+    return Refusal(node.name, code, _in_words(node, code, kind, offer, loans), could)
+
+
+_BY_AMOUNT: Final = (RefusalCode.LENDING_LIMIT_REACHED, RefusalCode.NO_CAPACITY, RefusalCode.KEPT_FREE)
+
+
+def _in_words(node: Node, code: RefusalCode, kind: str, offer: Offer, loans: Loans) -> str:
+    asked = f"{amount_of(kind, offer.need[kind])} asked"
+    free = free_of(node, kind, loans)
+    lent = loans.lent(node.name, kind)
+    shown = f"{amount_of(kind, max(0, free))} of {describe(kind, node.total[kind])} free"
+    match code:
+        case RefusalCode.IS_TARGET:
+            return "it is the target itself"
+        case RefusalCode.NOT_THE_SOURCE:
+            return f"only {offer.ask.source} was asked to lend"
+        case RefusalCode.NODE_DOWN:
+            return "it is not connected to the cluster"
+        case RefusalCode.STALE:
+            return f"nobody knows what it does: {node.silent}"
+        case RefusalCode.SHARING_DISABLED:
+            return "its configuration says can_share: false"
+        case RefusalCode.COOLING_DOWN:
+            cooling = node.name if node.name in offer.rules.cooling else offer.ask.target
+            return f"{cooling} is cooling down; to end that: grid cooldown {cooling} --off"
+        case RefusalCode.IS_BORROWING:
+            return f"it borrows {kind} itself"
+        case RefusalCode.LENDING_LIMIT_REACHED:
+            limit = describe(kind, node.limits.limit(kind) or 0)
+            return f"{amount_of(kind, lent)} of at most {limit} lent, {asked}"
+        case RefusalCode.KEPT_FREE:
+            units = kept(node, kind, free, lent, offer.rules.reserve)
+            return f"{shown}, of which {why_kept(kind, units, offer.rules.reserve)}, {asked}"
+        case _:
+            return f"{shown}, {asked}"
+
+
+def free_of(node: Node, kind: str, loans: Loans) -> int:
     """What Ray shows as free may be a moment old; what we have lent is not."""
-    return min(node.free[kind], node.base[kind] - loans.lent_by(node.name)[kind])
+    return min(node.free[kind], node.base[kind] - loans.lent(node.name, kind))
 
 
-def _most(node: Node, ask: Ask, lends: Lends, loans: Loans) -> int:
+def room(node: Node, kind: str, loans: Loans, reserve: Reserve) -> int:
+    """How much of one kind a node could lend: by what is free, what it keeps, and its limit."""
+    free, lent, limit = free_of(node, kind, loans), loans.lent(node.name, kind), node.limits.limit(kind)
+    left = free - kept(node, kind, free, lent, reserve)
+    return left if limit is None else min(left, limit - lent)
+
+
+def _most(node: Node, offer: Offer, loans: Loans) -> int:
     """How much of what is asked a node could lend now, in units: all that comes along must fit, too."""
+    ask = offer.ask
     # Who asks for whole GPUs can be offered no part of one.
     step = scale(GPU) if ask.kind == GPU and whole(GPU, ask.units) else 1
+    rooms = {kind: room(node, kind, loans, offer.rules.reserve) for kind in offer.need}
 
     def is_too_much(steps: int) -> bool:
-        return any(amount > _room(node, kind, loans) for kind, amount in lends(steps * step).items())
+        return any(amount > rooms.get(kind, 0) for kind, amount in offer.lends(steps * step).items())
 
     return step * (bisect_left(range(ask.units // step + 1), True, lo=1, key=is_too_much) - 1)
-
-
-def _room(node: Node, kind: str, loans: Loans) -> int:
-    """How much of one kind a node could lend, by what is free and by its limit."""
-    free, limit = _free(node, kind, loans), node.limits.limit(kind)
-    return free if limit is None else min(free, limit - loans.lent_by(node.name)[kind])
 
 
 def counter_offer(refused: Refused) -> str | None:

@@ -1,38 +1,70 @@
-"""What every node has lent and borrowed, summed up once for all who ask."""
+"""What every node and team has of others' capacity, summed up once for all who ask."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 from distributed_grid.model.leases import Delivery, Lease
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import ResourceVector
 
-_Sums = Mapping[NodeName, Mapping[str, int]]
+_Sums = dict[str, dict[str, int]]
 
 
-@dataclass(frozen=True, slots=True)
 class Loans:
     """The sums over all leases that hold capacity, in whatever way; each counts until it is home again."""
 
-    _lent: _Sums
-    _borrowed: _Sums
-    _moved_in: _Sums
+    __slots__ = ("_borrowed", "_lent", "_moved_in", "_of_all", "_of_team")
+
+    def __init__(self) -> None:
+        self._lent: _Sums = {}
+        self._borrowed: _Sums = {}
+        self._moved_in: _Sums = {}
+        self._of_team: _Sums = {}
+        self._of_all: dict[str, int] = {}
 
     @classmethod
     def of(cls, leases: Iterable[Lease]) -> "Loans":
-        lent: dict[NodeName, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-        borrowed: dict[NodeName, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-        moved_in: dict[NodeName, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+        loans = cls()
         for lease in leases:
-            if not lease.holds_capacity:
-                continue
-            for kind, units in lease.resources.items():
-                lent[lease.source][kind] += units
-                borrowed[lease.target][kind] += units
-            if lease.delivery is Delivery.TRANSFER:
-                moved_in[lease.target][lease.kind] += lease.units
-        return cls(lent, borrowed, moved_in)
+            loans.count(lease)
+        return loans
+
+    def count(self, lease: Lease, times: int = 1) -> None:
+        """Add a lease; or, with -1, take away one that was added: for who keeps the sums as leases come and go."""
+        if not lease.holds_capacity:
+            return
+        for kind, units in lease.resources.items():
+            _add(self._lent, lease.source, kind, times * units)
+            _add(self._borrowed, lease.target, kind, times * units)
+            _add(self._of_team, lease.team, kind, times * units)
+            self._of_all[kind] = self._of_all.get(kind, 0) + times * units
+        if lease.delivery is Delivery.TRANSFER:
+            _add(self._moved_in, lease.target, lease.kind, times * lease.units)
+
+    def without(self, leases: Iterable[Lease]) -> "Loans":
+        """The sums if these were home; for a what-if."""
+        found = Loans()
+        for name in ("_lent", "_borrowed", "_moved_in", "_of_team"):
+            setattr(found, name, {key: dict(sums) for key, sums in getattr(self, name).items()})
+        found._of_all = dict(self._of_all)
+        for lease in leases:
+            found.count(lease, -1)
+        return found
+
+    def lent(self, node: NodeName, kind: str) -> int:
+        sums = self._lent.get(node)
+        return sums.get(kind, 0) if sums else 0
+
+    def moved_in(self, node: NodeName, kind: str) -> int:
+        sums = self._moved_in.get(node)
+        return sums.get(kind, 0) if sums else 0
+
+    def held(self, team: str, kind: str) -> int:
+        """What a team has of a kind, with all that came along."""
+        sums = self._of_team.get(team)
+        return sums.get(kind, 0) if sums else 0
+
+    def held_by_all(self, kind: str) -> int:
+        return self._of_all.get(kind, 0)
 
     def lent_by(self, node: NodeName) -> ResourceVector:
         """What a node has given away; it counts against its limits."""
@@ -45,3 +77,11 @@ class Loans:
     def moved_to(self, node: NodeName) -> ResourceVector:
         """What a node was given on itself."""
         return ResourceVector(self._moved_in.get(node))
+
+    def held_by(self, team: str) -> ResourceVector:
+        return ResourceVector(self._of_team.get(team))
+
+
+def _add(sums: _Sums, key: str, kind: str, units: int) -> None:
+    of_key = sums.setdefault(key, {})
+    of_key[kind] = of_key.get(kind, 0) + units

@@ -4,11 +4,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from distributed_grid.decide.lending import why_not
+from distributed_grid.decide.delivery import DeliveryChoice
+from distributed_grid.decide.lending import Offer, why_not
 from distributed_grid.decide.loans import Loans
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeTable
 from distributed_grid.model.requests import Ask
+from distributed_grid.model.rules import NO_RULES
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,5 +51,6 @@ def _why_not(lease: Lease, holding: list[Lease], nodes: NodeTable) -> str | None
     # Whether something is idle just now does not matter: a boost that this cluster had would be applied as well.
     source = replace(nodes[lease.source], free=nodes[lease.source].base)
     ask = Ask(target=lease.target, kind=lease.kind, units=lease.units)
-    refusal = why_not(source, ask, lambda _: lease.resources, Loans.of(holding), delivery=lease.delivery)
+    offer = Offer(ask, NO_RULES, DeliveryChoice(lease.delivery, lease.delivery_reason), lease.resources)
+    refusal = why_not(source, offer, Loans.of(holding))
     return None if refusal is None else f"{refusal.node}: {refusal.detail}"

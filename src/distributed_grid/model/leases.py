@@ -9,6 +9,7 @@ from typing import Final
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.resources import ResourceVector, describe
+from distributed_grid.model.teams import DEFAULT_TEAM
 
 
 class LeaseState(StrEnum):
@@ -39,8 +40,28 @@ class OnGraceEnd(StrEnum):
     KILL = "kill"  # the youngest work on the borrowed part is ended; Ray retries it elsewhere
 
 
+class Cause(StrEnum):
+    """Why there is a lease."""
+
+    ASKED = "asked"  # somebody wants it
+    PRESSURE = "pressure"  # its target was under pressure
+    DEMAND = "demand"  # work waited for its target
+    FORECAST = "forecast"  # its target was expected to come under pressure
+
+
 class IllegalTransition(Exception):
     """A bug in grid, never a user's mistake."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A holder is asked to give something up by itself; after the deadline it is taken."""
+
+    units: int
+    """How much would do."""
+    reason: str
+    asked_at: datetime
+    deadline: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +90,15 @@ class Lease:
     release_reason: str | None = None
     release_asked_at: datetime | None = None
     warnings: tuple[str, ...] = field(default=())
+    team: str = DEFAULT_TEAM
+    cause: Cause = Cause.ASKED
+    wanted_back: bool = False
+    """Somebody waits for it: while it winds down nothing new starts on it, and after its grace it is taken."""
+    reclaim_hook: str | None = None
+    """The URL at which its holder wants to be asked before it is taken back."""
+    notice: Notice | None = None
+    checkpointed_at: datetime | None = None
+    """When its holder last said that what it does is saved: such a one loses little."""
 
     @property
     def holds_capacity(self) -> bool:

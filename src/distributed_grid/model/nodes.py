@@ -20,7 +20,11 @@ class SharingLimits:
     priority: float = 1.0
 
     def limit(self, kind: str) -> int | None:
-        return {CPU: self.max_share_cpu, MEMORY: self.max_share_memory, GPU: self.max_share_gpu}.get(kind)
+        if kind == CPU:
+            return self.max_share_cpu
+        if kind == MEMORY:
+            return self.max_share_memory
+        return self.max_share_gpu if kind == GPU else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,7 @@ class NodeTable(Mapping[NodeName, Node]):
 
     def __init__(self, nodes: Iterable[Node] = ()) -> None:
         self._nodes = {n.name: n for n in sorted(nodes, key=lambda n: n.name)}
+        self._lendable: dict[str, int] = {}
 
     def __getitem__(self, name: NodeName) -> Node:
         return self._nodes[name]
@@ -66,6 +71,16 @@ class NodeTable(Mapping[NodeName, Node]):
 
     def __len__(self) -> int:
         return len(self._nodes)
+
+    def lendable(self, kind: str) -> int:
+        """All that the nodes' owners let others have of a kind, lent or not."""
+        if kind not in self._lendable:
+            self._lendable[kind] = sum(
+                node.base[kind] if (limit := node.limits.limit(kind)) is None else min(limit, node.base[kind])
+                for node in self.alive
+                if node.limits.can_share
+            )
+        return self._lendable[kind]
 
     @property
     def alive(self) -> "tuple[Node, ...]":

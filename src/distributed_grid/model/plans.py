@@ -18,6 +18,9 @@ class RefusalCode(StrEnum):
     NODE_DOWN = "NodeDown"
     STALE = "Stale"
     IS_BORROWING = "IsBorrowing"
+    KEPT_FREE = "KeptFree"
+    COOLING_DOWN = "CoolingDown"
+    OTHERS_AHEAD = "OthersAhead"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +50,5 @@ class Grant:
 class Refused:
     ask: Ask
     refusals: tuple[Refusal, ...]
+    team_limit: str | None = None
+    """Why its team may not have it, whichever node would lend."""

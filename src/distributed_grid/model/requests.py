@@ -4,11 +4,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from distributed_grid.errors import InvalidAmount, InvalidDuration, InvalidRequest, SameNode
-from distributed_grid.model.leases import OnGraceEnd
+from distributed_grid.model.leases import Cause, OnGraceEnd
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.resources import GPU, describe, kind_of, units_of, whole
 from distributed_grid.model.since import length
+from distributed_grid.model.teams import DEFAULT_TEAM
 
 DEFAULT_DURATION_S: Final = 3600.0
 LONGEST_S: Final = 366 * 24 * 3600.0
@@ -30,6 +31,9 @@ class Ask:
     on_grace_end: OnGraceEnd | None = None
     requester: str = ""
     idempotency_key: str | None = None
+    team: str = DEFAULT_TEAM
+    cause: Cause = Cause.ASKED
+    reclaim_hook: str | None = None
 
     def describe(self) -> str:
         return f"{describe(self.kind, self.units)} for {self.target}"
@@ -49,6 +53,8 @@ def make_ask(
     requester: str = "",
     idempotency_key: str | None = None,
     fractional_gpus: bool = False,
+    team: str = "",
+    reclaim_hook: str | None = None,
 ) -> Ask:
     """Check a request's fields, or raise the `InvalidRequest` that says which one is wrong."""
     kind = kind_of(resource_type)
@@ -80,6 +86,8 @@ def make_ask(
         on_grace_end=None if on_grace_end is None else _on_grace_end(on_grace_end),
         requester=requester,
         idempotency_key=idempotency_key,
+        team=team or DEFAULT_TEAM,
+        reclaim_hook=reclaim_hook,
     )
 
 

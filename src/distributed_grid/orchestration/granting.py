@@ -7,8 +7,6 @@ import asyncio
 import uuid
 from datetime import timedelta
 
-from distributed_grid.config import GridConfig
-from distributed_grid.decide.delivery import Companions
 from distributed_grid.decide.lending import counter_offer, plan_grant
 from distributed_grid.errors import NoCapacity, SourceNotFound, TargetNotFound
 from distributed_grid.faults import Point, fault_point
@@ -16,9 +14,9 @@ from distributed_grid.model.leases import Delivery, Lease, LeaseState, OnGraceEn
 from distributed_grid.model.nodes import NodeTable
 from distributed_grid.model.plans import Grant, RefusalCode, Refused
 from distributed_grid.model.requests import Ask
-from distributed_grid.model.resources import CPU, MEMORY, scale
 from distributed_grid.orchestration.applier import GROUP_S
 from distributed_grid.orchestration.parts import Parts
+from distributed_grid.orchestration.rules_in_force import rules_for
 
 
 def new_id() -> str:
@@ -28,14 +26,7 @@ def new_id() -> str:
 def make_plan(p: Parts, ask: Ask, nodes: NodeTable) -> Grant | Refused:
     """Who lends what is asked, or why each node does not; raises `NotFound` where a name is wrong."""
     _check_names(ask, nodes)
-    return plan_grant(
-        ask,
-        nodes,
-        p.ledger.snapshot(),
-        default_delivery=p.config.resource_sharing.delivery,
-        companions=_companions(p.config),
-        no_transfers_because=p.cluster.why_no_transfers(),
-    )
+    return plan_grant(ask, nodes, p.ledger.loans, rules_for(p, ask))
 
 
 def _check_names(ask: Ask, nodes: NodeTable) -> None:
@@ -62,11 +53,11 @@ def _check_names(ask: Ask, nodes: NodeTable) -> None:
 
 def refusal(refused: Refused) -> NoCapacity:
     """The error for a request that nobody can meet: the message users know, and a reason per node."""
+    over_limit = [] if refused.team_limit is None else [f"{refused.team_limit} [TeamLimitReached]"]
     return NoCapacity(
         "No nodes have sufficient available resources",
-        because=[
-            f"{r.node}: {r.detail} [{r.code}]" for r in refused.refusals if r.code is not RefusalCode.NOT_THE_SOURCE
-        ],
+        because=over_limit
+        + [f"{r.node}: {r.detail} [{r.code}]" for r in refused.refusals if r.code is not RefusalCode.NOT_THE_SOURCE],
         try_next=counter_offer(refused) or "Ask for less, wait for it with --wait 60, or see: grid cluster status",
     )
 
@@ -118,6 +109,9 @@ def _lease(p: Parts, plan: Grant) -> Lease:
         requester=ask.requester,
         idempotency_key=ask.idempotency_key,
         warnings=plan.warnings,
+        team=ask.team,
+        cause=ask.cause,
+        reclaim_hook=ask.reclaim_hook,
     )
 
 
@@ -151,8 +145,3 @@ async def deliver(p: Parts, lease: Lease, group_s: int = GROUP_S) -> Lease | Non
         who=lease.requester,
     )
     return None
-
-
-def _companions(config: GridConfig) -> Companions:
-    extra = config.resource_sharing.gpu_companions
-    return Companions(cpu_per_gpu=round(extra.cpu * scale(CPU)), memory_per_gpu=round(extra.memory_gb * scale(MEMORY)))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from distributed_grid.decide.loans import Loans
 from distributed_grid.errors import AmbiguousBoost, BoostNotFound
 from distributed_grid.model.leases import Lease, LeaseState
 
@@ -11,6 +12,8 @@ class Ledger:
 
     def __init__(self, leases: tuple[Lease, ...] = ()) -> None:
         self._leases = {lease.id: lease for lease in leases}
+        self.loans = Loans.of(leases)
+        """What they come to, kept up with every change."""
 
     def __iter__(self) -> Iterator[Lease]:
         return iter(tuple(self._leases.values()))
@@ -26,15 +29,16 @@ class Ledger:
 
     def put(self, lease: Lease) -> Lease:
         """Add a lease or its next state; released ones are dropped."""
-        if lease.state is LeaseState.RELEASED:
-            self._leases.pop(lease.id, None)
-        else:
+        self.forget(lease)
+        if lease.state is not LeaseState.RELEASED:
             self._leases[lease.id] = lease
+            self.loans.count(lease)
         return lease
 
     def forget(self, lease: Lease) -> None:
         """Take back a lease that was never carried out."""
-        self._leases.pop(lease.id, None)
+        if (known := self._leases.pop(lease.id, None)) is not None:
+            self.loans.count(known, -1)
 
     def with_key(self, idempotency_key: str | None) -> Lease | None:
         """The lease that an earlier try of the same request made."""

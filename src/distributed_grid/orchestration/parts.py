@@ -9,14 +9,17 @@ from typing import Final
 from distributed_grid.config import GridConfig
 from distributed_grid.errors import StoreBroken
 from distributed_grid.execution.port import Cluster
+from distributed_grid.model.forecasts import Forecast
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
-from distributed_grid.model.nodes import NodeTable
+from distributed_grid.model.nodes import NodeName, NodeTable
 from distributed_grid.model.resources import ResourceVector, total
+from distributed_grid.model.teams import Teams
 from distributed_grid.monitoring.observer import Observer
 from distributed_grid.orchestration.applier import Applier
 from distributed_grid.orchestration.journal import Journal
 from distributed_grid.orchestration.ledger import Ledger
 from distributed_grid.orchestration.logs import logger
+from distributed_grid.orchestration.sharing_state import SharingState
 from distributed_grid.store.audit_log import AuditLog
 from distributed_grid.store.boost_file import BoostFile
 from distributed_grid.store.group_commit import GroupCommit
@@ -32,6 +35,10 @@ VIEW_LAG: Final = timedelta(seconds=0.4)
 _KNOWN_FOR: Final = timedelta(seconds=1.5)
 # Outcomes are written after the answer is out, and those of one moment together.
 _SOON_S: Final = 0.005
+
+
+Foresight = Callable[[NodeName, str, float], Forecast | None]
+"""Node, kind and horizon in seconds -> what part of it will be in use."""
 
 
 def utc_now() -> datetime:
@@ -56,6 +63,10 @@ class Parts:
         self.lock = WriterLock(self.home.lock)
         self.file = BoostFile(self.home.boosts)
         self.journal = Journal(AuditLog(self.home.audit_log), self.now)
+        self.sharing = SharingState.configured(self.config)
+        self.teams = Teams(team.team() for team in self.config.resource_sharing.teams)
+        self.forecast: Foresight | None = None
+        """What a node is expected to do, where somebody measures."""
         self.changed = asyncio.Event()
         self.in_flight: set[str] = set()
         self.last_change = datetime.min.replace(tzinfo=UTC)

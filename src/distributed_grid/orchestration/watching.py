@@ -25,6 +25,7 @@ class Watching:
         self.collector = Collector(_EngineSources(parts, senses), settings_of(parts.config), parts.now)
         self.collector.on_pressure(self._note)
         parts.observer.silent = self.collector.silent
+        parts.forecast = self.collector.forecast
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 

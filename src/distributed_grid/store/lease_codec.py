@@ -8,15 +8,24 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final, TypeVar
 
-from distributed_grid.model.leases import Delivery, Lease, LeaseState, OnGraceEnd
+from distributed_grid.model.leases import Cause, Delivery, Lease, LeaseState, Notice, OnGraceEnd
 from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.resources import ResourceVector, amount_of
+from distributed_grid.model.teams import DEFAULT_TEAM
 
 _T = TypeVar("_T")
 _E = TypeVar("_E", bound=StrEnum)
 
 _MOST_UNITS: Final = 2**63 - 1
 _MOST_SECONDS: Final = 1e12
+_ADDED_LATER: Final[Mapping[str, object]] = {
+    "team": DEFAULT_TEAM,
+    "cause": Cause.ASKED.value,
+    "wanted_back": False,
+    "reclaim_hook": None,
+    "notice": None,
+    "checkpointed_at": None,
+}
 _NAMES: Final = {str: "text", int: "a whole number", bool: "true or false", list: "a list", dict: "an object"}
 
 
@@ -44,20 +53,40 @@ def encode_lease(lease: Lease) -> dict[str, object]:
         "idempotency_key": lease.idempotency_key,
         "placement_group": lease.placement_group,
         "release_reason": lease.release_reason,
-        "release_asked_at": None if lease.release_asked_at is None else encode_instant(lease.release_asked_at),
+        "release_asked_at": _encode_maybe(lease.release_asked_at),
         "warnings": list(lease.warnings),
+        "team": lease.team,
+        "cause": lease.cause.value,
+        "wanted_back": lease.wanted_back,
+        "reclaim_hook": lease.reclaim_hook,
+        "notice": None if lease.notice is None else _encode_notice(lease.notice),
+        "checkpointed_at": _encode_maybe(lease.checkpointed_at),
     }
+
+
+def _encode_notice(notice: Notice) -> dict[str, object]:
+    return {
+        "units": notice.units,
+        "reason": notice.reason,
+        "asked_at": encode_instant(notice.asked_at),
+        "deadline": encode_instant(notice.deadline),
+    }
+
+
+def _encode_maybe(at: datetime | None) -> str | None:
+    return None if at is None else encode_instant(at)
 
 
 def decode_lease(data: object) -> Lease:
     """The lease that `data` describes; a `ValueError` names the boost and what is wrong with it.
 
-    Every key of `encode_lease` must be there; others are ignored, so that a later grid may add some.
+    Every key of `encode_lease` must be there, but for those that the first grid did not write; others are ignored,
+    so that a later grid may add some.
     """
     if not isinstance(data, dict):
         raise ValueError(f"a boost must be an object, not {data!r}")
     try:
-        return _lease(data)
+        return _lease({**_ADDED_LATER, **data})
     except ValueError as error:
         raise ValueError(f"boost {data.get('id')!r}: {error}") from None
 
@@ -104,9 +133,28 @@ def _lease(data: Mapping[str, object]) -> Lease:
         idempotency_key=_text_or_none(data, "idempotency_key"),
         placement_group=_text_or_none(data, "placement_group"),
         release_reason=_text_or_none(data, "release_reason"),
-        release_asked_at=None if (at := _text_or_none(data, "release_asked_at")) is None else decode_instant(at),
+        release_asked_at=_instant_or_none(data, "release_asked_at"),
         warnings=_texts(data, "warnings"),
+        team=_name(data, "team"),
+        cause=_choice(data, "cause", Cause),
+        wanted_back=_get(data, "wanted_back", bool),
+        reclaim_hook=_text_or_none(data, "reclaim_hook"),
+        notice=None if data["notice"] is None else _notice(_get(data, "notice", dict)),
+        checkpointed_at=_instant_or_none(data, "checkpointed_at"),
     )
+
+
+def _notice(data: Mapping[str, object]) -> Notice:
+    return Notice(
+        units=_units("units", _get(data, "units", int)),
+        reason=_get(data, "reason", str),
+        asked_at=decode_instant(_get(data, "asked_at", str)),
+        deadline=decode_instant(_get(data, "deadline", str)),
+    )
+
+
+def _instant_or_none(data: Mapping[str, object], key: str) -> datetime | None:
+    return None if (at := _text_or_none(data, key)) is None else decode_instant(at)
 
 
 def _value(data: Mapping[str, object], key: str) -> object:

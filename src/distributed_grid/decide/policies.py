@@ -1,0 +1,79 @@
+"""The policies, as numbers: one row each, and nothing else in the code knows their names."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from distributed_grid.model.policies import SharingPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyNumbers:
+    """How readily capacity moves. `docs/sharing.md` shows this table; a test holds the two together."""
+
+    keeps_of_base: float | None
+    """The part of all it has that a lender keeps free; None: the configured `excess_threshold`."""
+    keeps_of_idle: float
+    """The part of what is idle that a lender keeps."""
+    acts_by_itself: bool
+    """Whether it borrows, returns and moves without being asked."""
+    high_rounds: int
+    """For so many rounds on end a node must be under pressure, or work must wait, before it borrows."""
+    low_rounds: int
+    """For so many rounds on end it must be relieved before it returns what it borrowed."""
+    foresees: bool
+    """Whether it acts on the forecast, and lets a lender keep what it is expected to need."""
+    preempts: bool
+    """Whether a request may take back leases of lower priority."""
+    min_hold_s: float
+    """No lease is taken back, and none that grid made is returned or moved, before it is so old."""
+    changes_per_round: int
+    """The most that it does by itself in one round."""
+
+
+POLICIES: Final[Mapping[SharingPolicy, PolicyNumbers]] = {
+    SharingPolicy.CONSERVATIVE: PolicyNumbers(
+        keeps_of_base=0.0,
+        keeps_of_idle=0.5,
+        acts_by_itself=False,
+        high_rounds=5,
+        low_rounds=5,
+        foresees=False,
+        preempts=False,
+        min_hold_s=300.0,
+        changes_per_round=0,
+    ),
+    SharingPolicy.BALANCED: PolicyNumbers(
+        keeps_of_base=None,
+        keeps_of_idle=0.0,
+        acts_by_itself=True,
+        high_rounds=3,
+        low_rounds=3,
+        foresees=False,
+        preempts=True,
+        min_hold_s=60.0,
+        changes_per_round=2,
+    ),
+    SharingPolicy.AGGRESSIVE: PolicyNumbers(
+        keeps_of_base=0.05,
+        keeps_of_idle=0.0,
+        acts_by_itself=True,
+        high_rounds=1,
+        low_rounds=2,
+        foresees=False,
+        preempts=True,
+        min_hold_s=15.0,
+        changes_per_round=4,
+    ),
+    SharingPolicy.PREDICTIVE: PolicyNumbers(
+        keeps_of_base=0.0,
+        keeps_of_idle=0.0,
+        acts_by_itself=True,
+        high_rounds=2,
+        low_rounds=3,
+        foresees=True,
+        preempts=True,
+        min_hold_s=60.0,
+        changes_per_round=2,
+    ),
+}

@@ -1,0 +1,44 @@
+"""What a team may have: its own guarantee, its limit above that, and what others keep for themselves."""
+
+from distributed_grid.decide.loans import Loans
+from distributed_grid.model.nodes import NodeTable
+from distributed_grid.model.resources import ResourceVector, amount_of, describe
+from distributed_grid.model.teams import Teams
+
+
+def why_over_limit(team: str, need: ResourceVector, nodes: NodeTable, loans: Loans, teams: Teams) -> str | None:
+    """Why a team may not have this on top of what it has; None if it may."""
+    if not teams:
+        return None
+    own = teams.of(team)
+    for kind, units in need.items():
+        held, most = loans.held(team, kind), own.most(kind)
+        if most is not None and held + units > most:
+            return (
+                f"team {own.name} has {amount_of(kind, held)} of at most {describe(kind, most)}, "
+                f"{amount_of(kind, units)} asked"
+            )
+        if teams.closed and held + units > own.guaranteed[kind]:
+            kept = sum(
+                max(0, other.kept_from_others(kind) - loans.held(other.name, kind))
+                for other in teams.closed
+                if other.name != team
+            )
+            left = nodes.lendable(kind) - loans.held_by_all(kind) - kept
+            if kept and units > left:
+                return (
+                    f"other teams keep {describe(kind, kept)} for themselves: {amount_of(kind, max(0, left))} left, "
+                    f"{amount_of(kind, units)} asked"
+                )
+    return None
+
+
+def is_own(team: str, need: ResourceVector, loans: Loans, teams: Teams) -> bool:
+    """Whether a team asks for no more than what is guaranteed to it: others then give back what they have of it."""
+    own = teams.of(team)
+    return bool(need) and all(loans.held(team, kind) + units <= own.guaranteed[kind] for kind, units in need.items())
+
+
+def is_above_guarantee(team: str, kind: str, loans: Loans, teams: Teams) -> bool:
+    """Whether a team has more of a kind than what is guaranteed to it."""
+    return loans.held(team, kind) > teams.of(team).guaranteed[kind]

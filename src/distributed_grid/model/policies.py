@@ -1,0 +1,30 @@
+"""How sharing is done: what may happen at all (mode), and how readily (policy)."""
+
+from enum import StrEnum
+from typing import Self
+
+from distributed_grid.errors import InvalidRequest
+
+
+class _Named(StrEnum):
+    @classmethod
+    def parse(cls, value: str) -> Self:
+        """By its name, in upper or lower case; or `InvalidRequest`."""
+        try:
+            return cls(str(value).lower())
+        except ValueError:
+            word = cls.__name__.removeprefix("Sharing").lower()
+            raise InvalidRequest(f"Unknown {word}: {value!r}", try_next=f"Use one of: {', '.join(cls)}.") from None
+
+
+class SharingMode(_Named):
+    OFFLOAD_ONLY = "offload_only"  # work moves, capacity does not: leases are reservations
+    SHARE_AND_OFFLOAD = "share_and_offload"  # capacity moves too, when somebody asks
+    DYNAMIC_BALANCING = "dynamic_balancing"  # and grid acts by itself, as the policy says
+
+
+class SharingPolicy(_Named):
+    CONSERVATIVE = "conservative"
+    BALANCED = "balanced"
+    AGGRESSIVE = "aggressive"
+    PREDICTIVE = "predictive"

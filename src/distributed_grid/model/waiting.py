@@ -1,0 +1,20 @@
+"""Requests that wait for capacity."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from distributed_grid.model.requests import Ask
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """One request in the queue. The lease that it becomes has the same id."""
+
+    id: str
+    ask: Ask
+    since: datetime
+    until: datetime | None = None
+    """When it gives up; None: it waits until it is met or taken back."""
+
+    def is_over(self, now: datetime) -> bool:
+        return self.until is not None and now >= self.until

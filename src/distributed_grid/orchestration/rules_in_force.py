@@ -1,0 +1,54 @@
+"""The rules that hold right now: the configuration's, with what was changed since by command."""
+
+from distributed_grid.decide.policies import POLICIES, PolicyNumbers
+from distributed_grid.model.policies import SharingMode
+from distributed_grid.model.requests import Ask
+from distributed_grid.model.resources import BUILT_IN, CPU, MEMORY, scale
+from distributed_grid.model.rules import Companions, Reserve, Rules
+from distributed_grid.orchestration.parts import Parts
+
+_LONGEST_HORIZON_S = 3600.0
+
+
+def rules_for(p: Parts, ask: Ask) -> Rules:
+    """What bounds this request."""
+    sharing = p.config.resource_sharing
+    extra = sharing.gpu_companions
+    return Rules(
+        default_delivery=sharing.delivery,
+        companions=Companions(
+            cpu_per_gpu=round(extra.cpu * scale(CPU)), memory_per_gpu=round(extra.memory_gb * scale(MEMORY))
+        ),
+        no_transfers_because=_why_no_transfers(p),
+        reserve=_reserve(p, ask),
+        teams=p.teams,
+        cooling=frozenset(p.sharing.cooling),
+    )
+
+
+def numbers(p: Parts) -> PolicyNumbers:
+    return POLICIES[p.sharing.policy]
+
+
+def _why_no_transfers(p: Parts) -> str | None:
+    if p.sharing.mode is SharingMode.OFFLOAD_ONLY:
+        return "the mode offload_only moves work to where there is room, not capacity"
+    return p.cluster.why_no_transfers()
+
+
+def _reserve(p: Parts, ask: Ask) -> Reserve:
+    policy = numbers(p)
+    excess = float(p.config.resource_sharing.thresholds.excess_threshold)
+    of_base = excess if policy.keeps_of_base is None else policy.keeps_of_base
+    foreseen: dict[tuple[str, str], float] = {}
+    if policy.foresees and p.forecast is not None:
+        horizon = min(ask.duration_s, _LONGEST_HORIZON_S)
+        for name in p.observer.naming.raylets:
+            for kind in BUILT_IN:
+                expected = p.forecast(name, kind, horizon)
+                # Before enough is known, the interval is all there is: then as much is kept as `balanced` would.
+                if expected is not None:
+                    foreseen[name, kind] = expected.high if expected.accuracy is not None else expected.value + excess
+    if policy.foresees and not foreseen:
+        of_base = excess
+    return Reserve(str(p.sharing.policy), of_base, policy.keeps_of_idle, foreseen)
