@@ -10,6 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "properties"))
 
+from builders import LENDS_ALL
 from fake_cluster import FakeCluster
 from whole_grid import WholeGrid
 
@@ -33,7 +34,7 @@ def make_grid() -> Iterator[Callable[..., WholeGrid]]:
             config = GridConfig.from_dict(
                 {
                     "name": "lab",
-                    "resource_sharing": {"enabled": True, "grace_seconds": 1} | sharing,
+                    "resource_sharing": LENDS_ALL | {"grace_seconds": 1} | sharing,
                     "nodes": [{"name": name} for name in NODES],
                 }
             )

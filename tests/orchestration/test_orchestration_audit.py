@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from builders import ask, cpu
+from builders import LENDS_ALL, ask, cpu
 from fake_cluster import FakeCluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -231,7 +231,7 @@ def test_whatever_is_damaged_a_repair_leaves_nothing(damage: list[tuple[str, str
     for name in "abc":
         cluster.add_node(name, cpus=4)
     config = GridConfig.from_dict(
-        {"name": "lab", "resource_sharing": {"enabled": True}, "nodes": [{"name": name} for name in "abc"]}
+        {"name": "lab", "resource_sharing": LENDS_ALL, "nodes": [{"name": name} for name in "abc"]}
     )
     with tempfile.TemporaryDirectory() as folder:
         grid = WholeGrid(cluster, config, Path(folder), seed)

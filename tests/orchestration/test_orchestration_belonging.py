@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from builders import ask
+from builders import LENDS_ALL, ask
 from disks import filled, small_disk
 from fake_cluster import FakeCluster
 from whole_grid import WholeGrid
@@ -32,7 +32,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
         for node, amount in cpus.items():
             cluster.add_node(node, cpus=amount, gpus=1)
         nodes = [{"name": node} for node in cpus]
-        config = GridConfig.from_dict({"name": name, "resource_sharing": {"enabled": True}, "nodes": nodes})
+        config = GridConfig.from_dict({"name": name, "resource_sharing": LENDS_ALL, "nodes": nodes})
         made.append(WholeGrid(cluster, config, home or tmp_path / "home", first_id=first_id))
         return made[-1]
 

@@ -298,7 +298,7 @@ CONTROLLER = """
 import sys
 from pathlib import Path
 sys.path[:0] = sys.argv[2:]
-from builders import ask
+from builders import LENDS_ALL, ask
 from fake_cluster import FakeCluster
 from whole_grid import WholeGrid
 from distributed_grid.config import GridConfig
@@ -307,7 +307,7 @@ cluster = FakeCluster()
 for name in "ab":
     cluster.add_node(name, cpus=4)
 nodes = [{"name": name} for name in "ab"]
-config = GridConfig.from_dict({"name": "lab", "resource_sharing": {"enabled": True}, "nodes": nodes})
+config = GridConfig.from_dict({"name": "lab", "resource_sharing": LENDS_ALL, "nodes": nodes})
 print("ready", flush=True)
 sys.stdin.readline()
 try:

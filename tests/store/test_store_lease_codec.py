@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distributed_grid.model.leases import Delivery, Lease, LeaseState, OnGraceEnd
+from distributed_grid.model.leases import Cause, Delivery, Lease, LeaseState, Notice, OnGraceEnd
 from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.resources import ResourceVector
-from distributed_grid.store.lease_codec import decode_instant, decode_lease, encode_instant, encode_lease
+from distributed_grid.model.teams import DEFAULT_TEAM
+from distributed_grid.store.lease_codec import ADDED_LATER, decode_instant, decode_lease, encode_instant, encode_lease
 
 names = st.text(min_size=1, max_size=20)
 units = st.integers(1, 2**60)
@@ -38,6 +39,12 @@ leases = st.builds(
     duration_s=seconds,
     grace_s=seconds,
     on_grace_end=st.sampled_from(OnGraceEnd),
+    team=names,
+    cause=st.sampled_from(Cause),
+    wanted_back=st.booleans(),
+    reclaim_hook=st.none() | names,
+    notice=st.none() | st.builds(Notice, units=units, reason=st.text(), asked_at=instants, deadline=instants),
+    checkpointed_at=st.none() | instants,
     requester=st.text(),
     idempotency_key=st.none() | st.text(),
     placement_group=st.none() | st.text(),
@@ -67,9 +74,15 @@ def test_keys_of_a_later_grid_are_ignored(a_lease: Any) -> None:
 
 def test_every_key_is_needed(a_lease: Any) -> None:
     whole = encode_lease(a_lease())
-    for key in whole:
+    for key in whole.keys() - ADDED_LATER.keys():
         with pytest.raises(ValueError, match=f"{key} is missing"):
             decode_lease({k: v for k, v in whole.items() if k != key})
+
+
+def test_a_lease_of_the_first_grid_belongs_to_the_one_team_and_was_asked_for(a_lease: Any) -> None:
+    old = {key: value for key, value in encode_lease(a_lease()).items() if key not in ADDED_LATER}
+    found = decode_lease(old)
+    assert (found.team, found.cause, found.wanted_back, found.notice) == (DEFAULT_TEAM, Cause.ASKED, False, None)
 
 
 @pytest.mark.parametrize(

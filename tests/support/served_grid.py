@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from builders import LENDS_ALL
 from fake_clock import Clock
 from fake_cluster import FakeCluster
 from fake_senses import FakeSenses
@@ -55,7 +56,7 @@ class ServedGrid:
         for name, base in nodes.items():
             self.cluster.add_node(name, **base)
         self.config = GridConfig.from_dict(
-            {"name": "lab", "resource_sharing": {"enabled": True}, "nodes": [{"name": name} for name in nodes]}
+            {"name": "lab", "resource_sharing": LENDS_ALL, "nodes": [{"name": name} for name in nodes]}
         )
         self.left = 0
         self.senses = FakeSenses()

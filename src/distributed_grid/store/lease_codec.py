@@ -18,7 +18,7 @@ _E = TypeVar("_E", bound=StrEnum)
 
 _MOST_UNITS: Final = 2**63 - 1
 _MOST_SECONDS: Final = 1e12
-_ADDED_LATER: Final[Mapping[str, object]] = {
+ADDED_LATER: Final[Mapping[str, object]] = {
     "team": DEFAULT_TEAM,
     "cause": Cause.ASKED.value,
     "wanted_back": False,
@@ -86,7 +86,7 @@ def decode_lease(data: object) -> Lease:
     if not isinstance(data, dict):
         raise ValueError(f"a boost must be an object, not {data!r}")
     try:
-        return _lease({**_ADDED_LATER, **data})
+        return _lease({**ADDED_LATER, **data})
     except ValueError as error:
         raise ValueError(f"boost {data.get('id')!r}: {error}") from None
 
