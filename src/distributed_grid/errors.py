@@ -4,7 +4,7 @@
       InvalidRequest              2   the caller asked for something that makes no sense
         UnknownResource, InvalidAmount, InvalidDuration, SameNode, ConfigInvalid, TooLarge
       NotFound                    3
-        TargetNotFound, SourceNotFound, BoostNotFound, AmbiguousBoost, TokenNotFound
+        TargetNotFound, SourceNotFound, BoostNotFound, AmbiguousBoost, RequestNotFound, TokenNotFound
       Refused                     4   understood, and the answer is no
         NoCapacity, SharingDisabled, NotRenewable, NotReserved, TransfersUnavailable, ConfigDiffers,
         NotOnHead, HomeInUse
@@ -47,6 +47,7 @@ __all__ = [
     "NotReserved",
     "RayUnsuitable",
     "Refused",
+    "RequestNotFound",
     "SameNode",
     "ScopeMissing",
     "SharingDisabled",
@@ -133,6 +134,10 @@ class BoostNotFound(NotFound):
 
 class AmbiguousBoost(NotFound):
     code, http_status = "AMBIGUOUS_BOOST", 409
+
+
+class RequestNotFound(NotFound):
+    code = "REQUEST_NOT_FOUND"
 
 
 class TokenNotFound(NotFound):

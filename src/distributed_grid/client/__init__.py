@@ -25,6 +25,8 @@ from distributed_grid.store.home import GridHome
 RETRY_S: Final = 10.0
 _PAUSE_S: Final = 0.2
 _ANSWER_S: Final = 30.0
+_YIELD_S: Final = 120.0
+"""A request that takes back what others have waits for their grace period, though it did not ask to wait."""
 _FROM_ELSEWHERE: Final = (
     "See whether the URL is right, and the way to it open. On the head, grid cluster status tells whether grid is up."
 )
@@ -73,7 +75,7 @@ class GridClient:
     def request_boost(self, body: Mapping[str, Any], *, idempotency_key: str | None = None) -> dict[str, Any]:
         key = idempotency_key or uuid.uuid4().hex
         wait = float(body.get("wait_seconds") or 0)
-        return self._call("POST", "/boosts", body, headers={"Idempotency-Key": key}, patience_s=_ANSWER_S + wait)
+        return self._call("POST", "/boosts", body, headers={"Idempotency-Key": key}, patience_s=_YIELD_S + wait)
 
     def boost_status(self, node: str | None = None) -> dict[str, Any]:
         return self._call("GET", "/boosts", params={"node": node} if node else None)
@@ -109,6 +111,34 @@ class GridClient:
 
     def sharing_status(self) -> dict[str, Any]:
         return self._call("GET", "/resource-sharing")
+
+    def set_policy(self, *, policy: str | None = None, mode: str | None = None) -> dict[str, Any]:
+        return self._call("PUT", "/resource-sharing/policy", {"policy": policy, "mode": mode})
+
+    def request_allocation(self, body: Mapping[str, Any], *, idempotency_key: str | None = None) -> dict[str, Any]:
+        """Ask for capacity and let the request wait in the controller's queue."""
+        key = idempotency_key or uuid.uuid4().hex
+        return self._call("POST", "/requests", body, headers={"Idempotency-Key": key})
+
+    def queue(self) -> dict[str, Any]:
+        return self._call("GET", "/requests")
+
+    def allocation(self, request_id: str) -> dict[str, Any]:
+        return self._call("GET", f"/requests/{_segment(request_id)}")
+
+    def release_allocation(self, request_id: str) -> dict[str, Any]:
+        return self._call("POST", f"/requests/{_segment(request_id)}/release", {})
+
+    def plan(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """What would happen to such a request now."""
+        return self._call("POST", "/plan", body)
+
+    def why(self, request_or_boost: str) -> dict[str, Any]:
+        return self._call("GET", f"/why/{_segment(request_or_boost)}")
+
+    def cooldown(self, node: str, *, on: bool = True, grace_s: float | None = None) -> dict[str, Any]:
+        body = {"on": on, "grace_seconds": grace_s}
+        return self._call("POST", f"/nodes/{quote(node, safe='')}/cooldown", body)
 
     def events(self, after: int = 0) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self._call("GET", "/events", params={"after": after})["events"]

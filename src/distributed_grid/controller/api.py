@@ -20,13 +20,14 @@ from distributed_grid.controller.direct_route import DirectRoute, json_answer
 from distributed_grid.controller.event_stream import EventStream
 from distributed_grid.controller.hosts import HostChecked
 from distributed_grid.controller.monitoring_routes import add_metrics_route, add_monitoring_routes, cluster_view
+from distributed_grid.controller.sharing_routes import add_sharing_routes
 from distributed_grid.controller.token_routes import add_token_routes
 from distributed_grid.controller.tokens import Tokens
 from distributed_grid.errors import BoostNotFound, GridError, InvalidRequest, NotFound, StoreBroken
 from distributed_grid.model.principals import Scope
 from distributed_grid.model.requests import seconds
 from distributed_grid.orchestration.boost_service import BoostService
-from distributed_grid.orchestration.boost_view import StatusText, boost_dict, sharing_dict, status_dict
+from distributed_grid.orchestration.boost_view import StatusText, boost_dict, status_dict
 from distributed_grid.orchestration.engine import Engine
 
 _WATCH_S = 0.25
@@ -94,8 +95,10 @@ def make_app(
     ) -> dict[str, Any]:
         """Lend part of a node's capacity to another for a while."""
         key = asker.own_key(idempotency_key)
-        async with abandoned_on_disconnect(request, service, key if body.wait_seconds else None):
-            return shown(await engine.request(body.model_dump(), who=asker.name, idempotency_key=key))
+        async with abandoned_on_disconnect(request, service, key):
+            return shown(
+                await engine.request(body.model_dump(), who=asker.name, team=asker.team, idempotency_key=key)
+            )
 
     @api.get("/boosts", response_model=schemas.BoostStatus)
     @needs(Scope.VIEW)
@@ -152,12 +155,6 @@ def make_app(
             "problems": list(engine.problems()),
         }
 
-    @api.get("/resource-sharing", response_model=schemas.SharingStatus)
-    @needs(Scope.VIEW)
-    async def sharing_status() -> dict[str, Any]:
-        nodes = await engine.parts.look()
-        return sharing_dict(nodes, engine.parts.ledger.snapshot(), config.resource_sharing)
-
     @api.get("/events", response_model=schemas.EventList)
     @needs(Scope.VIEW)
     async def events(request: Request, after: Annotated[int, Query(ge=0, le=2**53)] = 0) -> Any:
@@ -190,6 +187,7 @@ def make_app(
 
     add_token_routes(api, tokens, engine.parts.journal)
     add_monitoring_routes(api, engine)
+    add_sharing_routes(api, engine)
     add_metrics_route(app, engine)
 
     @app.exception_handler(GridError)

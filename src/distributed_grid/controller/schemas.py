@@ -170,14 +170,6 @@ class ClusterStatus(BaseModel):
     problems: list[str] = []
 
 
-class SharingStatus(BaseModel):
-    enabled: bool
-    mode: str
-    policy: str
-    delivery: str
-    nodes: list[dict[str, Any]]
-
-
 class EventList(BaseModel):
     events: list[dict[str, Any]]
 

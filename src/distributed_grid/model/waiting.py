@@ -15,6 +15,8 @@ class Waiting:
     since: datetime
     until: datetime | None = None
     """When it gives up; None: it waits until it is met or taken back."""
+    is_kept: bool = False
+    """It waits over restarts, with nobody on the line."""
 
     def is_over(self, now: datetime) -> bool:
         return self.until is not None and now >= self.until

@@ -20,6 +20,13 @@ class Backend(Protocol):
     async def renew(self, boost_id: str, duration_s: float | None) -> dict[str, Any]: ...
     async def boost(self, boost_id: str) -> dict[str, Any]: ...
     async def status(self) -> dict[str, Any]: ...
+    async def enqueue(self, body: Mapping[str, Any], idempotency_key: str | None) -> dict[str, Any]: ...
+    async def allocation(self, request_id: str) -> dict[str, Any]: ...
+    async def release_allocation(self, request_id: str) -> dict[str, Any]: ...
+    async def sharing(self) -> dict[str, Any]: ...
+    async def queue(self) -> dict[str, Any]: ...
+    async def plan(self, body: Mapping[str, Any]) -> dict[str, Any]: ...
+    async def audit_log(self, limit: int) -> list[dict[str, Any]]: ...
     async def close(self) -> None: ...
 
 
@@ -63,6 +70,27 @@ class RemoteBackend:
     async def status(self) -> dict[str, Any]:
         return await self._call(self._client.boost_status)
 
+    async def enqueue(self, body: Mapping[str, Any], idempotency_key: str | None) -> dict[str, Any]:
+        return await self._call(lambda: self._client.request_allocation(body, idempotency_key=idempotency_key))
+
+    async def allocation(self, request_id: str) -> dict[str, Any]:
+        return await self._call(lambda: self._client.allocation(request_id))
+
+    async def release_allocation(self, request_id: str) -> dict[str, Any]:
+        return await self._call(lambda: self._client.release_allocation(request_id))
+
+    async def sharing(self) -> dict[str, Any]:
+        return await self._call(self._client.sharing_status)
+
+    async def queue(self) -> dict[str, Any]:
+        return await self._call(self._client.queue)
+
+    async def plan(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        return await self._call(lambda: self._client.plan(body))
+
+    async def audit_log(self, limit: int) -> list[dict[str, Any]]:
+        return await self._call(lambda: self._client.audit_log(limit=limit))
+
     async def close(self) -> None:
         self._client.close()
 
@@ -75,8 +103,10 @@ class LocalBackend:
 
     def __init__(self, engine: Any) -> None:
         from distributed_grid.client import user_name
+        from distributed_grid.orchestration.allocations import Allocations
 
         self._engine = engine
+        self._allocations = Allocations(engine)
         self._who = user_name()
 
     @classmethod
@@ -110,6 +140,29 @@ class LocalBackend:
 
     async def status(self) -> dict[str, Any]:
         return status_dict(self._engine.service.boosts(), self._engine.parts.notes)
+
+    async def enqueue(self, body: Mapping[str, Any], idempotency_key: str | None) -> dict[str, Any]:
+        return await self._allocations.request(body, who=self._who, idempotency_key=idempotency_key)
+
+    async def allocation(self, request_id: str) -> dict[str, Any]:
+        return self._allocations.find(request_id)
+
+    async def release_allocation(self, request_id: str) -> dict[str, Any]:
+        return await self._allocations.release(request_id, who=self._who)
+
+    async def sharing(self) -> dict[str, Any]:
+        return await self._allocations.status()
+
+    async def queue(self) -> dict[str, Any]:
+        return self._allocations.queue()
+
+    async def plan(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        return await self._allocations.plan(body, who=self._who)
+
+    async def audit_log(self, limit: int) -> list[dict[str, Any]]:
+        from distributed_grid.store.audit_log import Wanted
+
+        return await asyncio.to_thread(self._engine.parts.journal.recorded, Wanted(), limit)
 
     async def close(self) -> None:
         await self._engine.stop()

@@ -10,19 +10,20 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from distributed_grid.errors import NoCapacity, NotFound, NotRenewable, SharingDisabled
+from distributed_grid.errors import NotFound, NotRenewable, RequestNotFound, SharingDisabled
 from distributed_grid.faults import Point, fault_point
 from distributed_grid.model.leases import Lease, LeaseState
-from distributed_grid.model.plans import Grant, Refused
+from distributed_grid.model.plans import Grant
 from distributed_grid.model.requests import Ask, seconds
-from distributed_grid.orchestration.applier import GROUP_S
-from distributed_grid.orchestration.granting import grant, make_plan, refusal
+from distributed_grid.model.waiting import Waiting
+from distributed_grid.orchestration.granting import begin_grant, carry_out, check_names, make_plan, new_id
 from distributed_grid.orchestration.parts import VIEW_LAG, Parts
+from distributed_grid.orchestration.queueing import Queue
 from distributed_grid.orchestration.returning import begin_release, end_all_if_file_was_removed, try_finish
 from distributed_grid.store.audit_log import Wanted
 
 _LOOK_AGAIN_S = 0.05
-_WAIT_STEP_S = 0.25
+_AT_ONCE_S = 1.0
 _ANSWER_LOST_WITHIN = timedelta(minutes=10)
 _GROUP_AT_ONCE_S = 1
 
@@ -34,18 +35,14 @@ class BoostService:
         self._p = parts
         self._asking: dict[str, asyncio.Task[Lease]] = {}
         self._waiting: Counter[str] = Counter()
-        self._abandoned: set[str] = set()
+        self.queue = Queue(parts)
 
     # -- asking ---------------------------------------------------------------------------------------------
 
     async def request(self, ask: Ask, *, wait_s: float = 0.0) -> Lease:
         """Grant what is asked, now or within `wait_s`; or raise why not, with a reason per node."""
         p = self._p
-        if not p.config.resource_sharing.enabled:
-            raise SharingDisabled(
-                "Resource sharing not enabled",
-                try_next="Set resource_sharing.enabled: true in the configuration and start the cluster again with it.",
-            )
+        self._check_enabled()
         if ask.idempotency_key is None:
             return await self._request(ask, wait_s)
         if (earlier := p.ledger.with_key(ask.idempotency_key)) is not None:
@@ -61,6 +58,13 @@ class BoostService:
         finally:
             self._waiting[ask.idempotency_key] -= 1
 
+    def _check_enabled(self) -> None:
+        if not self._p.config.resource_sharing.enabled:
+            raise SharingDisabled(
+                "Resource sharing not enabled",
+                try_next="Set resource_sharing.enabled: true in the configuration and start the cluster again with it.",
+            )
+
     def abandon(self, idempotency_key: str) -> None:
         """One who waited for this request is gone. When all are, it is not granted to nobody.
 
@@ -68,50 +72,59 @@ class BoostService:
         """
         self._waiting[idempotency_key] -= 1
         if idempotency_key in self._asking and self._waiting[idempotency_key] <= 0:
-            self._abandoned.add(idempotency_key)
-            self._p.changed.set()
+            self.queue.abandon(idempotency_key)
 
     def _forget(self, idempotency_key: str) -> None:
         self._asking.pop(idempotency_key, None)
-        self._abandoned.discard(idempotency_key)
         self._waiting += Counter()  # keeps what is above zero
 
     async def _request(self, ask: Ask, wait_s: float) -> Lease:
         p = self._p
         await end_all_if_file_was_removed(p)  # before there is a new boost that it does not mean
         asked_at = p.now()
-        deadline = asked_at + timedelta(seconds=wait_s)
         if (granted := await self._grant_at_once(ask)) is not None:
             return granted
-        while True:
-            if ask.idempotency_key in self._abandoned:
-                raise NoCapacity(f"Nobody waits for {ask.describe()} any more")
-            plan = make_plan(p, ask, await p.look_to_decide())
-            if isinstance(plan, Grant) and (granted := await grant(p, plan, GROUP_S)) is not None:
-                return granted
-            now = p.now()
-            # A refusal may rest on a view that does not show our last change yet: look again until it must.
-            settled_at = min(p.last_change, asked_at) + VIEW_LAG
-            if isinstance(plan, Refused) and now >= max(deadline, settled_at):
-                raise refusal(plan)
-            if isinstance(plan, Grant) and now >= deadline:
-                raise NoCapacity(
-                    "No nodes have sufficient available resources",
-                    because=[f"{plan.source}: what was free there was taken by other work at this moment"],
-                    try_next="Ask again, or let it wait: --wait 60",
-                )
-            await self._something_new(_LOOK_AGAIN_S if now >= deadline else _WAIT_STEP_S)
+        if ask.target not in p.last_seen or ask.source not in (None, *p.last_seen):
+            check_names(ask, await p.look())
+        # A refusal may rest on a view that does not show our last change yet: look again until it must.
+        settled_at = min(p.last_change, asked_at) + VIEW_LAG
+        until = max(asked_at + timedelta(seconds=wait_s), settled_at)
+        return await (await self.queue.join(Waiting(new_id(), ask, asked_at, until)))
 
     async def _grant_at_once(self, ask: Ask) -> Lease | None:
-        """Grant from what was seen lately, without another look; None if that does not go."""
+        """Grant from what was seen lately, without another look; None if that does not go, or others wait."""
         p = self._p
-        if (nodes := p.known()) is None:
+        if (nodes := p.known()) is None or self.queue:
             return None
         try:
             plan = make_plan(p, ask, nodes)
         except NotFound:  # it may have joined just now
             return None
-        return await grant(p, plan, _GROUP_AT_ONCE_S) if isinstance(plan, Grant) else None
+        return await carry_out(p, begin_grant(p, plan), _GROUP_AT_ONCE_S) if isinstance(plan, Grant) else None
+
+    # -- waiting without being on the line ------------------------------------------------------------------
+
+    async def enqueue(self, ask: Ask, *, wait_s: float | None = None) -> Lease | Waiting:
+        """Ask for something and let it wait, at most `wait_s`, also over restarts; the lease if it can be had now.
+
+        The lease that it becomes has the waiting request's id.
+        """
+        p = self._p
+        self._check_enabled()
+        if (earlier := p.ledger.with_key(ask.idempotency_key)) is not None:
+            return await self._settled(earlier)
+        if (known := self.queue.with_key(ask.idempotency_key)) is not None:
+            return known
+        await end_all_if_file_was_removed(p)
+        check_names(ask, await p.look())
+        now = p.now()
+        until = None if wait_s is None else now + timedelta(seconds=wait_s)
+        waiting = Waiting(new_id(), ask, now, until, is_kept=True)
+        answer = await self.queue.join(waiting)
+        with contextlib.suppress(TimeoutError):
+            return await asyncio.wait_for(asyncio.shield(answer), _AT_ONCE_S)
+        return p.sharing.waiting.get(waiting.id, waiting)
+
 
     async def _settled(self, lease: Lease) -> Lease:
         """A lease once its grant is through; for a client that asks a second time."""
@@ -203,6 +216,13 @@ class BoostService:
         current = self._p.ledger.get(was.id)
         if current is not None and current.expires_at == renewed.expires_at:
             self._p.ledger.put(replace(current, expires_at=was.expires_at, duration_s=was.duration_s))
+
+    def find(self, prefix: str) -> Lease | Waiting:
+        """A request by its id, or by the beginning of it: as it waits, or as the boost that it became."""
+        try:
+            return self.queue.find(prefix)
+        except RequestNotFound:
+            return self._p.ledger.find(prefix)
 
     def boosts(self, target: str | None = None) -> list[Lease]:
         found = [lease for lease in self._p.ledger if target is None or target in (lease.target, lease.source)]

@@ -6,11 +6,9 @@ from typing import Any
 
 import orjson
 
-from distributed_grid.decide.loans import Loans
 from distributed_grid.model.instants import instant
 from distributed_grid.model.leases import Lease, LeaseState
-from distributed_grid.model.nodes import NodeTable
-from distributed_grid.model.resources import BUILT_IN, ResourceVector, amount_of
+from distributed_grid.model.resources import ResourceVector, amount_of
 
 
 def boost_dict(lease: Lease, notes: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -73,29 +71,3 @@ class StatusText:
             for lease, text in known.values()
         )
         return orjson.dumps(_summary(leases))[:-1] + b',"boosts":[' + boosts + b"]}"
-
-
-def sharing_dict(nodes: NodeTable, leases: tuple[Lease, ...], sharing: Any) -> dict[str, Any]:
-    """What `grid resource-sharing status` shows: the policy in force and every node's limits."""
-    loans = Loans.of(leases)
-    return {
-        "enabled": sharing.enabled,
-        "mode": str(sharing.mode),
-        "policy": str(sharing.policy),
-        "delivery": sharing.delivery or "transfer (reserve for GPUs)",
-        "nodes": [
-            {
-                "name": node.name,
-                "alive": node.alive,
-                "can_share": node.limits.can_share,
-                "limits": {
-                    kind: None if (limit := node.limits.limit(kind)) is None else amount_of(kind, limit)
-                    for kind in BUILT_IN
-                },
-                "lent": loans.lent_by(node.name).to_amounts(),
-                "borrowed": loans.borrowed_by(node.name).to_amounts(),
-                "free": node.free.at_least_zero().to_amounts(),
-            }
-            for node in nodes.values()
-        ],
-    }

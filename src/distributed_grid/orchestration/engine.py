@@ -1,17 +1,19 @@
 """The whole machine for one cluster: parts, service and upkeep, started and stopped together."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from distributed_grid.config import GridConfig
-from distributed_grid.errors import GridError, Refused
+from distributed_grid.errors import GridError, Refused, StoreBroken
 from distributed_grid.execution.port import Cluster
 from distributed_grid.model.leases import Lease, OnGraceEnd
-from distributed_grid.model.requests import make_ask
+from distributed_grid.model.requests import Ask, make_ask
 from distributed_grid.model.run_times import RunTimes
+from distributed_grid.model.waiting import Waiting
 from distributed_grid.monitoring.senses import Senses
 from distributed_grid.orchestration.auditing import Auditor
 from distributed_grid.orchestration.belonging import Belongings
@@ -73,6 +75,11 @@ class Engine:
         names = frozenset(node.name for node in self.config.nodes) or frozenset(nodes)
         p.identity = ClusterIdentity(self.config.name, names)
         self._belongings.take(p, p.file.load(), nodes, adopt=self._adopt)
+        for problem in p.load_sharing():
+            p.journal.note("store_problem", problem)
+            self._belongings.problems.append(problem)
+        for lease in p.ledger:  # it was granted, and the crash came before that was put down
+            p.sharing.waiting.pop(lease.id, None)
         if await p.try_commit():
             self._belongings.settle(p)
         p.journal.note("started", f"grid is in charge of {len(nodes)} nodes; {len(p.ledger)} boosts are known")
@@ -81,27 +88,50 @@ class Engine:
             if await self._upkeep.try_turn():
                 break
         self._upkeep.start()
+        self.service.queue.start()
         if self.watching is not None:
             self.watching.start()
 
-    async def request(self, body: Mapping[str, Any], *, who: str, idempotency_key: str | None = None) -> Lease:
+    async def request(
+        self, body: Mapping[str, Any], *, who: str, team: str = "", idempotency_key: str | None = None
+    ) -> Lease:
         """Grant what the body of a request asks for. Every request is audited: a granted one by its grant."""
-        try:
-            ask = make_ask(
-                body["target_node"],
-                body["resource_type"],
-                body["amount"],
-                priority=body["priority"],
-                duration_s=body["duration_seconds"],
-                source=body["source_node"],
-                delivery=body["delivery"],
-                grace_s=body["grace_seconds"],
-                on_grace_end=body["on_grace_end"],
-                requester=who,
-                idempotency_key=idempotency_key,
-                fractional_gpus=self.config.resource_sharing.fractional_gpus,
-            )
+        with self._refusals_noted(body, who):
+            ask = self.ask_of(body, who=who, team=team, idempotency_key=idempotency_key)
             return await self.service.request(ask, wait_s=body["wait_seconds"])
+
+    async def enqueue(
+        self, body: Mapping[str, Any], *, who: str, team: str = "", idempotency_key: str | None = None
+    ) -> Lease | Waiting:
+        """The same for a request that waits, with nobody on the line."""
+        with self._refusals_noted(body, who):
+            ask = self.ask_of(body, who=who, team=team, idempotency_key=idempotency_key)
+            return await self.service.enqueue(ask, wait_s=body["wait_seconds"])
+
+    def ask_of(
+        self, body: Mapping[str, Any], *, who: str, team: str = "", idempotency_key: str | None = None
+    ) -> Ask:
+        """What the body of a request asks for, checked."""
+        return make_ask(
+            body["target_node"],
+            body["resource_type"],
+            body["amount"],
+            priority=body["priority"],
+            duration_s=body["duration_seconds"],
+            source=body["source_node"],
+            delivery=body["delivery"],
+            grace_s=body["grace_seconds"],
+            on_grace_end=body["on_grace_end"],
+            requester=who,
+            idempotency_key=idempotency_key,
+            fractional_gpus=self.config.resource_sharing.fractional_gpus,
+            team=team,
+        )
+
+    @contextlib.contextmanager
+    def _refusals_noted(self, body: Mapping[str, Any], who: str) -> Iterator[None]:
+        try:
+            yield
         except GridError as error:
             asked = f"{body['amount']} {body['resource_type']} for {body['target_node']}"
             self.parts.journal.note(
@@ -130,6 +160,15 @@ class Engine:
         Raises `StoreBroken` when all is home but the file does not say so: the next start would bring the boosts back.
         """
         p = self.parts
+        self.service.queue.is_open = False
+        try:
+            return await self._give_all_back(force, wait_s, who)
+        except BaseException:
+            self.service.queue.is_open = True
+            raise
+
+    async def _give_all_back(self, force: bool, wait_s: float, who: str) -> int:
+        p = self.parts
         ending = list(p.ledger)
         for lease in ending:
             winding = lease
@@ -155,8 +194,11 @@ class Engine:
         """End the upkeep and let go of the lock; boosts stay as they are."""
         if self.watching is not None:
             await self.watching.stop()
+        await self.service.queue.stop()
         await self._upkeep.stop()
         await self.parts.flush()
+        with contextlib.suppress(StoreBroken):
+            await self.parts.commit_sharing()
         if self.parts.unwritten is not None:
             await self.parts.try_commit()
         self.parts.lock.release()

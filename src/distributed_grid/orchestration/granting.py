@@ -25,11 +25,12 @@ def new_id() -> str:
 
 def make_plan(p: Parts, ask: Ask, nodes: NodeTable) -> Grant | Refused:
     """Who lends what is asked, or why each node does not; raises `NotFound` where a name is wrong."""
-    _check_names(ask, nodes)
+    check_names(ask, nodes)
     return plan_grant(ask, nodes, p.ledger.loans, rules_for(p, ask))
 
 
-def _check_names(ask: Ask, nodes: NodeTable) -> None:
+def check_names(ask: Ask, nodes: NodeTable) -> None:
+    """Raise `NotFound` where a name is wrong, or its node is not there."""
     known = f"Nodes: {', '.join(nodes) or 'none'}"
     if ask.target not in nodes:
         raise TargetNotFound(
@@ -62,13 +63,18 @@ def refusal(refused: Refused) -> NoCapacity:
     )
 
 
-async def grant(p: Parts, plan: Grant, group_s: int) -> Lease | None:
-    """Carry out a plan; None if the source could not give it after all.
+def begin_grant(p: Parts, plan: Grant, lease_id: str | None = None) -> Lease:
+    """Put a plan into the ledger: from now on nobody else gets what it takes. `carry_out` must follow.
 
     There must be no await between making the plan and this: nobody else can have taken what it found.
     """
-    lease = p.ledger.put(_lease(p, plan))
+    lease = p.ledger.put(_lease(p, plan, lease_id or new_id()))
     p.in_flight.add(lease.id)
+    return lease
+
+
+async def carry_out(p: Parts, lease: Lease, group_s: int = GROUP_S) -> Lease | None:
+    """Deliver what was begun; None if the source could not give it after all."""
     try:
         fault_point(Point.GRANT_PLANNED)
         try:
@@ -87,11 +93,11 @@ async def grant(p: Parts, plan: Grant, group_s: int) -> Lease | None:
     return granted
 
 
-def _lease(p: Parts, plan: Grant) -> Lease:
+def _lease(p: Parts, plan: Grant, lease_id: str) -> Lease:
     ask, now = plan.ask, p.now()
     sharing = p.config.resource_sharing
     return Lease(
-        id=new_id(),
+        id=lease_id,
         source=plan.source,
         target=ask.target,
         kind=ask.kind,

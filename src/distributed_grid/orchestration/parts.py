@@ -25,6 +25,7 @@ from distributed_grid.store.boost_file import BoostFile
 from distributed_grid.store.group_commit import GroupCommit
 from distributed_grid.store.home import GridHome
 from distributed_grid.store.identity import ClusterIdentity
+from distributed_grid.store.sharing_file import SharingFile, SharingRecord
 from distributed_grid.store.writer_lock import WriterLock
 
 log = logger()
@@ -68,10 +69,13 @@ class Parts:
         self.forecast: Foresight | None = None
         """What a node is expected to do, where somebody measures."""
         self.changed = asyncio.Event()
+        self.news_for_the_queue = asyncio.Event()
         self.in_flight: set[str] = set()
         self.last_change = datetime.min.replace(tzinfo=UTC)
         self.identity = ClusterIdentity(self.config.name, frozenset(node.name for node in self.config.nodes))
         self._store = GroupCommit(self._save, self.ledger.snapshot)
+        self._sharing_file = SharingFile(self.home.sharing)
+        self._sharing_store = GroupCommit(self._save_sharing, self.sharing.record)
         self.unwritten: BaseException | None = None
         """Why the last write failed: the next turn of the upkeep repeats it."""
         self._committing: set[asyncio.Task[None]] = set()
@@ -80,6 +84,20 @@ class Parts:
     def _save(self, leases: tuple[Lease, ...]) -> None:
         self.lock.keep()  # somebody may have removed its file, and another process taken it
         self.file.save(leases, self.identity)
+
+    def load_sharing(self) -> tuple[str, ...]:
+        """Go on from what was decided before; what a person should know about that."""
+        record, problems = self._sharing_file.load(self.identity)
+        self.sharing.take(record)
+        return problems
+
+    def _save_sharing(self, record: SharingRecord) -> None:
+        self.lock.keep()
+        self._sharing_file.save(record, self.identity)
+
+    async def commit_sharing(self) -> None:
+        """Put on disk who waits, which nodes rest, and what was set."""
+        await self._sharing_store.commit()
 
     async def commit(self) -> None:
         """Put the ledger on disk."""
@@ -135,6 +153,11 @@ class Parts:
         self._seen = (began, nodes)
         return nodes
 
+    @property
+    def last_seen(self) -> NodeTable:
+        """The nodes as of the last look, however long ago."""
+        return self._seen[1]
+
     async def look_to_decide(self) -> NodeTable:
         """The nodes now, with what the cluster may not show yet counted as taken."""
         recent = self.now() - VIEW_LAG
@@ -161,6 +184,7 @@ class Parts:
     def something_changed(self) -> None:
         self.last_change = self.now()
         self.changed.set()
+        self.news_for_the_queue.set()
 
 
 def _is_shown(lease: Lease) -> bool:

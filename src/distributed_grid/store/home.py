@@ -34,6 +34,11 @@ class GridHome:
         return self.path / "resource_boosts.json"
 
     @property
+    def sharing(self) -> Path:
+        """Who waits, which nodes rest, and what was set by command."""
+        return self.path / "sharing.json"
+
+    @property
     def audit_log(self) -> Path:
         return self.path / "audit.jsonl"
 

@@ -1,0 +1,86 @@
+"""Sharing by policy, over HTTP: requests that wait, what would happen, why, and by which policy."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Header
+
+from distributed_grid.controller import sharing_schemas as schemas
+from distributed_grid.controller.access import Asker, needs
+from distributed_grid.model.principals import Scope
+from distributed_grid.model.requests import seconds
+from distributed_grid.orchestration.allocations import Allocations
+from distributed_grid.orchestration.cooldown import cool_down, end_cooldown
+from distributed_grid.orchestration.engine import Engine
+from distributed_grid.orchestration.policy_setting import set_policy
+from distributed_grid.orchestration.sharing_view import policy_dict
+
+
+def add_sharing_routes(api: APIRouter, engine: Engine) -> None:
+    p, allocations = engine.parts, Allocations(engine)
+
+    @api.get("/resource-sharing", response_model=schemas.SharingStatus)
+    @needs(Scope.VIEW)
+    async def sharing_status() -> dict[str, Any]:
+        """The policy in force, every node's limits, and every team's part."""
+        return await allocations.status()
+
+    @api.put("/resource-sharing/policy", response_model=schemas.PolicyStatus)
+    @needs(Scope.ADMIN)
+    async def change_policy(asker: Asker, body: schemas.PolicyChange) -> dict[str, Any]:
+        """Share by another policy or mode from now on, over restarts; `configured` goes back to the file's."""
+        await set_policy(p, policy=body.policy, mode=body.mode, who=asker.name)
+        return policy_dict(p)
+
+    @api.post("/requests", response_model=schemas.Allocation, status_code=202)
+    @needs(Scope.LEND)
+    async def request(
+        body: schemas.AllocationRequest,
+        asker: Asker,
+        idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
+    ) -> dict[str, Any]:
+        """Ask for capacity and let the request wait in the queue; the boost, if it can be had now."""
+        key = asker.own_key(idempotency_key)
+        return await allocations.request(body.model_dump(), who=asker.name, team=asker.team, idempotency_key=key)
+
+    @api.get("/requests", response_model=schemas.QueueStatus)
+    @needs(Scope.VIEW)
+    async def queue_status() -> dict[str, Any]:
+        """Who waits: position, reason and expected start."""
+        return allocations.queue()
+
+    @api.get("/requests/{request_id}", response_model=schemas.Allocation)
+    @needs(Scope.VIEW)
+    async def one_request(request_id: str) -> dict[str, Any]:
+        return allocations.find(request_id)
+
+    @api.post("/requests/{request_id}/release", response_model=schemas.Allocation)
+    @needs(Scope.LEND)
+    async def release(request_id: str, asker: Asker) -> dict[str, Any]:
+        """Wait no longer; or, if it was met, give the capacity back."""
+        return await allocations.release(request_id, who=asker.name)
+
+    @api.post("/plan", response_model=schemas.Plan)
+    @needs(Scope.VIEW)
+    async def plan(body: schemas.PlanRequest, asker: Asker) -> dict[str, Any]:
+        """What would happen to such a request now: nothing is changed."""
+        return await allocations.plan(body.model_dump(), who=asker.name, team=asker.team)
+
+    @api.get("/why/{request_or_boost}", response_model=schemas.Why)
+    @needs(Scope.VIEW)
+    async def why(request_or_boost: str) -> dict[str, Any]:
+        """Why a request waits, or why a boost was lent by the node that lends it: a reason for every node."""
+        return await allocations.why(request_or_boost)
+
+    @api.post("/nodes/{name}/cooldown", response_model=schemas.Cooldown)
+    @needs(Scope.ADMIN)
+    async def cooldown(
+        name: str, asker: Asker, body: Annotated[schemas.CooldownRequest | None, Body()] = None
+    ) -> dict[str, Any]:
+        """Let a node give everything back and share nothing until told; or, with `on: false`, share again."""
+        body = body or schemas.CooldownRequest()
+        if not body.on:
+            await end_cooldown(p, name, who=asker.name)
+            return {"node": name, "cooling": False, "asked_back": []}
+        grace = None if body.grace_seconds is None else seconds("grace period", body.grace_seconds, zero_allowed=True)
+        asked = await cool_down(p, name, grace_s=grace, who=asker.name)
+        return {"node": name, "cooling": True, "asked_back": [lease.id for lease in asked]}

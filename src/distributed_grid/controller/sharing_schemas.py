@@ -1,0 +1,145 @@
+"""The JSON of sharing by policy: requests that wait, plans, reasons, policies."""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from distributed_grid.controller.schemas import Amounts, Boost, BoostRequest
+
+
+class AllocationRequest(BoostRequest):
+    """What `grid resource-sharing request` sends: a boost's request that waits with nobody on the line."""
+
+    wait_seconds: Annotated[float, Field(ge=0, le=366 * 24 * 3600)] | None = Field(  # type: ignore[assignment]
+        None, description="Give up after this long; null: wait until it is met or released"
+    )
+
+
+class QueuedRequest(BaseModel):
+    request_id: str
+    position: int | None = Field(description="1 is next; null where it was not looked at yet")
+    target_node: str
+    resource_type: str
+    amount: float | int
+    priority: str
+    duration_seconds: float
+    team: str
+    requester: str
+    since: str
+    waited_seconds: float
+    until: str | None
+    reason: str = Field(description="What it waits for")
+    expected_start: str | None = Field(description="From the known ends of boosts; null where none is in sight")
+    expected_source: str | None
+
+
+class QueueStatus(BaseModel):
+    requests: list[QueuedRequest]
+
+
+class Allocation(BaseModel):
+    request_id: str = Field(description="Of the request, and of the boost that it becomes")
+    state: str = Field(description="waiting, or the boost's state")
+    waiting: QueuedRequest | None
+    boost: Boost | None
+
+
+class PlanRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    target_node: str
+    resource_type: str
+    amount: float | str
+    priority: str = "normal"
+    duration_seconds: float | str | None = None
+    source_node: str | None = None
+    delivery: str | None = None
+
+
+class NodeReason(BaseModel):
+    node: str
+    verdict: str = Field(description="chosen, could lend, or the word for why not")
+    detail: str
+    could_lend: float | int
+
+
+class Yields(BaseModel):
+    boost_id: str
+    source_node: str
+    target_node: str
+    resource_type: str
+    amount: float | int
+    priority: str
+    team: str
+
+
+class Plan(BaseModel):
+    fits: bool
+    summary: str
+    source_node: str | None
+    delivery: str | None
+    resources: Amounts | None = Field(description="All that would be lent, with what comes along")
+    warnings: list[str]
+    yields: list[Yields] = Field(description="Boosts that would be taken back for it")
+    ahead: int = Field(description="Requests that wait in front of it")
+    expected_start: str | None
+    largest_now: float | int
+    largest_source: str | None
+    nodes: list[NodeReason]
+    team_limit: str | None
+
+
+class Why(BaseModel):
+    id: str
+    kind: str = Field(description="request or boost")
+    state: str
+    summary: str
+    facts: list[str]
+    nodes: list[NodeReason]
+
+
+class PolicyChange(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    policy: str | None = Field(None, description="conservative, balanced, aggressive, predictive; or configured")
+    mode: str | None = Field(None, description="offload_only, share_and_offload, dynamic_balancing; or configured")
+
+
+class PolicyStatus(BaseModel):
+    policy: str
+    mode: str
+    configured_policy: str
+    configured_mode: str
+    numbers: dict[str, Any]
+
+
+class TeamStatus(BaseModel):
+    name: str
+    guaranteed: Amounts
+    borrowing_limit: Amounts
+    lending_limit: Amounts
+    weight: float
+    held: Amounts
+    recent_use: float = Field(description="Part of the cluster in hours, older use counting less")
+
+
+class SharingStatus(PolicyStatus):
+    enabled: bool
+    delivery: str
+    nodes: list[dict[str, Any]]
+    teams: list[TeamStatus]
+    waiting: int
+    cooling: list[str]
+
+
+class CooldownRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    on: bool = True
+    grace_seconds: float | str | None = None
+
+
+class Cooldown(BaseModel):
+    node: str
+    cooling: bool
+    asked_back: list[str] = Field(description="Boosts that are on their way home")

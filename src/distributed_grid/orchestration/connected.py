@@ -1,0 +1,54 @@
+"""What the public classes have in common: they find the controller when first asked, or become it."""
+
+import asyncio
+from types import TracebackType
+from typing import Any, Self
+
+from distributed_grid.config import ConfigLike
+from distributed_grid.orchestration.backend import Backend, connect
+
+
+class Connected:
+    """Where a controller runs (`grid cluster start`, `grid start`), its client. Where none does, this process takes the
+    controller's place, and must then be connected to Ray: expiry and recovery go on for as long as its event loop runs.
+
+    `cluster_config` is a loaded configuration or a path; without one, nodes are discovered.
+    """
+
+    def __init__(self, cluster_config: ConfigLike = None, *, backend: Backend | None = None, **_historic: Any) -> None:
+        self._config = cluster_config
+        self._given = backend
+        self._backend: Backend | None = backend
+        self._connecting = asyncio.Lock()
+
+    async def initialize(self) -> None:
+        """Find the controller, or become it. The other calls do this by themselves."""
+        async with self._connecting:
+            if self._backend is None:
+                self._backend = await connect(self._config)
+
+    async def start(self) -> None:
+        await self.initialize()
+
+    async def close(self) -> None:
+        """Let go; leases stay until they expire or are released. A backend that was given is left to its owner."""
+        if self._backend is not None and self._given is None:
+            await self._backend.close()
+            self._backend = None
+
+    async def stop(self) -> None:
+        await self.close()
+
+    async def __aenter__(self) -> Self:
+        await self.initialize()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _ready(self) -> Backend:
+        await self.initialize()
+        assert self._backend is not None
+        return self._backend

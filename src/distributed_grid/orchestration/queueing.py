@@ -1,0 +1,254 @@
+"""The queue: requests that were not met at once, in their order, admitted as capacity comes back.
+
+What is decided is in `decide.admission` and `decide.preemption`; here it is carried out, round by round.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from distributed_grid.decide.admission import Verdict, plan_queue
+from distributed_grid.decide.fair_share import charged
+from distributed_grid.decide.preemption import plan_preemption
+from distributed_grid.decide.queue_order import ordered
+from distributed_grid.errors import GridError, NoCapacity, RequestNotFound, StoreBroken
+from distributed_grid.model.leases import Lease
+from distributed_grid.model.nodes import NodeTable
+from distributed_grid.model.resources import total
+from distributed_grid.model.waiting import Waiting
+from distributed_grid.orchestration.granting import begin_grant, carry_out, check_names, refusal
+from distributed_grid.orchestration.logs import logger
+from distributed_grid.orchestration.parts import Parts
+from distributed_grid.orchestration.reclaiming import ask_back
+from distributed_grid.orchestration.rules_in_force import numbers, rules_for
+
+log = logger()
+
+# Capacity also comes back when work of others ends, and Ray tells nobody: it has to be looked for.
+_HASTY_S: Final = 0.05
+_SOON_S: Final = 0.25
+_CALM_S: Final = 1.0
+_CALM_AFTER: Final = timedelta(minutes=1)
+# Those ahead decide what is promised; this many of them may also take back what others have.
+_MAY_PREEMPT: Final = 8
+_AFTER_GRACE: Final = timedelta(seconds=5)
+
+
+class Queue:
+    """Whoever waits is in `p.sharing.waiting`; who is on the line for it, in `_answers`."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._p = parts
+        self._answers: dict[str, asyncio.Future[Lease]] = {}
+        self._verdicts: dict[str, Verdict] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = False
+        self._one_round = asyncio.Lock()
+        self.is_open = True
+        """While it is not, nobody is admitted."""
+
+    def __len__(self) -> int:
+        return len(self._p.sharing.waiting)
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        self._stopping = True
+        self._p.news_for_the_queue.set()
+        if self._task is not None:
+            await self._task
+
+    # -- coming and going -----------------------------------------------------------------------------------
+
+    async def join(self, waiting: Waiting) -> "asyncio.Future[Lease]":
+        """Wait for capacity from now on. The future is the lease, or why there will be none."""
+        p = self._p
+        answer: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
+        answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody listens
+        p.sharing.waiting[waiting.id] = waiting
+        self._answers[waiting.id] = answer
+        if waiting.is_kept:
+            try:
+                await p.commit_sharing()
+            except BaseException:
+                self._drop(waiting.id)
+                raise
+            p.journal.note(
+                "queued", f"{waiting.ask.describe()} waits", who=waiting.ask.requester, request_id=waiting.id
+            )
+        p.news_for_the_queue.set()
+        return answer
+
+    async def leave(self, request_id: str, *, who: str = "grid", why: str = "taken back") -> Waiting:
+        """Wait no longer; raises `RequestNotFound` if nobody with this id waits."""
+        waiting = self.find(request_id)
+        self._end(waiting, NoCapacity(f"{waiting.ask.describe()}: the request was {why}"))
+        if waiting.is_kept:
+            self._p.journal.note("unqueued", f"{waiting.ask.describe()}: {why}", who=who, request_id=waiting.id)
+            await self._p.commit_sharing()
+        return waiting
+
+    def abandon(self, idempotency_key: str) -> None:
+        """Nobody is on the line any more: it is not granted to nobody. A grant that is under way is completed."""
+        waiting = self.with_key(idempotency_key)
+        if waiting is not None and not waiting.is_kept and waiting.id not in self._p.in_flight:
+            self._end(waiting, NoCapacity(f"Nobody waits for {waiting.ask.describe()} any more"))
+
+    def find(self, prefix: str) -> Waiting:
+        """The waiting request with this id, or the only one whose id begins like this."""
+        wanted = prefix.strip().lower()
+        found = [each for each in self._p.sharing.waiting.values() if wanted and each.id.startswith(wanted)]
+        if len(found) != 1:
+            raise RequestNotFound(
+                f"{'No request' if not found else f'{len(found)} requests'} with the id {prefix!r} in the queue",
+                try_next="See who waits: grid resource-sharing queue",
+            )
+        return found[0]
+
+    def with_key(self, idempotency_key: str | None) -> Waiting | None:
+        waiting = self._p.sharing.waiting.values()
+        return next((w for w in waiting if idempotency_key and w.ask.idempotency_key == idempotency_key), None)
+
+    def _drop(self, request_id: str) -> "asyncio.Future[Lease] | None":
+        self._p.sharing.waiting.pop(request_id, None)
+        self._verdicts.pop(request_id, None)
+        return self._answers.pop(request_id, None)
+
+    def _end(self, waiting: Waiting, why: GridError) -> None:
+        answer = self._drop(waiting.id)
+        if answer is not None and not answer.done():
+            answer.set_exception(why)
+
+    # -- what is known --------------------------------------------------------------------------------------
+
+    def in_order(self, *more: Waiting) -> tuple[Waiting, ...]:
+        """Those who wait, the next one first; `more`: as if these waited, too."""
+        p = self._p
+        return ordered((*p.sharing.waiting.values(), *more), p.sharing.accounts, p.teams, p.now())
+
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """Of the last round: who waits, in order, and for what."""
+        found = [v for v in self._verdicts.values() if v.waiting.id in self._p.sharing.waiting]
+        return tuple(sorted(found, key=lambda verdict: verdict.position))
+
+    # -- rounds ---------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        news = self._p.news_for_the_queue
+        while not self._stopping:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._pause()):
+                    await news.wait()
+            news.clear()
+            if self._p.sharing.waiting and not self._stopping:
+                await self.try_round()
+
+    def _pause(self) -> float | None:
+        waiting = self._p.sharing.waiting.values()
+        if not waiting:
+            return None
+        now = self._p.now()
+        if any(each.until is not None and each.until - now < timedelta(seconds=_SOON_S) for each in waiting):
+            return _HASTY_S
+        return _SOON_S if any(now - each.since < _CALM_AFTER for each in waiting) else _CALM_S
+
+    async def try_round(self) -> None:
+        """A round whose failure is told, and ends nobody's waiting: the next one tries again."""
+        try:
+            async with self._one_round:
+                await self.round()
+        except GridError as error:
+            log.error("the queue", error=error.message, because=error.because)
+        except Exception:
+            log.exception("a round of the queue failed; trying again")
+
+    async def round(self) -> None:
+        """1 look, 2 decide, 3 grant, 4 take back for those who may, 5 let those go whose time is over."""
+        p = self._p
+        nodes = await p.look_to_decide()
+        charge(p)
+        present = [each for each in self.in_order() if self.is_open and _can_be_asked(each, nodes)]
+        verdicts = plan_queue(
+            present, nodes, p.ledger.snapshot(), p.ledger.loans, lambda ask: rules_for(p, ask), p.now()
+        )
+        self._verdicts = {verdict.waiting.id: verdict for verdict in verdicts}
+        # There is no await from the look to here: nobody else can have taken what the plan found.
+        begun = [(v.waiting, begin_grant(p, v.grant, v.waiting.id)) for v in verdicts if v.grant is not None]
+        if begun:
+            await asyncio.gather(*(self._admit(waiting, lease) for waiting, lease in begun))
+        else:
+            await self._take_back(verdicts, nodes)
+        await self._let_go(p.now(), nodes)
+
+    async def _admit(self, waiting: Waiting, lease: Lease) -> None:
+        """Who was found busy after all stays in the queue."""
+        granted = await carry_out(self._p, lease)
+        if granted is None:
+            return
+        answer = self._drop(waiting.id)
+        if waiting.is_kept:
+            with contextlib.suppress(StoreBroken):  # the lease is on disk, and of the two it is right
+                await self._p.commit_sharing()
+        if answer is not None and not answer.done():
+            answer.set_result(granted)
+
+    async def _take_back(self, verdicts: Iterable[Verdict], nodes: NodeTable) -> None:
+        """Ask for what the first of those who may can have; one request at a time, so that none is asked twice."""
+        p = self._p
+        blocked = [verdict for verdict in verdicts if verdict.grant is None][:_MAY_PREEMPT]
+        for verdict in blocked:
+            waiting = verdict.waiting
+            plan = plan_preemption(
+                waiting.ask, nodes, p.ledger.snapshot(), p.ledger.loans, rules_for(p, waiting.ask), numbers(p), p.now()
+            )
+            if plan is None:
+                continue
+            reason = f"{waiting.ask.describe()}, priority {waiting.ask.priority}: {plan.reason}"
+            victims = [ask_back(p, victim, reason, who=waiting.ask.requester or "grid") for victim in plan.victims]
+            await p.try_commit()
+            p.something_changed()
+            self._be_patient(waiting, victims)
+            return
+
+    def _be_patient(self, waiting: Waiting, victims: list[Lease]) -> None:
+        """What is on its way to a request is not lost because that did not want to wait."""
+        if waiting.until is not None and waiting.id in self._p.sharing.waiting:
+            until = self._p.now() + timedelta(seconds=max(victim.grace_s for victim in victims)) + _AFTER_GRACE
+            self._p.sharing.waiting[waiting.id] = replace(waiting, until=max(waiting.until, until))
+
+    async def _let_go(self, now: datetime, nodes: NodeTable) -> None:
+        over = [each for each in self._p.sharing.waiting.values() if each.is_over(now)]
+        for waiting in over:
+            self._end(waiting, self._why_not(waiting, nodes))
+        if any(each.is_kept for each in over):
+            await self._p.commit_sharing()
+
+    def _why_not(self, waiting: Waiting, nodes: NodeTable) -> GridError:
+        try:
+            check_names(waiting.ask, nodes)
+        except GridError as error:
+            return error
+        verdict = self._verdicts.get(waiting.id)
+        if verdict is not None and verdict.refused is not None:
+            return refusal(verdict.refused)
+        return NoCapacity(
+            "No nodes have sufficient available resources",
+            because=[verdict.reason if verdict is not None else "other requests are ahead of it [OthersAhead]"],
+            try_next="Let it wait: --wait 60, or see who waits: grid resource-sharing queue",
+        )
+
+
+def charge(p: Parts) -> None:
+    """Put down what each team has had since the last time; it decides who comes first of those who wait."""
+    bases = total([node.base for node in p.last_seen.alive])
+    p.sharing.accounts = charged(p.sharing.accounts, p.ledger.snapshot(), bases, p.now())
+
+
+def _can_be_asked(waiting: Waiting, nodes: NodeTable) -> bool:
+    """Whether its target is there; one that is not may come back while the request waits."""
+    target = nodes.get(waiting.ask.target)
+    return target is not None and target.alive

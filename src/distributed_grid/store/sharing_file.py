@@ -1,0 +1,81 @@
+"""What was decided about sharing, beside the leases: on disk, so that a restart does not forget who waits.
+
+It is small and seldom changes; the boosts themselves are in their own file. Of the two, the boosts are right: a
+request that is both here and there was granted.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from distributed_grid.decide.fair_share import Account
+from distributed_grid.errors import StoreBroken
+from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.policies import SharingMode, SharingPolicy
+from distributed_grid.model.waiting import Waiting
+from distributed_grid.store.durable import bytes_of, free_name, keep_as, replace_durably, set_aside
+from distributed_grid.store.identity import ClusterIdentity, decode_identity, encode_identity
+
+VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SharingRecord:
+    policy: SharingPolicy | None = None
+    """As somebody set it; None: as the configuration says."""
+    mode: SharingMode | None = None
+    cooling: tuple[NodeName, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
+    accounts: Mapping[str, Account] = field(default_factory=dict)
+    """What each team has used lately, for its fair share."""
+
+
+_RECORDS: Final = TypeAdapter(SharingRecord)
+
+
+class SharingFile:
+    """One cluster's record; whoever saves holds the `WriterLock`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def load(self, cluster: ClusterIdentity) -> tuple[SharingRecord, tuple[str, ...]]:
+        """What is known of this cluster, and what a person should know about the file.
+
+        A file that cannot be understood, or is another cluster's, is kept under another name and not used.
+        """
+        data = bytes_of(self.path)
+        if data is None:
+            return SharingRecord(), ()
+        try:
+            found = json.loads(data)
+            if not isinstance(found, dict) or found.get("version") != VERSION:
+                raise ValueError("it was written by another version of grid")
+            owner = decode_identity(found.get("cluster"))
+            record = _RECORDS.validate_python(found.get("sharing"))
+        except (ValueError, ValidationError) as error:
+            told = f"{self.path.name} cannot be understood ({str(error).splitlines()[0]})"
+            return SharingRecord(), (f"{told}: nobody waits. It is kept as {set_aside(self.path).name}",)
+        if not owner.same_cluster(cluster):
+            keep_as(free_name(self.path, ".other-cluster"), self.path)
+            return SharingRecord(), ()
+        return record, ()
+
+    def save(self, record: SharingRecord, cluster: ClusterIdentity) -> None:
+        """On return it survives a power cut; `StoreBroken`: the old one is as it was."""
+        found = {
+            "version": VERSION,
+            "cluster": encode_identity(cluster),
+            "sharing": _RECORDS.dump_python(record, mode="json"),
+        }
+        try:
+            replace_durably(self.path, json.dumps(found, indent=2).encode() + b"\n")
+        except OSError as error:
+            raise StoreBroken(
+                f"Cannot write {self.path}: {error.strerror}",
+                try_next=f"Let your user write to {self.path.parent}, and see that it has space.",
+            ) from error
