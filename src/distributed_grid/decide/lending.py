@@ -9,7 +9,7 @@ from distributed_grid.decide.loans import Loans
 from distributed_grid.decide.quotas import why_over_limit
 from distributed_grid.decide.reserves import kept, why_kept
 from distributed_grid.model.leases import Delivery
-from distributed_grid.model.nodes import Node, NodeTable
+from distributed_grid.model.nodes import Node, NodeName, NodeTable
 from distributed_grid.model.plans import Grant, Refusal, RefusalCode, Refused
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import GPU, ResourceVector, amount_of, describe, scale, whole
@@ -20,20 +20,24 @@ def plan_grant(ask: Ask, nodes: NodeTable, loans: Loans, rules: Rules = NO_RULES
     """Choose how and from whom, or say for every node why not. The target must be in the table."""
     offer = Offer.of(ask, nodes, rules)
     over_limit = why_over_limit(ask.team, offer.need, nodes, loans, rules.teams)
-    # The name breaks ties, so equal inputs give equal plans.
-    best: Node | None = None
     if over_limit is None:
-        willing = (node for node in nodes.values() if obstacle(node, offer, loans) is None)
         best = min(
-            willing,
-            key=lambda node: (*_negated_headroom(node, offer.need), -node.limits.priority, node.name),
+            (preference(node, offer.need, loans) for node in nodes.lenders if obstacle(node, offer, loans) is None),
             default=None,
         )
-    if best is None:
-        refusals = (why_not(node, offer, loans) for node in nodes.values())
-        return Refused(ask, tuple(refusal for refusal in refusals if refusal), over_limit)
-    choice = offer.choice
-    return Grant(ask, best.name, offer.need, choice.delivery, choice.reason, choice.warnings)
+        if best is not None:
+            return offer.from_node(best[-1])
+    refusals = (why_not(node, offer, loans) for node in nodes.values())
+    return Refused(ask, tuple(refusal for refusal in refusals if refusal), over_limit)
+
+
+Preference = tuple[tuple[int, ...], float, NodeName]
+
+
+def preference(node: Node, need: ResourceVector, loans: Loans) -> Preference:
+    """The least lends: who is left with the most, or is preferred. The name breaks ties: equal inputs, equal plans."""
+    left = tuple(units - free_of(node, kind, loans) for kind, units in need.items())
+    return left, -node.limits.priority, node.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +49,18 @@ class Offer:
     choice: DeliveryChoice
     need: ResourceVector
 
+    @property
+    def is_transfer(self) -> bool:
+        return self.choice.delivery is Delivery.TRANSFER
+
     @classmethod
     def of(cls, ask: Ask, nodes: NodeTable, rules: Rules) -> "Offer":
         choice = choose_delivery(ask, nodes[ask.target], rules.default_delivery, rules.no_transfers_because)
         return cls(ask, rules, choice, lent_resources(ask, choice.delivery, rules.companions))
+
+    def from_node(self, source: NodeName) -> Grant:
+        choice = self.choice
+        return Grant(self.ask, source, self.need, choice.delivery, choice.reason, choice.warnings)
 
     def lends(self, units: int) -> ResourceVector:
         """All that is lent, by how much of the asked kind: a GPU brings CPUs along."""
@@ -57,31 +69,38 @@ class Offer:
 
 def obstacle(node: Node, offer: Offer, loans: Loans) -> tuple[RefusalCode, str] | None:
     """The first thing that keeps a node from lending, and the kind it is about; None if it can lend."""
-    ask, rules = offer.ask, offer.rules
-    if node.name == ask.target:
-        return RefusalCode.IS_TARGET, ask.kind
-    if ask.source is not None and node.name != ask.source:
-        return RefusalCode.NOT_THE_SOURCE, ask.kind
-    if not node.alive:
-        return RefusalCode.NODE_DOWN, ask.kind
-    if node.silent is not None:
-        return RefusalCode.STALE, ask.kind
-    if not node.limits.can_share:
-        return RefusalCode.SHARING_DISABLED, ask.kind
-    if rules.cooling and not rules.cooling.isdisjoint((node.name, ask.target)):
-        return RefusalCode.COOLING_DOWN, ask.kind
-    if offer.choice.delivery is Delivery.TRANSFER and loans.moved_in(node.name, ask.kind):
+    ask, need, reserve = offer.ask, offer.need, offer.rules.reserve
+    if (code := never(node, offer)) is not None:
+        return code, ask.kind
+    if offer.is_transfer and loans.moved_in(node.name, ask.kind):
         return RefusalCode.IS_BORROWING, ask.kind
-    for kind, units in offer.need.items():
+    short = [kind for kind, units in need.items() if units > room(node, kind, loans, reserve)]
+    if not short:
+        return None
+    for kind in short:
         limit = node.limits.limit(kind)
-        if limit is not None and loans.lent(node.name, kind) + units > limit:
+        if limit is not None and loans.lent(node.name, kind) + need[kind] > limit:
             return RefusalCode.LENDING_LIMIT_REACHED, kind
-    for kind, units in offer.need.items():
-        free = free_of(node, kind, loans)
-        if free < units:
-            return RefusalCode.NO_CAPACITY, kind
-        if free - kept(node, kind, free, loans.lent(node.name, kind), rules.reserve) < units:
-            return RefusalCode.KEPT_FREE, kind
+    kind = short[0]
+    return RefusalCode.NO_CAPACITY if free_of(node, kind, loans) < need[kind] else RefusalCode.KEPT_FREE, kind
+
+
+def never(node: Node, offer: Offer) -> RefusalCode | None:
+    """What keeps a node from lending however much comes back to it; None if it is just a question of amounts."""
+    ask = offer.ask
+    if node.name == ask.target:
+        return RefusalCode.IS_TARGET
+    if ask.source is not None and node.name != ask.source:
+        return RefusalCode.NOT_THE_SOURCE
+    if not node.alive:
+        return RefusalCode.NODE_DOWN
+    if node.silent is not None:
+        return RefusalCode.STALE
+    if not node.limits.can_share:
+        return RefusalCode.SHARING_DISABLED
+    cooling = offer.rules.cooling
+    if cooling and (node.name in cooling or ask.target in cooling):
+        return RefusalCode.COOLING_DOWN
     return None
 
 
@@ -136,8 +155,14 @@ def free_of(node: Node, kind: str, loans: Loans) -> int:
 
 def room(node: Node, kind: str, loans: Loans, reserve: Reserve) -> int:
     """How much of one kind a node could lend: by what is free, what it keeps, and its limit."""
-    free, lent, limit = free_of(node, kind, loans), loans.lent(node.name, kind), node.limits.limit(kind)
+    return room_of(node, kind, node.free[kind], loans.lent(node.name, kind), reserve)
+
+
+def room_of(node: Node, kind: str, shown_free: int, lent: int, reserve: Reserve) -> int:
+    """The same for a moment at which so much is free, and so much lent."""
+    free = min(shown_free, node.base[kind] - lent)
     left = free - kept(node, kind, free, lent, reserve)
+    limit = node.limits.limit(kind)
     return left if limit is None else min(left, limit - lent)
 
 
@@ -170,7 +195,3 @@ def counter_offer(refused: Refused) -> str | None:
         f"{describe(ask.kind, units)} can be lent by {best.node}: "
         f"grid boost request {ask.target} {ask.kind} {amount} --source {best.node}{delivery}"
     )
-
-
-def _negated_headroom(node: Node, need: ResourceVector) -> tuple[int, ...]:
-    return tuple(need[kind] - node.free[kind] for kind in need)

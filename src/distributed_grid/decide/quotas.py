@@ -10,6 +10,11 @@ def why_over_limit(team: str, need: ResourceVector, nodes: NodeTable, loans: Loa
     """Why a team may not have this on top of what it has; None if it may."""
     if not teams:
         return None
+    return why_above_its_most(team, need, loans, teams) or why_kept_by_others(team, need, nodes, loans, teams)
+
+
+def why_above_its_most(team: str, need: ResourceVector, loans: Loans, teams: Teams) -> str | None:
+    """It would have more than its own limit."""
     own = teams.of(team)
     for kind, units in need.items():
         held, most = loans.held(team, kind), own.most(kind)
@@ -18,18 +23,25 @@ def why_over_limit(team: str, need: ResourceVector, nodes: NodeTable, loans: Loa
                 f"team {own.name} has {amount_of(kind, held)} of at most {describe(kind, most)}, "
                 f"{amount_of(kind, units)} asked"
             )
-        if teams.closed and held + units > own.guaranteed[kind]:
-            kept = sum(
-                max(0, other.kept_from_others(kind) - loans.held(other.name, kind))
-                for other in teams.closed
-                if other.name != team
+    return None
+
+
+def why_kept_by_others(team: str, need: ResourceVector, nodes: NodeTable, loans: Loans, teams: Teams) -> str | None:
+    """It would have of what other teams keep for themselves, used or not."""
+    if not teams.closed:
+        return None
+    own = teams.of(team)
+    for kind, units in need.items():
+        keeping = teams.keeping(kind)
+        if not keeping or loans.held(team, kind) + units <= own.guaranteed[kind]:
+            continue
+        kept = sum(max(0, most - loans.held(name, kind)) for name, most in keeping if name != team)
+        left = nodes.lendable(kind) - loans.held_by_all(kind) - kept
+        if kept and units > left:
+            return (
+                f"other teams keep {describe(kind, kept)} for themselves: {amount_of(kind, max(0, left))} left, "
+                f"{amount_of(kind, units)} asked"
             )
-            left = nodes.lendable(kind) - loans.held_by_all(kind) - kept
-            if kept and units > left:
-                return (
-                    f"other teams keep {describe(kind, kept)} for themselves: {amount_of(kind, max(0, left))} left, "
-                    f"{amount_of(kind, units)} asked"
-                )
     return None
 
 

@@ -62,6 +62,8 @@ class NodeTable(Mapping[NodeName, Node]):
     def __init__(self, nodes: Iterable[Node] = ()) -> None:
         self._nodes = {n.name: n for n in sorted(nodes, key=lambda n: n.name)}
         self._lendable: dict[str, int] = {}
+        self.lenders = tuple(n for n in self._nodes.values() if n.alive and n.silent is None and n.limits.can_share)
+        """Those that may lend at all, in name order."""
 
     def __getitem__(self, name: NodeName) -> Node:
         return self._nodes[name]

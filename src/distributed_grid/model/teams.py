@@ -41,6 +41,7 @@ class Teams(Mapping[str, Team]):
         self._teams = {team.name: team for team in teams}
         self.closed = tuple(team for team in self._teams.values() if team.lending_limit)
         """Those that keep part of what is theirs from the others."""
+        self._keeping: dict[str, tuple[tuple[str, int], ...]] = {}
 
     def __getitem__(self, name: str) -> Team:
         return self._teams[name]
@@ -50,6 +51,13 @@ class Teams(Mapping[str, Team]):
 
     def __len__(self) -> int:
         return len(self._teams)
+
+    def keeping(self, kind: str) -> tuple[tuple[str, int], ...]:
+        """Who keeps how much of a kind from the others."""
+        if kind not in self._keeping:
+            kept = ((team.name, team.kept_from_others(kind)) for team in self.closed)
+            self._keeping[kind] = tuple((name, units) for name, units in kept if units)
+        return self._keeping[kind]
 
     def of(self, name: str) -> Team:
         return self._teams.get(name) or Team(name or DEFAULT_TEAM)
