@@ -36,6 +36,8 @@ class Point(StrEnum):
     RENEW_BEGUN = "renew.begun"
     RENEW_WRITTEN = "renew.written"
 
+    NOTICE_GIVEN = "notice.given"
+    RELEASE_SPLIT = "release.split"
     RELEASE_BEGUN = "release.begun"
     RELEASE_WRITTEN = "release.written"
     GROUP_CANCELLED = "group.cancelled"

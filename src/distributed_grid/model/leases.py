@@ -40,6 +40,10 @@ class OnGraceEnd(StrEnum):
     KILL = "kill"  # the youngest work on the borrowed part is ended; Ray retries it elsewhere
 
 
+WATCHED: Final = "watch:"
+"""The `reclaim_hook` of a holder that looks for notices by itself."""
+
+
 class Cause(StrEnum):
     """Why there is a lease."""
 
@@ -95,8 +99,9 @@ class Lease:
     wanted_back: bool = False
     """Somebody waits for it: while it winds down nothing new starts on it, and after its grace it is taken."""
     reclaim_hook: str | None = None
-    """The URL at which its holder wants to be asked before it is taken back."""
+    """How its holder wants to be asked before it is taken back: a URL, or `WATCHED`. None: it is not asked."""
     notice: Notice | None = None
+    """It is asked now."""
     checkpointed_at: datetime | None = None
     """When its holder last said that what it does is saved: such a one loses little."""
 
@@ -110,11 +115,29 @@ class Lease:
         return self.state in (LeaseState.RELEASING, LeaseState.LOST)
 
     @property
+    def next_due(self) -> datetime:
+        """When something will have to be done about it, if nobody asks."""
+        return self.expires_at if self.notice is None else min(self.expires_at, self.notice.deadline)
+
+    @property
     def group_name(self) -> str:
         return f"grid-boost-{self.id}"
 
     def describe(self) -> str:
         return f"{describe(self.kind, self.units)} from {self.source} to {self.target}"
+
+    def split(self, units: int, given_id: str) -> tuple["Lease", "Lease"]:
+        """What is kept, under this lease's id, and a second lease of `units`; together they are what it was.
+
+        Only for transfers: a placement group cannot shrink.
+        """
+        if self.delivery is not Delivery.TRANSFER or not 0 < units < self.units:
+            raise ValueError(f"boost {self.id}: {units} of {self.units} units of a {self.delivery} cannot be split off")
+        kept, given = ResourceVector({self.kind: self.units - units}), ResourceVector({self.kind: units})
+        return (
+            replace(self, units=self.units - units, resources=kept),
+            replace(self, id=given_id, units=units, resources=given, idempotency_key=None, notice=None),
+        )
 
     def to(self, state: LeaseState, **changes: object) -> "Lease":
         """The lease in its next state; anything not in `LEGAL` is a bug."""

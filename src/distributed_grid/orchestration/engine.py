@@ -173,7 +173,7 @@ class Engine:
         for lease in ending:
             winding = lease
             if not lease.is_winding_down:
-                winding = begin_release(p, lease, "grid stops", grace_s=0.0, who=who)
+                winding = begin_release(p, lease, "grid stops", grace_s=0.0, who=who, wanted_back=False)
             if force:
                 p.ledger.put(replace(winding, grace_s=0.0, on_grace_end=OnGraceEnd.KILL))
         await p.try_commit()

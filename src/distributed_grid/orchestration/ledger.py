@@ -40,6 +40,11 @@ class Ledger:
         if (known := self._leases.pop(lease.id, None)) is not None:
             self.loans.count(known, -1)
 
+    def split(self, lease: Lease, units: int, given_id: str) -> tuple[Lease, Lease]:
+        """Make two of one: what is kept, and what is given up. What all leases come to stays the same."""
+        kept, given = lease.split(units, given_id)
+        return self.put(kept), self.put(given)
+
     def with_key(self, idempotency_key: str | None) -> Lease | None:
         """The lease that an earlier try of the same request made."""
         if idempotency_key is None:

@@ -13,10 +13,35 @@ from distributed_grid.orchestration.boost_view import boost_dict
 from distributed_grid.orchestration.parts import Parts
 
 
-def begin_release(p: Parts, lease: Lease, reason: str, *, grace_s: float | None = None, who: str = "grid") -> Lease:
-    """Mark a lease as winding down. It is not on disk yet: the caller commits."""
-    changes = {} if grace_s is None else {"grace_s": grace_s}
-    winding = p.ledger.put(lease.to(LeaseState.RELEASING, release_reason=reason, release_asked_at=p.now(), **changes))
+def begin_release(
+    p: Parts,
+    lease: Lease,
+    reason: str,
+    *,
+    grace_s: float | None = None,
+    who: str = "grid",
+    wanted_back: bool | None = None,
+) -> Lease:
+    """Mark a lease as winding down. It is not on disk yet: the caller commits.
+
+    `wanted_back`: whether somebody waits for it; if not given, whether its holder was asked for it. One that was asked
+    has no more time for having answered: the grace period began when it was asked.
+    """
+    now = p.now()
+    wanted_back = lease.notice is not None if wanted_back is None else wanted_back
+    grace_s = lease.grace_s if grace_s is None else grace_s
+    if wanted_back and lease.notice is not None:
+        grace_s = max(0.0, grace_s - (now - lease.notice.asked_at).total_seconds())
+    winding = p.ledger.put(
+        lease.to(
+            LeaseState.RELEASING,
+            release_reason=reason,
+            release_asked_at=now,
+            grace_s=grace_s,
+            wanted_back=wanted_back,
+            notice=None,
+        )
+    )
     p.journal.note("release_asked", f"{winding.describe()}: {reason}", lease=winding, node=winding.target, who=who)
     return winding
 
@@ -70,6 +95,6 @@ async def end_all_if_file_was_removed(p: Parts) -> None:
     if p.unwritten is None or live:  # until it can be written again, it stays removed
         p.journal.note("state_file_removed", f"{p.file.path.name} was removed: {len(live)} boosts end")
     for lease in live:
-        begin_release(p, lease, "the state file was removed", grace_s=0.0)
+        begin_release(p, lease, "the state file was removed", grace_s=0.0, wanted_back=False)
     await p.try_commit()
     p.something_changed()

@@ -18,6 +18,7 @@ from distributed_grid.orchestration.granting import deliver
 from distributed_grid.orchestration.logs import logger
 from distributed_grid.orchestration.mending import mend_groups, without_remnant
 from distributed_grid.orchestration.parts import Parts
+from distributed_grid.orchestration.reclaiming import take_what_is_due
 from distributed_grid.orchestration.returning import begin_release, end_all_if_file_was_removed, try_finish
 
 log = logger()
@@ -99,7 +100,7 @@ class Upkeep:
         if any(lease.is_winding_down for lease in self._p.ledger):
             return _DRAINING_S
         now = self._p.now()
-        next_end = min((lease.expires_at for lease in self._p.ledger), default=now + timedelta(seconds=_IDLE_S))
+        next_end = min((lease.next_due for lease in self._p.ledger), default=now + timedelta(seconds=_IDLE_S))
         return min(_IDLE_S, max(0.0, (next_end - now).total_seconds()))
 
     async def turn(self) -> None:
@@ -114,6 +115,8 @@ class Upkeep:
             await self._end_lost({node.name for node in nodes.alive})
             await p.applier.clear_gates()
         await self._end_expired()
+        if take_what_is_due(p):
+            await p.try_commit()
         if full:
             if p.unwritten is not None:
                 await p.try_commit()
@@ -236,7 +239,10 @@ class Upkeep:
         self._missing = missing
 
     async def _press(self, lease: Lease, convergence: Convergence) -> bool:
-        """At the end of the grace period, do what the lease says. True: let nothing new start on the target."""
+        """At the end of the grace period, do what the lease says. True: let nothing new start on the target.
+
+        On what somebody waits for, nothing new starts from the beginning.
+        """
         p = self._p
         now = p.now()
         units = convergence.growth.outstanding.get(lease.id, lease.units)
@@ -246,8 +252,10 @@ class Upkeep:
             self._told_at[lease.id] = now
             p.notes[lease.id] = (await p.applier.who_holds(lease, units),)
             p.journal.note("held", f"{lease.describe()}: {p.notes[lease.id][0]}", lease=lease, node=lease.target)
+        # Who waits for it was promised that it comes: whatever the holder asked for, it ends with the grace period.
+        at_the_end = OnGraceEnd.KILL if lease.wanted_back else lease.on_grace_end
         # The gate stands before anything is killed: otherwise the queue would take what the kill frees.
-        if over and lease.on_grace_end is OnGraceEnd.KILL and lease.target in self._gated:
+        if over and at_the_end is OnGraceEnd.KILL and lease.target in self._gated:
             last = self._killed_at.get(lease.id)
             if last is None or now - last >= _KILL_EVERY:
                 self._killed_at[lease.id] = now
@@ -258,4 +266,4 @@ class Upkeep:
                         lease=lease,
                         node=lease.target,
                     )
-        return over and lease.on_grace_end in (OnGraceEnd.KILL, OnGraceEnd.DRAIN)
+        return lease.wanted_back or (over and at_the_end in (OnGraceEnd.KILL, OnGraceEnd.DRAIN))

@@ -1,0 +1,97 @@
+"""Leases that are taken back for somebody else.
+
+A holder that said how (`Lease.reclaim_hook`) is asked first, and has half of the grace period to save its work and to
+give up what is asked by itself; what it does not give by then is taken. Either way the capacity is back at the end of
+the grace period, whatever the lease says about that: who waits for it was promised so.
+"""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from distributed_grid.faults import Point, fault_point
+from distributed_grid.model.leases import Delivery, Lease, LeaseState, Notice
+from distributed_grid.model.resources import describe
+from distributed_grid.orchestration import granting
+from distributed_grid.orchestration.parts import Parts
+from distributed_grid.orchestration.returning import begin_release
+
+
+def ask_back(p: Parts, lease: Lease, reason: str, *, units: int | None = None, who: str = "grid") -> Lease:
+    """Take a lease back, or `units` of it, for somebody who needs it. It is not on disk yet: the caller commits.
+
+    Returns the lease with its notice, if its holder is asked first; else the lease that winds down: this one, or, if
+    part of it is enough, a new one with that part. A reservation comes back whole. One that is still being granted, or
+    has ended, is returned as it is.
+    """
+    current = p.ledger.get(lease.id)
+    if current is None:
+        return replace(lease, state=LeaseState.RELEASED)
+    if current.state is LeaseState.RELEASING and not current.wanted_back:
+        return p.ledger.put(replace(current, wanted_back=True))  # on its way already; now somebody waits for it
+    if current.state is not LeaseState.ACTIVE or current.id in p.in_flight:
+        return current
+    wanted = _can_come(current, units)
+    told = f"{describe(current.kind, wanted)} of {current.describe()}"
+    if current.reclaim_hook is None or current.grace_s <= 0:
+        p.journal.note("reclaim_asked", f"{told}: {reason}", lease=current, node=current.target, who=who)
+        return take(p, current, wanted, reason, who=who)
+    if current.notice is not None and current.notice.units >= wanted:
+        return current
+    now = p.now()
+    notice = Notice(wanted, reason, now, now + timedelta(seconds=current.grace_s / 2))
+    if current.notice is not None:  # asked for more than before: that buys no time
+        notice = replace(current.notice, units=wanted, reason=reason)
+    asked = p.ledger.put(current.to(LeaseState.ACTIVE, notice=notice))
+    fault_point(Point.NOTICE_GIVEN)
+    until = f"{notice.deadline:%H:%M:%S} UTC"
+    p.journal.note(
+        "reclaim_asked", f"{told}: {reason}; taken at {until} if not given", lease=asked, node=asked.target, who=who
+    )
+    p.something_changed()
+    return asked
+
+
+def take(p: Parts, lease: Lease, units: int, reason: str, *, who: str = "grid") -> Lease:
+    """Let `units` of an active lease, or all of it, wind down for somebody who waits. The caller commits."""
+    part = lease if units >= lease.units else split_off(p, lease, units)
+    winding = begin_release(p, part, reason, who=who, wanted_back=True)
+    p.something_changed()
+    return winding
+
+
+def split_off(p: Parts, lease: Lease, units: int, given_id: str | None = None) -> Lease:
+    """A new lease with `units` of this one, which answers for that much of its notice; the caller lets it wind down."""
+    kept, given = p.ledger.split(lease, units, given_id or granting.new_id())
+    if (notice := lease.notice) is not None:
+        left = notice.units - units
+        p.ledger.put(replace(kept, notice=replace(notice, units=left) if left > 0 else None))
+        given = p.ledger.put(replace(given, notice=replace(notice, units=min(units, notice.units))))
+    fault_point(Point.RELEASE_SPLIT)
+    p.journal.note(
+        "split",
+        f"{describe(lease.kind, units)} of {lease.describe()} become boost {given.id[:8]}",
+        lease=given,
+        node=lease.target,
+        part_of=lease.id,
+    )
+    return given
+
+
+def take_what_is_due(p: Parts) -> bool:
+    """Notices whose time is over: what was not given is taken. True: something was, and is not on disk yet."""
+    now = p.now()
+    due = [lease for lease in p.ledger if lease.notice is not None and lease.notice.deadline <= now]
+    for lease in due:
+        assert lease.notice is not None
+        if lease.state is LeaseState.ACTIVE:
+            take(p, lease, _can_come(lease, lease.notice.units), lease.notice.reason)
+        else:
+            p.ledger.put(replace(lease, notice=None))  # it is lost, and nobody need be asked for it
+    return bool(due)
+
+
+def _can_come(lease: Lease, units: int | None) -> int:
+    """What can be taken of a lease for somebody who wants `units`: a placement group cannot shrink."""
+    if units is None or lease.delivery is not Delivery.TRANSFER:
+        return lease.units
+    return max(1, min(units, lease.units))
