@@ -5,9 +5,9 @@ from typing import Any
 
 import click
 
-from distributed_grid.cli.amounts import labelled, listed, quantity
+from distributed_grid.cli.amounts import quantity
 from distributed_grid.cli.canvas import Canvas
-from distributed_grid.cli.columns import Column, Form, columns, fit, fitted_table
+from distributed_grid.cli.columns import Column, Form, fit, fitted_table
 from distributed_grid.cli.moments import clock, distance
 from distributed_grid.model.resources import GPU
 
@@ -89,42 +89,6 @@ def boost_rows(boosts: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str]
         for line in canvas.wrapped(f"{boost['boost_id'][:8]}: {note}", indent="  ", first="")
     ]
     return [fitted_table(fitted, STATES), *(["", *notes] if notes else [])]
-
-
-def sharing_view(status: Mapping[str, Any]) -> str:
-    enabled = click.style("enabled", fg="green") if status["enabled"] else click.style("not enabled", fg="red")
-    head = (
-        f"{bold('Resource sharing')} {enabled}   "
-        f"mode {status['mode']}, policy {status['policy']}, delivery {status['delivery']}"
-    )
-    table = columns(
-        ("Node", "Lends", "Limits", "Lent", "Borrowed", "Free"),
-        [
-            (
-                _node_name(node),
-                "yes" if node["can_share"] else "no",
-                _limits(node),
-                listed(node["lent"]),
-                listed(node["borrowed"]),
-                listed(node["free"]),
-            )
-            for node in status["nodes"]
-        ],
-    )
-    return f"{head}\n\n{table}"
-
-
-def _node_name(node: Mapping[str, Any]) -> str:
-    if not node["alive"]:
-        return f"{node['name']} (down)"
-    return f"{node['name']} (head)" if node.get("is_head") else str(node["name"])
-
-
-def _limits(node: Mapping[str, Any]) -> str:
-    if not node["can_share"]:
-        return "-"
-    limits = [labelled(kind, limit) for kind, limit in node["limits"].items() if limit is not None]
-    return ", ".join(limits) or "whatever is free"
 
 
 def bold(text: str) -> str:

@@ -96,9 +96,7 @@ def make_app(
         """Lend part of a node's capacity to another for a while."""
         key = asker.own_key(idempotency_key)
         async with abandoned_on_disconnect(request, service, key):
-            return shown(
-                await engine.request(body.model_dump(), who=asker.name, team=asker.team, idempotency_key=key)
-            )
+            return shown(await engine.request(body.model_dump(), who=asker.name, team=asker.team, idempotency_key=key))
 
     @api.get("/boosts", response_model=schemas.BoostStatus)
     @needs(Scope.VIEW)

@@ -125,7 +125,6 @@ class BoostService:
             return await asyncio.wait_for(asyncio.shield(answer), _AT_ONCE_S)
         return p.sharing.waiting.get(waiting.id, waiting)
 
-
     async def _settled(self, lease: Lease) -> Lease:
         """A lease once its grant is through; for a client that asks a second time."""
         while lease.id in self._p.in_flight:

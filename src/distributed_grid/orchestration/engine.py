@@ -108,9 +108,7 @@ class Engine:
             ask = self.ask_of(body, who=who, team=team, idempotency_key=idempotency_key)
             return await self.service.enqueue(ask, wait_s=body["wait_seconds"])
 
-    def ask_of(
-        self, body: Mapping[str, Any], *, who: str, team: str = "", idempotency_key: str | None = None
-    ) -> Ask:
+    def ask_of(self, body: Mapping[str, Any], *, who: str, team: str = "", idempotency_key: str | None = None) -> Ask:
         """What the body of a request asks for, checked."""
         return make_ask(
             body["target_node"],

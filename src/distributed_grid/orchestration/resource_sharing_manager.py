@@ -73,9 +73,7 @@ class ResourceSharingManager(Connected):
         boosts, queue = await backend.status(), await backend.queue()
         return await backend.sharing() | {"allocations": boosts["boosts"], "queue": queue["requests"]}
 
-    async def plan(
-        self, node_id: str, resource_type: ResourceType | str, amount: float, **more: Any
-    ) -> dict[str, Any]:
+    async def plan(self, node_id: str, resource_type: ResourceType | str, amount: float, **more: Any) -> dict[str, Any]:
         """What would happen to such a request now, as `grid plan` says it; nothing is changed."""
         asked = {"target_node": node_id, "resource_type": str(resource_type), "amount": str(amount)}
         defaults = {"priority": "normal", "duration_seconds": None, "source_node": None, "delivery": None}

@@ -94,7 +94,9 @@ def queued_dict(waiting: Waiting, verdict: Verdict | None, now: datetime) -> dic
         "waited_seconds": round(max(0.0, (now - waiting.since).total_seconds()), 3),
         "until": None if waiting.until is None else instant(waiting.until),
         "reason": verdict.reason if verdict is not None else f"{ask.target} is not connected, or nobody has looked yet",
-        "expected_start": None if verdict is None or verdict.expected_start is None else instant(verdict.expected_start),
+        "expected_start": None
+        if verdict is None or verdict.expected_start is None
+        else instant(verdict.expected_start),
         "expected_source": None if verdict is None else verdict.expected_source,
     }
 

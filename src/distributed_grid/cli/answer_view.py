@@ -1,0 +1,68 @@
+"""Plans and reasons as people read them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import click
+
+from distributed_grid.cli.amounts import listed, quantity
+from distributed_grid.cli.canvas import Canvas
+from distributed_grid.cli.moments import clock, distance
+from distributed_grid.cli.tables import bold
+
+_MOST: Final = 50
+_COLOURS: Final = {"chosen": "green", "could lend": "green"}
+
+
+def plan_view(plan: Mapping[str, Any], canvas: Canvas) -> str:
+    """Would it fit, from where, who would yield, when otherwise, how much fits now; then every node."""
+    head = click.style("yes", fg="green") if plan["fits"] else click.style("not now", fg="yellow")
+    lines = [*canvas.wrapped(f"{plan['summary']}", indent="  ", first="")]
+    lines[0] = f"{bold('Fits:')} {head}   {lines[0]}"
+    if plan["fits"]:
+        lines.append(f"  from {plan['source_node']}, {plan['delivery']}: {listed(plan['resources'])}")
+    for boost in plan["yields"]:
+        what = quantity(boost["resource_type"], boost["amount"])
+        owner = f"{boost['priority']}, team {boost['team']}"
+        lines.append(f"  would yield: {boost['boost_id'][:8]}, {what} of {boost['target_node']} ({owner})")
+    if not plan["fits"] and plan["ahead"]:
+        lines.append(f"  {plan['ahead']} waiting {'request is' if plan['ahead'] == 1 else 'requests are'} ahead of it")
+    if not plan["fits"] and plan["expected_start"]:
+        lines.append(f"  expected start: {clock(plan['expected_start'])} ({distance(plan['expected_start'])})")
+    if not plan["fits"] and plan["largest_now"]:
+        lines.append(f"  the most that fits now: {plan['largest_now']:g}, from {plan['largest_source']}")
+    lines += [click.style(f"  Warning: {line}", fg="yellow") for line in plan["warnings"]]
+    return "\n".join([*lines, "", *_nodes(plan["nodes"], canvas)])
+
+
+def why_view(answer: Mapping[str, Any], canvas: Canvas) -> str:
+    head = f"{bold(answer['kind'].capitalize())} {answer['id']}  {answer['state']}"
+    lines = [head, *canvas.wrapped(answer["summary"], indent="  ")]
+    lines += [line for fact in answer["facts"] for line in canvas.wrapped(fact, indent="    ", first="  ")]
+    if answer["nodes"]:
+        lines += ["", *_nodes(answer["nodes"], canvas)]
+    return "\n".join(lines)
+
+
+def cooldown_view(answer: Mapping[str, Any]) -> str:
+    node, count = answer["node"], len(answer["asked_back"])
+    if not answer["cooling"]:
+        return f"{node} lends and borrows again"
+    boosts = {0: "no boost has to end", 1: "1 boost is on its way home"}.get(
+        count, f"{count} boosts are on their way home"
+    )
+    return f"{node} is cooling down: {boosts}. It shares nothing until: grid cooldown {node} --off"
+
+
+def _nodes(nodes: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str]:
+    width = max((len(node["node"]) for node in nodes), default=0)
+    lines: list[str] = []
+    for node in nodes[:_MOST]:
+        word = node["verdict"]
+        text = f"{node['node'].ljust(width)}  {word}: {node['detail']}"
+        shown = canvas.wrapped(text, indent=" " * (width + 4), first="  ")
+        coloured = click.style(word, fg=_COLOURS.get(word, "yellow"))
+        lines += [shown[0].replace(word, coloured, 1) if word in shown[0] else shown[0], *shown[1:]]
+    if len(nodes) > _MOST:
+        lines.append(click.style(f"  and {len(nodes) - _MOST} more nodes: see --json", dim=True))
+    return lines
