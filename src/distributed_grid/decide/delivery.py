@@ -1,5 +1,6 @@
 """How a lease reaches its target: the capacity moves, or it is reserved where it is."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from distributed_grid.errors import TransfersUnavailable
@@ -74,3 +75,15 @@ def lent_resources(ask: Ask, delivery: Delivery, companions: Companions) -> Reso
         return asked + ResourceVector({CPU: companions.cpu_otherwise})
     devices = -(-ask.units // scale(GPU))
     return asked + ResourceVector({CPU: companions.cpu_per_gpu * devices, MEMORY: companions.memory_per_gpu * devices})
+
+
+def most_within(ask: Ask, delivery: Delivery, companions: Companions, rooms: Mapping[str, int]) -> int:
+    """The other way round: how much of the asked kind fits with what it brings along. Rooms are not below zero."""
+    own = rooms[ask.kind]
+    if delivery is Delivery.TRANSFER or ask.kind == CPU:
+        return own
+    if ask.kind != GPU:
+        return own if rooms.get(CPU, 0) >= companions.cpu_otherwise else 0
+    each = {CPU: companions.cpu_per_gpu, MEMORY: companions.memory_per_gpu}
+    devices = min((rooms.get(kind, 0) // units for kind, units in each.items() if units), default=own)
+    return min(own, devices * scale(GPU))

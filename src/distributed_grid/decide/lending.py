@@ -1,10 +1,9 @@
 """Who lends: feasibility with a reason for every node that cannot, then the one left with the most."""
 
-from bisect import bisect_left
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
-from distributed_grid.decide.delivery import DeliveryChoice, choose_delivery, lent_resources
+from distributed_grid.decide.delivery import DeliveryChoice, choose_delivery, lent_resources, most_within
 from distributed_grid.decide.loans import Loans
 from distributed_grid.decide.quotas import why_over_limit
 from distributed_grid.decide.reserves import kept, why_kept
@@ -13,31 +12,28 @@ from distributed_grid.model.nodes import Node, NodeName, NodeTable
 from distributed_grid.model.plans import Grant, Refusal, RefusalCode, Refused
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import GPU, ResourceVector, amount_of, describe, scale, whole
-from distributed_grid.model.rules import NO_RULES, Reserve, Rules
+from distributed_grid.model.rules import NO_RULES, NOTHING_KEPT, Reserve, Rules
 
 
 def plan_grant(ask: Ask, nodes: NodeTable, loans: Loans, rules: Rules = NO_RULES) -> Grant | Refused:
     """Choose how and from whom, or say for every node why not. The target must be in the table."""
     offer = Offer.of(ask, nodes, rules)
     over_limit = why_over_limit(ask.team, offer.need, nodes, loans, rules.teams)
-    if over_limit is None:
-        best = min(
-            (preference(node, offer.need, loans) for node in nodes.lenders if obstacle(node, offer, loans) is None),
-            default=None,
-        )
-        if best is not None:
-            return offer.from_node(best[-1])
+    best = best_lender(offer, nodes, loans) if over_limit is None else None
+    if best is not None:
+        return offer.from_node(best)
     refusals = (why_not(node, offer, loans) for node in nodes.values())
     return Refused(ask, tuple(refusal for refusal in refusals if refusal), over_limit)
 
 
-Preference = tuple[tuple[int, ...], float, NodeName]
-
-
-def preference(node: Node, need: ResourceVector, loans: Loans) -> Preference:
-    """The least lends: who is left with the most, or is preferred. The name breaks ties: equal inputs, equal plans."""
-    left = tuple(units - free_of(node, kind, loans) for kind, units in need.items())
-    return left, -node.limits.priority, node.name
+def best_lender(offer: "Offer", nodes: NodeTable, loans: Loans) -> NodeName | None:
+    """Of those that can lend, the one that is left with the most, or is preferred; the name breaks ties."""
+    best: tuple[tuple[int, ...], float, NodeName] | None = None
+    for node in nodes.lenders:
+        if never(node, offer) is None and (left := left_after(node, offer, loans)) is not None:
+            found = (left, -node.limits.priority, node.name)
+            best = found if best is None or found < best else best
+    return None if best is None else best[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,27 +58,37 @@ class Offer:
         choice = self.choice
         return Grant(self.ask, source, self.need, choice.delivery, choice.reason, choice.warnings)
 
-    def lends(self, units: int) -> ResourceVector:
-        """All that is lent, by how much of the asked kind: a GPU brings CPUs along."""
-        return lent_resources(replace(self.ask, units=units), self.choice.delivery, self.rules.companions)
-
 
 def obstacle(node: Node, offer: Offer, loans: Loans) -> tuple[RefusalCode, str] | None:
     """The first thing that keeps a node from lending, and the kind it is about; None if it can lend."""
-    ask, need, reserve = offer.ask, offer.need, offer.rules.reserve
+    ask, need = offer.ask, offer.need
     if (code := never(node, offer)) is not None:
         return code, ask.kind
+    if left_after(node, offer, loans) is not None:
+        return None
     if offer.is_transfer and loans.moved_in(node.name, ask.kind):
         return RefusalCode.IS_BORROWING, ask.kind
-    short = [kind for kind, units in need.items() if units > room(node, kind, loans, reserve)]
-    if not short:
-        return None
-    for kind in short:
+    for kind, units in need.items():
         limit = node.limits.limit(kind)
-        if limit is not None and loans.lent(node.name, kind) + need[kind] > limit:
+        if limit is not None and loans.lent(node.name, kind) + units > limit:
             return RefusalCode.LENDING_LIMIT_REACHED, kind
-    kind = short[0]
-    return RefusalCode.NO_CAPACITY if free_of(node, kind, loans) < need[kind] else RefusalCode.KEPT_FREE, kind
+    short = next(kind for kind, units in need.items() if units > room(node, kind, loans, offer.rules.reserve))
+    return RefusalCode.NO_CAPACITY if free_of(node, short, loans) < need[short] else RefusalCode.KEPT_FREE, short
+
+
+def left_after(node: Node, offer: Offer, loans: Loans) -> tuple[int, ...] | None:
+    """How much is asked above what it has free, by kind: the least has the most left. None if it cannot lend it."""
+    name, reserve = node.name, offer.rules.reserve
+    if offer.is_transfer and loans.moved_in(name, offer.ask.kind):
+        return None
+    left = []
+    for kind, units in offer.need.items():
+        lent = loans.lent(name, kind)
+        free = min(node.free[kind], node.base[kind] - lent)
+        if units > free or units > room_of(node, kind, free, lent, reserve):
+            return None
+        left.append(units - free)
+    return tuple(left)
 
 
 def never(node: Node, offer: Offer) -> RefusalCode | None:
@@ -155,28 +161,23 @@ def free_of(node: Node, kind: str, loans: Loans) -> int:
 
 def room(node: Node, kind: str, loans: Loans, reserve: Reserve) -> int:
     """How much of one kind a node could lend: by what is free, what it keeps, and its limit."""
-    return room_of(node, kind, node.free[kind], loans.lent(node.name, kind), reserve)
+    return room_of(node, kind, free_of(node, kind, loans), loans.lent(node.name, kind), reserve)
 
 
-def room_of(node: Node, kind: str, shown_free: int, lent: int, reserve: Reserve) -> int:
+def room_of(node: Node, kind: str, free: int, lent: int, reserve: Reserve) -> int:
     """The same for a moment at which so much is free, and so much lent."""
-    free = min(shown_free, node.base[kind] - lent)
-    left = free - kept(node, kind, free, lent, reserve)
+    left = free if reserve is NOTHING_KEPT else free - kept(node, kind, free, lent, reserve)
     limit = node.limits.limit(kind)
-    return left if limit is None else min(left, limit - lent)
+    return left if limit is None or left < limit - lent else limit - lent
 
 
 def _most(node: Node, offer: Offer, loans: Loans) -> int:
     """How much of what is asked a node could lend now, in units: all that comes along must fit, too."""
-    ask = offer.ask
+    ask, rules = offer.ask, offer.rules
+    rooms = {kind: max(0, room(node, kind, loans, rules.reserve)) for kind in offer.need}
+    most = min(ask.units, most_within(ask, offer.choice.delivery, rules.companions, rooms))
     # Who asks for whole GPUs can be offered no part of one.
-    step = scale(GPU) if ask.kind == GPU and whole(GPU, ask.units) else 1
-    rooms = {kind: room(node, kind, loans, offer.rules.reserve) for kind in offer.need}
-
-    def is_too_much(steps: int) -> bool:
-        return any(amount > rooms.get(kind, 0) for kind, amount in offer.lends(steps * step).items())
-
-    return step * (bisect_left(range(ask.units // step + 1), True, lo=1, key=is_too_much) - 1)
+    return most - most % scale(GPU) if ask.kind == GPU and whole(GPU, ask.units) else most
 
 
 def counter_offer(refused: Refused) -> str | None:
