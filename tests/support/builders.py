@@ -16,8 +16,8 @@ from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import CPU, GB, GPU, MEMORY, ResourceVector, scale
 from distributed_grid.model.snapshots import GpuReading, HostReading, OwnUse, Reading
 
-LENDS_ALL: Final = {"enabled": True, "thresholds": {"excess_threshold": 0}}
-"""`resource_sharing` for tests that are not about the policy: lenders keep nothing for themselves."""
+LENDS_ALL: Final = {"enabled": True, "mode": "share_and_offload", "thresholds": {"excess_threshold": 0}}
+"""`resource_sharing` for tests that are not about the policy: lenders keep nothing, and grid does nothing by itself."""
 
 NOON: Final = datetime(2025, 6, 1, 12, 0, tzinfo=UTC)
 

@@ -48,9 +48,7 @@ def cooldown_view(answer: Mapping[str, Any]) -> str:
     node, count = answer["node"], len(answer["asked_back"])
     if not answer["cooling"]:
         return f"{node} lends and borrows again"
-    boosts = {0: "no boost has to end", 1: "1 boost is on its way home"}.get(
-        count, f"{count} boosts are on their way home"
-    )
+    boosts = {0: "no boost has to end", 1: "1 boost goes home"}.get(count, f"{count} boosts go home")
     return f"{node} is cooling down: {boosts}. It shares nothing until: grid cooldown {node} --off"
 
 

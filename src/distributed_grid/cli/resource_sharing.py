@@ -128,6 +128,4 @@ def set_policy(client: GridClient, name: str | None, mode: str | None, as_json: 
 
     show(client.set_policy(policy=name, mode=mode), as_json, policy_view)
     if not as_json:
-        say(
-            "In force from now on, also after restarts. Back to the file's: grid resource-sharing policy set configured"
-        )
+        say("In force now, also after restarts. Back to the file's: grid resource-sharing policy set configured")

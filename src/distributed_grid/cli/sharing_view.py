@@ -112,11 +112,8 @@ def queue_view(queue: Mapping[str, Any], canvas: Canvas) -> str:
         ("start", "team", "waited"),
         canvas,
     )
-    reasons = [
-        line
-        for r in requests
-        for line in canvas.wrapped(f"{r['request_id'][:8]}: {r['reason']}", indent="    ", first="  ")
-    ]
+    told = [f"{r['request_id'][:8]}: {r['reason']}" for r in requests]
+    reasons = [line for text in told for line in canvas.wrapped(text, indent="    ", first="  ")]
     return "\n".join([fitted_table(table), "", *reasons])
 
 
@@ -136,8 +133,8 @@ def allocation_card(found: Mapping[str, Any], canvas: Canvas) -> str:
     if waiting["expected_start"]:
         lines.append(f"  expected start: {clock(waiting['expected_start'])} ({distance(waiting['expected_start'])})")
     lines += [
-        "  Who waits:           grid resource-sharing queue",
-        f"  To take it back:     grid resource-sharing release {short}",
+        "  Who waits:        grid resource-sharing queue",
+        f"  To take it back:  grid resource-sharing release {short}",
     ]
     return "\n".join(lines)
 

@@ -160,6 +160,10 @@ class SharingConfig(Settings):
         default=OnGraceEnd.HOLD,
         description="After the grace: hold waits on, drain lets nothing new start, kill ends the work.",
     )
+    min_hold_seconds: Wait | None = Field(
+        default=None,
+        description="Seconds for which no boost is taken back for somebody else. Left out: as the policy says.",
+    )
     teams: Annotated[tuple[TeamConfig, ...], EmptyList] = Field(
         default=(), description="Who shares the cluster. Left out: everybody is in one team."
     )

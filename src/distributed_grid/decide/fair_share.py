@@ -54,7 +54,8 @@ def charged(
 def burden(team: Team, accounts: Mapping[str, Account], now: datetime) -> float:
     """What it used lately, by its weight: the lower, the sooner it is its turn."""
     account = accounts.get(team.name)
-    return 0.0 if account is None else _weight(account, now) / team.weight
+    used = 0.0 if account is None else _weight(account, now)
+    return used / team.weight if team.weight > 0 else math.inf  # without a weight: after everybody else
 
 
 def _weight(account: Account, now: datetime) -> float:

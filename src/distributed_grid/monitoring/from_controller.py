@@ -12,7 +12,7 @@ from distributed_grid.model.instants import parse_instant
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.snapshots import NodeSnapshot
 from distributed_grid.monitoring.resource_metrics import ResourceTrend
-from distributed_grid.monitoring.views import snapshot_from_dict
+from distributed_grid.monitoring.views import snapshots_from
 
 _LOOK_EVERY_S: Final = 1.0
 _EVENTS: Final = {"pressure_high": True, "pressure_low": False}
@@ -31,8 +31,7 @@ class ControllerSource:
         return cls(client, events[-1]["number"] if events else 0)
 
     def snapshots(self) -> dict[NodeName, NodeSnapshot]:
-        alive = (node for node in self._client.nodes()["nodes"] if node["alive"] and node["taken_at"])
-        return {node["name"]: snapshot_from_dict(node) for node in alive}
+        return snapshots_from(self._client.nodes())
 
     def trend(self, name: NodeName, kind: str) -> ResourceTrend:
         found = self._client.node(name)

@@ -7,6 +7,7 @@ from typing import Any
 
 from distributed_grid.model.demand import Demand
 from distributed_grid.model.instants import instant, parse_instant
+from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.snapshots import (
     GpuProcess,
@@ -57,6 +58,12 @@ def snapshot_from_dict(data: Mapping[str, Any]) -> NodeSnapshot:
         stale_because=data["stale_because"] or "",
         seen_since=None if data["seen_since"] is None else parse_instant(data["seen_since"]),
     )
+
+
+def snapshots_from(answer: Mapping[str, Any]) -> dict[NodeName, NodeSnapshot]:
+    """Every live node of an answer that lists nodes."""
+    alive = (node for node in answer["nodes"] if node["alive"] and node["taken_at"])
+    return {node["name"]: snapshot_from_dict(node) for node in alive}
 
 
 def aged(snapshot: NodeSnapshot, now: datetime, longest_s: float) -> NodeSnapshot:

@@ -6,7 +6,11 @@ from typing import Any, Protocol, TypeVar
 
 from distributed_grid.config import ConfigLike, GridConfig, loaded_config
 from distributed_grid.errors import NoCluster
+from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.snapshots import NodeSnapshot
+from distributed_grid.monitoring.views import snapshots_from
 from distributed_grid.orchestration.boost_view import boost_dict, status_dict
+from distributed_grid.orchestration.cluster_view import cluster_dict
 from distributed_grid.store.home import GridHome
 
 T = TypeVar("T")
@@ -27,13 +31,16 @@ class Backend(Protocol):
     async def queue(self) -> dict[str, Any]: ...
     async def plan(self, body: Mapping[str, Any]) -> dict[str, Any]: ...
     async def audit_log(self, limit: int) -> list[dict[str, Any]]: ...
+    async def cluster(self) -> dict[str, Any]: ...
+    def snapshots(self) -> dict[NodeName, NodeSnapshot]: ...
     async def close(self) -> None: ...
 
 
-async def connect(config: ConfigLike, home: GridHome | None = None) -> Backend:
+async def connect(config: ConfigLike, home: GridHome | None = None, *, measuring: bool = False) -> Backend:
     """The controller's client where one answers; else this process takes its place, if Ray is connected.
 
-    Who is logged in to a controller elsewhere means that one, also while it does not answer.
+    Who is logged in to a controller elsewhere means that one, also while it does not answer. `measuring`: in the
+    controller's place, also measure the nodes and share by the policy.
     """
     home = home or GridHome.find()
     if home.controller.exists() or home.login.exists():
@@ -46,7 +53,7 @@ async def connect(config: ConfigLike, home: GridHome | None = None) -> Backend:
             await remote.close()
         else:
             return remote
-    return await LocalBackend.start(loaded_config(config), home)
+    return await LocalBackend.start(loaded_config(config), home, measuring=measuring)
 
 
 class RemoteBackend:
@@ -91,6 +98,12 @@ class RemoteBackend:
     async def audit_log(self, limit: int) -> list[dict[str, Any]]:
         return await self._call(lambda: self._client.audit_log(limit=limit))
 
+    async def cluster(self) -> dict[str, Any]:
+        return await self._call(self._client.cluster_status)
+
+    def snapshots(self) -> dict[NodeName, NodeSnapshot]:
+        return snapshots_from(self._client.nodes())
+
     async def close(self) -> None:
         self._client.close()
 
@@ -110,7 +123,7 @@ class LocalBackend:
         self._who = user_name()
 
     @classmethod
-    async def start(cls, config: GridConfig, home: GridHome) -> "LocalBackend":
+    async def start(cls, config: GridConfig, home: GridHome, *, measuring: bool = False) -> "LocalBackend":
         import ray
 
         if not ray.is_initialized():
@@ -120,9 +133,11 @@ class LocalBackend:
                 try_next="Start one with `grid cluster start`, or call ray.init(address=...) first.",
             )
         from distributed_grid.execution.ray_cluster import RayCluster
+        from distributed_grid.monitoring.senses import RaySenses
         from distributed_grid.orchestration.engine import Engine
 
-        engine = Engine(RayCluster(ray.get_runtime_context().gcs_address), config, home)
+        address = ray.get_runtime_context().gcs_address
+        engine = Engine(RayCluster(address), config, home, senses=RaySenses(address) if measuring else None)
         await engine.start()
         return cls(engine)
 
@@ -164,7 +179,16 @@ class LocalBackend:
 
         return await asyncio.to_thread(self._engine.parts.journal.recorded, Wanted(), limit)
 
+    async def cluster(self) -> dict[str, Any]:
+        return await cluster_dict(self._engine)
+
+    def snapshots(self) -> dict[NodeName, NodeSnapshot]:
+        watching = self._engine.watching
+        return watching.collector.snapshots() if watching is not None else {}
+
     async def close(self) -> None:
+        if self._engine.watching is not None:
+            await self._engine.watching.leave()
         await self._engine.stop()
 
     def _shown(self, lease: Any) -> dict[str, Any]:

@@ -157,7 +157,6 @@ class Engine:
 
         Raises `StoreBroken` when all is home but the file does not say so: the next start would bring the boosts back.
         """
-        p = self.parts
         self.service.queue.is_open = False
         try:
             return await self._give_all_back(force, wait_s, who)

@@ -1,5 +1,7 @@
 """The rules that hold right now: the configuration's, with what was changed since by command."""
 
+from dataclasses import replace
+
 from distributed_grid.decide.policies import POLICIES, PolicyNumbers
 from distributed_grid.model.policies import SharingMode
 from distributed_grid.model.requests import Ask
@@ -27,7 +29,13 @@ def rules_for(p: Parts, ask: Ask) -> Rules:
 
 
 def numbers(p: Parts) -> PolicyNumbers:
-    return POLICIES[p.sharing.policy]
+    """The policy's, with what the configuration says instead."""
+    sharing, found = p.config.resource_sharing, POLICIES[p.sharing.policy]
+    if found.keeps_of_base is None:
+        found = replace(found, keeps_of_base=float(sharing.thresholds.excess_threshold))
+    if sharing.min_hold_seconds is not None:
+        found = replace(found, min_hold_s=float(sharing.min_hold_seconds))
+    return found
 
 
 def _why_no_transfers(p: Parts) -> str | None:
@@ -39,7 +47,7 @@ def _why_no_transfers(p: Parts) -> str | None:
 def _reserve(p: Parts, ask: Ask) -> Reserve:
     policy = numbers(p)
     excess = float(p.config.resource_sharing.thresholds.excess_threshold)
-    of_base = excess if policy.keeps_of_base is None else policy.keeps_of_base
+    of_base = policy.keeps_of_base or 0.0
     foreseen: dict[tuple[str, str], float] = {}
     if policy.foresees and p.forecast is not None:
         horizon = min(ask.duration_s, _LONGEST_HORIZON_S)

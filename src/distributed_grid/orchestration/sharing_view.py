@@ -7,7 +7,6 @@ from typing import Any
 
 from distributed_grid.decide.admission import Verdict
 from distributed_grid.decide.fair_share import burden
-from distributed_grid.decide.policies import POLICIES
 from distributed_grid.model.instants import instant
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import Node, NodeTable
@@ -16,6 +15,7 @@ from distributed_grid.model.teams import DEFAULT_TEAM, Team
 from distributed_grid.model.waiting import Waiting
 from distributed_grid.orchestration.boost_view import boost_dict
 from distributed_grid.orchestration.parts import Parts
+from distributed_grid.orchestration.rules_in_force import numbers
 
 
 def sharing_dict(p: Parts, nodes: NodeTable) -> dict[str, Any]:
@@ -32,15 +32,12 @@ def sharing_dict(p: Parts, nodes: NodeTable) -> dict[str, Any]:
 
 
 def policy_dict(p: Parts) -> dict[str, Any]:
-    numbers = asdict(POLICIES[p.sharing.policy])
-    if numbers["keeps_of_base"] is None:
-        numbers["keeps_of_base"] = float(p.config.resource_sharing.thresholds.excess_threshold)
     return {
         "policy": str(p.sharing.policy),
         "mode": str(p.sharing.mode),
         "configured_policy": str(p.sharing.configured_policy),
         "configured_mode": str(p.sharing.configured_mode),
-        "numbers": numbers,
+        "numbers": asdict(numbers(p)),
     }
 
 
@@ -80,6 +77,7 @@ def _team_dict(p: Parts, team: Team) -> dict[str, Any]:
 
 def queued_dict(waiting: Waiting, verdict: Verdict | None, now: datetime) -> dict[str, Any]:
     ask = waiting.ask
+    start = None if verdict is None else verdict.expected_start
     return {
         "request_id": waiting.id,
         "position": None if verdict is None else verdict.position,
@@ -94,9 +92,7 @@ def queued_dict(waiting: Waiting, verdict: Verdict | None, now: datetime) -> dic
         "waited_seconds": round(max(0.0, (now - waiting.since).total_seconds()), 3),
         "until": None if waiting.until is None else instant(waiting.until),
         "reason": verdict.reason if verdict is not None else f"{ask.target} is not connected, or nobody has looked yet",
-        "expected_start": None
-        if verdict is None or verdict.expected_start is None
-        else instant(verdict.expected_start),
+        "expected_start": None if start is None else instant(start),
         "expected_source": None if verdict is None else verdict.expected_source,
     }
 

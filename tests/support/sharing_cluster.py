@@ -1,0 +1,37 @@
+"""The cluster of the tests about sharing by policy, and who uses it."""
+
+from pathlib import Path
+
+from live_grid import LiveGrid
+
+from distributed_grid.client.whereabouts import Whereabouts, remember
+from distributed_grid.store.home import GridHome
+
+CONFIG = """
+name: sharing-test
+embedded: true
+resource_sharing:
+  enabled: true
+  mode: dynamic_balancing
+  policy: balanced
+  rebalance_interval_seconds: 1
+  monitoring_interval_seconds: 1
+  min_hold_seconds: 0
+  grace_seconds: 6
+  thresholds: {excess_threshold: 0, cpu_pressure_low: 0.2, memory_pressure_high: 0.95}
+  teams:
+  - {name: red, guaranteed: {cpu: 4}}
+  - {name: blue, guaranteed: {cpu: 4}}
+nodes:
+- {name: head, role: master, cpu_count: 2, memory_gb: 4, resource_sharing: {can_share: false}}
+- {name: one, cpu_count: 4, memory_gb: 4}
+- {name: two, cpu_count: 4, memory_gb: 4}
+"""
+
+
+def user_of(grid: LiveGrid, team: str, folder: Path) -> GridHome:
+    """The home of somebody in a team, who is logged in with a token of their own."""
+    made = grid.client.create_token({"name": f"{team}-{folder.name}", "team": team, "scopes": ["view", "lend"]})
+    home = GridHome(folder / f"home-{team}").create()
+    remember(home, Whereabouts(grid.client.url(), made["token"]))
+    return home
