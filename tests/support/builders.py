@@ -15,6 +15,7 @@ from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import CPU, GB, GPU, MEMORY, ResourceVector, scale
 from distributed_grid.model.snapshots import GpuReading, HostReading, OwnUse, Reading
+from distributed_grid.model.teams import Team
 
 LENDS_ALL: Final = {"enabled": True, "mode": "share_and_offload", "thresholds": {"excess_threshold": 0}}
 """`resource_sharing` for tests that are not about the policy: lenders keep nothing, and grid does nothing by itself."""
@@ -112,6 +113,25 @@ def reading(*gpus: GpuReading, **changes: Any) -> Reading:
 
 def ask(target: str = "gpu-master", kind: str = CPU, amount: float = 2, **changes: Any) -> Ask:
     return Ask(target=target, kind=kind, units=round(amount * scale(kind)), **changes)
+
+
+def team(
+    name: str,
+    *,
+    guaranteed: ResourceVector | None = None,
+    borrows: ResourceVector | None = None,
+    lends: ResourceVector | None = None,
+    weight: float = 1.0,
+) -> Team:
+    """A team; `borrows` and `lends` are its limits, and None means none. A kind at zero needs a dict instead."""
+    return Team(name, guaranteed or ResourceVector(), dict(borrows or {}), dict(lends or {}), weight)
+
+
+def reservation(id: str = "b1", *, kind: str = GPU, amount: float = 1, cpus: float = 1, **changes: Any) -> Lease:
+    """A lease of `amount`, with the CPUs that come along, as a placement group on its source."""
+    units = ResourceVector({kind: round(amount * scale(kind))})
+    brings = units if kind == CPU else units + cpu(cpus)
+    return lease(id, kind=kind, amount=amount, resources=brings, delivery=Delivery.RESERVE, **changes)
 
 
 def found(bug: str) -> pytest.MarkDecorator:

@@ -116,11 +116,12 @@ def why_not(node: Node, offer: Offer, loans: Loans) -> Refusal | None:
     if found is None:
         return None
     code, kind = found
-    could = _most(node, offer, loans) if code in _BY_AMOUNT else 0
+    could = _most(node, offer, loans) if code in BY_AMOUNT else 0
     return Refusal(node.name, code, _in_words(node, code, kind, offer, loans), could)
 
 
-_BY_AMOUNT: Final = (RefusalCode.LENDING_LIMIT_REACHED, RefusalCode.NO_CAPACITY, RefusalCode.KEPT_FREE)
+BY_AMOUNT: Final = (RefusalCode.LENDING_LIMIT_REACHED, RefusalCode.NO_CAPACITY, RefusalCode.KEPT_FREE)
+"""Held back only by how much is asked: such a node can lend less, or more once something comes home."""
 
 
 def _in_words(node: Node, code: RefusalCode, kind: str, offer: Offer, loans: Loans) -> str:

@@ -1,0 +1,210 @@
+"""Nobody yields who need not, and who yields makes room: over many small clusters."""
+
+from dataclasses import replace
+from itertools import combinations
+
+from builders import NOON
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sharing_worlds import LENDERS, World, asks, owners, rule_sets, worlds
+
+from distributed_grid.decide.homecoming import coming_back, once_home, part_of
+from distributed_grid.decide.lending import plan_grant
+from distributed_grid.decide.policies import POLICIES, PolicyNumbers
+from distributed_grid.decide.preemption import Preemption, plan_preemption, plan_relief, relief_units
+from distributed_grid.decide.quotas import is_own
+from distributed_grid.model.leases import Lease, LeaseState
+from distributed_grid.model.plans import Grant, Refused
+from distributed_grid.model.policies import SharingPolicy
+from distributed_grid.model.priorities import AllocationPriority
+from distributed_grid.model.requests import Ask
+from distributed_grid.model.resources import ResourceVector, total
+from distributed_grid.model.rules import Rules
+
+MANY = settings(max_examples=400)
+requests = st.tuples(asks(), rule_sets()) | owners()
+policies = st.sampled_from(list(POLICIES.values()))
+Request = tuple[Ask, Rules]
+BALANCED = POLICIES[SharingPolicy.BALANCED]
+
+
+def plan(world: World, asked: Ask, rules: Rules, numbers: PolicyNumbers) -> Preemption | None:
+    return plan_preemption(asked, world.nodes(), world.leases, world.loans(), rules, numbers, NOON)
+
+
+def less(world: World, *gone: Lease) -> tuple[Lease, ...]:
+    """What is left when these, or these parts, and all that comes anyway are home."""
+    takes = {lease.id: lease.units for lease in (*coming_back(world.leases), *gone)}
+    left = []
+    for lease in world.leases:
+        units = lease.units - takes.get(lease.id, 0)
+        if lease.id not in takes:
+            left.append(lease)
+        elif units > 0:
+            left.append(replace(lease, units=units, resources=ResourceVector({lease.kind: units})))
+    return tuple(left)
+
+
+def granted(world: World, asked: Ask, rules: Rules, *gone: Lease) -> Grant | Refused:
+    left = less(world, *gone)
+    return plan_grant(asked, world.nodes(left), world.loans(left), rules)
+
+
+def able(world: World, numbers: PolicyNumbers, source: str) -> list[Lease]:
+    return [
+        lease
+        for lease in world.leases
+        if lease.source == source
+        and lease.state is LeaseState.ACTIVE
+        and lease.notice is None
+        and (NOON - lease.allocated_at).total_seconds() >= numbers.min_hold_s
+    ]
+
+
+@MANY
+@given(worlds(), requests, policies)
+def test_only_those_yield_who_may_be_asked_to(world: World, request: Request, numbers: PolicyNumbers) -> None:
+    asked, rules = request
+    found = plan(world, asked, rules, numbers)
+    if found is None:
+        return
+    assert found.victims
+    assert {victim.source for victim in found.victims} == {found.source}
+    assert all(victim in able(world, numbers, found.source) for victim in found.victims)
+    for victim in found.victims:
+        assert victim.priority.rank <= asked.priority.rank
+        assert victim.priority is not asked.priority or found.takes_own
+        assert 0 < found.takes[victim.id] <= victim.units
+    assert numbers.preempts or found.takes_own
+
+
+@MANY
+@given(worlds(), requests, policies)
+def test_once_the_victims_are_home_the_request_is_met_there(
+    world: World, request: Request, numbers: PolicyNumbers
+) -> None:
+    asked, rules = request
+    found = plan(world, asked, rules, numbers)
+    if found is None:
+        return
+    assert isinstance(granted(world, asked, rules), Refused), "waiting would have been enough"
+    parts = [part_of(victim, found.takes[victim.id]) for victim in found.victims]
+    assert granted(world, asked, rules, *parts) == found.grant
+    whole = granted(world, asked, rules, *found.victims)
+    assert isinstance(whole, Grant)
+    assert whole.source == found.source
+
+
+@MANY
+@given(worlds(), asks(), rule_sets(with_teams=False))
+def test_the_victims_are_the_fewest_that_do_and_none_can_be_left_out(world: World, asked: Ask, rules: Rules) -> None:
+    found = plan(world, asked, rules, BALANCED)
+    most = len(found.victims) if found else len(world.leases) + 1
+    if isinstance(granted(world, asked, rules), Grant):
+        assert found is None
+        return
+    for source in LENDERS:
+        lower = [lease for lease in able(world, BALANCED, source) if lease.priority.rank < asked.priority.rank]
+        for count in range(min(most, len(lower) + 1)):
+            for fewer in combinations(lower, count):
+                assert isinstance(granted(world, asked, rules, *fewer), Refused), (found, fewer)
+
+
+@MANY
+@given(worlds(), requests, policies)
+def test_no_team_is_left_with_less_than_its_guarantee_by_others_of_the_same_priority(
+    world: World, request: Request, numbers: PolicyNumbers
+) -> None:
+    asked, rules = request
+    found = plan(world, asked, rules, numbers)
+    if found is None:
+        return
+    parts = [part_of(victim, found.takes[victim.id]) for victim in found.victims]
+    after = world.loans(less(world, *parts))
+    for part in parts:
+        if part.priority is asked.priority or not numbers.preempts:
+            assert part.team != asked.team
+            assert after.held(part.team, part.kind) >= rules.teams.of(part.team).guaranteed[part.kind]
+
+
+@MANY
+@given(worlds(), owners())
+def test_what_a_team_is_sure_of_comes_back_from_those_who_have_more_under_every_policy(
+    world: World, request: Request
+) -> None:
+    """If all that others have above their guarantees on one lender would do, somebody is found to yield."""
+    (asked, rules), numbers = request, POLICIES[SharingPolicy.CONSERVATIVE]
+    now = granted(world, asked, rules)
+    if isinstance(now, Grant) or now.team_limit or asked.kind == "gpu":
+        return
+    loans = world.loans(less(world))
+    need = ResourceVector({asked.kind: asked.units})
+    if asked.delivery == "reserve" and asked.kind != "cpu":
+        return
+    if not is_own(asked.team, need, loans, rules.teams):
+        return
+    for source in LENDERS:
+        pool = [
+            lease
+            for lease in able(world, numbers, source)
+            if lease.priority.rank <= asked.priority.rank
+            and loans.held(lease.team, asked.kind) - lease.units >= rules.teams.of(lease.team).guaranteed[asked.kind]
+            and lease.team != asked.team
+            and set(lease.resources) == {asked.kind}
+        ]
+        for lease in pool:
+            if isinstance(granted(world, asked, rules, lease), Grant):
+                found = plan(world, asked, rules, numbers)
+                assert found is not None
+                assert found.takes_own
+                assert len(found.victims) == 1
+
+
+@MANY
+@given(worlds(), requests, policies, st.randoms(use_true_random=False))
+def test_equal_inputs_give_equal_plans_in_whatever_order_the_leases_come(
+    world: World, request: Request, numbers: PolicyNumbers, shuffle: object
+) -> None:
+    asked, rules = request
+    mixed = list(world.leases)
+    shuffle.shuffle(mixed)  # type: ignore[attr-defined]
+    first = plan(world, asked, rules, numbers)
+    assert first == plan(world, asked, rules, numbers)
+    assert first == plan(replace(world, leases=tuple(mixed)), asked, rules, numbers)
+
+
+@MANY
+@given(worlds())
+def test_what_comes_home_leaves_the_nodes_as_if_it_had_never_been_lent(world: World) -> None:
+    home = once_home(world.nodes(), world.leases, coming_back(world.leases))
+    assert home == world.nodes(less(world))
+
+
+needs = st.builds(lambda cpus, gpus: ResourceVector.of(cpu=cpus, gpu=gpus), st.integers(0, 6), st.integers(0, 2))
+
+
+@MANY
+@given(worlds(), needs, policies)
+def test_relief_gives_a_lender_back_what_it_needs_or_all_that_may_go(
+    world: World, needed: ResourceVector, numbers: PolicyNumbers
+) -> None:
+    victims = plan_relief("a", needed, world.leases, numbers, NOON)
+    may_go = [v for v in able(world, numbers, "a") if v.priority is not AllocationPriority.CRITICAL]
+    assert all(victim in may_go for victim in victims)
+    on_the_way = _sum([lease for lease in coming_back(world.leases) if lease.source == "a"])
+    units = relief_units(victims, needed, world.leases)
+    parts = [part_of(victim, units[victim.id]) for victim in victims]
+    for came in (victims, parts):
+        gets, could_get = on_the_way + _sum(list(came)), on_the_way + _sum(may_go)
+        assert all(gets[kind] >= min(wanted, could_get[kind]) for kind, wanted in needed.items())
+    for victim in victims:
+        without = on_the_way + _sum([other for other in victims if other is not victim])
+        assert any(without[kind] < min(wanted, could_get[kind]) for kind, wanted in needed.items()), "not minimal"
+    spared = [lease for lease in may_go if lease not in victims]
+    for victim in victims:  # a higher priority goes only where all the lower ones are too little
+        lower = on_the_way + _sum([lease for lease in may_go if lease.priority.rank < victim.priority.rank])
+        assert not spared or any(lower[kind] < min(wanted, could_get[kind]) for kind, wanted in needed.items())
+
+
+def _sum(leases: list[Lease]) -> ResourceVector:
+    return total([lease.resources for lease in leases])
