@@ -9,12 +9,16 @@ from typing import Any, Final
 
 import pytest
 
+from distributed_grid.decide.demand import explain_demand
+from distributed_grid.decide.pressure import combined
+from distributed_grid.model.demand import Bundle, Demand, LabelConstraint, Pending, Shape
+from distributed_grid.model.forecasts import Accuracy, Forecast
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
-from distributed_grid.model.nodes import Hardware, Node, SharingLimits
+from distributed_grid.model.nodes import Hardware, Node, NodeTable, SharingLimits
 from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import CPU, GB, GPU, MEMORY, ResourceVector, scale
-from distributed_grid.model.snapshots import GpuReading, HostReading, OwnUse, Reading
+from distributed_grid.model.snapshots import GpuReading, HostReading, NodeSnapshot, OwnUse, Reading
 from distributed_grid.model.teams import Team
 
 LENDS_ALL: Final = {"enabled": True, "mode": "share_and_offload", "thresholds": {"excess_threshold": 0}}
@@ -109,6 +113,49 @@ def reading(*gpus: GpuReading, **changes: Any) -> Reading:
     host = {"cpus": 16.0, "cpu_used": 8.0, "memory_total": 64 * GB, "memory_used": 16 * GB}
     own = OwnUse(changes.pop("own_cpu", 2.0), changes.pop("own_memory", 4 * GB), 7)
     return Reading(HostReading(**host | changes, swap_total=0, swap_used=0, load=(8.0, 8.0, 8.0)), own, gpus)
+
+
+def snapshot(of: Node, cpu: float = 0.0, memory: float = 0.0, gpu: float | None = None, **changes: Any) -> NodeSnapshot:
+    """A node on a machine that it shares with others, of whose own capacity so much was measured to be in use."""
+    measured = reading(
+        cpus=1000.0,
+        memory_total=2**50,
+        own_cpu=cpu * of.total[CPU] / scale(CPU),
+        own_memory=round(memory * of.total[MEMORY]),
+    )
+    built = NodeSnapshot(
+        name=of.name,
+        node_id=of.node_id,
+        taken_at=NOON,
+        base=of.base,
+        total=of.total,
+        free=of.free,
+        shares_its_host=True,
+        measured=measured,
+        measured_at=NOON,
+        pressure=combined(cpu, memory, gpu),
+        seen_since=NOON,
+    )
+    return replace(built, **changes)
+
+
+def shape(on: str | None = None, **needs: float) -> Shape:
+    """What one task needs; `on`: the only node that its labels leave it."""
+    selectors = () if on is None else ((LabelConstraint("grid/name", (on,)),),)
+    return Shape((Bundle(amounts(**needs), selectors),))
+
+
+def demand(wanted: Shape, *nodes: Node, count: int = 1, waited_s: float = 60.0) -> Demand:
+    """So many of a shape wait, on nodes that have their names as labels."""
+    labelled = NodeTable(replace(n, labels={"grid/name": n.name}) for n in nodes)
+    since = {wanted: NOON - timedelta(seconds=waited_s)}
+    return explain_demand([Pending(wanted, count)], labelled, since, now=NOON)[0]
+
+
+def forecast(value: float, *, in_s: float = 900.0, within: float = 0.05, checked: int | None = 200) -> Forecast:
+    """What is expected, give or take `within`; `checked`: so many such forecasts came due, None: none did."""
+    accuracy = None if checked is None else Accuracy(in_s, checked, within / 2, within, 0.9)
+    return Forecast(NOON.timestamp(), in_s, value, max(0.0, value - within), min(1.0, value + within), 0.9, accuracy)
 
 
 def ask(target: str = "gpu-master", kind: str = CPU, amount: float = 2, **changes: Any) -> Ask:

@@ -24,7 +24,14 @@ def seen_since(pending: Iterable[Pending], before: Since, *, now: datetime) -> d
 
 def wanted_from(demand: Iterable[Demand], node: NodeName) -> tuple[Demand, ...]:
     """What waits for this node in particular: its labels leave it no other, or it is the only one large enough."""
-    return tuple(d for d in demand if d.wanted_on == (node,) or d.could_run_on == (node,))
+    return tuple(d for d in demand if only_node(d) == node)
+
+
+def only_node(demand: Demand) -> NodeName | None:
+    """The one node that this waits for; None if there are several, or none."""
+    if len(demand.wanted_on) == 1:
+        return demand.wanted_on[0]
+    return demand.could_run_on[0] if len(demand.could_run_on) == 1 else None
 
 
 def _explained(pending: Pending, alive: list[Node], since: datetime) -> Demand:

@@ -1,10 +1,11 @@
 """What bounds a grant besides what is free: the policy, the teams, and how leases may be delivered."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import CPU, scale
 from distributed_grid.model.teams import Teams
 
@@ -48,3 +49,6 @@ class Rules:
 
 
 NO_RULES: Final = Rules()
+
+RulesFor = Callable[[Ask], Rules]
+"""The rules that bound one request."""
