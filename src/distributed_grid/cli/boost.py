@@ -1,4 +1,4 @@
-"""grid boost: request, status, release, renew, shell."""
+"""grid boost: request, status, release, checkpointed, renew, shell."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -27,6 +27,8 @@ def boost() -> None:
 @click.option("--wait", metavar="SECONDS", help="Wait this long for capacity instead of failing.")
 @click.option("--grace", metavar="SECONDS", help="How long work may go on when the boost ends.  [default: 30]")
 @click.option("--on-grace-end", metavar="hold|drain|kill", help="What then happens to work that still holds it.")
+@click.option("--reclaim-url", metavar="URL", help="Where to ask before it is taken back for somebody else.")
+@click.option("--reclaim-watch", is_flag=True, help="Ask before; you watch GRID_HOME/reclaim/ID.json for it.")
 @click.option("--auto-renew", is_flag=True, help="Stay in the foreground and renew it while this process lives.")
 @json_option
 @with_client
@@ -42,11 +44,14 @@ def request(
     wait: str | None,
     grace: str | None,
     on_grace_end: str | None,
+    reclaim_url: str | None,
+    reclaim_watch: bool,
     auto_renew: bool,
     as_json: bool,
 ) -> None:
     """Lend AMOUNT of a resource to TARGET. Memory is in GB."""
     from distributed_grid.cli.tables import boost_card
+    from distributed_grid.model.leases import WATCHED
     from distributed_grid.model.requests import make_ask, seconds
 
     # Checked here too: what makes no sense needs no cluster to say so.
@@ -77,6 +82,7 @@ def request(
             "grace_seconds": grace,
             "on_grace_end": on_grace_end,
             "wait_seconds": wait_s,
+            "reclaim_url": reclaim_url or (WATCHED if reclaim_watch else None),
         }
     )
     show(granted, as_json, boost_card)
@@ -108,6 +114,7 @@ def status(client: GridClient, node: str | None, watch: bool, as_json: bool) -> 
 
 @boost.command()
 @click.argument("boost_id")
+@click.option("--amount", metavar="AMOUNT", help="Only so much of it; the rest stays.")
 @click.option("--grace", metavar="SECONDS", help="Another grace period than the boost was asked with.")
 @click.option(
     "--wait",
@@ -118,14 +125,16 @@ def status(client: GridClient, node: str | None, watch: bool, as_json: bool) -> 
 )
 @json_option
 @with_client
-def release(client: GridClient, boost_id: str, grace: str | None, wait: str, as_json: bool) -> None:
-    """Give a boost back. BOOST_ID may be shortened."""
+def release(client: GridClient, boost_id: str, amount: str | None, grace: str | None, wait: str, as_json: bool) -> None:
+    """Give a boost back, or part of it. BOOST_ID may be shortened."""
     from distributed_grid.cli.amounts import quantity
     from distributed_grid.model.requests import seconds
 
     body: dict[str, Any] = {"wait_seconds": seconds("wait", wait, zero_allowed=True)}
     if grace is not None:
         body["grace_seconds"] = seconds("grace period", grace, zero_allowed=True)
+    if amount is not None:
+        body["amount"] = amount
     released = client.release_boost(boost_id, body)
 
     def told(boost: Any) -> str:
@@ -136,6 +145,20 @@ def release(client: GridClient, boost_id: str, grace: str | None, wait: str, as_
 
     show(released, as_json, told)
     _tell_warnings(released, as_json)
+
+
+@boost.command()
+@click.argument("boost_id")
+@json_option
+@with_client
+def checkpointed(client: GridClient, boost_id: str, as_json: bool) -> None:
+    """Tell that what runs in a boost has saved its work: such a boost is taken back first, as it loses little."""
+    from distributed_grid.cli.moments import clock
+
+    def told(boost: Any) -> str:
+        return f"Boost {boost['boost_id']}: its work is saved as of {clock(boost['checkpointed_at'])}"
+
+    show(client.checkpointed(boost_id), as_json, told)
 
 
 @boost.command()

@@ -85,10 +85,17 @@ def boost_rows(boosts: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str]
     notes = [
         click.style(line, fg="yellow")
         for boost in boosts
-        for note in boost["warnings"]
+        for note in [*_asked_back(boost), *boost["warnings"]]
         for line in canvas.wrapped(f"{boost['boost_id'][:8]}: {note}", indent="  ", first="")
     ]
     return [fitted_table(fitted, STATES), *(["", *notes] if notes else [])]
+
+
+def _asked_back(boost: Mapping[str, Any]) -> list[str]:
+    if (notice := boost.get("notice")) is None:
+        return []
+    what = quantity(boost["resource_type"], notice["amount"])
+    return [f"asked back: {what} ({notice['reason']}); taken at {clock(notice['deadline'])} if not given"]
 
 
 def bold(text: str) -> str:

@@ -84,8 +84,14 @@ class GridClient:
         return self._call("GET", f"/boosts/{_segment(boost_id)}")
 
     def release_boost(self, boost_id: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Give it back; with an `amount`, only so much of it, and the answer is then about that part."""
         wait = float((body or {}).get("wait_seconds") or 0)
-        return self._call("POST", f"/boosts/{_segment(boost_id)}/release", body or {}, patience_s=_ANSWER_S + wait)
+        path, key = f"/boosts/{_segment(boost_id)}/release", uuid.uuid4().hex
+        return self._call("POST", path, body or {}, headers={"Idempotency-Key": key}, patience_s=_ANSWER_S + wait)
+
+    def checkpointed(self, boost_id: str) -> dict[str, Any]:
+        """Tell that what runs in a boost has saved its work."""
+        return self._call("POST", f"/boosts/{_segment(boost_id)}/checkpoint")
 
     def renew_boost(self, boost_id: str, duration_s: object = None) -> dict[str, Any]:
         return self._call("POST", f"/boosts/{_segment(boost_id)}/renew", {"duration_seconds": duration_s})

@@ -18,14 +18,14 @@ from distributed_grid.controller.attempts import LIMIT, PUT_OFF_S, FailedAttempt
 from distributed_grid.controller.audit_api import audit_routes
 from distributed_grid.controller.direct_route import DirectRoute, json_answer
 from distributed_grid.controller.event_stream import EventStream
+from distributed_grid.controller.giving_back_routes import add_giving_back_routes
 from distributed_grid.controller.hosts import HostChecked
 from distributed_grid.controller.monitoring_routes import add_metrics_route, add_monitoring_routes, cluster_view
 from distributed_grid.controller.sharing_routes import add_sharing_routes
 from distributed_grid.controller.token_routes import add_token_routes
 from distributed_grid.controller.tokens import Tokens
-from distributed_grid.errors import BoostNotFound, GridError, InvalidRequest, NotFound, StoreBroken
+from distributed_grid.errors import GridError, InvalidRequest, NotFound, StoreBroken
 from distributed_grid.model.principals import Scope
-from distributed_grid.model.requests import seconds
 from distributed_grid.orchestration.boost_service import BoostService
 from distributed_grid.orchestration.boost_view import StatusText, boost_dict, status_dict
 from distributed_grid.orchestration.engine import Engine
@@ -111,24 +111,6 @@ def make_app(
     async def one_boost(boost_id: str) -> dict[str, Any]:
         return shown(engine.parts.ledger.find(boost_id))
 
-    @api.post("/boosts/{boost_id}/release", response_model=schemas.Boost)
-    @needs(Scope.LEND)
-    async def release_boost(
-        boost_id: str,
-        asker: Asker,
-        x_grid_retry: Annotated[bool, Header()] = False,
-        body: Annotated[schemas.ReleaseRequest | None, Body()] = None,
-    ) -> dict[str, Any]:
-        """Give the capacity back: `released` when it is home, `releasing` while the target still uses it."""
-        body = body or schemas.ReleaseRequest()
-        grace = None if body.grace_seconds is None else seconds("grace period", body.grace_seconds, zero_allowed=True)
-        try:
-            return shown(await service.release(boost_id, grace_s=grace, wait_s=body.wait_seconds, who=asker.name))
-        except BoostNotFound:
-            if x_grid_retry and (ended := await service.released_before(boost_id)) is not None:
-                return ended
-            raise
-
     @api.post("/boosts/{boost_id}/renew", response_model=schemas.Boost)
     @needs(Scope.LEND)
     async def renew_boost(
@@ -183,6 +165,7 @@ def make_app(
         """Whether somebody answers; needs no token and tells nothing else."""
         return {"status": "ok"}
 
+    add_giving_back_routes(api, engine)
     add_token_routes(api, tokens, engine.parts.journal)
     add_monitoring_routes(api, engine)
     add_sharing_routes(api, engine)

@@ -20,11 +20,13 @@ class BoostRequest(BaseModel):
     grace_seconds: float | str | None = None
     on_grace_end: str | None = Field(None, description="hold, drain or kill")
     wait_seconds: Annotated[float, Field(ge=0, le=86400)] = 0.0
+    reclaim_url: str | None = Field(None, description="Where to ask before it is taken back; watch: looks for itself")
 
 
 class ReleaseRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
+    amount: Annotated[float | str | None, Field(description="Only so much of it; all, if not given")] = None
     grace_seconds: float | str | None = None
     wait_seconds: Annotated[float, Field(ge=0, le=3600)] = 1.0
 
@@ -42,6 +44,15 @@ class StopRequest(BaseModel):
     wait_seconds: Annotated[float, Field(ge=0, le=3600)] = 30.0
 
 
+class BoostNotice(BaseModel):
+    """After the deadline what is asked is taken."""
+
+    amount: float | int
+    reason: str
+    asked_at: str
+    deadline: str
+
+
 class Boost(BaseModel):
     boost_id: str
     source_node: str
@@ -55,6 +66,10 @@ class Boost(BaseModel):
     allocated_at: str
     expires_at: str
     placement_group: str | None
+    team: str
+    cause: str = Field(description="asked; pressure, demand or forecast, if grid made it by itself")
+    notice: BoostNotice | None = Field(description="Its holder is asked to give something up")
+    checkpointed_at: str | None = Field(description="When its holder last said that its work is saved")
     warnings: list[str]
 
 

@@ -19,7 +19,9 @@ from distributed_grid.model.waiting import Waiting
 from distributed_grid.orchestration.granting import begin_grant, carry_out, check_names, make_plan, new_id
 from distributed_grid.orchestration.parts import VIEW_LAG, Parts
 from distributed_grid.orchestration.queueing import Queue
+from distributed_grid.orchestration.reclaiming import note_checkpoint
 from distributed_grid.orchestration.returning import begin_release, end_all_if_file_was_removed, try_finish
+from distributed_grid.orchestration.splitting import part_id, part_to_give
 from distributed_grid.store.audit_log import Wanted
 
 _LOOK_AGAIN_S = 0.05
@@ -143,23 +145,32 @@ class BoostService:
         self,
         boost_id: str,
         *,
+        units: int | None = None,
         reason: str = "released",
         grace_s: float | None = None,
         who: str = "",
         wait_s: float = 1.0,
+        idempotency_key: str | None = None,
     ) -> Lease:
-        """Ask a boost back. The answer is `released` if the capacity is home within `wait_s`, else `releasing`."""
+        """Ask a boost back. The answer is `released` if the capacity is home within `wait_s`, else `releasing`.
+
+        With `units`, only so much of it: the answer is then about that part, which has an id of its own. Who asks again
+        with the same `idempotency_key` gives up nothing more.
+        """
         p = self._p
-        lease = await self._settled(p.ledger.find(boost_id))
+        given_id = part_id(idempotency_key) if units is not None else ""
+        lease = await self._settled(p.ledger.get(given_id) or p.ledger.find(boost_id))
         deadline = p.now() + timedelta(seconds=wait_s)
         written, idle = True, False
         if not lease.is_winding_down:
+            if units is not None:
+                lease = part_to_give(p, lease, units, given_id)
             lease = begin_release(p, lease, reason, grace_s=grace_s, who=who)
             fault_point(Point.RELEASE_BEGUN)
             # Looking changes nothing, so it need not wait for the disk.
             written, idle = await asyncio.gather(p.try_commit(), p.applier.is_idle(lease))
             fault_point(Point.RELEASE_WRITTEN)
-        elif grace_s is not None:
+        elif grace_s is not None and not (lease.wanted_back and grace_s > lease.grace_s):
             lease = p.ledger.put(replace(lease, grace_s=grace_s))
         lease = await try_finish(p, lease, idle=idle)
         if lease.state is LeaseState.RELEASED:
@@ -222,6 +233,13 @@ class BoostService:
             return self.queue.find(prefix)
         except RequestNotFound:
             return self._p.ledger.find(prefix)
+
+    async def checkpointed(self, boost_id: str, *, who: str = "") -> Lease:
+        """Note that the holder of a boost has saved its work."""
+        p = self._p
+        lease = note_checkpoint(p, await self._settled(p.ledger.find(boost_id)), who=who)
+        await p.try_commit()
+        return lease
 
     def boosts(self, target: str | None = None) -> list[Lease]:
         found = [lease for lease in self._p.ledger if target is None or target in (lease.target, lease.source)]

@@ -8,6 +8,7 @@ import orjson
 
 from distributed_grid.model.instants import instant
 from distributed_grid.model.leases import Lease, LeaseState
+from distributed_grid.model.notices import notice_dict
 from distributed_grid.model.resources import ResourceVector, amount_of
 
 
@@ -25,6 +26,10 @@ def boost_dict(lease: Lease, notes: tuple[str, ...] = ()) -> dict[str, Any]:
         "allocated_at": instant(lease.allocated_at),
         "expires_at": instant(lease.expires_at),
         "placement_group": lease.placement_group,
+        "team": lease.team,
+        "cause": str(lease.cause),
+        "notice": notice_dict(lease.kind, lease.notice),
+        "checkpointed_at": None if lease.checkpointed_at is None else instant(lease.checkpointed_at),
         "warnings": [*lease.warnings, *notes],
     }
 

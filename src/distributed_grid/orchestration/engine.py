@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from distributed_grid.config import GridConfig
+from distributed_grid.decide.hook_urls import check_hook
 from distributed_grid.errors import GridError, Refused, StoreBroken
 from distributed_grid.execution.port import Cluster
 from distributed_grid.model.leases import Lease, OnGraceEnd
@@ -124,6 +125,7 @@ class Engine:
             idempotency_key=idempotency_key,
             fractional_gpus=self.config.resource_sharing.fractional_gpus,
             team=team,
+            reclaim_hook=check_hook(body.get("reclaim_url"), self.parts.addresses()),
         )
 
     @contextlib.contextmanager

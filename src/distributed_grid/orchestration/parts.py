@@ -181,6 +181,10 @@ class Parts:
             if lease.state is LeaseState.GRANTING or (lease.state is LeaseState.ACTIVE and lease.allocated_at > instant)
         ]
 
+    def addresses(self) -> dict[NodeName, str]:
+        """Where Ray has each node that is there."""
+        return {name: raylet.ip for name, raylet in self.observer.naming.raylets.items()}
+
     def something_changed(self) -> None:
         self.last_change = self.now()
         self.changed.set()

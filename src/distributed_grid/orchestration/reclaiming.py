@@ -10,10 +10,11 @@ from datetime import timedelta
 
 from distributed_grid.faults import Point, fault_point
 from distributed_grid.model.leases import Delivery, Lease, LeaseState, Notice
+from distributed_grid.model.notices import Reply
 from distributed_grid.model.resources import describe
-from distributed_grid.orchestration import granting
 from distributed_grid.orchestration.parts import Parts
 from distributed_grid.orchestration.returning import begin_release
+from distributed_grid.orchestration.splitting import part_id, part_to_give, split_off
 
 
 def ask_back(p: Parts, lease: Lease, reason: str, *, units: int | None = None, who: str = "grid") -> Lease:
@@ -53,28 +54,10 @@ def ask_back(p: Parts, lease: Lease, reason: str, *, units: int | None = None, w
 
 def take(p: Parts, lease: Lease, units: int, reason: str, *, who: str = "grid") -> Lease:
     """Let `units` of an active lease, or all of it, wind down for somebody who waits. The caller commits."""
-    part = lease if units >= lease.units else split_off(p, lease, units)
+    part = lease if units >= lease.units else split_off(p, lease, units, part_id(None))
     winding = begin_release(p, part, reason, who=who, wanted_back=True)
     p.something_changed()
     return winding
-
-
-def split_off(p: Parts, lease: Lease, units: int, given_id: str | None = None) -> Lease:
-    """A new lease with `units` of this one, which answers for that much of its notice; the caller lets it wind down."""
-    kept, given = p.ledger.split(lease, units, given_id or granting.new_id())
-    if (notice := lease.notice) is not None:
-        left = notice.units - units
-        p.ledger.put(replace(kept, notice=replace(notice, units=left) if left > 0 else None))
-        given = p.ledger.put(replace(given, notice=replace(notice, units=min(units, notice.units))))
-    fault_point(Point.RELEASE_SPLIT)
-    p.journal.note(
-        "split",
-        f"{describe(lease.kind, units)} of {lease.describe()} become boost {given.id[:8]}",
-        lease=given,
-        node=lease.target,
-        part_of=lease.id,
-    )
-    return given
 
 
 def take_what_is_due(p: Parts) -> bool:
@@ -88,6 +71,29 @@ def take_what_is_due(p: Parts) -> bool:
         else:
             p.ledger.put(replace(lease, notice=None))  # it is lost, and nobody need be asked for it
     return bool(due)
+
+
+async def take_reply(p: Parts, boost_id: str, reply: Reply, *, who: str) -> None:
+    """Carry out what a holder answered; raises `Refused` if it cannot be done."""
+    lease = p.ledger.get(boost_id)
+    if lease is None or lease.state is not LeaseState.ACTIVE:
+        return  # it has ended meanwhile
+    if reply.checkpointed:
+        lease = note_checkpoint(p, lease, who=who)
+    if reply.release or reply.give_up:
+        units = lease.units if reply.release else min(reply.give_up, lease.units)
+        reason = lease.notice.reason if lease.notice is not None else "released"
+        begin_release(p, part_to_give(p, lease, units, part_id(None)), reason, who=who)
+    if reply != Reply():
+        await p.try_commit()
+        p.something_changed()
+
+
+def note_checkpoint(p: Parts, lease: Lease, *, who: str) -> Lease:
+    """The holder has saved its work: if somebody must yield, this one loses little. The caller commits."""
+    saved = p.ledger.put(replace(lease, checkpointed_at=p.now()))
+    p.journal.note("checkpointed", f"{saved.describe()}: its work is saved", lease=saved, node=saved.target, who=who)
+    return saved
 
 
 def _can_come(lease: Lease, units: int | None) -> int:

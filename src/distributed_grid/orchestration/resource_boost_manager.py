@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING, Any
 from distributed_grid.config import ConfigLike
 from distributed_grid.errors import GridError, Refused
 from distributed_grid.model.instants import parse_instant
+from distributed_grid.model.leases import WATCHED
+from distributed_grid.model.notices import ReclaimNotice, notice_in
 from distributed_grid.model.priorities import AllocationPriority
+from distributed_grid.model.teams import DEFAULT_TEAM
 from distributed_grid.orchestration.backend import Backend, connect
 from distributed_grid.orchestration.logs import logger
+from distributed_grid.orchestration.reclaim_watch import OnReclaim, ReclaimWatch
 from distributed_grid.orchestration.resource_types import ResourceType
 
 if TYPE_CHECKING:
     from ray.util.placement_group import PlacementGroup
 
-__all__ = ["ResourceBoost", "ResourceBoostManager", "ResourceBoostRequest"]
+__all__ = ["ReclaimNotice", "ResourceBoost", "ResourceBoostManager", "ResourceBoostRequest"]
 
 log = logger()
 
@@ -38,6 +42,11 @@ class ResourceBoostRequest:
     auto_renew: bool = False
     """Renew it for as long as this process (and its event loop) lives."""
     idempotency_key: str | None = None
+    reclaim_url: str | None = None
+    """Where to ask before it is taken back for somebody else."""
+    on_reclaim: OnReclaim | None = None
+    """Asked instead, in this process, with a `ReclaimNotice`. It returns how much it gives up; None or True is all,
+    False nothing. A plain function runs in a thread, a coroutine function in the event loop."""
 
     def body(self) -> dict[str, Any]:
         return {
@@ -51,6 +60,7 @@ class ResourceBoostRequest:
             "grace_seconds": self.grace_seconds,
             "on_grace_end": self.on_grace_end,
             "wait_seconds": self.wait_seconds,
+            "reclaim_url": self.reclaim_url if self.on_reclaim is None else WATCHED,
         }
 
 
@@ -70,6 +80,11 @@ class ResourceBoost:
     allocated_at: datetime
     expires_at: datetime
     placement_group_id: str | None = None
+    team: str = DEFAULT_TEAM
+    cause: str = "asked"
+    notice: ReclaimNotice | None = None
+    """Its holder is asked to give something up."""
+    checkpointed_at: datetime | None = None
     warnings: tuple[str, ...] = field(default=())
 
     @classmethod
@@ -77,6 +92,9 @@ class ResourceBoost:
         fields = dict(data)
         for key in ("allocated_at", "expires_at"):
             fields[key] = parse_instant(data[key])
+        if (saved := data["checkpointed_at"]) is not None:
+            fields["checkpointed_at"] = parse_instant(saved)
+        fields["notice"] = notice_in(data)
         fields["placement_group_id"] = fields.pop("placement_group")
         fields["warnings"] = tuple(data["warnings"])
         return cls(**fields)
@@ -126,6 +144,7 @@ class ResourceBoostManager:
         self._backend: Backend | None = None
         self._connecting = asyncio.Lock()
         self._renewals: dict[str, asyncio.Task[None]] = {}
+        self._reclaims = ReclaimWatch(self._ready)
         self.last_refusal: GridError | None = None
         """Why the last request was not met."""
 
@@ -138,10 +157,11 @@ class ResourceBoostManager:
     start = initialize
 
     async def close(self) -> None:
-        """Stop renewing and let go; boosts stay until they expire or are released."""
+        """Stop renewing, hear of nothing any more, and let go; boosts stay until they expire or are released."""
         for renewal in self._renewals.values():
             renewal.cancel()
         self._renewals.clear()
+        await self._reclaims.stop()
         if self._backend is not None:
             await self._backend.close()
             self._backend = None
@@ -171,22 +191,28 @@ class ResourceBoostManager:
         if request.auto_renew:
             length = (boost.expires_at - boost.allocated_at).total_seconds()
             self._renewals[boost.boost_id] = asyncio.create_task(self._keep_renewing(boost.boost_id, length))
+        if request.on_reclaim is not None:
+            self._reclaims.add(boost.boost_id, request.on_reclaim)
         return boost.boost_id
 
-    async def release_boost(self, boost_id: str) -> bool:
-        """Give a boost back (its id may be shortened). False if there is no such boost.
+    async def release_boost(self, boost_id: str, amount: float | None = None) -> bool:
+        """Give a boost back, or `amount` of it (its id may be shortened). False if there is no such boost.
 
         True once it is on its way home; work that still uses it is given its grace period.
         """
         from distributed_grid.errors import NotFound
 
-        if (renewal := self._renewals.pop(boost_id, None)) is not None:
+        if amount is None and (renewal := self._renewals.pop(boost_id, None)) is not None:
             renewal.cancel()
         try:
-            await (await self._ready()).release(boost_id)
+            await (await self._ready()).release(boost_id, amount)
         except NotFound:
             return False
         return True
+
+    async def checkpointed(self, boost_id: str) -> ResourceBoost:
+        """Tell that what runs in a boost has saved its work: if somebody must yield, it loses little."""
+        return ResourceBoost.from_dict(await (await self._ready()).checkpointed(boost_id))
 
     async def renew_boost(self, boost_id: str, duration_seconds: float | None = None) -> ResourceBoost:
         return ResourceBoost.from_dict(await (await self._ready()).renew(boost_id, duration_seconds))

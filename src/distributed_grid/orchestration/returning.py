@@ -31,7 +31,8 @@ def begin_release(
     wanted_back = lease.notice is not None if wanted_back is None else wanted_back
     grace_s = lease.grace_s if grace_s is None else grace_s
     if wanted_back and lease.notice is not None:
-        grace_s = max(0.0, grace_s - (now - lease.notice.asked_at).total_seconds())
+        spent_s = (now - lease.notice.asked_at).total_seconds()
+        grace_s = max(0.0, min(grace_s, lease.grace_s - spent_s))
     winding = p.ledger.put(
         lease.to(
             LeaseState.RELEASING,

@@ -17,6 +17,7 @@ from distributed_grid.model.resources import describe
 from distributed_grid.orchestration.granting import deliver
 from distributed_grid.orchestration.logs import logger
 from distributed_grid.orchestration.mending import mend_groups, without_remnant
+from distributed_grid.orchestration.notices import Notices
 from distributed_grid.orchestration.parts import Parts
 from distributed_grid.orchestration.reclaiming import take_what_is_due
 from distributed_grid.orchestration.returning import begin_release, end_all_if_file_was_removed, try_finish
@@ -36,6 +37,7 @@ class Upkeep:
 
     def __init__(self, parts: Parts) -> None:
         self._p = parts
+        self._notices = Notices(parts)
         self._began = parts.now()
         self._seen: set[NodeName] = set()
         self._absent_since: dict[NodeName, datetime] = {}
@@ -58,6 +60,7 @@ class Upkeep:
         self._p.changed.set()
         if self._task:
             await self._task
+        await self._notices.stop()
         await self._tidy()
 
     async def _tidy(self) -> None:
@@ -104,7 +107,7 @@ class Upkeep:
         return min(_IDLE_S, max(0.0, (next_end - now).total_seconds()))
 
     async def turn(self) -> None:
-        """One turn: 1 the file, 2 lost nodes, 3 expiry, 4 half-done grants and groups, 5 draining, 6 markers."""
+        """One turn: 1 the file, 2 lost nodes, 3 expiry, notices, 4 half-done grants, groups, 5 draining, 6 markers."""
         p = self._p
         self._check_lock()
         full = self._last_full is None or p.now() - self._last_full >= timedelta(seconds=_IDLE_S * 0.9)
@@ -117,6 +120,7 @@ class Upkeep:
         await self._end_expired()
         if take_what_is_due(p):
             await p.try_commit()
+        await self._notices.tell()
         if full:
             if p.unwritten is not None:
                 await p.try_commit()

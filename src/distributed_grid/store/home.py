@@ -78,5 +78,10 @@ class GridHome:
         return self.path / "cluster.json"
 
     @property
+    def reclaim(self) -> Path:
+        """The notices to holders whose boosts are asked back."""
+        return self.path / "reclaim"
+
+    @property
     def logs(self) -> Path:
         return self.path / "logs"

@@ -1,0 +1,48 @@
+"""One call of a holder's hook: to a fixed address, once, and with bounds on everything that comes back."""
+
+import contextlib
+import http.client
+import socket
+import threading
+from typing import Final
+
+from distributed_grid.client.connections import Answer
+from distributed_grid.decide.hook_urls import HookPlace
+
+ANSWER_S: Final = 5.0
+MOST_BYTES: Final = 16 * 1024
+
+
+class HookFailed(Exception):
+    """Why there is no answer."""
+
+
+def call_hook(place: HookPlace, body: bytes, within_s: float = ANSWER_S) -> Answer:
+    """POST JSON and return the answer. No redirect is followed, no proxy asked, nothing sent twice."""
+    kind = http.client.HTTPSConnection if place.is_tls else http.client.HTTPConnection
+    connection = kind(place.address, place.port, timeout=within_s)
+    headers = {"Host": place.host, "Content-Type": "application/json", "Accept": "application/json"}
+    try:
+        connection.connect()
+        # The time-out of a socket begins anew with each byte: a slow one must not keep the caller.
+        end = threading.Timer(within_s, _cut, [connection.sock])
+        end.daemon = True
+        end.start()
+        try:
+            connection.request("POST", place.path, body, headers)
+            response = connection.getresponse()
+            content = response.read(MOST_BYTES + 1)
+        finally:
+            end.cancel()
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise HookFailed(str(error) or type(error).__name__) from error
+    finally:
+        connection.close()
+    if len(content) > MOST_BYTES:
+        raise HookFailed(f"its answer has more than {MOST_BYTES} bytes")
+    return Answer(response.status, content)
+
+
+def _cut(sock: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)

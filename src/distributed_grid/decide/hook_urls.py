@@ -1,0 +1,95 @@
+"""Where a holder may be called: on this machine, or on a node of this cluster.
+
+A URL comes from whoever asks for a boost, and the controller calls it. Without bounds that would let a user reach
+places that only the controller can reach.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Final
+from urllib.parse import urlsplit
+
+from distributed_grid.errors import InvalidRequest
+from distributed_grid.model.leases import WATCHED
+from distributed_grid.model.nodes import NodeName
+
+_LONGEST: Final = 2000
+_PORTS: Final = {"http": 80, "https": 443}
+_TRY = "Use http://127.0.0.1:PORT/PATH, or the address or name of a node of this cluster instead of 127.0.0.1."
+
+Addresses = Mapping[NodeName, str]
+"""Each node of the cluster, and the address at which Ray has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class HookPlace:
+    """A hook's URL, taken apart; `address` is called, no name is looked up."""
+
+    is_tls: bool
+    address: str
+    port: int
+    host: str
+    path: str
+
+
+def check_hook(hook: str | None, nodes: Addresses) -> str | None:
+    """A `reclaim_hook` that can be called, or is watched; else `InvalidRequest`."""
+    if hook is not None and hook != WATCHED:
+        hook_place(hook, nodes)
+    return hook
+
+
+def hook_place(url: str, nodes: Addresses) -> HookPlace:
+    """Where and what to call; `InvalidRequest` if it is no URL, or leads out of the cluster."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise _refused(url, str(error)) from None
+    if len(url) > _LONGEST or not url.isascii() or any(c <= " " or c == "\x7f" for c in url):
+        raise _refused(url, f"a URL has at most {_LONGEST} characters, all of them visible ASCII")
+    if parts.scheme not in _PORTS:
+        raise _refused(url, "only http:// and https:// are called")
+    if parts.username is not None or parts.password is not None:
+        raise _refused(url, "it holds a user name; put a secret of yours into the path")
+    if host is None or port == 0:
+        raise _refused(url, "it names no host and port")
+    address = _address(host, nodes)
+    if address is None:
+        raise _refused(url, f"{host} is neither this machine's loopback nor a node of this cluster")
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return HookPlace(parts.scheme == "https", address, port or _PORTS[parts.scheme], parts.netloc, path)
+
+
+def _address(host: str, nodes: Addresses) -> str | None:
+    if host == "localhost":
+        return "127.0.0.1"
+    try:
+        wanted = _plain(host)
+    except ValueError:
+        by_name = {name.lower(): address for name, address in nodes.items()}  # urlsplit lowers a host's name
+        return by_name.get(host) or None
+    if wanted.is_loopback or any(wanted == known for known in _known(nodes)):
+        return str(wanted)
+    return None
+
+
+def _known(nodes: Addresses) -> list[IPv4Address | IPv6Address]:
+    found = []
+    for address in nodes.values():
+        try:
+            found.append(_plain(address))
+        except ValueError:
+            continue  # Ray has a name there; only the node's own name leads to it
+    return found
+
+
+def _plain(text: str) -> IPv4Address | IPv6Address:
+    """An address; an IPv4 one that is written as IPv6 is the same."""
+    address = ip_address(text)
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _refused(url: str, why: str) -> InvalidRequest:
+    return InvalidRequest(f"The reclaim URL {url[:80]!r} cannot be used", because=[why], try_next=_TRY)

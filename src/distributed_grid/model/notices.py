@@ -1,0 +1,95 @@
+"""What a holder says when it is asked to give something up."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from distributed_grid.errors import InvalidAmount
+from distributed_grid.model.instants import instant, parse_instant
+from distributed_grid.model.leases import Lease, Notice
+from distributed_grid.model.resources import amount_of, units_of
+
+_WORDS: Final = ("give_up", "release", "checkpointed")
+
+
+@dataclass(frozen=True, slots=True)
+class ReclaimNotice:
+    """Asks the holder of a boost to give up `amount` of it by the deadline; then it is taken."""
+
+    boost_id: str
+    resource_type: str
+    amount: float
+    """How much would do."""
+    reason: str
+    asked_at: datetime
+    deadline: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a holder answered. Nothing at all: it was told, and may act later."""
+
+    give_up: int = 0
+    """Units."""
+    release: bool = False
+    checkpointed: bool = False
+
+
+def notice_dict(kind: str, notice: Notice | None) -> dict[str, Any] | None:
+    """A notice as a boost's JSON has it."""
+    if notice is None:
+        return None
+    return {
+        "amount": amount_of(kind, notice.units),
+        "reason": notice.reason,
+        "asked_at": instant(notice.asked_at),
+        "deadline": instant(notice.deadline),
+    }
+
+
+def told_dict(lease: Lease) -> dict[str, Any]:
+    """What its holder is told of a lease that is asked back: in its file, and by its hook."""
+    told = notice_dict(lease.kind, lease.notice) or {}
+    return {"boost_id": lease.id, "resource_type": lease.kind, **told}
+
+
+def notice_in(boost: Mapping[str, Any]) -> ReclaimNotice | None:
+    """The notice in a boost's JSON."""
+    if (notice := boost["notice"]) is None:
+        return None
+    return ReclaimNotice(
+        boost["boost_id"],
+        boost["resource_type"],
+        notice["amount"],
+        notice["reason"],
+        parse_instant(notice["asked_at"]),
+        parse_instant(notice["deadline"]),
+    )
+
+
+def reply_of(kind: str, data: object) -> Reply:
+    """What a hook's JSON means; `ValueError` says why it means nothing."""
+    if not isinstance(data, Mapping):
+        raise ValueError("the answer is no JSON object")
+    if unknown := [str(word) for word in data if word not in _WORDS]:
+        raise ValueError(f"the answer says {unknown[0][:40]!r}, which means nothing: one of {', '.join(_WORDS)}")
+    for word in ("release", "checkpointed"):
+        if not isinstance(data.get(word, False), bool):
+            raise ValueError(f"{word} must be true or false")
+    amount = data.get("give_up", 0)
+    if isinstance(amount, bool) or not isinstance(amount, int | float):
+        raise ValueError("give_up must be a number")
+    try:
+        units = units_of(kind, amount) if amount else 0
+    except InvalidAmount as error:
+        raise ValueError(f"give_up: {error.message}") from None
+    return Reply(units, data.get("release", False), data.get("checkpointed", False))
+
+
+def asks_more(before: tuple[datetime, float] | None, asked_at: datetime, amount: float) -> bool:
+    """Whether a holder that was told of a notice has something new to hear: another one, or a larger one.
+
+    One that became smaller, since part of it was given, is nothing new.
+    """
+    return before is None or before[0] != asked_at or amount > before[1]
