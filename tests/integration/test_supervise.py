@@ -22,7 +22,7 @@ from distributed_grid.cluster.processes import child_environment
 pytestmark = pytest.mark.cluster
 
 HEAD = NodeSpec(name="head", cpus=1, gpus=0, memory_bytes=2**30, resources={}, is_head=True)
-WORKER = NodeSpec(name="worker", cpus=4, gpus=0, memory_bytes=2**30, resources={}, is_head=False)
+WORKER = NodeSpec(name="worker", cpus=6, gpus=0, memory_bytes=2**30, resources={}, is_head=False)
 
 
 class RayCluster:
@@ -153,9 +153,9 @@ def test_after_the_cluster_was_killed_and_started_again_so_are_the_controller_an
     connect(live, cluster)
     assert live.controller_pid() != first
     live.total_is("head", "CPU", 3.0)
-    live.total_is("worker", "CPU", 2.0)
+    live.total_is("worker", "CPU", 4.0)
     assert live.state(moved) == "active"
-    until(lambda: live.state(reserved) == "active" and live.free("worker").get("CPU") == 1.0, 20)
+    until(lambda: live.state(reserved) == "active" and live.free("worker").get("CPU") == 3.0, 20)
     assert live.state(short) == "released", "what has expired meanwhile does not come back"
     assert supervised.heard().count("READY=1") == 1
     assert "WATCHDOG=1" in supervised.heard()

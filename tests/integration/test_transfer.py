@@ -11,7 +11,7 @@ pytestmark = pytest.mark.cluster
 CONFIG = """
 name: transfer-test
 embedded: true
-resource_sharing: {enabled: true}
+resource_sharing: {enabled: true, thresholds: {excess_threshold: 0}}
 nodes:
 - {name: head, role: master, cpu_count: 2, memory_gb: 4, resource_sharing: {can_share: false}}
 - name: lender

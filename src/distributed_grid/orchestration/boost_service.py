@@ -102,7 +102,7 @@ class BoostService:
             plan = make_plan(p, ask, nodes)
         except NotFound:  # it may have joined just now
             return None
-        return await carry_out(p, begin_grant(p, plan), _GROUP_AT_ONCE_S) if isinstance(plan, Grant) else None
+        return await carry_out(p, begin_grant(p, plan, nodes), _GROUP_AT_ONCE_S) if isinstance(plan, Grant) else None
 
     # -- waiting without being on the line ------------------------------------------------------------------
 

@@ -6,7 +6,9 @@ Intent is on disk before the cluster changes, the outcome after.
 import asyncio
 import uuid
 from datetime import timedelta
+from typing import Any, Final
 
+from distributed_grid.decide.answers import considered
 from distributed_grid.decide.lending import counter_offer, plan_grant
 from distributed_grid.errors import NoCapacity, SourceNotFound, TargetNotFound
 from distributed_grid.faults import Point, fault_point
@@ -14,9 +16,12 @@ from distributed_grid.model.leases import Delivery, Lease, LeaseState, OnGraceEn
 from distributed_grid.model.nodes import NodeTable
 from distributed_grid.model.plans import Grant, RefusalCode, Refused
 from distributed_grid.model.requests import Ask
+from distributed_grid.orchestration.answer_view import considered_dicts
 from distributed_grid.orchestration.applier import GROUP_S
 from distributed_grid.orchestration.parts import Parts
 from distributed_grid.orchestration.rules_in_force import rules_for
+
+_MOST_REASONS: Final = 50
 
 
 def new_id() -> str:
@@ -63,12 +68,14 @@ def refusal(refused: Refused) -> NoCapacity:
     )
 
 
-def begin_grant(p: Parts, plan: Grant, lease_id: str | None = None) -> Lease:
+def begin_grant(p: Parts, plan: Grant, nodes: NodeTable, lease_id: str | None = None) -> Lease:
     """Put a plan into the ledger: from now on nobody else gets what it takes. `carry_out` must follow.
 
-    There must be no await between making the plan and this: nobody else can have taken what it found.
+    There must be no await between making the plan from these nodes and this: nobody else can have taken what it found.
     """
-    lease = p.ledger.put(_lease(p, plan, lease_id or new_id()))
+    lease = _lease(p, plan, lease_id or new_id())
+    p.reasons[lease.id] = _reasons(p, plan, nodes)
+    p.ledger.put(lease)
     p.in_flight.add(lease.id)
     return lease
 
@@ -89,8 +96,16 @@ async def carry_out(p: Parts, lease: Lease, group_s: int = GROUP_S) -> Lease | N
         p.commit_soon()
     finally:
         p.in_flight.discard(lease.id)
+        p.reasons.pop(lease.id, None)
         p.something_changed()
     return granted
+
+
+def _reasons(p: Parts, plan: Grant, nodes: NodeTable) -> list[dict[str, Any]]:
+    """For every node, or the first of many, why it lends or does not: asked later, nobody could tell any more."""
+    some = NodeTable(nodes[name] for name in (*list(nodes)[:_MOST_REASONS], plan.source, plan.ask.target))
+    found = considered(plan.ask, some, p.ledger.loans, rules_for(p, plan.ask), chosen=plan.source)
+    return considered_dicts(plan.ask.kind, found)
 
 
 def _lease(p: Parts, plan: Grant, lease_id: str) -> Lease:
@@ -137,6 +152,7 @@ async def deliver(p: Parts, lease: Lease, group_s: int = GROUP_S) -> Lease | Non
             lease=active,
             node=active.target,
             who=active.requester,
+            considered=p.reasons.get(active.id, []),
         )
         return active
     undone = p.ledger.put(

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from distributed_grid.config import GridConfig
 from distributed_grid.errors import StoreBroken
@@ -57,6 +57,8 @@ class Parts:
     ledger: Ledger = field(default_factory=Ledger)
     notes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Boost id -> what a person should know about it just now; not worth a write to disk."""
+    reasons: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    """Of a grant that is under way: why each node was chosen or not."""
 
     def __post_init__(self) -> None:
         self.observer = Observer(self.cluster, self.config)

@@ -171,13 +171,13 @@ class Queue:
         p = self._p
         nodes = await p.look_to_decide()
         charge(p)
-        present = [each for each in self.in_order() if self.is_open and _can_be_asked(each, nodes)]
+        waiting = self.in_order() if self.is_open else ()
         verdicts = plan_queue(
-            present, nodes, p.ledger.snapshot(), p.ledger.loans, lambda ask: rules_for(p, ask), p.now()
+            waiting, nodes, p.ledger.snapshot(), p.ledger.loans, lambda ask: rules_for(p, ask), p.now()
         )
         self._verdicts = {verdict.waiting.id: verdict for verdict in verdicts}
         # There is no await from the look to here: nobody else can have taken what the plan found.
-        begun = [(v.waiting, begin_grant(p, v.grant, v.waiting.id)) for v in verdicts if v.grant is not None]
+        begun = [(v.waiting, begin_grant(p, v.grant, nodes, v.waiting.id)) for v in verdicts if v.grant is not None]
         if begun:
             await asyncio.gather(*(self._admit(waiting, lease) for waiting, lease in begun))
         else:
@@ -199,7 +199,7 @@ class Queue:
     async def _take_back(self, verdicts: Iterable[Verdict], nodes: NodeTable) -> None:
         """Ask for what the first of those who may can have; one request at a time, so that none is asked twice."""
         p = self._p
-        blocked = [verdict for verdict in verdicts if verdict.grant is None][:_MAY_PREEMPT]
+        blocked = [v for v in verdicts if v.grant is None and v.waiting.ask.target in nodes][:_MAY_PREEMPT]
         for verdict in blocked:
             waiting = verdict.waiting
             plan = plan_preemption(
@@ -207,8 +207,8 @@ class Queue:
             )
             if plan is None:
                 continue
-            reason = f"{waiting.ask.describe()}, priority {waiting.ask.priority}: {plan.reason}"
-            victims = [ask_back(p, victim, reason, who=waiting.ask.requester or "grid") for victim in plan.victims]
+            who = waiting.ask.requester or "grid"
+            victims = [ask_back(p, v, plan.reason, units=plan.takes.get(v.id), who=who) for v in plan.victims]
             await p.try_commit()
             p.something_changed()
             self._be_patient(waiting, victims)
@@ -246,9 +246,3 @@ def charge(p: Parts) -> None:
     """Put down what each team has had since the last time; it decides who comes first of those who wait."""
     bases = total([node.base for node in p.last_seen.alive])
     p.sharing.accounts = charged(p.sharing.accounts, p.ledger.snapshot(), bases, p.now())
-
-
-def _can_be_asked(waiting: Waiting, nodes: NodeTable) -> bool:
-    """Whether its target is there; one that is not may come back while the request waits."""
-    target = nodes.get(waiting.ask.target)
-    return target is not None and target.alive

@@ -12,7 +12,7 @@ from distributed_grid.model.leases import WATCHED
 from distributed_grid.model.notices import ReclaimNotice, notice_in
 from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.teams import DEFAULT_TEAM
-from distributed_grid.orchestration.backend import Backend, connect
+from distributed_grid.orchestration.connected import Connected
 from distributed_grid.orchestration.logs import logger
 from distributed_grid.orchestration.reclaim_watch import OnReclaim, ReclaimWatch
 from distributed_grid.orchestration.resource_types import ResourceType
@@ -129,32 +129,15 @@ class ResourceBoost:
         return {"scheduling_strategy": strategy} | more
 
 
-class ResourceBoostManager:
-    """Asks for boosts and gives them back.
+class ResourceBoostManager(Connected):
+    """Asks for boosts and gives them back."""
 
-    Where a controller runs (`grid cluster start`, `grid start`), this is its client. Where none does, it takes
-    the controller's place in this process, which must then be connected to Ray: expiry and recovery go on for
-    as long as its event loop runs.
-
-    `cluster_config` is a loaded configuration or a path; without one, nodes are discovered.
-    """
-
-    def __init__(self, cluster_config: ConfigLike = None, **_historic: Any) -> None:
-        self._config = cluster_config
-        self._backend: Backend | None = None
-        self._connecting = asyncio.Lock()
+    def __init__(self, cluster_config: ConfigLike = None, **options: Any) -> None:
+        super().__init__(cluster_config, **options)
         self._renewals: dict[str, asyncio.Task[None]] = {}
         self._reclaims = ReclaimWatch(self._ready)
         self.last_refusal: GridError | None = None
         """Why the last request was not met."""
-
-    async def initialize(self) -> None:
-        """Find the controller, or become it. The other calls do this by themselves."""
-        async with self._connecting:
-            if self._backend is None:
-                self._backend = await connect(self._config)
-
-    start = initialize
 
     async def close(self) -> None:
         """Stop renewing, hear of nothing any more, and let go; boosts stay until they expire or are released."""
@@ -162,18 +145,7 @@ class ResourceBoostManager:
             renewal.cancel()
         self._renewals.clear()
         await self._reclaims.stop()
-        if self._backend is not None:
-            await self._backend.close()
-            self._backend = None
-
-    stop = close
-
-    async def __aenter__(self) -> "ResourceBoostManager":
-        await self.initialize()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+        await super().close()
 
     async def request_boost(self, request: ResourceBoostRequest) -> str | None:
         """The new boost's id; None if nobody can lend that now (`last_refusal` says why, node by node).
@@ -228,11 +200,6 @@ class ResourceBoostManager:
     async def get_boost_status(self) -> dict[str, Any]:
         """The same as `grid boost status --json`."""
         return await (await self._ready()).status()
-
-    async def _ready(self) -> Backend:
-        await self.initialize()
-        assert self._backend is not None
-        return self._backend
 
     async def _keep_renewing(self, boost_id: str, length_s: float) -> None:
         while True:

@@ -19,6 +19,7 @@ from distributed_grid.orchestration.logs import logger
 from distributed_grid.orchestration.mending import mend_groups, without_remnant
 from distributed_grid.orchestration.notices import Notices
 from distributed_grid.orchestration.parts import Parts
+from distributed_grid.orchestration.queueing import charge
 from distributed_grid.orchestration.reclaiming import take_what_is_due
 from distributed_grid.orchestration.returning import begin_release, end_all_if_file_was_removed, try_finish
 
@@ -30,6 +31,7 @@ _TELL_EVERY = timedelta(seconds=2)
 _KILL_EVERY = timedelta(seconds=1)
 _NODE_GRACE = timedelta(seconds=2)
 _START_GRACE = timedelta(seconds=30)
+_KEEP_CHARGES_EVERY = timedelta(minutes=5)
 
 
 class Upkeep:
@@ -47,6 +49,7 @@ class Upkeep:
         self._missing: set[str] = set()
         self._warned: set[tuple[str, datetime]] = set()
         self._last_full: datetime | None = None
+        self._charges_kept_at = parts.now()
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
         self._one_turn = asyncio.Lock()
@@ -125,6 +128,7 @@ class Upkeep:
             if p.unwritten is not None:
                 await p.try_commit()
             p.journal.catch_up()
+            await self._charge()
             self._warn_before_expiry()
             await self._finish_grants()
             await mend_groups(p)
@@ -135,6 +139,15 @@ class Upkeep:
         """Two who bring the cluster to two ledgers would work against each other: where another took over, end here."""
         with contextlib.suppress(StoreBroken):  # the folder is gone, so nobody else has it
             self._p.lock.keep()
+
+    async def _charge(self) -> None:
+        """What teams used counts, also while nobody waits; now and then it is put on disk."""
+        p = self._p
+        charge(p)
+        if p.sharing.accounts and p.now() - self._charges_kept_at >= _KEEP_CHARGES_EVERY:
+            self._charges_kept_at = p.now()
+            with contextlib.suppress(StoreBroken):
+                await p.commit_sharing()
 
     async def _end_lost(self, alive: set[NodeName]) -> None:
         """A node that is gone ends its leases; what the other side has goes home."""

@@ -1,0 +1,109 @@
+"""What `grid plan` and `grid why` answer: from the same code that decides, without doing anything."""
+
+import asyncio
+from typing import Any, Final
+
+from distributed_grid.decide.answers import considered, look_ahead
+from distributed_grid.errors import BoostNotFound, RequestNotFound
+from distributed_grid.model.leases import Lease
+from distributed_grid.model.requests import Ask
+from distributed_grid.model.waiting import Waiting
+from distributed_grid.orchestration.answer_view import considered_dicts, plan_dict
+from distributed_grid.orchestration.boost_service import BoostService
+from distributed_grid.orchestration.granting import check_names
+from distributed_grid.orchestration.parts import Parts
+from distributed_grid.orchestration.queueing import Queue
+from distributed_grid.orchestration.rules_in_force import numbers, rules_for
+from distributed_grid.store.audit_log import Wanted
+
+_TOLD: Final = ("granted", "queued", "renewed", "reclaim_asked", "checkpointed", "release_asked", "rebalanced")
+    "granted",
+    "queued",
+    "renewed",
+    "reclaim_asked",
+    "checkpointed",
+    "release_asked",
+    "rebalanced",
+)
+
+
+async def plan_answer(p: Parts, queue: Queue, ask: Ask) -> dict[str, Any]:
+    """What would happen to this request if it were made now."""
+    nodes = await p.look_to_decide()
+    check_names(ask, nodes)
+    outlook = look_ahead(
+        ask,
+        queue.in_order,
+        nodes,
+        p.ledger.snapshot(),
+        p.ledger.loans,
+        lambda one: rules_for(p, one),
+        numbers(p),
+        p.now(),
+    )
+    return plan_dict(outlook, p.now())
+
+
+async def why_answer(p: Parts, service: BoostService, prefix: str) -> dict[str, Any]:
+    """Why a request waits, as things are; or why a boost is as it is, from when it was granted."""
+    try:
+        found = service.find(prefix)
+    except BoostNotFound:
+        return await _ended(p, prefix)
+    if isinstance(found, Waiting):
+        return await _why_it_waits(p, service.queue, found)
+    return await _why_it_is_so(p, found)
+
+
+async def _why_it_waits(p: Parts, queue: Queue, waiting: Waiting) -> dict[str, Any]:
+    nodes = await p.look_to_decide()
+    verdict = next((v for v in queue.verdicts() if v.waiting.id == waiting.id), None)
+    there = waiting.ask.target in nodes and nodes[waiting.ask.target].alive
+    reasons = considered(waiting.ask, nodes, p.ledger.loans, rules_for(p, waiting.ask)) if there else ()
+    return {
+        "id": waiting.id,
+        "kind": "request",
+        "state": "waiting",
+        "summary": verdict.reason if verdict else f"{waiting.ask.target} is not connected, or nobody has looked yet",
+        "facts": [f"{waiting.ask.describe()}, priority {waiting.ask.priority}, team {waiting.ask.team}"],
+        "nodes": considered_dicts(waiting.ask.kind, reasons),
+    }
+
+
+async def _why_it_is_so(p: Parts, lease: Lease) -> dict[str, Any]:
+    entries = await asyncio.to_thread(p.journal.recorded, Wanted(boost=lease.id), 100)
+    granted = next((entry for entry in entries if entry["event"] == "granted"), {})
+    facts = [f"{lease.describe()}, priority {lease.priority}, team {lease.team}, {lease.cause}"]
+    return {
+        "id": lease.id,
+        "kind": "boost",
+        "state": str(lease.state),
+        "summary": f"{lease.delivery}: {lease.delivery_reason}",
+        "facts": [*facts, *_story(entries), *p.notes.get(lease.id, ())],
+        "nodes": granted.get("considered", []),
+    }
+
+
+async def _ended(p: Parts, prefix: str) -> dict[str, Any]:
+    """A boost that is home; the audit log remembers it."""
+    entries = await asyncio.to_thread(p.journal.recorded, Wanted(boost=prefix.strip()), 100)
+    ids = {entry["boost_id"] for entry in entries}
+    if len(ids) != 1:
+        raise RequestNotFound(
+            f"No boost and no waiting request with the id {prefix!r}",
+            try_next="See all boosts: grid boost status; who waits: grid resource-sharing queue",
+        )
+    granted = next((entry for entry in entries if entry["event"] == "granted"), {})
+    return {
+        "id": ids.pop(),
+        "kind": "boost",
+        "state": entries[-1].get("state", "released"),
+        "summary": str(entries[-1]["message"]),
+        "facts": _story(entries),
+        "nodes": granted.get("considered", []),
+    }
+
+
+def _story(entries: list[dict[str, Any]]) -> list[str]:
+    """What happened to it, in order."""
+    return [f"{entry['at']}  {entry['event']}: {entry['message']}" for entry in entries if entry["event"] in _TOLD]
