@@ -11,7 +11,10 @@ from whole_grid import WholeGrid, at_home, raising
 
 from distributed_grid.errors import BoostNotFound
 from distributed_grid.faults import Point
-from distributed_grid.model.leases import Lease, LeaseState
+from distributed_grid.model.leases import WATCHED, Lease, LeaseState
+from distributed_grid.model.resources import scale
+from distributed_grid.orchestration.reclaiming import ask_back
+from distributed_grid.orchestration.splitting import part_id
 
 ACTIVE = LeaseState.ACTIVE
 
@@ -68,17 +71,32 @@ def test_a_crash_at_any_step_of_a_release_gives_everything_back_or_nothing(
     at_home(lab)
 
 
+async def want_one_back(lab: WholeGrid, boost: Lease) -> Lease:
+    """Somebody who needs it asks again for as long as it does not see that it comes."""
+    asked = ask_back(lab.parts, boost, "somebody needs it", units=scale("cpu"))
+    await lab.parts.commit()
+    return asked
+
+
+async def give_one(lab: WholeGrid, boost: Lease) -> Lease:
+    """With a key, as the client does, and as the API then looks whether it was done."""
+    if await lab.service.released_before(part_id("part")) is not None:
+        return boost
+    return await lab.service.release(boost.id, units=scale("cpu"), idempotency_key="part")
+
+
 @pytest.mark.parametrize("point", Point)
 def test_a_crash_at_any_fault_point_of_a_life_leaves_no_half_of_a_boost(
     make_grid: Callable[..., WholeGrid], point: Point
 ) -> None:
-    """Granted, renewed and released, by a client that asks again after each crash, as the command does."""
+    """Granted, renewed, given up in part and then all, by a client that asks again after each crash."""
     reached = 0
     for kind, number in itertools.product(("cpu", "gpu"), range(4)):
         lab = make_grid(FakeCluster.lagging(number))
         lab.wait(0.5)
         lab.cluster.upcoming(number, raising(Crashed()), call=point)
-        asked = ask("b", kind, 1, duration_s=60.0, idempotency_key="k")
+        amount = 2 if kind == "cpu" else 1
+        asked = ask("b", kind, amount, duration_s=60.0, grace_s=600.0, idempotency_key="k", reclaim_hook=WATCHED)
 
         def until_answered(do: Callable[[], Coroutine[Any, Any, Lease]], lab: WholeGrid = lab) -> Lease:
             nonlocal reached
@@ -97,6 +115,13 @@ def test_a_crash_at_any_fault_point_of_a_life_leaves_no_half_of_a_boost(
         until_answered(lambda lab=lab, boost=boost: lab.service.renew(boost.id, 600.0))
         assert lab.on_disk()[boost.id] == lab.leases[boost.id]
         assert lab.leases[boost.id].duration_s == 600.0
+        assert (lab.cluster.true_totals()["b"] == cpu(6)) == (kind == "cpu")
+        until_answered(lambda lab=lab, boost=boost: want_one_back(lab, boost))
+        assert lab.on_disk()[boost.id].notice is not None
+        if kind == "cpu":
+            until_answered(lambda lab=lab, boost=boost: give_one(lab, boost))
+            assert {lease.id: lease.units for lease in lab.leases.values()} == {boost.id: scale("cpu")}
+            assert lab.on_disk() == lab.leases
         assert (lab.cluster.true_totals()["b"] == cpu(5)) == (kind == "cpu")
         assert len(lab.cluster.groups()) == (kind == "gpu")
         try:
