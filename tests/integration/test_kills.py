@@ -26,6 +26,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 # `make storm` has a hundred.
 KILLS = int(os.environ.get("GRID_TEST_KILLS", "8"))
+# A notice is given when somebody else wants a boost; tests/orchestration has its crashes.
+POINTS = [point for point in Point if point is not Point.NOTICE_GIVEN]
 _RAY_NAMES = {"cpu": "CPU", "memory": "memory", "license": "license"}
 
 
@@ -114,7 +116,7 @@ def test_random_kills_under_load(grid: LiveGrid) -> None:
     grid.release_everything()
 
 
-@pytest.mark.parametrize("point", Point)
+@pytest.mark.parametrize("point", POINTS)
 def test_a_kill_between_any_two_steps(grid: LiveGrid, orders: Path, point: Point, tmp_path: Path) -> None:
     done = orders.with_name("orders.done")
     done.unlink(missing_ok=True)
@@ -129,6 +131,9 @@ def test_a_kill_between_any_two_steps(grid: LiveGrid, orders: Path, point: Point
         assert (shown["state"], shown["source_node"]) == ("active", boost["source_node"])
     agrees(grid)
     nothing_twice(grid)
+    assert grid.client.release_boost(lent["boost_id"], {"amount": 1, "wait_seconds": 10})["state"] == "released"
+    assert grid.shown(lent)["amount"] == 1
+    agrees(grid)
     group = PlacementGroup(ray.PlacementGroupID(bytes.fromhex(grid.shown(reserved)["placement_group"])))
     inside = PlacementGroupSchedulingStrategy(group)
     work = hold_until.options(num_cpus=0, num_gpus=1, scheduling_strategy=inside).remote(str(tmp_path / "never"))
@@ -154,4 +159,4 @@ def ray_uses(grid: LiveGrid, boost: dict) -> bool:
 def test_every_point_is_passed_by_the_life_of_a_boost(orders: Path) -> None:
     passed = Counter(orders.with_name("orders.passed").read_text().split())
 
-    assert passed.keys() == {str(point) for point in Point}
+    assert passed.keys() == {str(point) for point in POINTS}

@@ -21,8 +21,9 @@ from whole_grid import WholeGrid, raising, together
 from distributed_grid.config import GridConfig
 from distributed_grid.errors import GridError, StoreBroken
 from distributed_grid.faults import Point
-from distributed_grid.model.leases import Delivery, Lease, LeaseState, OnGraceEnd
+from distributed_grid.model.leases import WATCHED, Delivery, Lease, LeaseState, OnGraceEnd
 from distributed_grid.model.resources import GB, ResourceVector, total
+from distributed_grid.orchestration.reclaiming import ask_back
 from distributed_grid.store.boost_file import BoostFile
 
 NODES = {
@@ -56,6 +57,7 @@ asks = st.one_of(
         st.integers(1, 3),
         source=st.none() | names,
         delivery=st.sampled_from([None, None, "reserve"]),
+        reclaim_hook=st.sampled_from([None, WATCHED]),
         duration_s=st.sampled_from([3600.0, 3600.0, 5.0]),
         on_grace_end=st.sampled_from(OnGraceEnd),
     ),
@@ -129,6 +131,38 @@ class BoostMachine(RuleBasedStateMachine):
         self.promised.pop(chosen, None)
         self.do(self.grid.service.release(chosen, grace_s=grace, wait_s=0.0))
 
+    @precondition(lambda self: self._transfers())
+    @rule(data=st.data(), part=st.sampled_from([0.1, 0.5, 1.0]))
+    def give_up_a_part(self, data: st.DataObject, part: float) -> None:
+        """What is lent stays the same to the last unit: kept, on its way home, or home."""
+        chosen = data.draw(st.sampled_from(self._transfers()))
+        before = self.grid.leases[chosen]
+        self.do(self.grid.service.release(chosen, units=max(1, int(before.units * part)), wait_s=0.0))
+        self._promise_what_is_left(chosen)
+
+    @precondition(lambda self: self.grid.leases)
+    @rule(data=st.data(), part=st.sampled_from([None, 0.3, 1.0]))
+    def somebody_else_needs_it(self, data: st.DataObject, part: float | None) -> None:
+        """Holders with a hook have their notice first; the others lose it at once, if need be a part."""
+        chosen = data.draw(st.sampled_from(sorted(self.grid.leases)))
+        self.do(self._ask_back(self.grid.leases[chosen], part))
+        self._promise_what_is_left(chosen)
+
+    async def _ask_back(self, lease: Lease, part: float | None) -> None:
+        ask_back(self.grid.parts, lease, "a test", units=None if part is None else int(lease.units * part))
+        await self.grid.parts.try_commit()
+
+    def _transfers(self) -> list[str]:
+        active = (x for x in self.grid.leases.values() if x.state is LeaseState.ACTIVE)
+        return sorted(x.id for x in active if x.delivery is Delivery.TRANSFER)
+
+    def _promise_what_is_left(self, lease_id: str) -> None:
+        """Nobody is promised what is asked of them; what was split off is promised to nobody."""
+        if (left := self.grid.leases.get(lease_id)) is None or left.state is not LeaseState.ACTIVE or left.notice:
+            self.promised.pop(lease_id, None)
+        elif lease_id in self.promised:
+            self.promised[lease_id] = left
+
     @precondition(lambda self: self.grid.leases)
     @rule(data=st.data(), seconds=st.sampled_from([None, 5.0, 60.0]))
     def renew(self, data: st.DataObject, seconds: float | None) -> None:
@@ -197,6 +231,18 @@ class BoostMachine(RuleBasedStateMachine):
     def crash_in_a_release(self, data: st.DataObject, point: Point, at: int) -> None:
         self._ahead(Crashed(), at, point, False)
         self.release(data, grace=0.0)
+
+    @precondition(lambda self: self._transfers())
+    @rule(data=st.data(), point=st.sampled_from([*RELEASE_POINTS, *STORE_POINTS]), at=st.integers(0, 1))
+    def crash_while_a_part_is_given_up(self, data: st.DataObject, point: Point, at: int) -> None:
+        self._ahead(Crashed(), at, point, False)
+        self.give_up_a_part(data, part=0.5)
+
+    @precondition(lambda self: self.grid.leases)
+    @rule(data=st.data(), point=st.sampled_from([Point.NOTICE_GIVEN, Point.RELEASE_SPLIT, *STORE_POINTS]))
+    def crash_while_somebody_asks(self, data: st.DataObject, point: Point) -> None:
+        self._ahead(Crashed(), 0, point, False)
+        self.somebody_else_needs_it(data, part=0.3)
 
     @precondition(lambda self: self.grid.leases)
     @rule(data=st.data(), point=st.sampled_from([Point.RENEW_BEGUN, Point.RENEW_WRITTEN, *STORE_POINTS]))
@@ -303,6 +349,7 @@ class BoostMachine(RuleBasedStateMachine):
             self.upkeep_stumbles_over_nothing()
             self.nothing_is_lent_twice_or_beyond_a_limit()
             self.no_request_has_two_boosts()
+            self.the_sums_are_those_of_the_leases()
             self.promises_are_kept()
 
     def nobody_can_add_up_more_than_there_is(self) -> None:
@@ -324,12 +371,20 @@ class BoostMachine(RuleBasedStateMachine):
         keys = [x.idempotency_key for x in self.grid.leases.values() if x.idempotency_key is not None]
         assert len(keys) == len(set(keys)), keys
 
+    def the_sums_are_those_of_the_leases(self) -> None:
+        """Splits, too, leave them as they were."""
+        loans = self.grid.parts.ledger.loans
+        for name in NODES:
+            assert loans.lent_by(name) == _sum(x for x in self.grid.leases.values() if x.source == name)
+            assert loans.borrowed_by(name) == _sum(x for x in self.grid.leases.values() if x.target == name)
+
     def promises_are_kept(self) -> None:
         for promised in self.promised.values():
             if promised.expires_at > self.grid.now():
                 kept = self.grid.leases.get(promised.id)
                 assert kept is not None, f"{promised.describe()} is gone"
                 assert kept.state is LeaseState.ACTIVE, f"{promised.describe()} is {kept.state}"
+                assert kept.units >= promised.units, f"{promised.describe()} is {kept.describe()}"
 
     @rule()
     def all_is_as_the_ledger_says_when_nothing_is_under_way(self) -> None:

@@ -17,14 +17,6 @@ from distributed_grid.orchestration.rules_in_force import numbers, rules_for
 from distributed_grid.store.audit_log import Wanted
 
 _TOLD: Final = ("granted", "queued", "renewed", "reclaim_asked", "checkpointed", "release_asked", "rebalanced")
-    "granted",
-    "queued",
-    "renewed",
-    "reclaim_asked",
-    "checkpointed",
-    "release_asked",
-    "rebalanced",
-)
 
 
 async def plan_answer(p: Parts, queue: Queue, ask: Ask) -> dict[str, Any]:

@@ -25,7 +25,6 @@ from distributed_grid.orchestration.splitting import part_id, part_to_give
 from distributed_grid.store.audit_log import Wanted
 
 _LOOK_AGAIN_S = 0.05
-_AT_ONCE_S = 1.0
 _ANSWER_LOST_WITHIN = timedelta(minutes=10)
 _GROUP_AT_ONCE_S = 1
 
@@ -123,9 +122,8 @@ class BoostService:
         until = None if wait_s is None else now + timedelta(seconds=wait_s)
         waiting = Waiting(new_id(), ask, now, until, is_kept=True)
         answer = await self.queue.join(waiting)
-        with contextlib.suppress(TimeoutError):
-            return await asyncio.wait_for(asyncio.shield(answer), _AT_ONCE_S)
-        return p.sharing.waiting.get(waiting.id, waiting)
+        await self.queue.try_round()
+        return await answer if answer.done() else p.sharing.waiting.get(waiting.id, waiting)
 
     async def _settled(self, lease: Lease) -> Lease:
         """A lease once its grant is through; for a client that asks a second time."""
