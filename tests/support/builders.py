@@ -3,6 +3,7 @@
 Amounts are as people write them: cores, devices, GB.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -20,6 +21,7 @@ from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import CPU, GB, GPU, MEMORY, ResourceVector, scale
 from distributed_grid.model.snapshots import GpuReading, HostReading, NodeSnapshot, OwnUse, Reading
 from distributed_grid.model.teams import Team
+from distributed_grid.model.waiting import Waiting
 
 LENDS_ALL: Final = {"enabled": True, "mode": "share_and_offload", "thresholds": {"excess_threshold": 0}}
 """`resource_sharing` for tests that are not about the policy: lenders keep nothing, and grid does nothing by itself."""
@@ -162,16 +164,24 @@ def ask(target: str = "gpu-master", kind: str = CPU, amount: float = 2, **change
     return Ask(target=target, kind=kind, units=round(amount * scale(kind)), **changes)
 
 
+Amounts = ResourceVector | Mapping[str, float]
+
+
 def team(
-    name: str,
+    name: str = "blue",
     *,
-    guaranteed: ResourceVector | None = None,
-    borrows: ResourceVector | None = None,
-    lends: ResourceVector | None = None,
+    guaranteed: Amounts | None = None,
+    borrows: Amounts | None = None,
+    lends: Amounts | None = None,
     weight: float = 1.0,
 ) -> Team:
-    """A team; `borrows` and `lends` are its limits, and None means none. A kind at zero needs a dict instead."""
-    return Team(name, guaranteed or ResourceVector(), dict(borrows or {}), dict(lends or {}), weight)
+    """`team("blue", guaranteed=cpu(4), borrows={"gpu": 0})`; `borrows` and `lends` are its limits, None means none."""
+
+    def units(of: Amounts | None) -> dict[str, int]:
+        given = {} if of is None else of
+        return {k: v if isinstance(of, ResourceVector) else round(v * scale(k)) for k, v in given.items()}
+
+    return Team(name, ResourceVector(units(guaranteed)), units(borrows), units(lends), weight)
 
 
 def reservation(id: str = "b1", *, kind: str = GPU, amount: float = 1, cpus: float = 1, **changes: Any) -> Lease:
@@ -179,6 +189,13 @@ def reservation(id: str = "b1", *, kind: str = GPU, amount: float = 1, cpus: flo
     units = ResourceVector({kind: round(amount * scale(kind))})
     brings = units if kind == CPU else units + cpu(cpus)
     return lease(id, kind=kind, amount=amount, resources=brings, delivery=Delivery.RESERVE, **changes)
+
+
+def waits(
+    id: str = "w1", amount: float = 2, *, waited_s: float = 0.0, until: datetime | None = None, **of_ask: Any
+) -> Waiting:
+    """A request that has waited for so long at noon."""
+    return Waiting(id, ask(amount=amount, **of_ask), NOON - timedelta(seconds=waited_s), until)
 
 
 def found(bug: str) -> pytest.MarkDecorator:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from distributed_grid.model.leases import Delivery, Lease
 from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.plans import Grant
 from distributed_grid.model.resources import ResourceVector
 
 _Sums = dict[str, dict[str, int]]
@@ -30,15 +31,24 @@ class Loans:
 
     def count(self, lease: Lease, times: int = 1) -> None:
         """Add a lease; or, with -1, take away one that was added: for who keeps the sums as leases come and go."""
-        if not lease.holds_capacity:
-            return
-        for kind, units in lease.resources.items():
-            _add(self._lent, lease.source, kind, times * units)
-            _add(self._borrowed, lease.target, kind, times * units)
-            _add(self._of_team, lease.team, kind, times * units)
+        if lease.holds_capacity:
+            self._count(lease.source, lease.target, lease.team, lease.resources, times)
+            if lease.delivery is Delivery.TRANSFER:
+                _add(self._moved_in, lease.target, lease.kind, times * lease.units)
+
+    def promise(self, grant: Grant, times: int = 1) -> None:
+        """The same for what is to become a lease."""
+        ask = grant.ask
+        self._count(grant.source, ask.target, ask.team, grant.resources, times)
+        if grant.delivery is Delivery.TRANSFER:
+            _add(self._moved_in, ask.target, ask.kind, times * ask.units)
+
+    def _count(self, source: NodeName, target: NodeName, team: str, resources: ResourceVector, times: int) -> None:
+        for kind, units in resources.items():
+            _add(self._lent, source, kind, times * units)
+            _add(self._borrowed, target, kind, times * units)
+            _add(self._of_team, team, kind, times * units)
             self._of_all[kind] = self._of_all.get(kind, 0) + times * units
-        if lease.delivery is Delivery.TRANSFER:
-            _add(self._moved_in, lease.target, lease.kind, times * lease.units)
 
     def without(self, leases: Iterable[Lease]) -> "Loans":
         """The sums if these were home; for a what-if."""

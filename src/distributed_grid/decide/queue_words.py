@@ -1,0 +1,66 @@
+"""Why a request waits, for the person who waits."""
+
+from datetime import datetime
+
+from distributed_grid.decide.lending import Offer, never
+from distributed_grid.decide.loans import Loans
+from distributed_grid.decide.places import Place, could_when_idle, room_when_idle
+from distributed_grid.decide.quotas import why_above_its_most
+from distributed_grid.model.nodes import NodeName, NodeTable
+from distributed_grid.model.resources import amount_of, describe
+
+
+def why_it_waits(offer: Offer, place: Place, comes_back: int, ahead: int, now: datetime) -> str:
+    """ "waits for 4 CPUs: 2 come back to gpu1 at 12:30 UTC; 1 request is ahead of it"."""
+    ask, when = offer.ask, moment(place.begin, now)
+    if comes_back:
+        what = f"{amount_of(ask.kind, comes_back)} come back to {place.source} at {when}"
+    else:
+        what = f"{place.source} has room at {when}"
+    return f"waits for {describe(ask.kind, ask.units)}: {what}" + (f"; {are_ahead(ahead)}" if ahead else "")
+
+
+def why_team_waits(offer: Offer, loans: Loans, turn: datetime | None, now: datetime) -> str:
+    """Its team's own limit."""
+    teams, need = offer.rules.teams, offer.need
+    if turn is None:
+        team = teams.of(offer.ask.team)
+        most = ", ".join(describe(kind, team.most(kind) or 0) for kind in need if team.most(kind) is not None)
+        return f"its team {team.name} may have at most {most}"
+    said = why_above_its_most(offer.ask.team, need, loans, teams)
+    if said is None:
+        said = f"team {offer.ask.team} is at its limit with what it has and its requests ahead of this one"
+    return f"its team's limit: {said}; by its leases' ends it may have it at {moment(turn, now)}"
+
+
+def why_nobody_knows(offer: Offer, nodes: NodeTable, kept_node: NodeName | None) -> str:
+    """No end of a lease makes it possible."""
+    ask = offer.ask
+    what = describe(ask.kind, ask.units)
+    able = [node for node in nodes.lenders if never(node, offer) is None]
+    if not able:
+        return f"no node lends to {ask.target} now"
+    idle = [node.name for node in able if could_when_idle(node, offer)]
+    if not idle:
+        room, name = max((room_when_idle(node, ask.kind, offer.rules.reserve), node.name) for node in able)
+        most = describe(ask.kind, max(0, room))
+        return f"no node can ever lend {offer.need.describe()}: the most is {most}, by {name}"
+    said = f"waits for {what}: they come when {_any_of(idle)} needs less for its own work, and nobody knows when"
+    return said + (f"; {kept_node} is kept for it" if kept_node else "")
+
+
+def too_far_back(ahead: int) -> str:
+    return f"{are_ahead(ahead)}: too many to say when its turn will be"
+
+
+def are_ahead(ahead: int) -> str:
+    return "1 request is ahead of it" if ahead == 1 else f"{ahead} requests are ahead of it"
+
+
+def moment(at: datetime, now: datetime) -> str:
+    """ "12:30 UTC", with the date where it is another day."""
+    return at.strftime("%H:%M UTC" if at.date() == now.date() else "%Y-%m-%d %H:%M UTC")
+
+
+def _any_of(names: list[NodeName]) -> str:
+    return names[0] if len(names) == 1 else f"one of {', '.join(names[:3])}{' ...' if len(names) > 3 else ''}"

@@ -1,0 +1,69 @@
+"""A cluster without work of its own in which requests wait, are admitted as the queue's plan says, and end in time."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from builders import NOON
+
+from distributed_grid.decide.admission import Verdict, plan_queue
+from distributed_grid.decide.lending import plan_grant
+from distributed_grid.decide.loans import Loans
+from distributed_grid.model.leases import Delivery, Lease, LeaseState
+from distributed_grid.model.nodes import Node, NodeTable
+from distributed_grid.model.plans import Grant
+from distributed_grid.model.rules import NO_RULES, Rules
+from distributed_grid.model.waiting import Waiting
+
+
+@dataclass
+class World:
+    """`bases`: the nodes when nothing is lent."""
+
+    bases: list[Node]
+    rules: Rules = NO_RULES
+    now: datetime = NOON
+    queue: list[Waiting] = field(default_factory=list)
+    leases: dict[str, Lease] = field(default_factory=dict)
+    admitted: dict[str, datetime] = field(default_factory=dict)
+
+    def nodes(self) -> NodeTable:
+        loans = Loans.of(self.leases.values())
+        return NodeTable(self._seen(node, loans) for node in self.bases)
+
+    def _seen(self, node: Node, loans: Loans) -> Node:
+        moved_in = loans.moved_to(node.name)
+        free = node.base - loans.lent_by(node.name) + moved_in
+        return replace(node, total=node.base + moved_in, free=free.at_least_zero())
+
+    def plan(self, queue: Iterable[Waiting], depth: int = 100) -> tuple[Verdict, ...]:
+        leases = tuple(self.leases.values())
+        return plan_queue(queue, self.nodes(), leases, Loans.of(leases), lambda _: self.rules, self.now, depth=depth)
+
+    def admit(self, verdicts: Iterable[Verdict]) -> None:
+        """All that a plan grants, one after the other; each must still be right."""
+        for verdict in verdicts:
+            if verdict.grant is not None:
+                self._lend(verdict.waiting, verdict.grant)
+
+    def _lend(self, waiting: Waiting, grant: Grant) -> None:
+        ask = waiting.ask
+        allowed = plan_grant(
+            replace(ask, source=grant.source), self.nodes(), Loans.of(self.leases.values()), self.rules
+        )
+        assert isinstance(allowed, Grant), f"{waiting.id}: {allowed}"
+        self.leases[waiting.id] = Lease(
+            id=waiting.id, source=grant.source, target=ask.target, kind=ask.kind, units=ask.units,
+            resources=grant.resources, priority=ask.priority, delivery=Delivery(grant.delivery), delivery_reason="",
+            state=LeaseState.ACTIVE, allocated_at=self.now, expires_at=self.now + timedelta(seconds=ask.duration_s),
+            duration_s=ask.duration_s, team=ask.team,
+        )  # fmt: skip
+        self.admitted[waiting.id] = self.now
+        self.queue.remove(waiting)
+
+    def go_on_to(self, now: datetime) -> None:
+        self.now = now
+        self.leases = {id: lease for id, lease in self.leases.items() if lease.expires_at > now}
+
+    def next_end(self) -> datetime | None:
+        return min((lease.expires_at for lease in self.leases.values()), default=None)
