@@ -76,7 +76,7 @@ def plan_preemption(
 
     def harm(choice: tuple[NodeName, tuple[Lease, ...], dict[str, int]]) -> tuple[object, ...]:
         lender, victims, _ = choice
-        order = [yields_first(victim, now) for victim in reversed(victims)]
+        order = [yields_first(victim, now)[:-1] for victim in reversed(victims)]  # their ids are no reason
         return len(victims), order, -nodes[lender].limits.priority, lender
 
     whole = {lease.id: lease for lease in leases}

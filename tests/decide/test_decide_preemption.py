@@ -1,0 +1,374 @@
+"""Who yields to a request that nobody can meet, and who to a lender that needs its own back."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from builders import NOON, amounts, ask, cpu, lease, limits, node, reservation, team
+
+from distributed_grid.decide.lending import plan_grant
+from distributed_grid.decide.loans import Loans
+from distributed_grid.decide.policies import POLICIES
+from distributed_grid.decide.preemption import Preemption, plan_preemption, plan_relief, relief_units
+from distributed_grid.model.leases import Lease, LeaseState, Notice
+from distributed_grid.model.nodes import Node, NodeTable
+from distributed_grid.model.plans import Grant
+from distributed_grid.model.policies import SharingPolicy
+from distributed_grid.model.priorities import AllocationPriority
+from distributed_grid.model.requests import Ask
+from distributed_grid.model.resources import CPU, ResourceVector
+from distributed_grid.model.rules import Reserve, Rules
+from distributed_grid.model.teams import Team, Teams
+
+BALANCED = POLICIES[SharingPolicy.BALANCED]
+LOW, NORMAL, HIGH, CRITICAL = AllocationPriority
+OLD = {"age_s": 1000.0}
+URGENT = ask(amount=2, priority=HIGH)
+
+
+def low(id: str, amount: float = 2, **changes: object) -> Lease:
+    """A transfer of low priority, old enough to be taken."""
+    return lease(id, amount=amount, **({"priority": LOW} | OLD | changes))
+
+
+def lender(name: str = "gpu1", *leases: Lease, **changes: object) -> Node:
+    """A node whose own work and whose leases leave nothing free."""
+    base = changes.pop("base", amounts(cpu=8, memory=16, gpu=4))
+    moved = sum((one.resources for one in leases if one.delivery == "transfer"), ResourceVector())
+    return replace(node(name, base=base, **changes), total=base - moved, free=ResourceVector())
+
+
+def plan(
+    asked: Ask,
+    *leases: Lease,
+    nodes: tuple[Node, ...] | None = None,
+    policy: SharingPolicy = SharingPolicy.BALANCED,
+    **rules: object,
+) -> Preemption | None:
+    sources = sorted({one.source for one in leases} | {"gpu1"})
+    there = nodes or tuple(lender(name, *(one for one in leases if one.source == name)) for name in sources)
+    table = NodeTable([node("gpu-master", cpus=2), *there])
+    return plan_preemption(asked, table, leases, Loans.of(leases), Rules(**rules), POLICIES[policy], NOON)  # type: ignore[arg-type]
+
+
+def victims(found: Preemption | None) -> list[str]:
+    return [] if found is None else [victim.id for victim in found.victims]
+
+
+# -- who may have to yield -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("held", "why"),
+    [
+        (low("b", priority=HIGH), "its priority is not lower"),
+        (low("b", priority=CRITICAL), "its priority is higher"),
+        (low("b", age_s=59.0), "it is within its minimum hold"),
+        (low("b", state=LeaseState.GRANTING), "it is not there yet"),
+        (low("b", amount=1), "it is too little"),
+        (low("b", kind="memory"), "it is of another kind"),
+    ],
+)
+def test_nobody_yields_who_must_not_or_cannot_help(held: Lease, why: str) -> None:
+    assert plan(URGENT, held) is None, why
+
+
+@pytest.mark.parametrize("priority", [LOW, NORMAL])
+@pytest.mark.parametrize("hook", [None, "http://127.0.0.1:1/give"])
+def test_a_lower_priority_yields_with_or_without_a_hook(priority: AllocationPriority, hook: str | None) -> None:
+    found = plan(URGENT, low("b", priority=priority, age_s=60.0, reclaim_hook=hook))
+    assert found is not None
+    assert victims(found) == ["b"]
+    assert (found.source, found.grant.source, found.grant.resources) == ("gpu1", "gpu1", cpu(2))
+    assert found.reason == "a request of high priority goes before it: 2 CPUs for gpu-master"
+    assert not found.takes_own
+
+
+def test_a_policy_that_never_preempts_lets_nobody_yield() -> None:
+    assert plan(URGENT, low("b"), policy=SharingPolicy.CONSERVATIVE) is None
+
+
+@pytest.mark.parametrize("policy", [SharingPolicy.BALANCED, SharingPolicy.AGGRESSIVE, SharingPolicy.PREDICTIVE])
+def test_the_other_policies_preempt(policy: SharingPolicy) -> None:
+    assert victims(plan(URGENT, low("b"), policy=policy)) == ["b"]
+
+
+def test_nobody_yields_to_what_can_be_met_without() -> None:
+    assert plan(URGENT, low("b"), nodes=(node("gpu1", cpus=8, used=cpu(2)),)) is None
+
+
+# -- what is on its way home ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "going",
+    [
+        low("going", state=LeaseState.RELEASING, priority=CRITICAL),
+        low("going", state=LeaseState.LOST),
+        low("going", notice=Notice(20_000, "", NOON, NOON + timedelta(seconds=15))),
+    ],
+)
+def test_nobody_yields_where_waiting_is_enough(going: Lease) -> None:
+    assert plan(URGENT, low("b"), going) is None
+
+
+def test_what_is_on_its_way_counts_and_the_rest_is_taken() -> None:
+    going = low("going", amount=1, state=LeaseState.RELEASING)
+    found = plan(URGENT, low("b"), going)
+    assert found is not None
+    assert victims(found) == ["b"]
+    assert found.takes == {"b": 10_000}
+
+
+def test_of_a_holder_that_is_asked_for_a_part_only_that_part_counts() -> None:
+    asked_already = low("asked", amount=4, notice=Notice(10_000, "", NOON, NOON + timedelta(seconds=15)))
+    assert victims(plan(URGENT, low("b"), asked_already)) == ["b"]
+    assert plan(replace(URGENT, units=10_000), low("b"), asked_already) is None
+
+
+def test_what_came_home_in_part_is_not_counted_twice() -> None:
+    """3 of 4 CPUs are back already, and the lender's own work has them."""
+    going = low("going", amount=4, state=LeaseState.RELEASING)
+    kept = low("b", amount=1)
+    there = replace(lender("gpu1", kept), total=cpu(6) + amounts(memory=16, gpu=4))
+    assert victims(plan(URGENT, going, kept, nodes=(there,))) == ["b"]
+
+
+# -- which of them -------------------------------------------------------------------------------------------
+
+SAVED = NOON - timedelta(minutes=1)
+LONG_SAVED = NOON - timedelta(hours=1)
+
+
+@pytest.mark.parametrize(
+    ("these", "yields", "why"),
+    [
+        ([low("a", 1), low("b", 1), low("c", 2, priority=NORMAL)], ["c"], "one is fewer than two"),
+        ([low("a", priority=NORMAL), low("b")], ["b"], "the lower priority"),
+        ([low("a"), low("b", checkpointed_at=SAVED, age_s=9000.0)], ["b"], "it has just saved its work"),
+        (
+            [low("a", checkpointed_at=LONG_SAVED), low("b", age_s=900.0)],
+            ["b"],
+            "it has saved nothing lately: the younger",
+        ),
+        ([low("a", age_s=2000.0), low("b", age_s=1000.0)], ["b"], "the younger"),
+        ([low("a", 4), low("b", 3)], ["b"], "the one that has less"),
+        ([low("b"), low("a")], ["a"], "the id decides"),
+        ([low("a", 1), low("b", 1, priority=NORMAL), low("c", 1)], ["c", "a"], "the two lowest"),
+        (
+            [low("a", 1), low("b", 1, priority=NORMAL), low("c", 1, priority=NORMAL, age_s=500.0)],
+            ["a", "c"],
+            "of those of the higher priority the younger",
+        ),
+    ],
+)
+def test_the_fewest_yield_and_of_as_few_those_who_lose_least(these: list[Lease], yields: list[str], why: str) -> None:
+    assert sorted(victims(plan(URGENT, *these))) == sorted(yields), why
+
+
+def test_the_important_are_spared_rather_than_the_least_important_taken() -> None:
+    normal = [low("one", 2, priority=NORMAL), low("two", 2, priority=NORMAL)]
+    asked = ask(amount=4, priority=CRITICAL)
+    assert sorted(victims(plan(asked, low("low", 1), *normal, low("high", 3, priority=HIGH)))) == ["one", "two"]
+
+
+def test_of_a_transfer_no_more_is_taken_than_is_needed_and_a_reservation_comes_whole() -> None:
+    found = plan(URGENT, low("b", 6))
+    assert found is not None
+    assert found.takes == {"b": 20_000}
+    whole = plan(URGENT, reservation("b", kind=CPU, amount=6, priority=LOW, **OLD))
+    assert whole is not None
+    assert whole.takes == {"b": 60_000}
+
+
+def test_the_lender_where_the_fewest_yield_is_chosen_then_where_they_lose_least_then_the_preferred_one() -> None:
+    two = [low("a1", 1, source="a"), low("a2", 1, source="a")]
+    b, c = (low(name, 2, source=name) for name in ("b", "c"))
+
+    def source(*leases: Lease, preferred: str = "") -> str | None:
+        names = {one.source for one in leases}
+        nodes = {name: lender(name, *(one for one in leases if one.source == name)) for name in names}
+        if preferred:
+            nodes[preferred] = replace(nodes[preferred], limits=limits(priority=5))
+        found = plan(URGENT, *leases, nodes=tuple(nodes.values()))
+        return None if found is None else found.source
+
+    assert source(*two, b, c) == "b"
+    assert source(*two, b, replace(c, allocated_at=NOON - timedelta(seconds=100))) == "c"
+    assert source(*two, b, c, preferred="c") == "c"
+    assert source(*two, b, c, preferred="a") == "b"
+
+
+def test_a_gpu_comes_with_its_cpus_or_somebody_yields_them_too() -> None:
+    wants = ask(kind="gpu", amount=1, priority=HIGH)
+    with_cpu = reservation("gpu", amount=1, cpus=1, priority=LOW, **OLD)
+    bare = reservation("bare", amount=1, cpus=0, priority=LOW, **OLD)
+    assert victims(plan(wants, with_cpu, bare, low("cpu"))) == ["gpu"]
+    assert sorted(victims(plan(wants, bare, low("cpu")))) == ["bare", "cpu"]
+
+
+# -- what held the request back ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("there", "rules"),
+    [
+        (replace(node(cpus=8), total=amounts(cpu=6, memory=16), free=amounts(memory=16)), {}),  # no capacity
+        (node(cpus=8, used=cpu(2), limits=limits(cpu=3)), {}),  # its limit
+        (node(cpus=8, used=cpu(2)), {"reserve": Reserve("balanced", of_base=0.7)}),  # what it keeps
+    ],
+)
+def test_a_return_helps_against_all_that_is_a_matter_of_amounts(there: Node, rules: dict[str, object]) -> None:
+    held = low("b", 2)
+    settled = replace(there, total=there.base - held.resources)
+    assert victims(plan(URGENT, held, nodes=(settled,), **rules)) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "rules"),
+    [
+        ({"alive": False}, {}),
+        ({"silent": "its probe died"}, {}),
+        ({"limits": limits(can_share=False)}, {}),
+        ({}, {"cooling": frozenset({"gpu1"})}),
+        ({}, {"cooling": frozenset({"gpu-master"})}),
+    ],
+)
+def test_nobody_yields_where_the_node_could_not_lend_anyway(
+    changes: dict[str, object], rules: dict[str, object]
+) -> None:
+    held = low("b")
+    assert plan(URGENT, held, nodes=(replace(lender("gpu1", held), **changes),), **rules) is None
+
+
+def test_only_the_named_source_is_looked_at() -> None:
+    assert plan(replace(URGENT, source="gpu2"), low("b"), nodes=(lender(), lender("gpu2"))) is None
+
+
+def test_a_node_that_borrows_does_not_lend_on_whoever_yields() -> None:
+    held, borrowed = low("b"), lease("in", source="gpu2", target="gpu1", amount=1, priority=HIGH)
+    assert plan(URGENT, held, borrowed, nodes=(lender("gpu1", held), lender("gpu2", borrowed))) is None
+
+
+def test_a_team_over_its_limit_gets_nothing_by_preemption() -> None:
+    teams = Teams([Team("ml", borrowing_limit={CPU: 10_000})])
+    assert plan(replace(URGENT, team="ml"), low("b"), teams=teams) is None
+
+
+# -- a team's own --------------------------------------------------------------------------------------------
+
+ML = team("ml", guaranteed=cpu(4))
+OWN = ask(amount=2, team="ml")
+
+
+def test_who_asks_for_its_own_gets_it_from_its_equals() -> None:
+    found = plan(OWN, low("b", priority=NORMAL, team="web"), teams=Teams([ML]))
+    assert found is not None
+    assert victims(found) == ["b"]
+    assert found.takes_own
+    assert found.reason == "team ml asks for what is guaranteed to it: 2 CPUs for gpu-master"
+
+
+@pytest.mark.parametrize("policy", SharingPolicy)
+def test_a_guarantee_holds_under_every_policy(policy: SharingPolicy) -> None:
+    assert victims(plan(OWN, low("b", priority=NORMAL, team="web"), teams=Teams([ML]), policy=policy)) == ["b"]
+
+
+def test_who_asks_for_more_than_its_own_gets_nothing_from_its_equals() -> None:
+    held = low("b", 6, priority=NORMAL, team="web")
+    assert plan(replace(OWN, units=50_000), held, teams=Teams([ML])) is None
+    assert plan(OWN, held, low("mine", 3, priority=NORMAL, team="ml"), teams=Teams([ML])) is None
+
+
+def test_a_higher_priority_does_not_yield_to_a_guarantee() -> None:
+    assert plan(OWN, low("b", priority=HIGH, team="web"), teams=Teams([ML])) is None
+
+
+def test_a_team_within_its_own_guarantee_does_not_yield_to_its_equals() -> None:
+    teams = Teams([ML, team("web", guaranteed=cpu(2))])
+    assert plan(OWN, low("b", priority=NORMAL, team="web"), teams=teams) is None
+    assert victims(plan(OWN, low("b", team="web"), teams=teams)) == ["b"], "a lower priority yields all the same"
+
+
+def test_a_policy_that_never_preempts_takes_only_what_is_above_a_guarantee() -> None:
+    teams, policy = Teams([ML, team("web", guaranteed=cpu(2))]), SharingPolicy.CONSERVATIVE
+    assert plan(OWN, low("b", team="web"), teams=teams, policy=policy) is None
+    assert victims(plan(OWN, low("b", team="web"), low("c", team="ops"), teams=teams, policy=policy)) == ["c"]
+
+
+def test_of_what_a_team_has_only_the_part_above_its_guarantee_is_taken() -> None:
+    teams = Teams([ML, team("web", guaranteed=cpu(2))])
+    one = plan(OWN, low("b", 4, priority=NORMAL, team="web"), teams=teams)
+    assert one is not None
+    assert one.takes == {"b": 20_000}
+    assert plan(OWN, low("b", 3, priority=NORMAL, team="web"), teams=teams) is None, "only one CPU is above it"
+    whole = reservation("b", kind=CPU, amount=4, priority=NORMAL, team="web", **OLD)
+    assert plan(OWN, whole, teams=teams) is None, "a reservation cannot give up a part"
+
+
+def test_two_leases_of_one_team_are_not_both_taken_where_one_is_all_that_is_above_its_guarantee() -> None:
+    teams = Teams([ML, team("web", guaranteed=cpu(2))])
+    mine = [low(id, 2, priority=NORMAL, team="web") for id in ("b", "c")]
+    assert plan(replace(OWN, units=40_000), *mine, teams=teams) is None
+    assert len(victims(plan(OWN, *mine, teams=teams))) == 1
+
+
+def test_a_guarantee_of_cpus_keeps_nobody_from_getting_its_gpu_back() -> None:
+    ml, web = team("ml", guaranteed=amounts(gpu=1, cpu=1)), team("web", guaranteed=cpu(4))
+    held = reservation("gpu", amount=1, cpus=1, priority=NORMAL, team="web", **OLD)
+    there = replace(lender("gpu1", held), free=cpu(1))
+    found = plan(ask(kind="gpu", amount=1, team="ml"), held, nodes=(there,), teams=Teams([ml, web]))
+    assert victims(found) == ["gpu"]
+
+
+def test_what_then_is_granted_is_what_the_plan_says() -> None:
+    held = low("b", 6)
+    found = plan(URGENT, held)
+    assert found is not None
+    back = replace(lender("gpu1"), total=amounts(cpu=4, memory=16, gpu=4), free=cpu(2))
+    left = replace(held, units=40_000, resources=cpu(4))
+    later = plan_grant(URGENT, NodeTable([node("gpu-master", cpus=2), back]), Loans.of([left]))
+    assert isinstance(later, Grant)
+    assert later == found.grant
+
+
+# -- lender protection ---------------------------------------------------------------------------------------
+
+
+def relief(needed: ResourceVector, *leases: Lease, policy: SharingPolicy = SharingPolicy.BALANCED) -> list[str]:
+    return [victim.id for victim in plan_relief("gpu1", needed, leases, POLICIES[policy], NOON)]
+
+
+@pytest.mark.parametrize(
+    ("needed", "these", "yields"),
+    [
+        (cpu(2), [low("a"), low("b", priority=NORMAL)], ["a"]),
+        (cpu(2), [low("a", 1), low("b", 1), low("c", 2, priority=HIGH)], ["a", "b"]),  # two low ones before a high one
+        (cpu(3), [low("a", 1), low("b", 3, priority=NORMAL), low("c", 2, priority=NORMAL)], ["b"]),
+        (cpu(2), [low("a", priority=CRITICAL)], []),
+        (cpu(2), [low("a", age_s=30.0)], []),
+        (cpu(2), [low("a", source="gpu2")], []),
+        (cpu(2), [low("a", kind="memory")], []),
+        (cpu(2), [low("a"), low("b", state=LeaseState.RELEASING)], []),  # it comes anyway
+        (cpu(3), [low("a"), low("b", state=LeaseState.RELEASING)], ["a"]),
+        (cpu(9), [low("a", 2), low("b", 3, priority=HIGH)], ["a", "b"]),  # as much as there is
+        (amounts(cpu=1, memory=4), [low("a", 2), low("b", 1, kind="memory")], ["a", "b"]),
+        (ResourceVector(), [low("a")], []),
+    ],
+)
+def test_a_lender_gets_back_what_it_needs_from_as_few_and_as_low_as_can_be(
+    needed: ResourceVector, these: list[Lease], yields: list[str]
+) -> None:
+    assert sorted(relief(needed, *these)) == yields
+
+
+@pytest.mark.parametrize("policy", SharingPolicy)
+def test_lenders_are_protected_under_every_policy(policy: SharingPolicy) -> None:
+    assert relief(cpu(2), low("a"), policy=policy) == ["a"]
+
+
+def test_a_lender_takes_back_no_more_of_a_transfer_than_it_needs() -> None:
+    held = [low("a", 6), reservation("g", amount=2, priority=LOW, **OLD), low("b", 1, state=LeaseState.RELEASING)]
+    needed = amounts(cpu=3, gpu=1)
+    found = plan_relief("gpu1", needed, held, BALANCED, NOON)
+    assert relief_units(found, needed, held) == {"a": 10_000, "g": 20_000}
