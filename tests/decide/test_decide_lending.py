@@ -14,7 +14,8 @@ from distributed_grid.model.leases import Delivery, Lease, LeaseState
 from distributed_grid.model.nodes import Node, NodeTable
 from distributed_grid.model.plans import Grant, RefusalCode, Refused
 from distributed_grid.model.requests import Ask
-from distributed_grid.model.rules import Companions, Rules
+from distributed_grid.model.rules import Companions, Reserve, Rules
+from distributed_grid.model.teams import Team, Teams
 
 MASTER = node("gpu-master", cpus=2)
 
@@ -51,6 +52,86 @@ def test_a_node_that_cannot_lend_says_why(lender: Node, asked: Ask, code: Refusa
     refused = plan(asked, lender)
     assert codes(refused) == {"gpu-master": RefusalCode.IS_TARGET, "gpu1": code}
     assert said in detail(refused, "gpu1")
+
+
+@pytest.mark.parametrize(
+    ("lender", "loans", "rules", "code", "said"),
+    [
+        (
+            node(cpus=4, used=cpu(1)),
+            (),
+            {"reserve": Reserve("balanced", of_base=0.5)},
+            RefusalCode.KEPT_FREE,
+            "3 of 4 CPUs free, of which balanced keeps 2 free for its own work, 2 asked",
+        ),
+        (
+            node(cpus=8, used=cpu(3)),
+            (lease(amount=3, delivery=Delivery.RESERVE),),
+            {"reserve": Reserve("conservative", of_idle=0.5)},
+            RefusalCode.KEPT_FREE,
+            "5 of 8 CPUs free, of which conservative keeps 4 free for its own work, 2 asked",
+        ),
+        (node(used=cpu(3)), (), {"reserve": Reserve("balanced", of_base=0.5)}, RefusalCode.NO_CAPACITY, "1 of 4"),
+        (
+            node(limits=limits(cpu=1)),
+            (),
+            {"reserve": Reserve("balanced", of_base=0.9)},
+            RefusalCode.LENDING_LIMIT_REACHED,
+            "0 of at most 1 CPU lent, 2 asked",
+        ),
+        (
+            node(),
+            (),
+            {"cooling": frozenset({"gpu1"})},
+            RefusalCode.COOLING_DOWN,
+            "gpu1 is cooling down; to end that: grid cooldown gpu1 --off",
+        ),
+        (
+            node(),
+            (),
+            {"cooling": frozenset({"gpu-master"})},
+            RefusalCode.COOLING_DOWN,
+            "gpu-master is cooling down; to end that: grid cooldown gpu-master --off",
+        ),
+    ],
+)
+def test_a_node_that_the_rules_hold_back_says_which(
+    lender: Node, loans: tuple[Lease, ...], rules: dict[str, object], code: RefusalCode, said: str
+) -> None:
+    refused = plan(ask(), lender, leases=loans, **rules)
+    assert codes(refused)["gpu1"] is code
+    assert said in detail(refused, "gpu1")
+
+
+def test_a_node_that_is_cooling_down_does_not_keep_others_from_lending() -> None:
+    granted = plan(ask(), node("gpu1", cpus=64), node("gpu2"), cooling=frozenset({"gpu1"}))
+    assert isinstance(granted, Grant)
+    assert granted.source == "gpu2"
+
+
+def test_a_team_over_its_limit_is_refused_whoever_could_lend_and_is_told_so() -> None:
+    teams = Teams([Team("ml", borrowing_limit={"cpu": 10_000})])
+    refused = plan(ask(team="ml"), node(), node("gpu2", alive=False), teams=teams)
+    assert isinstance(refused, Refused)
+    assert refused.team_limit == "team ml has 0 of at most 1 CPU, 2 asked"
+    assert codes(refused) == {"gpu-master": RefusalCode.IS_TARGET, "gpu2": RefusalCode.NODE_DOWN}
+    assert isinstance(plan(ask(amount=1, team="ml"), node(), teams=teams), Grant)
+    assert isinstance(plan(ask(team="web"), node(), teams=teams), Grant)
+
+
+def test_the_cpus_that_come_with_a_gpu_count_against_the_teams_limit() -> None:
+    teams = Teams([Team("ml", borrowing_limit={"cpu": 10_000})])
+    gpu = ask(kind="gpu", amount=1, team="ml")
+    assert isinstance(plan(gpu, node(gpus=1), teams=teams), Grant)
+    two = plan(gpu, node(gpus=1), teams=teams, companions=Companions(cpu_per_gpu=20_000))
+    assert isinstance(two, Refused)
+    assert two.team_limit == "team ml has 0 of at most 1 CPU, 2 asked"
+
+
+def test_what_the_policy_keeps_is_not_offered_either() -> None:
+    refused = plan(ask(amount=8), node("a", cpus=8), reserve=Reserve("balanced", of_base=0.25))
+    assert isinstance(refused, Refused)
+    assert counter_offer(refused) == "6 CPUs can be lent by a: grid boost request gpu-master cpu 6 --source a"
 
 
 def test_a_node_that_borrows_does_not_lend_the_same_kind_on() -> None:

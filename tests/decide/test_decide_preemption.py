@@ -321,6 +321,13 @@ def test_a_guarantee_of_cpus_keeps_nobody_from_getting_its_gpu_back() -> None:
     assert victims(found) == ["gpu"]
 
 
+def test_a_gpu_that_is_guaranteed_is_not_taken_for_the_cpus_that_came_with_it() -> None:
+    web = team("web", guaranteed=amounts(gpu=1))
+    held = reservation("gpu", amount=1, cpus=2, priority=NORMAL, team="web", **OLD)
+    assert plan(OWN, held, teams=Teams([ML, web])) is None
+    assert victims(plan(OWN, held, teams=Teams([ML]))) == ["gpu"]
+
+
 def test_what_then_is_granted_is_what_the_plan_says() -> None:
     held = low("b", 6)
     found = plan(URGENT, held)

@@ -16,6 +16,7 @@ from distributed_grid.model.demand import Bundle, Demand, LabelConstraint, Pendi
 from distributed_grid.model.forecasts import Accuracy, Forecast
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
 from distributed_grid.model.nodes import Hardware, Node, NodeTable, SharingLimits
+from distributed_grid.model.plans import Grant
 from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import CPU, GB, GPU, MEMORY, ResourceVector, scale
@@ -162,6 +163,25 @@ def forecast(value: float, *, in_s: float = 900.0, within: float = 0.05, checked
 
 def ask(target: str = "gpu-master", kind: str = CPU, amount: float = 2, **changes: Any) -> Ask:
     return Ask(target=target, kind=kind, units=round(amount * scale(kind)), **changes)
+
+
+def lease_of(grant: Grant, id: str = "b1", **changes: Any) -> Lease:
+    """The lease that a grant becomes, at noon."""
+    asked = grant.ask
+    return lease(
+        id,
+        grant.source,
+        asked.target,
+        kind=asked.kind,
+        units=asked.units,
+        resources=grant.resources,
+        priority=asked.priority,
+        delivery=grant.delivery,
+        duration_s=asked.duration_s,
+        expires_at=NOON + timedelta(seconds=asked.duration_s),
+        team=asked.team,
+        **changes,
+    )
 
 
 Amounts = ResourceVector | Mapping[str, float]

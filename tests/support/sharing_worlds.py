@@ -117,10 +117,10 @@ def _leases(draw: st.DrawFn, id: str, names: tuple[str, ...], world: World, so_f
 
 
 @st.composite
-def asks(draw: st.DrawFn) -> Ask:
+def asks(draw: st.DrawFn, targets: tuple[str, ...] = (TARGET,)) -> Ask:
     kind = draw(st.sampled_from((CPU, CPU, MEMORY, GPU)))
     return Ask(
-        TARGET,
+        draw(st.sampled_from(targets)),
         kind,
         draw(st.integers(1, 6)) * scale(kind),
         priority=draw(st.sampled_from(("critical", "high", "normal", "low")).map(AllocationPriority)),

@@ -13,7 +13,9 @@ def kept(node: Node, kind: str, free: int, lent: int, reserve: Reserve) -> int:
     if reserve.of_idle:
         most = max(most, reserve.of_idle * (free + lent))
     if reserve.foreseen and (share := reserve.foreseen.get((node.name, kind))) is not None:
-        most = max(most, share * node.base[kind] - (node.total[kind] - free))
+        # What is reserved on it for others is in use, too, but not by its own work.
+        own = max(node.base[kind], node.total[kind]) - lent - free
+        most = max(most, share * node.base[kind] - own)
     units = max(0, int(most))
     return units - units % scale(GPU) if kind == GPU else units
 

@@ -64,13 +64,14 @@ class Yielding:
     def may_take(self, victims: Iterable[Lease]) -> tuple[Lease, ...]:
         """These leases, or the parts of them, whose return leaves the teams of the guarded ones what is guaranteed.
 
-        Only kinds that the lender is short of count: a guarantee of CPUs keeps nobody's GPU.
+        What a lease is for counts, and what the lender is short of, but not what else comes along: a guarantee of CPUs
+        keeps nobody's GPU.
         """
         left: dict[tuple[str, str], int] = {}
         taken = []
         for lease in sorted(victims, key=lambda lease: lease.id in self._guarded):
             part: Lease | None = lease
-            kinds = [kind for kind in lease.resources if kind in self.short]
+            kinds = [kind for kind in lease.resources if kind in self.short or kind == lease.kind]
             for kind in kinds:
                 left.setdefault((lease.team, kind), self._above_guarantee(lease.team, kind))
             if lease.id in self._guarded:

@@ -1,0 +1,109 @@
+"""What a team may have, and what is its own."""
+
+import pytest
+from builders import amounts, cpu, lease, limits, node, reservation, team
+
+from distributed_grid.decide.loans import Loans
+from distributed_grid.decide.quotas import is_above_guarantee, is_own, why_over_limit
+from distributed_grid.model.leases import Delivery, Lease, LeaseState
+from distributed_grid.model.nodes import NodeTable
+from distributed_grid.model.resources import CPU, ResourceVector
+from distributed_grid.model.teams import Team, Teams
+
+# 16 CPUs are there to be lent.
+NODES = NodeTable([node("gpu1", cpus=8, gpus=4), node("gpu2", cpus=16, limits=limits(cpu=8))])
+LIMITED = team("ml", guaranteed=cpu(4), borrows=cpu(2))
+CLOSED = team("ops", guaranteed=cpu(8), lends=cpu(2))
+NOTHING_BORROWED = Team("strict", cpu(4), {CPU: 0})
+NOTHING_LENT = Team("closed", cpu(10), {}, {CPU: 0})
+
+
+def has(name: str, cores: float, **changes: object) -> Lease:
+    return lease(f"{name}-{cores}", amount=cores, team=name, **changes)
+
+
+def why(name: str, need: ResourceVector, *leases: Lease, teams: tuple[Team, ...] = (LIMITED, CLOSED)) -> str | None:
+    return why_over_limit(name, need, NODES, Loans.of(leases), Teams(teams))
+
+
+@pytest.mark.parametrize(
+    ("name", "need", "leases", "teams", "said"),
+    [
+        ("ml", cpu(6), (), (LIMITED,), None),
+        ("ml", cpu(7), (), (LIMITED,), "team ml has 0 of at most 6 CPUs, 7 asked"),
+        ("ml", cpu(2), (has("ml", 4),), (LIMITED,), None),
+        ("ml", cpu(3), (has("ml", 4),), (LIMITED,), "team ml has 4 of at most 6 CPUs, 3 asked"),
+        ("ml", cpu(2), (has("ops", 8),), (LIMITED,), None),  # what others have is no matter
+        ("ml", amounts(memory=64), (), (LIMITED,), None),  # no limit was set for memory
+        ("ml", amounts(gpu=1, cpu=7), (), (LIMITED,), "team ml has 0 of at most 6 CPUs, 7 asked"),  # what comes along
+        ("strict", cpu(5), (), (NOTHING_BORROWED,), "team strict has 0 of at most 4 CPUs, 5 asked"),
+        ("strict", cpu(4), (), (NOTHING_BORROWED,), None),
+        ("who", cpu(99), (), (LIMITED,), None),  # who belongs to no team has no limit
+        ("ml", cpu(99), (), (), None),  # no teams, no limits
+    ],
+)
+def test_a_team_has_no_more_than_its_guarantee_and_what_it_may_borrow(
+    name: str, need: ResourceVector, leases: tuple[Lease, ...], teams: tuple[Team, ...], said: str | None
+) -> None:
+    assert why(name, need, *leases, teams=teams) == said
+
+
+@pytest.mark.parametrize("state", LeaseState)
+@pytest.mark.parametrize("delivery", Delivery)
+def test_what_a_team_has_counts_until_it_is_home(state: LeaseState, delivery: Delivery) -> None:
+    over = why("ml", cpu(3), has("ml", 4, state=state, delivery=delivery))
+    assert (over is None) == (state is LeaseState.RELEASED)
+
+
+@pytest.mark.parametrize(
+    ("name", "need", "leases", "teams", "said"),
+    [
+        # ops keeps 6 of its 8 from the others: 10 of 16 are left for them
+        ("who", cpu(10), (), (CLOSED,), None),
+        ("who", cpu(11), (), (CLOSED,), "other teams keep 6 CPUs for themselves: 10 left, 11 asked"),
+        ("who", cpu(3), (has("who", 8),), (CLOSED,), "other teams keep 6 CPUs for themselves: 2 left, 3 asked"),
+        # what ops uses itself it need not keep
+        ("who", cpu(8), (has("ops", 8),), (CLOSED,), None),
+        ("who", cpu(9), (has("ops", 4),), (CLOSED,), None),
+        # ops itself is not kept from its own
+        ("ops", cpu(16), (), (CLOSED,), None),
+        # within its own guarantee nobody is kept out by others
+        ("ml", cpu(4), (has("who", 10),), (LIMITED, CLOSED), None),
+        ("who", cpu(7), (), (NOTHING_LENT,), "other teams keep 10 CPUs for themselves: 6 left, 7 asked"),
+        ("who", amounts(memory=99), (), (CLOSED,), None),
+    ],
+)
+def test_others_do_not_get_what_a_team_keeps_for_itself(
+    name: str, need: ResourceVector, leases: tuple[Lease, ...], teams: tuple[Team, ...], said: str | None
+) -> None:
+    assert why(name, need, *leases, teams=teams) == said
+
+
+@pytest.mark.parametrize(
+    ("name", "need", "leases", "own"),
+    [
+        ("ml", cpu(4), (), True),
+        ("ml", cpu(5), (), False),
+        ("ml", cpu(2), (has("ml", 2),), True),
+        ("ml", cpu(3), (has("ml", 2),), False),
+        ("ml", cpu(4), (has("ops", 8),), True),
+        ("ml", amounts(cpu=1, gpu=1), (), False),  # no GPU is guaranteed to it
+        ("ml", ResourceVector(), (), False),
+        ("who", cpu(1), (), False),
+    ],
+)
+def test_what_is_within_the_guarantee_is_a_teams_own(
+    name: str, need: ResourceVector, leases: tuple[Lease, ...], own: bool
+) -> None:
+    assert is_own(name, need, Loans.of(leases), Teams([LIMITED, CLOSED])) is own
+
+
+@pytest.mark.parametrize(("cores", "above"), [(3, False), (4, False), (5, True)])
+def test_a_team_is_above_its_guarantee_when_it_has_more(cores: float, above: bool) -> None:
+    assert is_above_guarantee("ml", CPU, Loans.of([has("ml", cores)]), Teams([LIMITED])) is above
+
+
+def test_the_cpus_that_come_with_a_gpu_are_the_teams_too() -> None:
+    held = Loans.of([reservation(amount=2, cpus=5, team="ml")])
+    assert held.held_by("ml") == amounts(gpu=2, cpu=5)
+    assert is_above_guarantee("ml", CPU, held, Teams([LIMITED]))
