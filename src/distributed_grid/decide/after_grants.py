@@ -21,6 +21,12 @@ class AfterGrants:
         node = self._changed.get(grant.source, self._nodes[grant.source])
         self._changed[grant.source] = replace(node, free=node.free - grant.resources)
 
+    @property
+    def nodes(self) -> NodeTable:
+        if not self._changed:
+            return self._nodes
+        return NodeTable(self._changed.get(name, node) for name, node in self._nodes.items())
+
     def refused(self, offer: Offer, ahead: int) -> Refused:
         """For every node why it does not lend this now. Who could is kept for others."""
         limit = why_over_limit(offer.ask.team, offer.need, self._nodes, self.loans, offer.rules.teams)

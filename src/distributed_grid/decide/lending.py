@@ -11,7 +11,7 @@ from distributed_grid.model.leases import Delivery
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
 from distributed_grid.model.plans import Grant, Refusal, RefusalCode, Refused
 from distributed_grid.model.requests import Ask
-from distributed_grid.model.resources import GPU, ResourceVector, amount_of, describe, scale, whole
+from distributed_grid.model.resources import GPU, ResourceVector, amount_of, cut_off, describe, scale, whole
 from distributed_grid.model.rules import NO_RULES, NOTHING_KEPT, Reserve, Rules
 
 
@@ -116,7 +116,7 @@ def why_not(node: Node, offer: Offer, loans: Loans) -> Refusal | None:
     if found is None:
         return None
     code, kind = found
-    could = _most(node, offer, loans) if code in BY_AMOUNT else 0
+    could = min(offer.ask.units, most_of(node, offer, loans)) if code in BY_AMOUNT else 0
     return Refusal(node.name, code, _in_words(node, code, kind, offer, loans), could)
 
 
@@ -172,11 +172,11 @@ def room_of(node: Node, kind: str, free: int, lent: int, reserve: Reserve) -> in
     return left if limit is None or left < limit - lent else limit - lent
 
 
-def _most(node: Node, offer: Offer, loans: Loans) -> int:
-    """How much of what is asked a node could lend now, in units: all that comes along must fit, too."""
+def most_of(node: Node, offer: Offer, loans: Loans) -> int:
+    """How much of the asked kind a node could lend now, in units: all that comes along must fit, too."""
     ask, rules = offer.ask, offer.rules
     rooms = {kind: max(0, room(node, kind, loans, rules.reserve)) for kind in offer.need}
-    most = min(ask.units, most_within(ask, offer.choice.delivery, rules.companions, rooms))
+    most = most_within(ask, offer.choice.delivery, rules.companions, rooms)
     # Who asks for whole GPUs can be offered no part of one.
     return most - most % scale(GPU) if ask.kind == GPU and whole(GPU, ask.units) else most
 
@@ -187,9 +187,7 @@ def counter_offer(refused: Refused) -> str | None:
     best = max(refused.refusals, key=lambda r: (r.could_lend, r.node), default=None)
     if best is None or best.could_lend <= 0 or best.could_lend >= ask.units:
         return None
-    # Cut off after four digits, not rounded: what is offered must be there.
-    units = best.could_lend * 10_000 // scale(ask.kind) * scale(ask.kind) // 10_000
-    if units == 0:
+    if (units := cut_off(ask.kind, best.could_lend)) == 0:
         return None
     amount = amount_of(ask.kind, units)
     delivery = f" --delivery {ask.delivery}" if ask.delivery else ""

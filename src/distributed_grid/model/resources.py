@@ -90,6 +90,11 @@ def amount_of(kind: str, units: int) -> float | int:
     return int(value) if value == int(value) else round(value, 4)
 
 
+def cut_off(kind: str, units: int) -> int:
+    """Units after the four digits that people read: not rounded, so that what is offered is there when asked for."""
+    return units * 10_000 // scale(kind) * scale(kind) // 10_000
+
+
 def describe(kind: str, units: int) -> str:
     """ "4 CPUs", "1 GPU", "2.5 GB": for messages."""
     amount = amount_of(kind, units)

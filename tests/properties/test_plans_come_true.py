@@ -1,0 +1,138 @@
+"""What is foreseen for a request is what then happens to it: over many states of small clusters."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from builders import NOON, lease_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sharing_worlds import TARGET, World, asks, owners, rule_sets, worlds
+
+from distributed_grid.decide.admission import plan_queue
+from distributed_grid.decide.answers import CHOSEN, Outlook, considered, look_ahead
+from distributed_grid.decide.fair_share import Account
+from distributed_grid.decide.lending import plan_grant
+from distributed_grid.decide.policies import POLICIES
+from distributed_grid.decide.preemption import plan_preemption
+from distributed_grid.decide.queue_order import ordered
+from distributed_grid.model.plans import Grant, RefusalCode, Refused
+from distributed_grid.model.requests import Ask
+from distributed_grid.model.resources import GPU, scale
+from distributed_grid.model.rules import Rules
+from distributed_grid.model.waiting import Waiting
+
+MANY = settings(max_examples=300)
+requests = st.tuples(asks(), rule_sets()) | owners()
+policies = st.sampled_from(list(POLICIES.values()))
+Request = tuple[Ask, Rules]
+
+
+@st.composite
+def queues(draw: st.DrawFn) -> tuple[Waiting, ...]:
+    """Requests that came before, some of them long ago."""
+    found = draw(st.lists(st.tuples(asks((TARGET, "a")), st.sampled_from((1, 60, 2000, 9000))), max_size=4))
+    return tuple(Waiting(f"w{n}", one, NOON - timedelta(seconds=age)) for n, (one, age) in enumerate(found))
+
+
+accounts = st.dictionaries(
+    st.sampled_from(("red", "blue")), st.builds(Account, st.floats(0, 1e5), st.just(NOON)), max_size=2
+)
+
+
+@MANY
+@given(worlds(), requests, queues(), accounts, policies)
+def test_what_grid_plan_says_is_what_the_queue_then_does(
+    world: World, request: Request, waiting: tuple[Waiting, ...], used: dict[str, Account], numbers: object
+) -> None:
+    asked, rules = request
+    said = look_ahead(
+        asked,
+        world.nodes(),
+        world.leases,
+        world.loans(),
+        waiting,
+        used,
+        lambda _: rules,
+        numbers,
+        NOON,  # type: ignore[arg-type]
+    )
+    mine = Waiting("zz-mine", asked, NOON)
+    queue = ordered((*waiting, mine), used, rules.teams, NOON)
+    verdicts = plan_queue(queue, world.nodes(), world.leases, world.loans(), lambda _: rules, NOON)
+    verdict = verdicts[queue.index(mine)]
+    assert (said.grant, said.expected_start) == (verdict.grant, verdict.expected_start)
+    assert said.ahead == verdict.position - 1
+    # Those ahead get theirs first; then the request is decided in the cluster as it is then.
+    leases = list(world.leases)
+    for other in verdicts[: said.ahead]:
+        if other.grant is not None:
+            leases.append(lease_of(other.grant, other.waiting.id))
+    nodes, loans = world.nodes(leases), world.loans(leases)
+    if said.grant is not None:
+        allowed = plan_grant(replace(asked, source=said.grant.source), nodes, loans, rules)
+        assert isinstance(allowed, Grant)
+        assert said.preemption is None
+    else:
+        then = plan_preemption(asked, nodes, leases, loans, rules, numbers, NOON)  # type: ignore[arg-type]
+        assert said.preemption == then
+    _names_every_node_once(said, world)
+
+
+def _names_every_node_once(said: Outlook, world: World) -> None:
+    assert [reason.node for reason in said.considered] == sorted(world.bases)
+    chosen = [reason.node for reason in said.considered if reason.verdict == CHOSEN]
+    assert chosen == ([said.grant.source] if said.grant else [])
+    assert said.summary
+
+
+@MANY
+@given(worlds(), requests, st.integers(1, 12))
+def test_the_largest_amount_that_fits_is_granted_and_nothing_above_it(
+    world: World, request: Request, more: int
+) -> None:
+    asked, rules = request
+    numbers = next(iter(POLICIES.values()))
+    said = look_ahead(asked, world.nodes(), world.leases, world.loans(), (), {}, lambda _: rules, numbers, NOON)
+
+    def granted(units: int) -> Grant | Refused:
+        return plan_grant(replace(asked, units=units), world.nodes(), world.loans(), rules)
+
+    if said.largest_now:
+        largest = granted(said.largest_now)
+        assert isinstance(largest, Grant)
+        assert largest.source == said.largest_source
+    step = scale(asked.kind)
+    least = step if asked.kind == GPU else step // 10_000 + 1  # what people can write
+    assert all(isinstance(granted(said.largest_now + extra), Refused) for extra in (least, more * step))
+    if said.grant is not None:
+        assert said.largest_now >= asked.units
+
+
+@MANY
+@given(worlds(), requests)
+def test_where_nobody_waits_the_outlook_is_what_is_granted_at_once(world: World, request: Request) -> None:
+    asked, rules = request
+    numbers = next(iter(POLICIES.values()))
+    said = look_ahead(asked, world.nodes(), world.leases, world.loans(), (), {}, lambda _: rules, numbers, NOON)
+    plan = plan_grant(asked, world.nodes(), world.loans(), rules)
+    assert said.grant == (plan if isinstance(plan, Grant) else None)
+
+
+@MANY
+@given(worlds(), requests)
+def test_every_reason_is_the_one_for_which_the_request_is_refused(world: World, request: Request) -> None:
+    asked, rules = request
+    plan = plan_grant(asked, world.nodes(), world.loans(), rules)
+    source = plan.source if isinstance(plan, Grant) else None
+    reasons = {one.node: one for one in considered(asked, world.nodes(), world.loans(), rules, source)}
+    assert list(reasons) == sorted(world.bases)
+    if isinstance(plan, Grant):
+        assert reasons[plan.source].verdict == CHOSEN
+        assert reasons[plan.source].could_lend >= asked.units
+    else:
+        for refusal in plan.refusals:
+            one = reasons[refusal.node]
+            assert (one.verdict, one.detail, one.could_lend) == (refusal.code, refusal.detail, refusal.could_lend)
+    for reason in reasons.values():
+        if reason.verdict not in list(RefusalCode):
+            assert reason.could_lend >= asked.units
