@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "properties"))
 
 from builders import LENDS_ALL
 from fake_cluster import FakeCluster
+from fake_senses import FakeSenses
 from whole_grid import WholeGrid
 
 from distributed_grid.config import GridConfig
@@ -26,7 +27,11 @@ def make_grid() -> Iterator[Callable[..., WholeGrid]]:
     with tempfile.TemporaryDirectory() as folder:
 
         def build(
-            cluster: FakeCluster | None = None, seed: int = 0, home: Path | None = None, **sharing: Any
+            cluster: FakeCluster | None = None,
+            seed: int = 0,
+            home: Path | None = None,
+            senses: FakeSenses | None = None,
+            **sharing: Any,
         ) -> WholeGrid:
             cluster = cluster or FakeCluster()
             for name, base in NODES.items():
@@ -38,7 +43,7 @@ def make_grid() -> Iterator[Callable[..., WholeGrid]]:
                     "nodes": [{"name": name} for name in NODES],
                 }
             )
-            made.append(WholeGrid(cluster, config, home or Path(folder) / f"home{len(made)}", seed))
+            made.append(WholeGrid(cluster, config, home or Path(folder) / f"home{len(made)}", seed, senses=senses))
             return made[-1]
 
         try:

@@ -25,6 +25,7 @@ from distributed_grid.errors import GridError, StoreBroken
 from distributed_grid.execution.capacity import Capacity, Convergence
 from distributed_grid.faults import Point, watched
 from distributed_grid.model.leases import Lease
+from distributed_grid.monitoring.senses import Senses
 from distributed_grid.orchestration import granting
 from distributed_grid.orchestration.boost_service import BoostService
 from distributed_grid.orchestration.engine import Engine
@@ -112,9 +113,15 @@ class _Engine(Engine):
     """The real one on parts that take their time from the clock."""
 
     def __init__(
-        self, cluster: FakeCluster, config: GridConfig, home: GridHome, now: Callable[[], datetime], adopt: bool
+        self,
+        cluster: FakeCluster,
+        config: GridConfig,
+        home: GridHome,
+        now: Callable[[], datetime],
+        adopt: bool,
+        senses: Senses | None,
     ) -> None:
-        super().__init__(cluster, config, home, adopt=adopt, now=now)
+        super().__init__(cluster, config, home, adopt=adopt, now=now, senses=senses)
         self.disk_is_full = False
         self.parts.applier._capacity = _Capacity(cluster)
         self.parts.file.save = self._saving(self.parts.file.save)  # type: ignore[method-assign]
@@ -152,9 +159,18 @@ class WholeGrid:
     """One cluster, one home, and an engine that can be killed and started again."""
 
     def __init__(
-        self, cluster: FakeCluster, config: GridConfig, folder: Path, seed: int = 0, *, first_id: int = 1
+        self,
+        cluster: FakeCluster,
+        config: GridConfig,
+        folder: Path,
+        seed: int = 0,
+        *,
+        first_id: int = 1,
+        senses: Senses | None = None,
     ) -> None:
+        """Without `senses` nothing is measured, and nothing rebalanced."""
         self.cluster = cluster
+        self._senses = senses
         self.clock = cluster.clock
         self.config = config
         self.home = GridHome(folder)
@@ -179,7 +195,7 @@ class WholeGrid:
             self._executor = _Executor(self._loop, self._seed + self._lives)
             self._loop.set_default_executor(self._executor)
             self._loop.set_exception_handler(lambda loop, context: None)
-            self._engine = _Engine(self.cluster, self.config, self.home, self.now, adopt)
+            self._engine = _Engine(self.cluster, self.config, self.home, self.now, adopt, self._senses)
             self._engine.disk_is_full = self._disk_is_full
             try:
                 self.run(self._engine.start())
@@ -263,6 +279,10 @@ class WholeGrid:
     def events(self, name: str) -> list[str]:
         """What watchers were told under this name in this life."""
         return [event.message for event in self.parts.journal.since(0) if event.event == name]
+
+    @property
+    def engine(self) -> Engine:
+        return self._engine
 
     @property
     def service(self) -> BoostService:

@@ -192,6 +192,14 @@ class Collector:
         """None: nothing was measured yet."""
         return self._forecasts.of(name, kind, now=self._now().timestamp(), horizon_s=horizon_s)
 
+    @property
+    def pressed(self) -> Pressed:
+        return self._pressed
+
+    @property
+    def thresholds(self) -> Mapping[str, Threshold]:
+        return self._settings.thresholds
+
     def is_pressed(self, name: NodeName, kind: str) -> bool:
         return (name, kind) in self._pressed
 

@@ -20,6 +20,7 @@ from distributed_grid.orchestration.auditing import Auditor
 from distributed_grid.orchestration.belonging import Belongings
 from distributed_grid.orchestration.boost_service import BoostService
 from distributed_grid.orchestration.parts import Parts, utc_now
+from distributed_grid.orchestration.rebalancing import Rebalancing
 from distributed_grid.orchestration.returning import begin_release
 from distributed_grid.orchestration.upkeep import Upkeep
 from distributed_grid.orchestration.watching import Watching
@@ -48,6 +49,9 @@ class Engine:
         self.service = BoostService(self.parts)
         self._upkeep = Upkeep(self.parts)
         self.watching = Watching(self.parts, senses) if senses is not None else None
+        self.rebalancing = (
+            Rebalancing(self.parts, self.service, self.watching.collector) if self.watching is not None else None
+        )
         self.runs = RunTimes()
         self._belongings = Belongings()
         self._adopt = adopt
@@ -92,6 +96,8 @@ class Engine:
         self.service.queue.start()
         if self.watching is not None:
             self.watching.start()
+        if self.rebalancing is not None:
+            self.rebalancing.start()
 
     async def request(
         self, body: Mapping[str, Any], *, who: str, team: str = "", idempotency_key: str | None = None
@@ -161,7 +167,8 @@ class Engine:
         """
         self.service.queue.is_open = False
         try:
-            return await self._give_all_back(force, wait_s, who)
+            async with contextlib.nullcontext() if self.rebalancing is None else self.rebalancing.at_rest():
+                return await self._give_all_back(force, wait_s, who)
         except BaseException:
             self.service.queue.is_open = True
             raise
@@ -191,6 +198,8 @@ class Engine:
 
     async def stop(self) -> None:
         """End the upkeep and let go of the lock; boosts stay as they are."""
+        if self.rebalancing is not None:
+            await self.rebalancing.stop()
         if self.watching is not None:
             await self.watching.stop()
         await self.service.queue.stop()

@@ -1,0 +1,263 @@
+"""What grid does when nobody asks, by the whole engine on a fake cluster."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from builders import amounts, ask, cpu, reading, shape
+from fake_cluster import FakeCluster
+from fake_senses import FakeSenses
+from whole_grid import WholeGrid, at_home
+
+from distributed_grid.errors import Refused
+from distributed_grid.model.demand import Pending
+from distributed_grid.model.leases import Cause, Delivery, Lease, LeaseState
+from distributed_grid.model.policies import SharingPolicy
+from distributed_grid.model.priorities import AllocationPriority
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+ROUND_S = 30.0
+BUSY, QUIET, IN_BETWEEN = reading(cpu_used=15.5), reading(cpu_used=1.0), reading(cpu_used=8.0)
+
+
+class Lab:
+    """Three nodes with 4 CPUs each, whose machines do what a test says."""
+
+    def __init__(self, make_grid: Callable[..., WholeGrid], **sharing: Any) -> None:
+        self.senses = FakeSenses()
+        self.senses.answers = dict.fromkeys(("a", "b", "c"), QUIET)
+        self.grid = make_grid(senses=self.senses, rebalance_interval_seconds=ROUND_S, **sharing)
+        self.rounds(0.4)  # from here on every full number of rounds ends well after one
+
+    @property
+    def cluster(self) -> FakeCluster:
+        return self.grid.cluster
+
+    def rounds(self, number: float) -> None:
+        self.grid.wait(number * ROUND_S)
+
+    @property
+    def leases(self) -> list[Lease]:
+        return list(self.grid.leases.values())
+
+    def done(self) -> list[str]:
+        return [event.details["action"] for event in self.grid.parts.journal.since(0) if event.event == "rebalanced"]
+
+
+Make = Callable[..., Lab]
+
+
+@pytest.fixture
+def make(make_grid: Callable[..., WholeGrid]) -> Make:
+    return lambda **sharing: Lab(make_grid, **sharing)
+
+
+def test_a_node_under_pressure_is_boosted_with_nobody_asking_and_it_goes_home_when_that_ends(make: Make) -> None:
+    lab = make()
+    lab.senses.answers["b"] = BUSY
+    lab.rounds(2)
+    assert lab.leases == []
+
+    lab.rounds(1)
+    (boost,) = lab.leases
+    assert (boost.target, boost.state, boost.cause) == ("b", LeaseState.ACTIVE, Cause.PRESSURE)
+    assert (boost.requester, boost.priority) == ("grid", AllocationPriority.LOW)
+    assert lab.cluster.true_totals()["b"]["cpu"] > cpu(4)["cpu"]
+    assert "b is under pressure for 3 rounds: cpu at 97%" in lab.grid.events("rebalanced")[0]
+
+    lab.senses.answers["b"] = IN_BETWEEN
+    lab.rounds(10)
+    assert lab.leases == [boost]  # neither pressed nor relieved: nothing changes
+
+    lab.senses.answers["b"] = QUIET
+    lab.rounds(2)
+    assert lab.leases == [boost]
+    lab.rounds(2)
+    assert lab.done() == ["borrow", "return"]
+    assert lab.grid.parts.journal.counts["rebalanced"] == 2  # what the metric shows
+    at_home(lab.grid)
+
+
+def test_what_is_needed_for_long_is_renewed_and_never_interrupted(make: Make) -> None:
+    lab = make()
+    lab.senses.answers["b"] = BUSY
+    lab.rounds(3)
+    (first,) = lab.leases
+    lab.rounds(70)  # its half hour is over
+    assert "renew" in lab.done()
+    assert first.id in lab.grid.leases
+    assert lab.grid.parts.journal.counts["returned"] == 0
+
+
+def test_a_pending_shape_that_is_pinned_to_a_node_triggers_a_boost_for_it(make: Make) -> None:
+    lab = make()
+    lab.senses.waiting = (Pending(shape("b", cpu=6), 1),)
+    lab.rounds(3)
+
+    (boost,) = lab.leases
+    assert (boost.target, boost.units, boost.delivery) == ("b", cpu(2)["cpu"], Delivery.TRANSFER)
+    assert boost.cause is Cause.DEMAND
+    assert lab.cluster.start("b", 6) is not None
+
+    lab.senses.waiting = ()
+    lab.rounds(8)
+    assert lab.leases == [boost]  # nothing waits, but it is in use
+    lab.cluster.finish_everything()
+    lab.rounds(4)
+    at_home(lab.grid)
+
+
+@pytest.mark.parametrize(
+    "sharing",
+    [{"policy": "conservative"}, {"mode": "share_and_offload"}, {"mode": "offload_only"}, {"enabled": False}],
+    ids=str,
+)
+def test_grid_does_nothing_by_itself_where_it_was_not_told_to(make: Make, sharing: dict[str, Any]) -> None:
+    lab = make(**sharing)
+    lab.senses.answers["b"] = BUSY
+    lab.senses.waiting = (Pending(shape("c", cpu=6), 1),)
+    lab.rounds(20)
+    assert lab.leases == [] and lab.done() == []
+
+
+def test_a_policy_that_is_changed_holds_from_the_next_round_on(make: Make) -> None:
+    lab = make(policy="conservative")
+    lab.senses.answers["b"] = BUSY
+    lab.rounds(10)
+    assert lab.leases == []
+    lab.grid.parts.sharing.policy = SharingPolicy.AGGRESSIVE
+    lab.rounds(1)
+    assert len(lab.leases) == 1
+
+
+def test_a_hot_lenders_loan_moves_and_the_borrower_never_has_less(make: Make) -> None:
+    lab = make()
+    asked = ask("b", amount=2, source="a", priority=AllocationPriority.HIGH, requester="ann", idempotency_key="k")
+    old = lab.grid.run(lab.grid.service.request(asked))
+    least = []
+    lab.rounds(3)
+    lab.senses.answers["a"] = BUSY
+    for _ in range(400):
+        lab.grid.wait(0.25)
+        least.append(lab.cluster.true_totals()["b"]["cpu"])
+
+    (new,) = lab.leases
+    assert lab.done() == ["move"]
+    assert (new.source, new.target, new.units) == ("c", "b", old.units)
+    assert (new.priority, new.requester, new.idempotency_key) == (old.priority, "ann", "k")
+    assert abs((new.expires_at - old.expires_at).total_seconds()) < 1
+    assert min(least) == cpu(6)["cpu"]
+    assert lab.cluster.true_totals()["a"]["cpu"] == cpu(4)["cpu"]
+    assert "a's own work has its cpu at 97% for 3 rounds" in lab.grid.events("rebalanced")[0]
+    assert lab.grid.run(lab.grid.service.request(asked)).id == new.id
+    assert not lab.cluster.violations
+
+
+def test_a_hot_lender_whom_nobody_relieves_gets_its_own_back_in_every_mode(make: Make) -> None:
+    lab = make(mode="share_and_offload", policy="conservative")
+    lab.grid.run(lab.grid.service.request(ask("b", amount=2, source="a")))
+    lab.senses.answers["a"] = BUSY
+    lab.rounds(12)
+
+    assert lab.leases == []
+    assert lab.done() == ["relieve"]
+    assert lab.cluster.true_totals()["a"]["cpu"] == cpu(4)["cpu"]
+
+
+def test_work_in_a_reservation_is_not_the_lenders_own_pressure(make: Make) -> None:
+    lab = make()
+    boost = lab.grid.run(lab.grid.service.request(ask("b", amount=2, source="a", delivery="reserve")))
+    lab.senses.answers["a"] = reading(cpus=4.0, cpu_used=3.4)  # 85 %; its own 1.4 are 70 % of 2
+    lab.rounds(10)
+    assert boost.id in lab.grid.leases
+
+
+def test_what_cannot_be_done_is_told_and_the_rest_is_done(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = make()
+    lab.senses.answers |= {"a": BUSY, "b": reading(cpu_used=15.8)}
+    request = lab.grid.service.request
+
+    async def refused_for_b(asked: Any, **options: Any) -> Lease:
+        if asked.target == "b":
+            raise RuntimeError("the network is down")
+        return await request(asked, **options)
+
+    monkeypatch.setattr(lab.grid.service, "request", refused_for_b)
+    lab.cluster.add_node("d")
+    lab.senses.answers["d"] = QUIET
+    lab.rounds(4)
+    assert [lease.target for lease in lab.leases] == ["a"]
+    assert "borrow: RuntimeError('the network is down')" in lab.grid.events("not_rebalanced")[0]
+
+
+def test_what_was_measured_once_counts_once(make: Make) -> None:
+    """A loop that looks more often than anything is measured learns nothing by it."""
+    lab = make(monitoring_interval_seconds=300)
+    lab.senses.answers["b"] = BUSY
+    lab.rounds(24)
+    assert lab.leases == []
+    lab.rounds(12)
+    assert len(lab.leases) == 1
+
+
+def test_after_all_was_given_back_nothing_is_lent_by_itself(make: Make) -> None:
+    lab = make()
+    lab.senses.answers["b"] = BUSY
+    lab.rounds(3)
+    assert lab.grid.run(lab.grid.engine.give_all_back()) == 1
+    lab.rounds(10)
+    at_home(lab.grid)
+
+
+def test_where_not_all_could_be_given_back_it_goes_on(make: Make) -> None:
+    lab = make()
+    lab.grid.run(lab.grid.service.request(ask("c", amount=2, source="a")))
+    work = lab.cluster.start("c", 6)
+    with pytest.raises(Refused):
+        lab.grid.run(lab.grid.engine.give_all_back(wait_s=1.0))
+    lab.cluster.finish(work or 0)
+    lab.senses.answers["b"] = BUSY
+    lab.rounds(4)
+    assert [lease.target for lease in lab.leases] == ["b"]
+
+
+# -- suggestions ------------------------------------------------------------------------------------------------
+
+
+def test_a_suggestion_is_told_once_and_kept_while_it_holds(make: Make) -> None:
+    lab = make(policy="conservative")
+    lab.senses.answers["b"] = BUSY
+    lab.rounds(5)
+
+    rebalancing = lab.grid.engine.rebalancing
+    assert rebalancing is not None
+    (now,) = rebalancing.suggestions.current
+    assert (now.node, now.kind, now.by_itself) == ("b", "cpu", False)
+    (told,) = lab.grid.events("suggested")
+    assert told.startswith("b is short of CPUs; ")
+    assert f": {now.command}" in told and "grid boost request b cpu" in told
+
+    lab.senses.answers["b"] = QUIET
+    lab.rounds(2)
+    assert rebalancing.suggestions.current == ()
+    lab.senses.answers["b"] = BUSY
+    lab.rounds(2)
+    assert len(lab.grid.events("suggested")) == 1  # it was away for a moment only
+    lab.senses.answers["b"] = QUIET
+    lab.rounds(25)
+    lab.senses.answers["b"] = BUSY
+    lab.rounds(2)
+    assert len(lab.grid.events("suggested")) == 2
+
+
+def test_what_a_suggestion_says_can_be_asked_for(make: Make) -> None:
+    lab = make(policy="conservative")
+    lab.senses.answers["b"] = BUSY
+    lab.rounds(2)
+    rebalancing = lab.grid.engine.rebalancing
+    assert rebalancing is not None
+    (now,) = rebalancing.suggestions.current
+    assert now.ask is not None
+    boost = lab.grid.run(lab.grid.service.request(now.ask))
+    assert (boost.source, boost.resources) == (now.ask.source, amounts(cpu=now.ask.units / 10_000))
