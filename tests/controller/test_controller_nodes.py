@@ -149,3 +149,25 @@ def test_after_grid_was_stopped_no_probe_is_left(fresh: ServedGrid) -> None:
     fresh.client.stop_controller(force=False, wait_s=5)
 
     assert fresh.senses.left
+
+
+def test_suggestions_say_what_would_help_why_and_how_sure(fresh: ServedGrid) -> None:
+    measured(fresh)
+    assert fresh.client.suggestions() == {"suggestions": []}
+    fresh.senses.answers["b"] = reading(cpu_used=15.5)
+    fresh.measure()
+    fresh.rebalance()
+
+    (found,) = fresh.client.suggestions()["suggestions"]
+
+    assert (found["node"], found["resource_type"], found["cause"], found["in_seconds"]) == (
+        "b",
+        "cpu",
+        "pressure",
+        None,
+    )
+    assert found["what"].startswith("b is short of CPUs; ")
+    assert (found["confidence"], found["how_sure"]) == (1.0, "certain: measured")
+    assert found["command"].startswith(f"grid boost request b cpu {found['amount']} --source {found['source_node']}")
+    assert fresh.client.cluster_status()["suggestions"] == [found]
+    assert [event["message"] for event in fresh.client.events() if event["event"] == "suggested"]

@@ -28,6 +28,7 @@ DECIDED: dict[str, Scope | str] = {
     "GET /api/v1/nodes": Scope.VIEW,
     "GET /api/v1/nodes/{name}": Scope.VIEW,
     "GET /api/v1/demand": Scope.VIEW,
+    "GET /api/v1/suggestions": Scope.VIEW,
     "GET /metrics": Scope.VIEW,
     "GET /api/v1/resource-sharing": Scope.VIEW,
     "PUT /api/v1/resource-sharing/policy": Scope.ADMIN,

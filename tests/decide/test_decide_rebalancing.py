@@ -438,3 +438,15 @@ def test_of_the_last_victim_only_a_part_is_taken() -> None:
 def test_a_loan_that_was_moved_lately_stays_where_it_is() -> None:
     young = lease(age_s=10)
     assert Round(nodes=(MASTER, LENT, GPU2), use=hot("gpu1"), leases=(young,)).after(9) == ()
+
+
+def test_who_has_just_got_its_own_back_waits_whether_that_is_enough() -> None:
+    lent = lease("b1", amount=2, age_s=10)
+    lending = Round(nodes=(MASTER, LENT, GPU2), use=hot("gpu1"), leases=(lent,))
+    home = Round(use=hot("gpu1"))
+    streaks: Streaks = {}
+    done = []
+    for each in (lending, lending, lending, home, home, home):
+        actions, streaks = rebalance(each.seen(), streaks, lambda ask: NO_RULES)
+        done.append(len(actions))
+    assert done == [0, 0, 0, 0, 0, 1]

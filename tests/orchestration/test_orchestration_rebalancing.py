@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 from builders import amounts, ask, cpu, reading, shape
-from fake_cluster import FakeCluster
+from fake_cluster import Crashed, FakeCluster
 from fake_senses import FakeSenses
-from whole_grid import WholeGrid, at_home
+from whole_grid import WholeGrid, at_home, raising
 
 from distributed_grid.errors import Refused
+from distributed_grid.faults import Point
 from distributed_grid.model.demand import Pending
 from distributed_grid.model.leases import Cause, Delivery, Lease, LeaseState
 from distributed_grid.model.policies import SharingPolicy
@@ -152,6 +153,24 @@ def test_a_hot_lenders_loan_moves_and_the_borrower_never_has_less(make: Make) ->
     assert "a's own work has its cpu at 97% for 3 rounds" in lab.grid.events("rebalanced")[0]
     assert lab.grid.run(lab.grid.service.request(asked)).id == new.id
     assert not lab.cluster.violations
+
+
+def test_a_move_that_a_crash_cut_off_is_finished_and_not_made_twice(make: Make) -> None:
+    lab = make()
+    old = lab.grid.run(lab.grid.service.request(ask("b", amount=1, source="a")))
+    lab.rounds(3)
+    lab.senses.answers["a"] = BUSY
+    lab.cluster.upcoming(0, raising(Crashed()), call=Point.GRANT_DELIVERED)  # the new loan is there, the old one too
+    with pytest.raises(Crashed):
+        lab.rounds(5)
+    lab.grid.bury()
+    lab.grid.start()
+    assert len(lab.leases) == 2
+    lab.rounds(5)
+
+    (new,) = lab.leases
+    assert (new.source, new.id != old.id) == ("c", True)
+    assert lab.cluster.true_totals() == {"a": amounts(cpu=4, gpu=1), "b": cpu(5), "c": amounts(cpu=3, gpu=1)}
 
 
 def test_a_hot_lender_whom_nobody_relieves_gets_its_own_back_in_every_mode(make: Make) -> None:

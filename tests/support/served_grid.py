@@ -103,6 +103,12 @@ class ServedGrid:
         assert watching is not None
         asyncio.run_coroutine_threadsafe(watching.collector.round(), self._loop).result(20)
 
+    def rebalance(self) -> None:
+        """One round of rebalancing, now, in the controller's own loop."""
+        rebalancing = self.engine.rebalancing
+        assert rebalancing is not None
+        asyncio.run_coroutine_threadsafe(rebalancing.round(), self._loop).result(20)
+
     # -- asking --------------------------------------------------------------------------------------------
 
     def token(self, name: str, *scopes: str, **others: Any) -> str:

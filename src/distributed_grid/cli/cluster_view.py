@@ -1,4 +1,4 @@
-"""The whole cluster on one page: nodes, what waits, which boosts end next."""
+"""The whole cluster on one page: nodes, what waits, what would help, which boosts end next."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,6 +11,7 @@ from distributed_grid.cli.canvas import Canvas
 from distributed_grid.cli.columns import fit, fitted_table
 from distributed_grid.cli.demand_view import demand_lines
 from distributed_grid.cli.node_columns import STATES, kinds_of, node_columns, node_styles
+from distributed_grid.cli.suggestion_view import suggestion_lines
 from distributed_grid.cli.tables import bold, boost_rows, boost_totals
 from distributed_grid.model.resources import BUILT_IN
 from distributed_grid.model.since import span
@@ -22,9 +23,10 @@ _MOST_NAMES: Final = 8
 
 
 def cluster_view(status: Mapping[str, Any], canvas: Canvas | None = None) -> str:
-    """Who is there, how pressed, with what; what waits for room; which boosts end next."""
+    """Who is there, how pressed, with what; what waits for room; what would help; which boosts end next."""
     canvas = canvas or Canvas()
     problems = [click.style(line, fg="yellow") for each in status.get("problems", ()) for line in canvas.wrapped(each)]
+    suggestions = suggestion_lines(status.get("suggestions", ()), canvas)
     return "\n".join(
         [
             *_head(status, canvas),
@@ -34,6 +36,7 @@ def cluster_view(status: Mapping[str, Any], canvas: Canvas | None = None) -> str
             *(*problems, "") * bool(problems),
             *demand_lines(status["demand"], canvas),
             "",
+            *(*suggestions, "") * bool(suggestions),
             *_boosts(status["boosts"], canvas),
         ]
     )

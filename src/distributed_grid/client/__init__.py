@@ -111,6 +111,10 @@ class GridClient:
     def demand(self) -> dict[str, Any]:
         return self._call("GET", "/demand")
 
+    def suggestions(self) -> dict[str, Any]:
+        """What would help before something runs short, and the commands for it."""
+        return self._call("GET", "/suggestions")
+
     def report_run(self, boost_id: str, seconds: float, exit_code: int) -> None:
         """Tell how long a command took that ran in a boost."""
         self._call("POST", f"/boosts/{_segment(boost_id)}/runs", {"seconds": seconds, "exit_code": exit_code})

@@ -190,7 +190,7 @@ def _lending(leases: Sequence[Lease], events: Mapping[str, int]) -> Iterator[Met
         [((), _ratio(granted, granted + refused))],
     )
     yield _counter("grid_events", "Everything that was noted", "event", dict(sorted(events.items())))
-    rebalanced = CounterMetricFamily("grid_rebalancing_actions", "Boosts that grid itself made or moved")
+    rebalanced = CounterMetricFamily("grid_rebalancing_actions", "What grid did by itself")
     rebalanced.add_metric([], events.get("rebalanced", 0))
     yield rebalanced
 

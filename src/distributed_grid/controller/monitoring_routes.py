@@ -20,15 +20,17 @@ from distributed_grid.monitoring.collector import Collector
 from distributed_grid.orchestration.boost_view import boost_dict
 from distributed_grid.orchestration.engine import Engine
 from distributed_grid.orchestration.node_view import demand_dicts, node_dicts, outlook_dict, recent_dicts
+from distributed_grid.orchestration.suggesting import suggestion_dict
 
 
 def cluster_view(engine: Engine, nodes: NodeTable) -> dict[str, Any]:
-    """The nodes, and what waits for room in all of them."""
+    """The nodes, what waits for room in all of them, and what would help."""
     collector = engine.watching.collector if engine.watching else None
     now = engine.parts.now()
     return {
         "nodes": node_dicts(nodes, engine.parts.ledger.snapshot(), collector, now),
         "demand": demand_dicts(collector.demand, now) if collector else [],
+        "suggestions": _suggestions(engine),
     }
 
 
@@ -65,6 +67,13 @@ def add_monitoring_routes(api: APIRouter, engine: Engine) -> None:
     async def demand() -> dict[str, Any]:
         """What waits in Ray's queues, since when and why."""
         return {"demand": demand_dicts(_collector(engine).demand, p.now())}
+
+    @api.get("/suggestions", response_model=schemas.SuggestionList)
+    @needs(Scope.VIEW)
+    async def suggestions() -> dict[str, Any]:
+        """What would help before something runs short: why, how sure, and the command for it."""
+        _collector(engine)
+        return {"suggestions": _suggestions(engine)}
 
     @api.post("/boosts/{boost_id}/runs", response_model=schemas.Noted)
     @needs(Scope.LEND)
@@ -112,3 +121,9 @@ def _collector(engine: Engine) -> Collector:
     if engine.watching is None:
         raise Unavailable("Nothing is measured here", try_next="Start grid with a controller: grid start")
     return engine.watching.collector
+
+
+def _suggestions(engine: Engine) -> list[dict[str, Any]]:
+    """As of the last round of rebalancing."""
+    rebalancing = engine.rebalancing
+    return [] if rebalancing is None else [suggestion_dict(one) for one in rebalancing.suggestions.current]

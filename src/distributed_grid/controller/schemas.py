@@ -149,6 +149,25 @@ class DemandList(BaseModel):
     demand: list[DemandStatus]
 
 
+class SuggestionStatus(BaseModel):
+    node: str
+    resource_type: str
+    cause: str = Field(description="pressure, demand or forecast")
+    what: str
+    reason: str
+    confidence: float = Field(description="0 to 1: that the node is, or will be, short of it")
+    how_sure: str
+    in_seconds: float | None = Field(description="when; null: it is so now")
+    amount: float | int | None = Field(description="what can be lent; null where nobody can")
+    source_node: str | None
+    command: str | None
+    by_itself: bool = Field(description="whether the policy does this by itself, if it lasts")
+
+
+class SuggestionList(BaseModel):
+    suggestions: list[SuggestionStatus]
+
+
 class NodeOutlook(NodeStatus):
     history: dict[str, Any]
     trends: dict[str, Any] = Field(description="per kind and window: slope per minute, and how much it rests on")
@@ -181,6 +200,7 @@ class ClusterStatus(BaseModel):
     controller: ControllerStatus
     nodes: list[NodeStatus]
     demand: list[DemandStatus]
+    suggestions: list[SuggestionStatus]
     boosts: BoostStatus
     problems: list[str] = []
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from distributed_grid.model.actions import Action, Borrow, Move, Relieve, Renew, Return
 from distributed_grid.model.leases import Lease, LeaseState
+from distributed_grid.model.resources import describe
 from distributed_grid.orchestration.boost_service import BoostService
 from distributed_grid.orchestration.parts import Parts
 from distributed_grid.orchestration.reclaiming import ask_back
@@ -39,19 +40,23 @@ class Hands:
             await self._done()
 
     async def _move(self, action: Move) -> None:
-        """Make before break: the target has its capacity from the new lender before the old one takes its own back."""
+        """Make before break: the target has its capacity from the new lender before the old one takes its own back.
+
+        The new loan is known by the old one's id: a move that a crash cut off in between is taken up where it was.
+        """
         p = self._p
         if self._still_active(action.lease) is None:
             return
-        new = await self._service.request(action.grant.ask)
+        new = await self._service.request(replace(action.grant.ask, idempotency_key=f"moved:{action.lease.id}"))
         old = self._still_active(action.lease)
         if old is None:  # it ended meanwhile: nobody wants the new one
             begin_release(p, new, "what it was to replace has ended")
         else:
             begin_release(p, old, f"moved to {new.source} as boost {new.id[:8]}: {action.reason}", wanted_back=True)
-            if old.idempotency_key is not None:  # whoever asks again with it means the loan as it is now
-                p.ledger.put(replace(new, idempotency_key=old.idempotency_key))
-            told = f"moved {old.describe()} to {new.source} as boost {new.id[:8]}"
+            # Whoever asks again with the key of the old one means the loan as it is now.
+            p.ledger.put(replace(new, idempotency_key=old.idempotency_key))
+            what = describe(new.kind, new.units)
+            told = f"{what} for {new.target} now come from {new.source}, not {old.source}, as boost {new.id[:8]}"
             self._note("move", told, action.reason, new, moved_from=old.id, old_source=old.source)
         await self._done()
 

@@ -102,7 +102,7 @@ def _foreseen(seen: Observed, streaks: Streaks) -> Iterator[Need]:
 
 def _for_use(seen: Observed, name: NodeName, kind: str, use: float, cause: Cause, why: str) -> Iterator[Need]:
     """What brings the use down; at most as much again as the node has. One that lends the kind gets its own back."""
-    if kind not in MOVABLE or seen.loans.lent(name, kind) or name not in seen.snapshots:
+    if name not in seen.snapshots or seen.loans.lent(name, kind):
         return
     mine = seen.own_leases(name, kind, Cause.PRESSURE, Cause.FORECAST)
     if any(seen.is_young(lease) for lease in mine):
@@ -114,7 +114,7 @@ def _for_use(seen: Observed, name: NodeName, kind: str, use: float, cause: Cause
     lacking = short_by(kind, use, seen.snapshots[name].total[kind], seen.thresholds[kind]) - elsewhere
     units = min(lacking, left - left % one)
     if units >= one:
-        goal = f"{describe(kind, units)} more bring that towards {middle(seen.thresholds[kind]):.0%}"
+        goal = f"{describe(kind, units)} more would bring that towards {middle(seen.thresholds[kind]):.0%}"
         yield Need(name, cause, (ResourceVector({kind: units}),), "auto", f"{why}; {goal}")
 
 

@@ -52,9 +52,11 @@ def _facts(seen: Observed) -> Iterator[tuple[Hashable, bool | None]]:
     for name in seen.nodes:
         for kind in BUILT_IN:
             known = seen.value(name, kind) is not None
-            yield pressed_key(name, kind), (name, kind) in seen.pressed if known else None
-            yield foreseen_key(name, kind), seen.will_be_pressed(name, kind)
-            if seen.loans.lent(name, kind):
+            lends = bool(seen.loans.lent(name, kind))
+            # Who lends gets its own back first, and then has as long as all to see whether that is enough.
+            yield pressed_key(name, kind), (name, kind) in seen.pressed and not lends if known else None
+            yield foreseen_key(name, kind), seen.will_be_pressed(name, kind) and not lends
+            if lends:
                 yield overloaded_key(name, kind), _is_overloaded(seen, name, kind, others.get(name, _NOTHING)[kind])
     for demand in seen.demand:
         if (node := only_node(demand)) is not None:
