@@ -198,7 +198,7 @@ def test_equal_inputs_give_equal_plans_in_whatever_order_they_come(
         assert one == two
 
 
-@REPEATABLE
+@settings(REPEATABLE, max_examples=40)
 @given(worlds(st.sampled_from([SharingPolicy.BALANCED])), st.floats(0.5, 12.0))
 def test_a_steady_load_is_served_once_and_then_left_alone(world: World, busy: float) -> None:
     """So many CPUs' worth of work on one node, however much it has: at some point nothing changes any more."""

@@ -13,6 +13,7 @@ from distributed_grid.decide.rebalancing.returning import renewals, returns
 from distributed_grid.decide.rebalancing.streaks import count, unneeded_key
 from distributed_grid.model.actions import Action, Borrow, Relieve
 from distributed_grid.model.leases import Lease
+from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.rules import RulesFor
 
 __all__ = ["OWN_LEASE_S", "Forecasts", "Observed", "Streaks", "rebalance"]
@@ -43,7 +44,8 @@ def rebalance(seen: Observed, before: Streaks, rules_for: RulesFor) -> tuple[tup
 
 def _wanted(seen: Observed, streaks: Streaks, rules_for: RulesFor) -> Iterator[tuple[Action, ...]]:
     """By importance; what is of use together only comes together."""
-    for protection in protections(seen, streaks, rules_for):
+    lending: set[NodeName] = set()
+    for protection in protections(seen, streaks, rules_for, lending):
         yield (protection,)
     unneeded = {lease.id: streaks.get(unneeded_key(lease), 0) for lease in seen.leases}
     for back in returns(seen, unneeded):
@@ -51,7 +53,7 @@ def _wanted(seen: Observed, streaks: Streaks, rules_for: RulesFor) -> Iterator[t
     if seen.acts_by_itself:
         for renewed in renewals(seen):
             yield (renewed,)
-        yield from borrowings(seen, streaks, rules_for)
+        yield from borrowings(seen, streaks, rules_for, lending)
 
 
 def _leases_of(action: Action) -> tuple[Lease, ...]:

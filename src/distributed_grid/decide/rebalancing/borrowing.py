@@ -44,12 +44,14 @@ class Need:
     reason: str
 
 
-def borrowings(seen: Observed, streaks: Streaks, rules_for: RulesFor) -> Iterator[tuple[Borrow, ...]]:
+def borrowings(
+    seen: Observed, streaks: Streaks, rules_for: RulesFor, lending: set[NodeName]
+) -> Iterator[tuple[Borrow, ...]]:
     """What to borrow: each item is one node's need, whose parts are of use together only.
 
     Nobody lends twice in a round, or lends what it gets in the same round: what one loan changes, the next round sees.
+    `lending`: who lends in this round already; who does after this is added.
     """
-    lending: set[NodeName] = set()
     borrowing: set[tuple[NodeName, str]] = set()
     for need in _first(needs(seen, streaks)):
         for amounts in need.helps:

@@ -23,16 +23,19 @@ from distributed_grid.model.resources import ResourceVector, total
 from distributed_grid.model.rules import RulesFor
 
 
-def protections(seen: Observed, streaks: Streaks, rules_for: RulesFor) -> Iterator[Move | Relieve]:
-    """For each lender that needs its own: leases that others can take over, then those that are asked back."""
-    lending: set[NodeName] = set()
+def protections(
+    seen: Observed, streaks: Streaks, rules_for: RulesFor, lending: set[NodeName]
+) -> Iterator[Move | Relieve]:
+    """For each lender that needs its own: leases that others can take over, then those that are asked back.
+
+    Nobody takes over twice in a round: those who do are added to `lending`.
+    """
     for name in seen.nodes:
         lacking, why = _lacking(seen, name, streaks)
         if not lacking:
             continue
         moves = list(_moves(seen, name, lacking, why, lending, rules_for)) if seen.acts_by_itself else []
         yield from moves
-        lending |= {move.grant.source for move in moves}
         moved = {move.lease.id for move in moves}
         left = (lacking - total([move.lease.resources for move in moves])).at_least_zero()
         if not left:
@@ -98,7 +101,6 @@ def _moves(
 
     Reservations stay: work runs in them, on this node.
     """
-    taken = set(lending)
     for kind in lacking:
         left = lacking[kind]
         for lease in sorted(seen.leases, key=lambda lease: (-lease.units, lease.id)):
@@ -107,14 +109,14 @@ def _moves(
             if lease.source != name or lease.kind != kind or not _is_movable(seen, lease):
                 continue
             asked = _same_again(lease, seen)
-            hot = (may_not_lend(seen, kind) | taken | {name}) - {lease.target}
+            hot = (may_not_lend(seen, kind) | lending | {name}) - {lease.target}
             rules = rules_for(asked)
             if rules.no_transfers_because is not None:
                 return
             plan = plan_grant(asked, with_nothing_to_lend(seen.nodes, hot), seen.loans, rules)
             if isinstance(plan, Grant):
                 left -= lease.units
-                taken.add(plan.source)
+                lending.add(plan.source)
                 yield Move(lease, replace(plan, ask=replace(plan.ask, source=plan.source)), why)
 
 
