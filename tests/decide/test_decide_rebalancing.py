@@ -406,7 +406,7 @@ def test_a_lender_gets_back_what_waiting_work_needs_and_its_base_would_serve() -
     nodes = (MASTER, LENT)
     waiting = demand(shape("gpu1", cpu=2), *nodes)
     (relieve,) = Round(nodes=nodes, demand=(waiting,), leases=(lease(age_s=OLD),)).after(3)
-    assert isinstance(relieve, Relieve) and relieve.needed == cpu(2)
+    assert isinstance(relieve, Relieve) and relieve.takes == {"b1": cpu(2)["cpu"]}
     assert relieve.reason == "2 CPUs where grid/name=gpu1 waits for what gpu1 lent"
 
 
@@ -429,10 +429,11 @@ def test_what_is_on_its_way_is_not_asked_for_again(coming: Lease) -> None:
     assert Round(nodes=(MASTER, LENT), demand=(waiting,), leases=(coming,)).after(9) == ()
 
 
-def test_of_the_last_victim_only_a_part_is_taken() -> None:
-    one, two = lease("b1", amount=2), lease("b2", amount=4)
-    relieve = Relieve("gpu1", (one, two), cpu(3), "")
-    assert relieve.parts() == ((one, one.units), (two, cpu(1)["cpu"]))
+def test_no_more_is_taken_of_a_loan_than_the_lender_needs() -> None:
+    lender = replace(LENDER, total=amounts(cpu=4, memory=16), free=amounts(cpu=1, memory=16))
+    waiting = demand(shape("gpu1", cpu=2), MASTER, lender)
+    (relieve,) = Round(nodes=(MASTER, lender), demand=(waiting,), leases=(lease(amount=4, age_s=OLD),)).after(3)
+    assert isinstance(relieve, Relieve) and relieve.takes == {"b1": cpu(1)["cpu"]}
 
 
 def test_a_loan_that_was_moved_lately_stays_where_it_is() -> None:

@@ -1,12 +1,12 @@
 """What rebalancing wants done. Each is data, and says in words why."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.plans import Grant
 from distributed_grid.model.requests import Ask
-from distributed_grid.model.resources import ResourceVector
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +48,9 @@ class Relieve:
 
     node: NodeName
     victims: tuple[Lease, ...]
-    needed: ResourceVector
-    """What would do: the last of them may keep a part."""
+    takes: Mapping[str, int]
+    """By victim's id: how many units of it are enough."""
     reason: str
-
-    def parts(self) -> tuple[tuple[Lease, int], ...]:
-        """How many units of each victim are needed."""
-        found: list[tuple[Lease, int]] = []
-        left = self.needed
-        for lease in self.victims:
-            # For what came along with it a lease is taken back whole.
-            only = left[lease.kind] if all(kind == lease.kind or left[kind] <= 0 for kind in lease.resources) else 0
-            found.append((lease, min(lease.units, only) if only > 0 else lease.units))
-            left = left - lease.resources
-        return tuple(found)
 
 
 Action = Borrow | Renew | Return | Move | Relieve

@@ -9,7 +9,7 @@ from dataclasses import replace
 from distributed_grid.decide.demand import wanted_from
 from distributed_grid.decide.lending import plan_grant
 from distributed_grid.decide.own_use import own_part, reserved
-from distributed_grid.decide.preemption import plan_relief
+from distributed_grid.decide.preemption import plan_relief, relief_units
 from distributed_grid.decide.rebalancing.borrowing import may_not_lend
 from distributed_grid.decide.rebalancing.observed import Observed, Streaks
 from distributed_grid.decide.rebalancing.streaks import overloaded_key, waiting_key
@@ -40,9 +40,9 @@ def protections(
         left = (lacking - total([move.lease.resources for move in moves])).at_least_zero()
         if not left:
             continue
-        others = tuple(lease for lease in seen.leases if lease.id not in moved)
+        others = tuple(one for one in seen.leases if one.id not in moved and not _comes_of(one))
         if victims := plan_relief(name, left, others, seen.numbers, seen.now):
-            yield Relieve(name, victims, left, why)
+            yield Relieve(name, victims, relief_units(victims, left, others), why)
 
 
 def _lacking(seen: Observed, name: NodeName, streaks: Streaks) -> tuple[ResourceVector, str]:
