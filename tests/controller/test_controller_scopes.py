@@ -24,6 +24,7 @@ DECIDED: dict[str, Scope | str] = {
     "POST /api/v1/boosts/{boost_id}/release": Scope.LEND,
     "POST /api/v1/boosts/{boost_id}/renew": Scope.LEND,
     "POST /api/v1/boosts/{boost_id}/runs": Scope.LEND,
+    "POST /api/v1/boosts/{boost_id}/checkpoint": Scope.LEND,
     "GET /api/v1/cluster": Scope.VIEW,
     "GET /api/v1/nodes": Scope.VIEW,
     "GET /api/v1/nodes/{name}": Scope.VIEW,

@@ -12,8 +12,9 @@ from whole_grid import WholeGrid, at_home
 
 from distributed_grid.errors import InvalidRequest
 from distributed_grid.model.leases import WATCHED, Lease, LeaseState
+from distributed_grid.model.notices import Reply
 from distributed_grid.model.resources import CPU, scale
-from distributed_grid.orchestration.reclaiming import ask_back
+from distributed_grid.orchestration.reclaiming import ask_back, take_reply
 
 ACTIVE = LeaseState.ACTIVE
 CPUS = scale(CPU)
@@ -209,6 +210,19 @@ def test_a_reservation_whose_hook_offers_a_part_comes_back_whole_at_the_deadline
         assert lab.leases[boost.id].notice.units == 3 * CPUS
     lab.wait(GRACE_S)
     at_home(lab)
+
+
+def test_an_answer_that_comes_too_late_gives_nothing_more_up(lab: WholeGrid) -> None:
+    """What was asked is taken by then; the rest is still the holder's."""
+    boost = asked_back(lab, WATCHED)
+    asked = lab.leases[boost.id]
+    lab.wait(GRACE_S / 2)
+
+    lab.run(take_reply(lab.parts, asked, Reply(give_up=CPUS, checkpointed=True), who="ana"))
+
+    kept = lab.leases[boost.id]
+    assert (kept.state, kept.units) == (ACTIVE, CPUS)
+    assert kept.checkpointed_at is not None
 
 
 def request(lab: WholeGrid, url: str) -> Lease:

@@ -4,9 +4,9 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from builders import LENDS_ALL
 from fake_clock import Clock
@@ -21,18 +21,22 @@ from distributed_grid.controller.api import make_app
 from distributed_grid.controller.listening import checked, fingerprint, listen, url_of
 from distributed_grid.controller.server import make_server
 from distributed_grid.controller.tokens import Tokens, ensure_token
+from distributed_grid.model.leases import Lease
 from distributed_grid.model.listening import Listening
+from distributed_grid.model.resources import units_of
 from distributed_grid.orchestration.engine import Engine
 from distributed_grid.orchestration.parts import utc_now
+from distributed_grid.orchestration.reclaiming import ask_back
 from distributed_grid.store.audit_log import AuditLog
 from distributed_grid.store.home import GridHome
 from distributed_grid.store.token_file import TokenFile
 
 NODES = {"a": {"cpus": 8, "gpus": 1, "memory": 16}, "b": {"cpus": 8, "memory": 16}, "c": {"cpus": 8, "gpus": 1}}
 API = "/api/v1"
+T = TypeVar("T")
 
 
-class _WallClock(Clock):
+class WallClock(Clock):
     """For a cluster that is used in real time."""
 
     def __call__(self) -> float:
@@ -41,6 +45,14 @@ class _WallClock(Clock):
 
     def sleep(self, seconds: float) -> None:
         self()
+
+
+async def asked_back(engine: Engine, boost_id: str, amount: float | None, reason: str = "ana needs it") -> Lease:
+    lease = engine.parts.ledger.find(boost_id)
+    units = None if amount is None else units_of(lease.kind, amount)
+    asked = ask_back(engine.parts, lease, reason, units=units)
+    await engine.parts.try_commit()
+    return asked
 
 
 class ServedGrid:
@@ -52,7 +64,7 @@ class ServedGrid:
     ) -> None:
         self.home = GridHome(folder / "home").create()
         self.listening = checked(listening or Listening())
-        self.cluster = FakeCluster(_WallClock())
+        self.cluster = FakeCluster(WallClock())
         for name, base in nodes.items():
             self.cluster.add_node(name, **base)
         self.config = GridConfig.from_dict(
@@ -97,11 +109,19 @@ class ServedGrid:
         self._server.should_exit = True
         self._thread.join(20)
 
+    def in_its_loop(self, doing: Coroutine[Any, Any, T]) -> T:
+        """What the controller itself would do, done in its own loop."""
+        return asyncio.run_coroutine_threadsafe(doing, self._loop).result(20)
+
+    def ask_back(self, boost_id: str, amount: float | None = None, reason: str = "ana needs it") -> Lease:
+        """Somebody else needs a boost, or part of it."""
+        return self.in_its_loop(asked_back(self.engine, boost_id, amount, reason))
+
     def measure(self) -> None:
         """One round of measuring, now, in the controller's own loop."""
         watching = self.engine.watching
         assert watching is not None
-        asyncio.run_coroutine_threadsafe(watching.collector.round(), self._loop).result(20)
+        self.in_its_loop(watching.collector.round())
 
     def rebalance(self) -> None:
         """One round of rebalancing, now, in the controller's own loop."""

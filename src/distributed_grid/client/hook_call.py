@@ -40,6 +40,8 @@ def call_hook(place: HookPlace, body: bytes, within_s: float = ANSWER_S) -> Answ
         connection.close()
     if len(content) > MOST_BYTES:
         raise HookFailed(f"its answer has more than {MOST_BYTES} bytes")
+    if response.length:  # of what it promised, this much did not come
+        raise HookFailed("its answer broke off")
     return Answer(response.status, content)
 
 

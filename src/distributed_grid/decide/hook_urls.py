@@ -45,19 +45,19 @@ def hook_place(url: str, nodes: Addresses) -> HookPlace:
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise _refused(url, str(error)) from None
+    except ValueError:
+        raise _refused("it cannot be taken apart") from None
     if len(url) > _LONGEST or not url.isascii() or any(c <= " " or c == "\x7f" for c in url):
-        raise _refused(url, f"a URL has at most {_LONGEST} characters, all of them visible ASCII")
+        raise _refused(f"a URL has at most {_LONGEST} characters, all of them visible ASCII")
     if parts.scheme not in _PORTS:
-        raise _refused(url, "only http:// and https:// are called")
+        raise _refused("only http:// and https:// are called")
     if parts.username is not None or parts.password is not None:
-        raise _refused(url, "it holds a user name; put a secret of yours into the path")
+        raise _refused("it holds a user name; put a secret of yours into the path")
     if host is None or port == 0:
-        raise _refused(url, "it names no host and port")
+        raise _refused("it names no host and port")
     address = _address(host, nodes)
     if address is None:
-        raise _refused(url, f"{host} is neither this machine's loopback nor a node of this cluster")
+        raise _refused(f"{host[:80]} is neither this machine's loopback nor a node of this cluster")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return HookPlace(parts.scheme == "https", address, port or _PORTS[parts.scheme], parts.netloc, path)
 
@@ -91,5 +91,6 @@ def _plain(text: str) -> IPv4Address | IPv6Address:
     return getattr(address, "ipv4_mapped", None) or address
 
 
-def _refused(url: str, why: str) -> InvalidRequest:
-    return InvalidRequest(f"The reclaim URL {url[:80]!r} cannot be used", because=[why], try_next=_TRY)
+def _refused(why: str) -> InvalidRequest:
+    """Without the URL: its path may be a secret, and refusals are in the audit log."""
+    return InvalidRequest("That reclaim URL cannot be used", because=[why], try_next=_TRY)

@@ -67,6 +67,10 @@ class Notice:
     asked_at: datetime
     deadline: datetime
 
+    def is_of(self, other: "Notice | None") -> bool:
+        """Whether it is the same one, though it may ask for more or less by now."""
+        return other is not None and other.asked_at == self.asked_at
+
 
 @dataclass(frozen=True, slots=True)
 class Lease:

@@ -76,9 +76,10 @@ class Notices:
         """One call of a hook. Whatever goes wrong changes nothing: what is not given is taken at the deadline."""
         try:
             reply = await self._reply(lease)
-            await take_reply(self._p, lease.id, reply, who=lease.requester or "its holder")
+            await take_reply(self._p, lease, reply, who=lease.requester or "its holder")
         except (HookFailed, ValueError, GridError) as error:
-            told = f"{lease.describe()}: its holder could not be asked: {error}"
+            why = "; ".join([error.message, *error.because]) if isinstance(error, GridError) else str(error)
+            told = f"{lease.describe()}: its holder could not be asked: {why}"
             self._p.journal.note("reclaim_hook_failed", told, lease=lease, node=lease.target)
         except Exception:
             log.exception("a hook's answer could not be carried out", boost=lease.id)

@@ -80,7 +80,12 @@ class ReclaimWatch:
             if given is False or (given is not None and given is not True and given <= 0):
                 return
             part = None if given is None or given is True or given >= has else given
-            await (await self._ready()).release(notice.boost_id, part)
+            backend = await self._ready()
+            open_now = notice_in(await backend.boost(notice.boost_id))
+            if open_now is None or open_now.asked_at != notice.asked_at:
+                log.warning("a reclaim callback came back too late: what was asked is taken", boost=notice.boost_id)
+                return
+            await backend.release(notice.boost_id, part)
         except GridError as error:
             log.warning("what was given up could not be given back", boost=notice.boost_id, message=error.message)
         except Exception:

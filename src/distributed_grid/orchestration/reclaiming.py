@@ -28,6 +28,8 @@ def ask_back(p: Parts, lease: Lease, reason: str, *, units: int | None = None, w
     if current is None:
         return replace(lease, state=LeaseState.RELEASED)
     if current.state is LeaseState.RELEASING and not current.wanted_back:
+        p.journal.note("reclaim_asked", f"{current.describe()}: {reason}", lease=current, node=current.target, who=who)
+        p.something_changed()
         return p.ledger.put(replace(current, wanted_back=True))  # on its way already; now somebody waits for it
     if current.state is not LeaseState.ACTIVE or current.id in p.in_flight:
         return current
@@ -73,18 +75,21 @@ def take_what_is_due(p: Parts) -> bool:
     return bool(due)
 
 
-async def take_reply(p: Parts, boost_id: str, reply: Reply, *, who: str) -> None:
-    """Carry out what a holder answered; raises `Refused` if it cannot be done."""
-    lease = p.ledger.get(boost_id)
-    if lease is None or lease.state is not LeaseState.ACTIVE:
-        return  # it has ended meanwhile
+async def take_reply(p: Parts, asked: Lease, reply: Reply, *, who: str) -> None:
+    """Carry out what the holder of a lease answered to its notice; raises `Refused` if it cannot be done.
+
+    An answer that comes when the notice is over gives nothing up: what was asked is taken, or given, by then.
+    """
+    lease = p.ledger.get(asked.id)
+    if lease is None or reply == Reply():
+        return
     if reply.checkpointed:
         lease = note_checkpoint(p, lease, who=who)
-    if reply.release or reply.give_up:
-        units = lease.units if reply.release else min(reply.give_up, lease.units)
-        reason = lease.notice.reason if lease.notice is not None else "released"
-        begin_release(p, part_to_give(p, lease, units, part_id(None)), reason, who=who)
-    if reply != Reply():
+    try:
+        if (reply.release or reply.give_up) and lease.notice and lease.notice.is_of(asked.notice):
+            units = lease.units if reply.release else min(reply.give_up, lease.units)
+            begin_release(p, part_to_give(p, lease, units, part_id(None)), lease.notice.reason, who=who)
+    finally:
         await p.try_commit()
         p.something_changed()
 
