@@ -1,5 +1,6 @@
 """A lease changes only along the table, and every lease ends."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -7,7 +8,8 @@ from builders import NOON, lease
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_grid.model.leases import LEGAL, IllegalTransition, LeaseState
+from distributed_grid.model.leases import LEGAL, Delivery, IllegalTransition, LeaseState, Notice
+from distributed_grid.model.resources import CPU, ResourceVector
 
 ILLEGAL = [(a, b) for a in LeaseState for b in LeaseState if b not in LEGAL[a]]
 
@@ -71,3 +73,41 @@ def test_a_renewed_lease_is_the_same_lease_with_a_later_end() -> None:
 def test_a_lease_says_what_it_is() -> None:
     assert lease(kind="memory", amount=2.5).describe() == "2.5 GB of memory from gpu1 to gpu-master"
     assert lease("b7").group_name == "grid-boost-b7"
+
+
+@given(units=st.integers(2, 10**6), data=st.data())
+def test_the_two_parts_of_a_lease_are_what_it_was(units: int, data: st.DataObject) -> None:
+    before = lease(units=units, resources=ResourceVector({CPU: units}), idempotency_key="k", team="vision")
+    part = data.draw(st.integers(1, units - 1))
+
+    kept, given_up = before.split(part, "b2")
+
+    assert (kept.id, kept.units, kept.idempotency_key) == ("b1", units - part, "k")
+    assert (given_up.id, given_up.units, given_up.idempotency_key) == ("b2", part, None)
+    assert kept.resources + given_up.resources == before.resources
+    for same in (kept, given_up):
+        assert replace(same, id="b1", units=units, resources=before.resources, idempotency_key="k") == before
+
+
+@pytest.mark.parametrize("units", [0, -1, 20_000, 30_000])
+def test_nothing_all_and_more_cannot_be_split_off(units: int) -> None:
+    with pytest.raises(ValueError, match="cannot be split off"):
+        lease(amount=2).split(units, "b2")
+
+
+def test_a_reservation_cannot_be_split() -> None:
+    with pytest.raises(ValueError, match="cannot be split off"):
+        lease(delivery=Delivery.RESERVE).split(1, "b2")
+
+
+def test_a_notice_is_due_before_its_lease_expires_or_with_it() -> None:
+    notice = Notice(1, "", NOON, NOON + timedelta(seconds=5))
+    assert lease().next_due == lease().expires_at
+    assert lease(notice=notice).next_due == notice.deadline
+    assert lease(notice=notice, expires_at=NOON).next_due == NOON
+
+
+def test_what_comes_back_is_what_was_asked_or_all_that_winds_down() -> None:
+    assert lease(amount=2).coming_back == 0
+    assert lease(amount=2, notice=Notice(5_000, "", NOON, NOON)).coming_back == 5_000
+    assert lease(amount=2, state=LeaseState.RELEASING).coming_back == 20_000

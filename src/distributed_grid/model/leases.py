@@ -119,6 +119,13 @@ class Lease:
         return self.state in (LeaseState.RELEASING, LeaseState.LOST)
 
     @property
+    def coming_back(self) -> int:
+        """How much of it is on its way home, or will be when its notice is over."""
+        if self.is_winding_down:
+            return self.units
+        return 0 if self.notice is None else self.notice.units
+
+    @property
     def next_due(self) -> datetime:
         """When something will have to be done about it, if nobody asks."""
         return self.expires_at if self.notice is None else min(self.expires_at, self.notice.deadline)

@@ -23,6 +23,8 @@ def ask_back(p: Parts, lease: Lease, reason: str, *, units: int | None = None, w
     Returns the lease with its notice, if its holder is asked first; else the lease that winds down: this one, or, if
     part of it is enough, a new one with that part. A reservation comes back whole. One that is still being granted, or
     has ended, is returned as it is.
+
+    Where nobody is asked first, each call takes `units` more: who calls counts what is `coming_back` already.
     """
     current = p.ledger.get(lease.id)
     if current is None:
