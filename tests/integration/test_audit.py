@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import ray
-from live_grid import GRID, LiveGrid, hold_until, on, until
+from live_grid import GRID, NOTICE_SOON, TWO_LENDERS, LiveGrid, hold_until, on, until
 from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -18,15 +18,8 @@ from distributed_grid.execution.reservations import group_handle
 
 pytestmark = pytest.mark.cluster
 
-CONFIG = """
-name: audited
-embedded: true
-resource_sharing: {enabled: true, grace_seconds: 1}
-nodes:
-  - {name: head, role: master, cpu_count: 2, memory_gb: 1}
-  - {name: w1, cpu_count: 4, memory_gb: 2, resources: {licence: 2}}
-  - {name: w2, cpu_count: 4, memory_gb: 2}
-"""
+CONFIG = TWO_LENDERS
+ENV = NOTICE_SOON
 
 
 @pytest.fixture(autouse=True)
@@ -52,8 +45,8 @@ class Sleeper:
 
 
 def test_a_cluster_at_work_is_sound(grid: LiveGrid, tmp_path: Path) -> None:
-    boost = grid.boost("head", "cpu", 2, source_node="w1")
-    grid.boost("head", "cpu", 1, delivery="reserve", source_node="w2")
+    boost = grid.boost("head", "cpu", 2, source_node="one")
+    grid.boost("head", "cpu", 1, delivery="reserve", source_node="two")
     grid.boost("head", "licence", 1)
     work = hold_until.options(**on("head", num_cpus=4)).remote(str(tmp_path / "go"))
     until(lambda: grid.free("head").get("CPU", 0.0) == 0.0)
@@ -69,18 +62,18 @@ def test_a_cluster_at_work_is_sound(grid: LiveGrid, tmp_path: Path) -> None:
 
 
 def test_a_node_that_somebody_resized_is_found_and_put_back(grid: LiveGrid) -> None:
-    grid.resize("w2", CPU=1.0, surprise=3.0)
+    grid.resize("two", CPU=1.0, surprise=3.0)
 
     found = report(grid, code=9)
     assert {(f["kind"], f["node"], f["resource_type"], f["off_by"]) for f in found["findings"]} == {
-        ("drifted_total", "w2", "cpu", -3),
-        ("drifted_total", "w2", "surprise", 3),
+        ("drifted_total", "two", "cpu", -3),
+        ("drifted_total", "two", "surprise", 3),
     }
     told = grid.cli("audit")
     assert told.returncode == 9
     assert "no marker explains that: somebody other than grid changed it" in told.stdout
     assert "grid audit --repair" in told.stdout
-    assert grid.resize("w2")["CPU"] == 1.0, "an audit changes nothing"
+    assert grid.resize("two")["CPU"] == 1.0, "an audit changes nothing"
 
     done = report(grid, "--repair")
     assert done["sound"] is True
@@ -89,20 +82,20 @@ def test_a_node_that_somebody_resized_is_found_and_put_back(grid: LiveGrid) -> N
 
 
 def test_a_lender_that_somebody_grew_shrinks_again(grid: LiveGrid) -> None:
-    grid.boost("head", "cpu", 2, source_node="w1")
-    grid.resize("w1", CPU=4.0)
+    grid.boost("head", "cpu", 2, source_node="one")
+    grid.resize("one", CPU=4.0)
 
     done = report(grid, "--repair")
 
     assert done["sound"] is True
-    grid.total_is("w1", "CPU", 2.0)
+    grid.total_is("one", "CPU", 2.0)
 
 
 def test_a_total_in_use_is_left_and_named_and_nothing_is_killed(grid: LiveGrid, tmp_path: Path) -> None:
     grid.settled()
-    grid.resize("w2", CPU=6.0)
-    work = hold_until.options(**on("w2", num_cpus=6), name="somebodys_work").remote(str(tmp_path / "go"))
-    until(lambda: grid.free("w2").get("CPU", 0.0) == 0.0)
+    grid.resize("two", CPU=6.0)
+    work = hold_until.options(**on("two", num_cpus=6), name="somebodys_work").remote(str(tmp_path / "go"))
+    until(lambda: grid.free("two").get("CPU", 0.0) == 0.0)
 
     left = report(grid, "--repair", code=9)
 
@@ -112,7 +105,7 @@ def test_a_total_in_use_is_left_and_named_and_nothing_is_killed(grid: LiveGrid, 
     assert all(f["left_because"] for f in left["findings"])
     until(lambda: "somebodys_work" in grid.cli("audit").stdout, 20, "the work has a name")
     (tmp_path / "go").touch()
-    assert ray.get(work, timeout=60) == "w2"
+    assert ray.get(work, timeout=60) == "two"
     until(grid.is_at_base, 20, "back by itself, once it was asked for")
 
 
@@ -129,7 +122,7 @@ def test_a_group_that_belongs_to_no_boost_goes_within_a_second(grid: LiveGrid) -
 
 
 def test_a_second_group_with_a_boosts_name_is_found_and_removed_when_nothing_runs_in_it(grid: LiveGrid) -> None:
-    boost = grid.boost("head", "cpu", 1, delivery="reserve", source_node="w1")
+    boost = grid.boost("head", "cpu", 1, delivery="reserve", source_node="one")
     group = placement_group([{"CPU": 1}], name=f"grid-boost-{boost['boost_id']}", lifetime="detached")
     assert group.wait(60)
     pinned = PlacementGroupSchedulingStrategy(group)
@@ -150,7 +143,7 @@ def test_a_second_group_with_a_boosts_name_is_found_and_removed_when_nothing_run
 
 
 def test_a_reservation_that_somebody_removed_is_made_again(grid: LiveGrid) -> None:
-    boost = grid.boost("head", "cpu", 1, delivery="reserve", source_node="w1")
+    boost = grid.boost("head", "cpu", 1, delivery="reserve", source_node="one")
     remove_placement_group(group_handle(boost["placement_group"]))
 
     done = report(grid, "--repair")
@@ -160,7 +153,7 @@ def test_a_reservation_that_somebody_removed_is_made_again(grid: LiveGrid) -> No
 
 
 def test_a_file_that_somebody_edited_is_found_and_written_again(grid: LiveGrid) -> None:
-    boost = grid.boost("head", "cpu", 2, source_node="w1")
+    boost = grid.boost("head", "cpu", 2, source_node="one")
     until(lambda: '"state": "active"' in grid.home.boosts.read_text())
     grid.home.boosts.write_text(grid.home.boosts.read_text().replace('"units": 20000', '"units": 90000'))
 
@@ -177,7 +170,7 @@ def test_a_file_that_somebody_edited_is_found_and_written_again(grid: LiveGrid) 
 
 def test_work_past_its_grace_period_is_told_and_ended_only_when_told(grid: LiveGrid, tmp_path: Path) -> None:
     grid.settled()
-    boost = grid.boost("head", "cpu", 2, source_node="w1", on_grace_end="hold")
+    boost = grid.boost("head", "cpu", 2, source_node="one", on_grace_end="hold")
     work = hold_until.options(**on("head", num_cpus=4), max_retries=0).remote(str(tmp_path / "never"))
     until(lambda: grid.free("head").get("CPU", 0.0) == 0.0)
     grid.release(boost, grace_seconds=0, wait_seconds=0)
@@ -198,9 +191,9 @@ def test_work_past_its_grace_period_is_told_and_ended_only_when_told(grid: LiveG
 
 
 def test_the_log_says_who_did_what_and_filters(grid: LiveGrid) -> None:
-    boost = grid.boost("head", "cpu", 1, source_node="w1")
+    boost = grid.boost("head", "cpu", 1, source_node="one")
     grid.release(boost)
-    other = grid.boost("head", "cpu", 1, source_node="w2")
+    other = grid.boost("head", "cpu", 1, source_node="two")
 
     def events(*options: str) -> list[str]:
         return [entry["event"] for entry in grid.json("audit", "log", *options)["entries"]]
@@ -208,7 +201,7 @@ def test_the_log_says_who_did_what_and_filters(grid: LiveGrid) -> None:
     assert events("--boost", boost["boost_id"][:8]) == ["granted", "release_asked", "returned"]
     assert events("--boost", boost["boost_id"][:8], "--event", "granted") == ["granted"]
     assert events("--boost", boost["boost_id"], "--limit", "1") == ["returned"]
-    assert events("--node", "w2", "--event", "granted", "--since", "1h")[-1] == "granted"
+    assert events("--node", "two", "--event", "granted", "--since", "1h")[-1] == "granted"
     assert events("--who", "nobody-of-that-name") == []
     assert events("--since", "2999-01-01") == []
     entries = grid.json("audit", "log", "--since", "10m")["entries"]

@@ -1,59 +1,45 @@
-"""What nodes really do, as the controller of a real cluster tells it: measured, lent, stale, gone, and what waits."""
+"""What nodes really do, as the controller of a real cluster tells it: measured, lent, gone, and what waits.
 
-import json
+Of nodes that are silent: test_silent_nodes.
+"""
+
 import os
 import signal
 import time
-import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import ray
-from live_grid import GB, LiveGrid, hold_until, on, until
-from prometheus_client.parser import text_string_to_metric_families
+from live_grid import GB, NOTICE_SOON, TWO_LENDERS, LiveGrid, hold_until, on, until
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-from test_node_loss import NOTICE_SOON
+from watching import NAMES, PATIENCE_S, nodes, pressures, probe_pid, probes, samples, sought
 
-from distributed_grid.errors import NoCapacity
 from distributed_grid.model.instants import parse_instant
-from distributed_grid.monitoring.probes import NAMESPACE, PREFIX
 
 pytestmark = pytest.mark.cluster
 
-CONFIG = """
-name: monitoring-test
-embedded: true
-resource_sharing:
-  enabled: true
-  monitoring_interval_seconds: 4
-  grace_seconds: 1
-  thresholds: {memory_pressure_high: 0.6, memory_pressure_low: 0.5}
-nodes:
-- {name: head, role: master, cpu_count: 2, memory_gb: 2, resource_sharing: {can_share: false}}
-- {name: one, cpu_count: 4, memory_gb: 2}
-- {name: two, cpu_count: 4, memory_gb: 2}
-"""
-NAMES = ("head", "one", "two")
+CONFIG = TWO_LENDERS
+ENV = NOTICE_SOON
+CHANGES_ITS_CLUSTER = True
+CLOSELY = TWO_LENDERS.replace("monitoring_interval_seconds: 4", "monitoring_interval_seconds: 1")
 FILLED = 1200 * 10**6
-PATIENCE_S = 60
-
-Node = dict[str, Any]
 
 
-@pytest.fixture(scope="module")
-def grid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveGrid]:
-    live = LiveGrid(tmp_path_factory.mktemp("grid"), CONFIG)
-    live.env |= NOTICE_SOON
-    try:
-        live.start()
-        yield live
-    finally:
-        live.stop()
+@pytest.fixture(scope="module", autouse=True)
+def _closely(grid: LiveGrid) -> None:
+    """grid again, with a look at all nodes each second: most of what is shown here waits for the next."""
+    grid.json("stop")
+    put_in(grid, CLOSELY)
+
+
+def put_in(grid: LiveGrid, config: str) -> None:
+    assert grid.config is not None
+    grid.config.write_text(config)
+    started = grid.cli("start", "--address", grid.address, "--config", str(grid.config))
+    assert started.returncode == 0, started.stderr
 
 
 @pytest.fixture
@@ -62,52 +48,6 @@ def end(tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "end"
     yield path
     path.touch()
-
-
-def nodes(grid: LiveGrid) -> dict[str, Node]:
-    return {node["name"]: node for node in grid.client.nodes()["nodes"]}
-
-
-def pressures(grid: LiveGrid, kind: str) -> dict[str, float]:
-    """Of all nodes, in one answer in which all of them were measured."""
-
-    def measured() -> dict[str, float]:
-        found = nodes(grid)
-        return {n: found[n]["pressure"][kind] for n in NAMES} if all(found[n]["state"] == "ok" for n in NAMES) else {}
-
-    return until(measured, PATIENCE_S, "all nodes measured")
-
-
-def sought(look: Callable[[], Any], is_it: Callable[[Any], bool], what: str) -> Any:
-    """What is found once it is as it should be."""
-    return until(lambda: found if (found := look()) and is_it(found) else None, PATIENCE_S, what)
-
-
-def samples(grid: LiveGrid, metric: str) -> dict[tuple[str, ...], float]:
-    """What `/metrics` says, by the values of the labels in order of their names."""
-    url = json.loads(grid.home.controller.read_text())["url"]
-    token = grid.home.token.read_text().strip()
-    asked = urllib.request.Request(f"{url}/metrics", headers={"Authorization": f"Bearer {token}"})
-    with urllib.request.urlopen(asked, timeout=30) as answer:
-        families = text_string_to_metric_families(answer.read().decode())
-    return {
-        tuple(value for _, value in sorted(sample.labels.items())): sample.value
-        for family in families
-        for sample in family.samples
-        if sample.name == metric
-    }
-
-
-def probes() -> dict[str, str]:
-    """The probes that are in the cluster: the id of the node, and the actor's name."""
-    named = ray.util.list_named_actors(all_namespaces=True)
-    names = [one["name"] for one in named if one["namespace"] == NAMESPACE and one["name"].startswith(PREFIX)]
-    return {name.removeprefix(PREFIX).rpartition("-")[0]: name for name in names}
-
-
-def probe_pid(node_id: str) -> int:
-    probe = ray.get_actor(probes()[node_id], namespace=NAMESPACE)
-    return int(ray.get(probe.about.remote(), timeout=PATIENCE_S)["pid"])
 
 
 @ray.remote(num_cpus=1, max_retries=0)
@@ -137,14 +77,18 @@ def test_cpu_burned_on_one_node_is_pressure_on_that_node_and_on_no_other(grid: L
         lambda found: found["one"] > 0.1 and found["one"] > 3 * max(found["head"], found["two"]),
         "one is pressed, and no other",
     )
+    until(lambda: max(value or 0.0 for value in remembered(grid)) > 0.1, PATIENCE_S, "it is remembered")
     shown = nodes(grid)
     end.touch()
     ray.get(burning, timeout=PATIENCE_S)
 
     assert all(shown[name]["shares_its_host"] for name in NAMES)  # so what counts is each node's own use
     sought(lambda: pressures(grid, "cpu"), lambda found: found["one"] < pressed["one"] / 2, "relieved")
-    series = grid.client.node("one")["history"]["series"]["cpu"]
-    assert max(value for value in series if value is not None) > 0.1
+
+
+def remembered(grid: LiveGrid) -> list[float | None]:
+    series: list[float | None] = grid.client.node("one")["history"]["series"]["cpu"]
+    return series
 
 
 def test_memory_filled_on_one_node_is_pressure_on_that_node_and_on_no_other(grid: LiveGrid, end: Path) -> None:
@@ -203,65 +147,7 @@ def test_what_is_reserved_is_lent_too_and_stays_with_the_lender(grid: LiveGrid) 
     assert (grid.totals("two")["CPU"], grid.free("two")["CPU"]) == (4.0, 3.0)
 
 
-# -- stale, gone, back ---------------------------------------------------------------------------------------
-
-
-@contextmanager
-def stopped(pid: int) -> Iterator[None]:
-    """A process that is there and does nothing; killed in the end."""
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGKILL)
-
-
-def test_a_node_whose_probe_is_silent_is_stale_and_lends_nothing_and_a_killed_probe_comes_back(grid: LiveGrid) -> None:
-    pressures(grid, "cpu")
-    pid = probe_pid(grid.ids["one"])
-
-    with stopped(pid):
-        silent = sought(lambda: nodes(grid)["one"], lambda node: node["state"] == "stale", "stale")
-        told = sought(lambda: samples(grid, "grid_node_stale"), lambda s: s[("one",)] == 1.0, "told as stale")
-        refused = until(lambda: refusal(grid, "one"), PATIENCE_S, "refused")
-        as_measured = samples(grid, "grid_node_pressure_ratio")
-        other = grid.boost("head", "cpu", 1, source_node="two", wait_seconds=PATIENCE_S)
-        killed_at = datetime.now(UTC)
-
-    assert "its probe has not answered" in silent["stale_because"]
-    assert silent["age_seconds"] > 0
-    assert silent["pressure"] is not None  # what was measured last, and how long ago
-    assert not [labels for labels in as_measured if "one" in labels]  # Prometheus is not told old values as new ones
-    assert told[("two",)] == told[("head",)] == 0.0
-    assert any(line.startswith("one: ") and line.endswith("[Stale]") for line in refused.because)
-    assert other["source_node"] == "two"
-
-    sought(lambda: nodes(grid)["one"], lambda node: node["state"] == "ok", "back")
-    assert probe_pid(grid.ids["one"]) != pid
-    assert missed_since(grid, "one", killed_at) <= 2
-    lent = grid.boost("head", "cpu", 1, source_node="one", wait_seconds=PATIENCE_S)
-    assert lent["source_node"] == "one"
-
-
-def refusal(grid: LiveGrid, source: str) -> NoCapacity | None:
-    try:
-        granted = grid.boost("head", "cpu", 1, source_node=source)
-    except NoCapacity as refused:
-        return refused
-    grid.release(granted)
-    return None
-
-
-def missed_since(grid: LiveGrid, name: str, since: datetime) -> int:
-    """So many intervals passed without a measurement of the node, until there was one again."""
-
-    def values() -> list[float | None]:
-        history = grid.client.node(name)["history"]
-        pairs = zip(history["times"], history["series"]["cpu"], strict=True)
-        return [value for at, value in pairs if parse_instant(at) > since]
-
-    found = sought(values, lambda values: values[-1] is not None, "measured again")
-    return next(place for place, value in enumerate(found) if value is not None)
+# -- gone, back, under another controller --------------------------------------------------------------------
 
 
 def test_a_node_that_dies_disappears_and_is_measured_anew_when_it_is_back(grid: LiveGrid) -> None:
@@ -411,7 +297,6 @@ def test_grid_takes_its_probes_along_when_it_goes(grid: LiveGrid) -> None:
 
     assert stopped.returncode == 0, stopped.stderr
     assert probes() == {}
-    started = grid.cli("start", "--address", grid.address, "--config", str(grid.config))
-    assert started.returncode == 0, started.stderr
+    put_in(grid, CLOSELY)
     assert pressures(grid, "cpu").keys() == set(NAMES)
     assert probes().keys() == set(grid.ids.values())

@@ -6,43 +6,20 @@ from typing import Any
 
 import pytest
 import ray
-from live_grid import LiveGrid, hold_until, on, until
+from live_grid import NOTICE_SOON, TWO_LENDERS, LiveGrid, group_of, held_still, hold_until, on, until, where_am_i
+
+from distributed_grid.orchestration.resource_boost_manager import ResourceBoost
 
 pytestmark = pytest.mark.cluster
 
-CONFIG = """
-name: loss-test
-embedded: true
-resource_sharing: {enabled: true}
-nodes:
-- {name: head, role: master, cpu_count: 2, memory_gb: 2, resource_sharing: {can_share: false}}
-- {name: one, cpu_count: 4, memory_gb: 4, gpu_count: 1}
-- {name: two, cpu_count: 4, memory_gb: 4, gpu_count: 1}
-"""
-# So that Ray notices within a few seconds rather than half a minute.
-NOTICE_SOON = {
-    "RAY_health_check_initial_delay_ms": "500",
-    "RAY_health_check_period_ms": "500",
-    "RAY_health_check_timeout_ms": "1000",
-    "RAY_health_check_failure_threshold": "3",
-}
+CONFIG = TWO_LENDERS
+ENV = NOTICE_SOON
 SETTLED_S = 10
 
 
 def settles(condition: Callable[[], Any], what: str) -> Any:
     """Within the time that is promised, once Ray has seen the node come or go."""
     return until(condition, SETTLED_S, what, promised=True)
-
-
-@pytest.fixture(scope="module")
-def grid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveGrid]:
-    live = LiveGrid(tmp_path_factory.mktemp("grid"), CONFIG)
-    live.env |= NOTICE_SOON
-    try:
-        live.start()
-        yield live
-    finally:
-        live.stop()
 
 
 @pytest.fixture
@@ -94,7 +71,7 @@ def test_what_uses_a_dead_lenders_loan_is_not_killed_for_it(grid: LiveGrid, lost
 
 
 def test_a_borrower_that_dies_gives_back_what_it_had(grid: LiveGrid, lost: str) -> None:
-    boosts = [grid.boost(lost, kind, 2, source_node="two") for kind in ("cpu", "memory")]
+    boosts = [grid.boost(lost, kind, amount, source_node="two") for kind, amount in (("cpu", 2), ("memory", 1))]
     grid.total_is("two", "CPU", 2.0)
 
     kill(grid, lost)
@@ -122,10 +99,26 @@ def test_a_node_that_comes_back_can_lend_again(grid: LiveGrid) -> None:
 
     # Back within a moment it keeps its loan, later it has none: either way Ray shows what grid says.
     gib = 2.0**30
-    settles(lambda: grid.totals("one")["memory"] == (3 if grid.state(kept) == "active" else 4) * gib, "agreement")
+    settles(lambda: grid.totals("one")["memory"] == (1 if grid.state(kept) == "active" else 2) * gib, "agreement")
     grid.release_everything()
     boost = grid.boost("two", "cpu", 3, source_node="one")
     grid.total_is("one", "CPU", 1.0)
     grid.total_is("two", "CPU", 7.0)
     grid.release(boost)
     settles(grid.is_at_base, "every node at base")
+
+
+def test_a_reservation_whose_lender_died_and_came_back_is_made_again(grid: LiveGrid) -> None:
+    """Ray would try for ever to place the old group, on a node that will not return."""
+    boost = grid.boost("head", "gpu", 1, source_node="one")
+
+    with held_still(grid.controller_pid()):  # else it would end with its lender, if that takes long to come back
+        kill(grid, "one")
+        grid.start_node("one")
+    again = until(lambda: found if (found := grid.shown(boost))["placement_group"] != boost["placement_group"] else {})
+
+    assert (again["boost_id"], again["state"]) == (boost["boost_id"], "active")
+    assert set(group_of(again)["bundles_to_node_id"].values()) == {grid.ids["one"]}
+    assert group_of(boost)["state"] == "REMOVED"
+    in_boost = ResourceBoost.from_dict(again).options(num_gpus=1)
+    assert ray.get(where_am_i.options(**in_boost).remote(), timeout=60) == "one"

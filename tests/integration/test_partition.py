@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import ray
 from apart import HERE, THERE, Apart, another_host, why_not
-from live_grid import GRID, LiveGrid, until
-from test_node_loss import NOTICE_SOON, settles
+from live_grid import GRID, NOTICE_SOON, LiveGrid, until
+from test_node_loss import settles
 
 from bench.raylets import kill_trees
 from distributed_grid.cluster import NodeSpec

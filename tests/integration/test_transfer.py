@@ -2,25 +2,13 @@
 
 import pytest
 import ray
-from live_grid import GB, LiveGrid, hold_until, is_pending, on, until, where_am_i
+from live_grid import BIG_AND_SMALL, GB, LiveGrid, hold_until, is_pending, on, until, where_am_i
 
 from distributed_grid.errors import NoCapacity, SourceNotFound
 
 pytestmark = pytest.mark.cluster
 
-CONFIG = """
-name: transfer-test
-embedded: true
-resource_sharing: {enabled: true, thresholds: {excess_threshold: 0}}
-nodes:
-- {name: head, role: master, cpu_count: 2, memory_gb: 4, resource_sharing: {can_share: false}}
-- name: lender
-  cpu_count: 8
-  memory_gb: 16
-  resources: {widget: 6}
-  resource_sharing: {max_share_cpu: 6, max_share_memory_gb: 12}
-- {name: small, cpu_count: 1, memory_gb: 2}
-"""
+CONFIG = BIG_AND_SMALL
 
 
 def test_a_task_too_big_for_the_head_waits_and_runs_once_the_boost_is_there(grid: LiveGrid) -> None:

@@ -3,10 +3,11 @@
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,44 @@ nodes:
 - {name: head, role: master, cpu_count: 2, memory_gb: 2, resource_sharing: {can_share: false}}
 - {name: lender, cpu_count: 6, gpu_count: 1, memory_gb: 4}
 """
+
+# A lender with all kinds and with limits, and one that is too small for most.
+BIG_AND_SMALL = """
+name: big-and-small
+embedded: true
+resource_sharing: {enabled: true, thresholds: {excess_threshold: 0}}
+nodes:
+- {name: head, role: master, cpu_count: 2, memory_gb: 4, resource_sharing: {can_share: false}}
+- name: lender
+  cpu_count: 8
+  gpu_count: 1
+  memory_gb: 16
+  resources: {widget: 6}
+  resource_sharing: {max_share_cpu: 6, max_share_gpu: 1, max_share_memory_gb: 12}
+- {name: small, cpu_count: 1, memory_gb: 2}
+"""
+# Two lenders that may die, watched and audited.
+TWO_LENDERS = """
+name: two-lenders
+embedded: true
+resource_sharing:
+  enabled: true
+  mode: share_and_offload  # what waits is to go on waiting
+  monitoring_interval_seconds: 4
+  grace_seconds: 1
+  thresholds: {memory_pressure_high: 0.6, memory_pressure_low: 0.5, excess_threshold: 0}
+nodes:
+- {name: head, role: master, cpu_count: 2, memory_gb: 2, resource_sharing: {can_share: false}}
+- {name: one, cpu_count: 4, memory_gb: 2, gpu_count: 1, resources: {licence: 2}}
+- {name: two, cpu_count: 4, memory_gb: 2, gpu_count: 1}
+"""
+# So that Ray notices a dead node within a few seconds rather than half a minute.
+NOTICE_SOON = {
+    "RAY_health_check_initial_delay_ms": "500",
+    "RAY_health_check_period_ms": "500",
+    "RAY_health_check_timeout_ms": "1000",
+    "RAY_health_check_failure_threshold": "3",
+}
 
 
 # Most limits are there to end a test that hangs, and were written on a machine with nothing else to do.
@@ -185,6 +224,21 @@ class LiveGrid:
             20,
             "all CPUs free",
         )
+
+
+@contextlib.contextmanager
+def held_still(pid: int) -> Iterator[None]:
+    """A process that is there and does nothing."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def group_of(boost: dict[str, Any]) -> dict[str, Any]:
+    """A reservation's placement group, as Ray tells it."""
+    return ray.util.placement_group_table()[boost["placement_group"]]
 
 
 def on(name: str, **options: Any) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """One cluster for all modules that want the same: starting one takes longer than most tests."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,16 @@ class Wish:
     """The packaged one if none is given."""
     with_faults: bool
     """Its processes obey the orders in the file `orders`."""
+    env: frozenset[tuple[str, str]] = field(default=frozenset())
+    """What its processes find in their environment besides."""
 
     @classmethod
     def of(cls, module: Any) -> "Wish":
-        return cls(getattr(module, "CONFIG", None), getattr(module, "WITH_FAULTS", False))
+        return cls(
+            getattr(module, "CONFIG", None),
+            getattr(module, "WITH_FAULTS", False),
+            frozenset(getattr(module, "ENV", {}).items()),
+        )
 
 
 class SharedClusters:
@@ -35,6 +41,7 @@ class SharedClusters:
             return self._live
         self.end()
         live = LiveGrid(folder(), wish.config)
+        live.env |= dict(wish.env)
         if wish.with_faults:
             live.env["GRID_FAULTS"] = str(live.orders)
         self._live, self._is = live, wish

@@ -1,0 +1,64 @@
+"""What the controller of a real cluster tells of its nodes, and the probes that it has there."""
+
+import json
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+import ray
+from live_grid import LiveGrid, until
+from prometheus_client.parser import text_string_to_metric_families
+
+from distributed_grid.monitoring.probes import NAMESPACE, PREFIX
+
+NAMES = ("head", "one", "two")
+"""Those of the configuration `TWO_LENDERS`."""
+PATIENCE_S = 60
+
+Node = dict[str, Any]
+
+
+def nodes(grid: LiveGrid) -> dict[str, Node]:
+    return {node["name"]: node for node in grid.client.nodes()["nodes"]}
+
+
+def pressures(grid: LiveGrid, kind: str) -> dict[str, float]:
+    """Of all nodes, in one answer in which all of them were measured."""
+
+    def measured() -> dict[str, float]:
+        found = nodes(grid)
+        return {n: found[n]["pressure"][kind] for n in NAMES} if all(found[n]["state"] == "ok" for n in NAMES) else {}
+
+    return until(measured, PATIENCE_S, "all nodes measured")
+
+
+def sought(look: Callable[[], Any], is_it: Callable[[Any], bool], what: str) -> Any:
+    """What is found once it is as it should be."""
+    return until(lambda: found if (found := look()) and is_it(found) else None, PATIENCE_S, what)
+
+
+def samples(grid: LiveGrid, metric: str) -> dict[tuple[str, ...], float]:
+    """What `/metrics` says, by the values of the labels in order of their names."""
+    url = json.loads(grid.home.controller.read_text())["url"]
+    token = grid.home.token.read_text().strip()
+    asked = urllib.request.Request(f"{url}/metrics", headers={"Authorization": f"Bearer {token}"})
+    with urllib.request.urlopen(asked, timeout=30) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+    return {
+        tuple(value for _, value in sorted(sample.labels.items())): sample.value
+        for family in families
+        for sample in family.samples
+        if sample.name == metric
+    }
+
+
+def probes() -> dict[str, str]:
+    """The probes that are in the cluster: the id of the node, and the actor's name."""
+    named = ray.util.list_named_actors(all_namespaces=True)
+    names = [one["name"] for one in named if one["namespace"] == NAMESPACE and one["name"].startswith(PREFIX)]
+    return {name.removeprefix(PREFIX).rpartition("-")[0]: name for name in names}
+
+
+def probe_pid(node_id: str) -> int:
+    probe = ray.get_actor(probes()[node_id], namespace=NAMESPACE)
+    return int(ray.get(probe.about.remote(), timeout=PATIENCE_S)["pid"])
