@@ -43,11 +43,22 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveGrid]:
 
 @pytest.fixture
 def inside(plain: LiveGrid) -> Iterator[LiveGrid]:
-    """grid in it, without a configuration file."""
-    started = plain.cli("start", "--address", plain.address, "--json")
-    assert started.returncode == 0, started.stderr
+    """grid in it, without a configuration file. It stays there for the next test that wants it."""
+    if not plain.home.controller.exists():
+        started = plain.cli("start", "--address", plain.address, "--json")
+        assert started.returncode == 0, started.stderr
     yield plain
-    plain.cli("stop", "--force")
+    if plain.home.controller.exists():
+        plain.release_everything()
+
+
+@pytest.fixture
+def outside(plain: LiveGrid) -> LiveGrid:
+    """The cluster without grid in it."""
+    if plain.home.controller.exists():
+        stopped = plain.cli("stop", "--force")
+        assert stopped.returncode == 0, stopped.stderr
+    return plain
 
 
 def test_nodes_are_discovered_and_a_head_without_cpus_can_be_boosted(inside: LiveGrid) -> None:
@@ -60,6 +71,84 @@ def test_nodes_are_discovered_and_a_head_without_cpus_can_be_boosted(inside: Liv
     assert ray.get(task, timeout=60) == "head"
     inside.total_is("head", "CPU", 2.0)
     inside.total_is("worker", "CPU", 2.0)
+
+
+def test_a_second_controller_is_refused(inside: LiveGrid, tmp_path: Path) -> None:
+    again = inside.cli("start", "--address", inside.address, env={"GRID_HOME": str(tmp_path)})
+
+    assert again.returncode == 5
+    assert "grid is in this cluster already" in again.stderr
+
+
+# -- the Python classes, where a controller runs -------------------------------------------------------------
+
+
+def boost_request(**changes: object) -> ResourceBoostRequest:
+    fields = {"target_node": "head", "resource_type": ResourceType.CPU, "amount": 2.0} | changes
+    return ResourceBoostRequest(**fields)  # type: ignore[arg-type]
+
+
+async def use(manager: ResourceBoostManager, live: LiveGrid) -> None:
+    """What a Python user does, whoever carries it out."""
+    async with manager:
+        boost_id = await manager.request_boost(boost_request(priority=AllocationPriority.HIGH, duration_seconds=60))
+        assert boost_id is not None
+        await asyncio.to_thread(live.total_is, "head", "CPU", 2.0)
+        assert [b.boost_id for b in await manager.get_active_boosts("head")] == [boost_id]
+        assert await manager.get_active_boosts("worker") == []
+        assert (await manager.get_boost_status())["total_active"] == 1
+        assert await manager.request_boost(boost_request(amount=50)) is None
+        assert "worker" in "".join(manager.last_refusal.because)
+        assert await manager.request_boost(boost_request(resource_type="memory", amount=0.5, priority="low"))
+        assert await manager.release_boost(boost_id) is True
+        assert await manager.release_boost("0000") is False
+        for boost in await manager.get_active_boosts():
+            await manager.release_boost(boost.boost_id)
+    await asyncio.to_thread(until, live.is_at_base, 10)
+
+
+def test_the_manager_is_the_controllers_client_where_one_runs(
+    inside: LiveGrid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRID_HOME", str(inside.home.path))
+
+    asyncio.run(use(ResourceBoostManager(), inside))
+
+
+def test_auto_renew_in_python_ends_with_its_process(inside: LiveGrid) -> None:
+    program = (
+        "import asyncio\n"
+        "from distributed_grid.orchestration.resource_boost_manager import *\n"
+        "async def main():\n"
+        "    manager = ResourceBoostManager()\n"
+        "    print(await manager.request_boost(ResourceBoostRequest('head', 'cpu', 1, duration_seconds=2,"
+        " auto_renew=True)), flush=True)\n"
+        "    await asyncio.sleep(100)\n"
+        "asyncio.run(main())\n"
+    )
+    keeper = subprocess.Popen([sys.executable, "-c", program], env=inside.env, stdout=subprocess.PIPE, text=True)
+    try:
+        boost = {"boost_id": keeper.stdout.readline().strip()}
+        first = inside.shown(boost)["expires_at"]
+        until(lambda: inside.shown(boost)["expires_at"] > first, 10, "renewed")
+    finally:
+        os.kill(keeper.pid, 9)
+        keeper.wait()
+    until(lambda: inside.state(boost) == "released", 15)
+
+
+def test_json_is_the_same_from_python_and_the_command(inside: LiveGrid, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRID_HOME", str(inside.home.path))
+    inside.boost("head", "cpu", 1)
+
+    async def status() -> dict:
+        async with ResourceBoostManager() as manager:
+            return await manager.get_boost_status()
+
+    assert json.loads(json.dumps(asyncio.run(status()))) == inside.json("boost", "status")
+
+
+# -- taken out -----------------------------------------------------------------------------------------------
 
 
 def test_stop_gives_everything_back_and_leaves_nothing(inside: LiveGrid) -> None:
@@ -96,75 +185,24 @@ def test_stop_refuses_to_end_work_unless_forced(inside: LiveGrid, tmp_path: Path
         ray.get(work, timeout=60)
 
 
-def test_a_second_controller_is_refused(inside: LiveGrid, tmp_path: Path) -> None:
-    again = inside.cli("start", "--address", inside.address, env={"GRID_HOME": str(tmp_path)})
+def _controllers() -> list[str]:
+    from ray.util import list_named_actors
 
-    assert again.returncode == 5
-    assert "grid is in this cluster already" in again.stderr
-
-
-def test_configured_names_limits_and_a_switched_off_sharing(plain: LiveGrid, tmp_path: Path) -> None:
-    config = tmp_path / "cluster.yaml"
-    config.write_text(
-        "name: named\nresource_sharing: {enabled: false}\n"
-        "nodes: [{name: head, role: master}, {name: worker, resource_sharing: {max_share_cpu: 1}}, {name: absent}]\n"
-    )
-    started = plain.cli("start", "--address", plain.address, "--config", str(config))
-    assert started.returncode == 0, started.stderr
-    try:
-        refused = plain.cli("boost", "request", "head", "cpu", "1")
-        assert refused.returncode == 4
-        assert "Resource sharing not enabled" in refused.stderr
-        nodes = {n["name"]: n["alive"] for n in plain.json("cluster", "status")["nodes"]}
-        assert nodes == {"head": True, "worker": True, "absent": False}
-    finally:
-        assert plain.cli("stop").returncode == 0
+    return [actor["name"] for actor in list_named_actors(all_namespaces=True) if actor["name"] == "grid-controller"]
 
 
-# -- the Python classes --------------------------------------------------------------------------------------
-
-
-def boost_request(**changes: object) -> ResourceBoostRequest:
-    fields = {"target_node": "head", "resource_type": ResourceType.CPU, "amount": 2.0} | changes
-    return ResourceBoostRequest(**fields)  # type: ignore[arg-type]
-
-
-async def use(manager: ResourceBoostManager, live: LiveGrid) -> None:
-    """What a Python user does, whoever carries it out."""
-    async with manager:
-        boost_id = await manager.request_boost(boost_request(priority=AllocationPriority.HIGH, duration_seconds=60))
-        assert boost_id is not None
-        await asyncio.to_thread(live.total_is, "head", "CPU", 2.0)
-        assert [b.boost_id for b in await manager.get_active_boosts("head")] == [boost_id]
-        assert await manager.get_active_boosts("worker") == []
-        assert (await manager.get_boost_status())["total_active"] == 1
-        assert await manager.request_boost(boost_request(amount=50)) is None
-        assert "worker" in "".join(manager.last_refusal.because)
-        assert await manager.request_boost(boost_request(resource_type="memory", amount=0.5, priority="low"))
-        assert await manager.release_boost(boost_id) is True
-        assert await manager.release_boost("0000") is False
-        for boost in await manager.get_active_boosts():
-            await manager.release_boost(boost.boost_id)
-    await asyncio.to_thread(until, live.is_at_base, 10)
-
-
-def test_the_manager_is_the_controllers_client_where_one_runs(
-    inside: LiveGrid, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GRID_HOME", str(inside.home.path))
-
-    asyncio.run(use(ResourceBoostManager(), inside))
+# -- without a controller, or with another configuration -----------------------------------------------------
 
 
 def test_without_a_controller_the_manager_takes_its_place(
-    plain: LiveGrid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    outside: LiveGrid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GRID_HOME", str(tmp_path / "home"))
 
-    asyncio.run(use(ResourceBoostManager(), plain))
+    asyncio.run(use(ResourceBoostManager(), outside))
 
 
-def test_there_is_never_a_second_writer(plain: LiveGrid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_is_never_a_second_writer(outside: LiveGrid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRID_HOME", str(tmp_path / "home"))
 
     async def two() -> None:
@@ -176,7 +214,7 @@ def test_there_is_never_a_second_writer(plain: LiveGrid, tmp_path: Path, monkeyp
 
 
 def test_boosts_of_a_manager_survive_it_and_expire_under_the_next(
-    plain: LiveGrid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    outside: LiveGrid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GRID_HOME", str(tmp_path / "home"))
 
@@ -188,48 +226,27 @@ def test_boosts_of_a_manager_survive_it_and_expire_under_the_next(
         async with ResourceBoostManager() as manager:
             while await manager.get_active_boosts():  # noqa: ASYNC110 - as a user of the class would
                 await asyncio.sleep(0.05)
-            await asyncio.to_thread(until, plain.is_at_base, 10)
+            await asyncio.to_thread(until, outside.is_at_base, 10)
 
     boost_id = asyncio.run(first())
     assert [b["boost_id"] for b in ResourceBoostPersistence().load_boosts()] == [boost_id]
-    plain.total_is("head", "CPU", 2.0)
+    outside.total_is("head", "CPU", 2.0)
     asyncio.run(second())
 
 
-def test_auto_renew_in_python_ends_with_its_process(inside: LiveGrid) -> None:
-    program = (
-        "import asyncio\n"
-        "from distributed_grid.orchestration.resource_boost_manager import *\n"
-        "async def main():\n"
-        "    manager = ResourceBoostManager()\n"
-        "    print(await manager.request_boost(ResourceBoostRequest('head', 'cpu', 1, duration_seconds=2,"
-        " auto_renew=True)), flush=True)\n"
-        "    await asyncio.sleep(100)\n"
-        "asyncio.run(main())\n"
+def test_configured_names_limits_and_a_switched_off_sharing(outside: LiveGrid, tmp_path: Path) -> None:
+    config = tmp_path / "cluster.yaml"
+    config.write_text(
+        "name: named\nresource_sharing: {enabled: false}\n"
+        "nodes: [{name: head, role: master}, {name: worker, resource_sharing: {max_share_cpu: 1}}, {name: absent}]\n"
     )
-    keeper = subprocess.Popen([sys.executable, "-c", program], env=inside.env, stdout=subprocess.PIPE, text=True)
+    started = outside.cli("start", "--address", outside.address, "--config", str(config))
+    assert started.returncode == 0, started.stderr
     try:
-        boost = {"boost_id": keeper.stdout.readline().strip()}
-        first = inside.shown(boost)["expires_at"]
-        until(lambda: inside.shown(boost)["expires_at"] > first, 10, "renewed")
+        refused = outside.cli("boost", "request", "head", "cpu", "1")
+        assert refused.returncode == 4
+        assert "Resource sharing not enabled" in refused.stderr
+        nodes = {n["name"]: n["alive"] for n in outside.json("cluster", "status")["nodes"]}
+        assert nodes == {"head": True, "worker": True, "absent": False}
     finally:
-        os.kill(keeper.pid, 9)
-        keeper.wait()
-    until(lambda: inside.state(boost) == "released", 15)
-
-
-def _controllers() -> list[str]:
-    from ray.util import list_named_actors
-
-    return [actor["name"] for actor in list_named_actors(all_namespaces=True) if actor["name"] == "grid-controller"]
-
-
-def test_json_is_the_same_from_python_and_the_command(inside: LiveGrid, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GRID_HOME", str(inside.home.path))
-    inside.boost("head", "cpu", 1)
-
-    async def status() -> dict:
-        async with ResourceBoostManager() as manager:
-            return await manager.get_boost_status()
-
-    assert json.loads(json.dumps(asyncio.run(status()))) == inside.json("boost", "status")
+        assert outside.cli("stop").returncode == 0
