@@ -60,6 +60,7 @@ class Supervised:
         self._ear.bind(str(grid.folder / f"notify-{time.monotonic_ns()}"))
         self._ear.setblocking(False)
         self._heard: list[str] = []
+        self._forgotten = 0
         told = {"NOTIFY_SOCKET": self._ear.getsockname(), "WATCHDOG_USEC": "30000000"}
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -71,8 +72,12 @@ class Supervised:
             )
 
     def said(self) -> str:
+        """On stderr, since it was last told to forget."""
         self.heard()
-        return self._log.read_text()
+        return self._log.read_text()[self._forgotten :]
+
+    def forget(self) -> None:
+        self._forgotten = len(self._log.read_text())
 
     def heard(self) -> list[str]:
         """What systemd was told so far."""
@@ -93,6 +98,9 @@ class Supervised:
         self.process.send_signal(number)
         return self.process.wait(60)
 
+    def runs(self) -> bool:
+        return self.process.poll() is None
+
     def close(self) -> None:
         self.process.kill()
         self.process.communicate()
@@ -108,21 +116,35 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
     cluster.kill()
 
 
-@pytest.fixture
-def live(cluster: RayCluster, tmp_path: Path) -> Iterator[LiveGrid]:
-    grid = LiveGrid(tmp_path)
+@pytest.fixture(scope="module")
+def live(cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveGrid]:
+    grid = LiveGrid(tmp_path_factory.mktemp("live"))
     connect(grid, cluster)
     yield grid
     grid.cli("stop", "--force")
     grid.client.close()
 
 
+@pytest.fixture(scope="module")
+def service(live: LiveGrid) -> Iterator[list[Supervised]]:
+    """The supervisor that runs, if one does: it stays for the next test, and so does the controller."""
+    running: list[Supervised] = []
+    yield running
+    for supervised in running:
+        supervised.close()
+
+
 @pytest.fixture
-def supervised(live: LiveGrid, cluster: RayCluster) -> Iterator[Supervised]:
-    supervised = Supervised(live, cluster.address)
-    supervised.is_ready()
-    yield supervised
-    supervised.close()
+def supervised(live: LiveGrid, cluster: RayCluster, service: list[Supervised]) -> Iterator[Supervised]:
+    while service and not service[0].runs():
+        service.pop().close()
+    if not service:
+        service.append(Supervised(live, cluster.address))
+        service[0].is_ready()
+    service[0].forget()
+    yield service[0]
+    if live.home.controller.exists():
+        live.release_everything()
 
 
 def connect(grid: LiveGrid, cluster: RayCluster) -> None:
