@@ -13,8 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 import ray
-from live_grid import LiveGrid, hold_until, on, until
+from live_grid import GB, LiveGrid, hold_until, on, until
 
+from distributed_grid.cluster import NodeSpec, local
 from distributed_grid.config import GridConfig
 from distributed_grid.execution.drain import LATCH
 from distributed_grid.execution.ray_cluster import RayCluster
@@ -24,15 +25,10 @@ from distributed_grid.monitoring.resource_metrics import ResourceMetricsCollecto
 
 pytestmark = pytest.mark.cluster
 
-CONFIG = """
-name: probe-test
-embedded: true
-resource_sharing: {enabled: true}
-nodes:
-- {name: head, role: master, cpu_count: 2, memory_gb: 2}
-- {name: one, cpu_count: 2, memory_gb: 2, gpu_count: 1}
-- {name: two, cpu_count: 2, memory_gb: 2}
-"""
+NODES = [
+    NodeSpec(name=name, cpus=2, gpus=gpus, memory_bytes=2 * GB, resources={}, is_head=name == "head")
+    for name, gpus in (("head", 0), ("one", 1), ("two", 0))
+]
 CONFIGURED = GridConfig.from_dict(
     {"name": "probe-test", "embedded": True, "resource_sharing": {"monitoring_interval_seconds": 1}}
 )
@@ -42,10 +38,9 @@ MB = 10**6
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveGrid]:
     """A cluster without a controller, which would have probes of its own."""
-    live = LiveGrid(tmp_path_factory.mktemp("grid"), CONFIG)
+    live = LiveGrid(tmp_path_factory.mktemp("grid"))
     try:
-        live.start()
-        live.json("stop")
+        live.connect_to(local.start(live.home, "probe-test", NODES, progress=lambda _: None).ray_address)
         yield live
     finally:
         live.stop()
@@ -133,7 +128,7 @@ def test_a_node_without_a_driver_says_why_it_has_no_gpus(bare: LiveGrid, probes:
 
 
 def test_a_probe_that_hangs_is_replaced(bare: LiveGrid, probes: Probes, cluster: RayCluster) -> None:
-    probes.hung_s = 1.0
+    probes.hung_s = 0.5  # shorter than it is waited for below: the next look finds that it hangs
     all_read(bare, probes)
     hung = probes.pids(timeout_s=10)[bare.ids["one"]]
 
