@@ -18,11 +18,17 @@ import psutil
 from distributed_grid.cluster.nodes import POLL_S, START_TIMEOUT_S, NodeSpec, is_up, spawn
 
 # A third of the time would go into loading Ray Serve, only to have its commands; without it they are left out.
+# Left out as well, since the head would be a second later: an API server with nothing in it, for without the dashboard
+# it has only Ray's usage statistics, which are off; and a server for ray:// programs at a port that nobody knows.
 # If whoever should tell it ends instead, so does it.
 _WHEN_TOLD: Final = """
 import sys
 sys.modules["ray.serve.scripts"] = None
+from ray._private import services
+from ray._private.node import Node
 from ray.scripts.scripts import main
+services.start_api_server = lambda *args, **options: ("", None)
+Node.start_ray_client_server = lambda self: None
 sys.stdin.readline() and sys.exit(main())
 """
 _SOCKETS_OF_A_RAYLET: Final = 2  # its own and its object store's
