@@ -67,8 +67,8 @@ def pytest_sessionfinish() -> None:
 def grid(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> "Iterator[object]":
     """A real embedded cluster with grid in it, and this process as a Ray driver of its own.
 
-    A module may set `CONFIG` to another configuration than the packaged one. The cluster goes on for other modules
-    with the same, unless something went wrong here.
+    A module may set `CONFIG` to another configuration than the packaged one, and `ENV` to what its processes find in
+    their environment. The cluster goes on for other modules with the same, unless something went wrong here.
     """
     from shared_clusters import Wish
 

@@ -138,14 +138,14 @@ def test_what_a_killed_starter_began_is_found_by_stop(home: GridHome) -> None:
     assert not any(map(alive, processes))
 
 
-@pytest.fixture(scope="class")
+@pytest.fixture(scope="module")
 def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GridHome]:
     home = GridHome(tmp_path_factory.mktemp("grid"))
     yield home
     stop(home, progress=silent)
 
 
-@pytest.fixture(scope="class")
+@pytest.fixture(scope="module")
 def cluster(shared_home: GridHome) -> ClusterRecord:
     return start_elsewhere(shared_home)
 
@@ -180,8 +180,7 @@ class TestWhileItRuns:
         assert running(shared_home) == cluster
 
 
-def test_stop_ends_every_process_of_the_cluster_and_no_other(home: GridHome) -> None:
-    cluster = start_elsewhere(home)
+def test_stop_ends_every_process_of_the_cluster_and_no_other(shared_home: GridHome, cluster: ClusterRecord) -> None:
     busy = """
         @ray.remote(num_cpus=1, lifetime="detached", name="busy")
         class Busy:
@@ -203,12 +202,12 @@ def test_stop_ends_every_process_of_the_cluster_and_no_other(home: GridHome) -> 
         start_new_session=True,
     )
     try:
-        assert stop(home, progress=silent) == cluster
+        assert stop(shared_home, progress=silent) == cluster
 
         assert not any(map(alive, processes))
         assert bystander.poll() is None
-        assert running(home) is None
-        assert stop(home, progress=silent) is None
+        assert running(shared_home) is None
+        assert stop(shared_home, progress=silent) is None
     finally:
         bystander.kill()
         bystander.wait()

@@ -29,17 +29,20 @@ FILLED = 1200 * 10**6
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _closely(grid: LiveGrid) -> None:
-    """grid again, with a look at all nodes each second: most of what is shown here waits for the next."""
-    grid.json("stop")
-    put_in(grid, CLOSELY)
+def left_meanwhile(grid: LiveGrid) -> dict[str, str]:
+    """grid again, with a look at all nodes each second: most of what is shown here waits for the next.
 
-
-def put_in(grid: LiveGrid, config: str) -> None:
+    The probes that were in the cluster while grid was not.
+    """
     assert grid.config is not None
-    grid.config.write_text(config)
+    pressures(grid, "cpu")
+    assert probes().keys() == set(grid.ids.values())
+    grid.json("stop")
+    left = probes()
+    grid.config.write_text(CLOSELY)
     started = grid.cli("start", "--address", grid.address, "--config", str(grid.config))
     assert started.returncode == 0, started.stderr
+    return left
 
 
 @pytest.fixture
@@ -62,6 +65,15 @@ def fill_until(path: str, size: int) -> int:
     while not Path(path).exists():
         time.sleep(0.02)
     return len(held)
+
+
+# -- gone and back with grid ---------------------------------------------------------------------------------
+
+
+def test_grid_takes_its_probes_along_when_it_goes(grid: LiveGrid, left_meanwhile: dict[str, str]) -> None:
+    assert left_meanwhile == {}
+    assert pressures(grid, "cpu").keys() == set(NAMES)
+    assert probes().keys() == set(grid.ids.values())
 
 
 # -- measured ------------------------------------------------------------------------------------------------
@@ -284,19 +296,3 @@ def test_a_task_waits_for_its_placement_group_though_nodes_are_idle(grid: LiveGr
     ray.get(tasks, timeout=PATIENCE_S)
     remove_placement_group(group)
     no_demand(grid)
-
-
-# -- gone with grid ------------------------------------------------------------------------------------------
-
-
-def test_grid_takes_its_probes_along_when_it_goes(grid: LiveGrid) -> None:
-    pressures(grid, "cpu")
-    assert probes().keys() == set(grid.ids.values())
-
-    stopped = grid.cli("stop")
-
-    assert stopped.returncode == 0, stopped.stderr
-    assert probes() == {}
-    put_in(grid, CLOSELY)
-    assert pressures(grid, "cpu").keys() == set(NAMES)
-    assert probes().keys() == set(grid.ids.values())

@@ -1,7 +1,7 @@
 """One cluster for all modules that want the same: starting one takes longer than most tests."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ class Wish:
     """The packaged one if none is given."""
     with_faults: bool
     """Its processes obey the orders in the file `orders`."""
-    env: frozenset[tuple[str, str]] = field(default=frozenset())
+    env: frozenset[tuple[str, str]] = frozenset()
     """What its processes find in their environment besides."""
 
     @classmethod
