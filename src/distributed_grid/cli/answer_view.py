@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import click
 
-from distributed_grid.cli.amounts import listed, quantity
+from distributed_grid.cli.amounts import quantity
 from distributed_grid.cli.canvas import Canvas
 from distributed_grid.cli.moments import clock, distance
 from distributed_grid.cli.tables import bold
@@ -16,23 +16,34 @@ _COLOURS: Final = {"chosen": "green", "could lend": "green"}
 
 def plan_view(plan: Mapping[str, Any], canvas: Canvas) -> str:
     """Would it fit, from where, who would yield, when otherwise, how much fits now; then every node."""
-    head = click.style("yes", fg="green") if plan["fits"] else click.style("not now", fg="yellow")
-    lines = [*canvas.wrapped(f"{plan['summary']}", indent="  ", first="")]
-    lines[0] = f"{bold('Fits:')} {head}   {lines[0]}"
+    word, colour = ("yes", "green") if plan["fits"] else ("not now", "yellow")
+    lines = canvas.wrapped(plan["summary"], indent="  ", first=f"Fits: {word}   ")
+    lines[0] = lines[0].replace(f"Fits: {word}", f"{bold('Fits:')} {click.style(word, fg=colour)}", 1)
     if plan["fits"]:
-        lines.append(f"  from {plan['source_node']}, {plan['delivery']}: {listed(plan['resources'])}")
-    for boost in plan["yields"]:
-        what = quantity(boost["resource_type"], boost["amount"])
-        owner = f"{boost['priority']}, team {boost['team']}"
-        lines.append(f"  would yield: {boost['boost_id'][:8]}, {what} of {boost['target_node']} ({owner})")
-    if not plan["fits"] and plan["ahead"]:
-        lines.append(f"  {plan['ahead']} waiting {'request is' if plan['ahead'] == 1 else 'requests are'} ahead of it")
-    if not plan["fits"] and plan["expected_start"]:
-        lines.append(f"  expected start: {clock(plan['expected_start'])} ({distance(plan['expected_start'])})")
-    if not plan["fits"] and plan["largest_now"]:
-        lines.append(f"  the most that fits now: {plan['largest_now']:g}, from {plan['largest_source']}")
+        lines.append(f"  delivery: {plan['delivery']} ({plan['delivery_reason']})")
+    else:
+        lines += [f"  {line}" for line in _otherwise(plan)]
     lines += [click.style(f"  Warning: {line}", fg="yellow") for line in plan["warnings"]]
     return "\n".join([*lines, "", *_nodes(plan["nodes"], canvas)])
+
+
+def _otherwise(plan: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for victim in (plan["preemption"] or {"victims": []})["victims"]:
+        what = quantity(victim["resource_type"], victim["takes"])
+        owner = f"priority {victim['priority']}, team {victim['team']}"
+        lines.append(f"would yield: {victim['boost_id'][:8]}, {what} that {victim['target_node']} has ({owner})")
+    if plan["team_limit"]:
+        lines.append(plan["team_limit"])
+    if plan["ahead"]:
+        lines.append(f"{plan['ahead']} waiting {'request is' if plan['ahead'] == 1 else 'requests are'} ahead of it")
+    if (start := plan["expected_start"]) is not None:
+        lines.append(f"expected start, if it waits: {clock(start)} ({distance(start)})")
+    most = plan["largest_now"]
+    if most["source_node"] is not None:
+        what = quantity(plan["resource_type"], most["amount"])
+        lines.append(f"the most that fits now: {what} of {most['source_node']}")
+    return lines
 
 
 def why_view(answer: Mapping[str, Any], canvas: Canvas) -> str:

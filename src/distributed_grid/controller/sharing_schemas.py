@@ -63,30 +63,49 @@ class NodeReason(BaseModel):
     could_lend: float | int
 
 
-class Yields(BaseModel):
+class Victim(BaseModel):
     boost_id: str
+    target_node: str
+    resource_type: str
+    amount: float | int
+    takes: float | int = Field(description="How much of it would be taken back")
+    priority: str
+    team: str
+
+
+class Preemption(BaseModel):
     source_node: str
+    reason: str
+    takes_own: bool = Field(description="The request is within what is guaranteed to its team")
+    delivery: str
+    victims: list[Victim]
+
+
+class LargestNow(BaseModel):
+    amount: float | int
+    source_node: str | None
+
+
+class Plan(BaseModel):
     target_node: str
     resource_type: str
     amount: float | int
     priority: str
     team: str
-
-
-class Plan(BaseModel):
-    fits: bool
+    at: str
+    fits: bool = Field(description="Whether it would be granted now, with nobody yielding")
     summary: str
     source_node: str | None
     delivery: str | None
-    resources: Amounts | None = Field(description="All that would be lent, with what comes along")
+    delivery_reason: str | None
     warnings: list[str]
-    yields: list[Yields] = Field(description="Boosts that would be taken back for it")
+    preemption: Preemption | None = Field(description="Who would yield, if nobody can lend it now")
     ahead: int = Field(description="Requests that wait in front of it")
-    expected_start: str | None
-    largest_now: float | int
-    largest_source: str | None
-    nodes: list[NodeReason]
+    expected_start: str | None = Field(description="When its turn would be if it waited; null where nobody can know")
+    expected_wait_s: float | None
+    largest_now: LargestNow
     team_limit: str | None
+    nodes: list[NodeReason]
 
 
 class Why(BaseModel):

@@ -47,7 +47,7 @@ class Allocations:
     async def plan(self, body: Mapping[str, Any], *, who: str, team: str = "") -> dict[str, Any]:
         """What would happen to such a request now: nothing is changed."""
         ask = self._engine.ask_of({**body, **_NOT_ASKED_FOR}, who=who, team=team)
-        return await plan_answer(self._engine.parts, self._engine.service.queue, ask)
+        return await plan_answer(self._engine.parts, ask)
 
     async def why(self, request_or_boost: str) -> dict[str, Any]:
         return await why_answer(self._engine.parts, self._engine.service, request_or_boost)

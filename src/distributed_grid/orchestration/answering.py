@@ -19,21 +19,23 @@ from distributed_grid.store.audit_log import Wanted
 _TOLD: Final = ("granted", "queued", "renewed", "reclaim_asked", "checkpointed", "release_asked", "rebalanced")
 
 
-async def plan_answer(p: Parts, queue: Queue, ask: Ask) -> dict[str, Any]:
+async def plan_answer(p: Parts, ask: Ask) -> dict[str, Any]:
     """What would happen to this request if it were made now."""
     nodes = await p.look_to_decide()
     check_names(ask, nodes)
+    now = p.now()
     outlook = look_ahead(
         ask,
-        queue.in_order,
         nodes,
         p.ledger.snapshot(),
         p.ledger.loans,
+        p.sharing.waiting.values(),
+        p.sharing.accounts,
         lambda one: rules_for(p, one),
         numbers(p),
-        p.now(),
+        now,
     )
-    return plan_dict(outlook, p.now())
+    return plan_dict(outlook, now)
 
 
 async def why_answer(p: Parts, service: BoostService, prefix: str) -> dict[str, Any]:
