@@ -98,7 +98,7 @@ def test_a_pressed_node_borrows_after_the_policys_rounds_and_not_before() -> Non
     assert borrow.ask.units == cpu(3)["cpu"]  # 4 CPUs at 95 % are 3.8, and those are 55 % of 7
     assert (borrow.ask.cause, borrow.ask.priority) == (Cause.PRESSURE, AllocationPriority.LOW)
     assert (borrow.ask.requester, borrow.ask.delivery) == ("grid", "auto")
-    assert "gpu-master is under pressure for 3 rounds: cpu at 95%" in borrow.reason
+    assert "gpu-master has been under pressure for 3 rounds: cpu at 95%" in borrow.reason
 
 
 @pytest.mark.parametrize(("policy", "rounds"), [(SharingPolicy.AGGRESSIVE, 1), (PREDICTIVE, 2), (BALANCED, 3)])
@@ -231,11 +231,11 @@ def test_two_kinds_are_borrowed_together_or_not_at_all() -> None:
 
 @pytest.mark.parametrize(
     "wanted",
-    [shape(cpu=3), shape("gpu-master", gpu=1), shape("gpu-master", cpu=1, fpga=1), shape("gpu-master", cpu=60)],
-    ids=["any-node", "gpu", "custom", "more-than-anybody-has"],
+    [{"cpu": 3}, {"on": "b", "gpu": 1}, {"on": "b", "cpu": 1, "fpga": 1}, {"on": "b", "cpu": 60}, {"on": "b"}],
+    ids=["any-node", "gpu", "custom", "more-than-anybody-has", "nothing"],
 )
-def test_nothing_is_borrowed_for_what_a_loan_cannot_serve(wanted: Shape) -> None:
-    assert waits(wanted).after(9) == ()
+def test_nothing_is_borrowed_for_what_a_loan_cannot_serve(wanted: dict[str, Any]) -> None:
+    assert waits(shape(**wanted), nodes=(node("a", cpus=8), node("b"), node("c", cpus=8, gpus=2))).after(9) == ()
 
 
 def test_a_group_whose_bundles_must_be_apart_is_not_served_by_one_node() -> None:
@@ -368,7 +368,7 @@ def test_a_hot_lenders_loan_moves_to_a_cool_one() -> None:
     assert (asked.source, asked.target, asked.units) == ("gpu2", "gpu-master", lent.units)
     assert (asked.priority, asked.team, asked.requester) == (AllocationPriority.HIGH, "red", "ann")
     assert asked.duration_s == 3600 - OLD
-    assert move.reason == "gpu1's own work has its cpu at 95% for 3 rounds"
+    assert move.reason == "gpu1's own use of cpu has been high for 3 rounds: 95%"
 
 
 def test_where_nobody_else_can_lend_a_hot_lender_gets_its_own_back() -> None:
@@ -451,3 +451,12 @@ def test_who_has_just_got_its_own_back_waits_whether_that_is_enough() -> None:
         actions, streaks = rebalance(each.seen(), streaks, lambda ask: NO_RULES)
         done.append(len(actions))
     assert done == [0, 0, 0, 0, 0, 1]
+
+
+@pytest.mark.parametrize(("count", "lender"), [(1, "gpu1"), (3, "gpu2")], ids=["enough-for-both", "too-little"])
+def test_who_has_work_waiting_lends_only_what_that_does_not_need(count: int, lender: str) -> None:
+    """It waits for a GPU, and would need CPUs with it."""
+    nodes = (MASTER, GPU1, GPU2)
+    waiting = demand(shape("gpu1", gpu=1, cpu=3), *nodes, count=count)
+    (borrow,) = Round(nodes=nodes, use=hot("gpu-master"), demand=(waiting,)).after(3)
+    assert isinstance(borrow, Borrow) and borrow.ask.source == lender

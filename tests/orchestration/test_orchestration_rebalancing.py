@@ -65,7 +65,7 @@ def test_a_node_under_pressure_is_boosted_with_nobody_asking_and_it_goes_home_wh
     assert (boost.target, boost.state, boost.cause) == ("b", LeaseState.ACTIVE, Cause.PRESSURE)
     assert (boost.requester, boost.priority) == ("grid", AllocationPriority.LOW)
     assert lab.cluster.true_totals()["b"]["cpu"] > cpu(4)["cpu"]
-    assert "b is under pressure for 3 rounds: cpu at 97%" in lab.grid.events("rebalanced")[0]
+    assert "b has been under pressure for 3 rounds: cpu at 97%" in lab.grid.events("rebalanced")[0]
 
     lab.senses.answers["b"] = IN_BETWEEN
     lab.rounds(10)
@@ -150,7 +150,7 @@ def test_a_hot_lenders_loan_moves_and_the_borrower_never_has_less(make: Make) ->
     assert abs((new.expires_at - old.expires_at).total_seconds()) < 1
     assert min(least) == cpu(6)["cpu"]
     assert lab.cluster.true_totals()["a"]["cpu"] == cpu(4)["cpu"]
-    assert "a's own work has its cpu at 97% for 3 rounds" in lab.grid.events("rebalanced")[0]
+    assert "a's own use of cpu has been high for 3 rounds: 97%" in lab.grid.events("rebalanced")[0]
     assert lab.grid.run(lab.grid.service.request(asked)).id == new.id
     assert not lab.cluster.violations
 

@@ -22,8 +22,8 @@ def _entry(one: Mapping[str, Any], canvas: Canvas) -> list[str]:
     by_itself = "; grid does this by itself if it lasts" if one["by_itself"] else ""
     return [
         *canvas.wrapped(one["what"], indent=_INDENT, first="  "),
-        *(_dim(line) for line in canvas.wrapped(f"{one['reason']}{by_itself}", indent=_INDENT)),
-        *(_dim(line) for line in canvas.wrapped(one["how_sure"], indent=_INDENT)),
+        *(_dim(line) for line in canvas.wrapped(one["reason"], indent=_INDENT)),
+        *(_dim(line) for line in canvas.wrapped(f"{one['how_sure']}{by_itself}", indent=_INDENT)),
         *(click.style(line, fg="cyan") for line in _command(one["command"], canvas)),
     ]
 

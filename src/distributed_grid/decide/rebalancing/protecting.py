@@ -56,7 +56,7 @@ def _lacking(seen: Observed, name: NodeName, streaks: Streaks) -> tuple[Resource
         rounds = streaks.get(overloaded_key(name, kind), 0)
         if rounds >= seen.numbers.high_rounds and (found := _short_of_own(seen, name, kind)) is not None:
             part, needs[kind] = found
-            reasons.append(f"{name}'s own work has its {kind} at {part:.0%} for {rounds} rounds")
+            reasons.append(f"{name}'s own use of {kind} has been high for {rounds} rounds: {part:.0%}")
     for demand in wanted_from(seen.demand, name):
         shape = demand.pending.shape
         missing = gap(shape, seen.nodes[name])
