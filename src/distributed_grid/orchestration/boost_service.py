@@ -16,7 +16,8 @@ from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.plans import Grant
 from distributed_grid.model.requests import Ask, seconds
 from distributed_grid.model.waiting import Waiting
-from distributed_grid.orchestration.granting import begin_grant, carry_out, check_names, make_plan, new_id
+from distributed_grid.orchestration import granting
+from distributed_grid.orchestration.granting import begin_grant, carry_out, check_names, make_plan
 from distributed_grid.orchestration.parts import VIEW_LAG, Parts
 from distributed_grid.orchestration.queueing import Queue
 from distributed_grid.orchestration.reclaiming import note_checkpoint
@@ -90,7 +91,7 @@ class BoostService:
         # A refusal may rest on a view that does not show our last change yet: look again until it must.
         settled_at = min(p.last_change, asked_at) + VIEW_LAG
         until = max(asked_at + timedelta(seconds=wait_s), settled_at)
-        return await (await self.queue.join(Waiting(new_id(), ask, asked_at, until)))
+        return await (await self.queue.join(Waiting(granting.new_id(), ask, asked_at, until)))
 
     async def _grant_at_once(self, ask: Ask) -> Lease | None:
         """Grant from what was seen lately, without another look; None if that does not go, or others wait."""
@@ -120,10 +121,13 @@ class BoostService:
         check_names(ask, await p.look())
         now = p.now()
         until = None if wait_s is None else now + timedelta(seconds=wait_s)
-        waiting = Waiting(new_id(), ask, now, until, is_kept=True)
+        waiting = Waiting(granting.new_id(), ask, now, until, is_kept=True)
         answer = await self.queue.join(waiting)
         await self.queue.try_round()
-        return await answer if answer.done() else p.sharing.waiting.get(waiting.id, waiting)
+        if answer.done():
+            return await answer
+        p.journal.note("queued", f"{ask.describe()} waits", node=ask.target, who=ask.requester, request_id=waiting.id)
+        return p.sharing.waiting.get(waiting.id, waiting)
 
     async def _settled(self, lease: Lease) -> Lease:
         """A lease once its grant is through; for a client that asks a second time."""

@@ -77,9 +77,6 @@ class Queue:
             except BaseException:
                 self._drop(waiting.id)
                 raise
-            p.journal.note(
-                "queued", f"{waiting.ask.describe()} waits", who=waiting.ask.requester, request_id=waiting.id
-            )
         p.news_for_the_queue.set()
         return answer
 

@@ -1,0 +1,119 @@
+"""What `grid plan` says is what then happens: in hundreds of random states of the whole engine."""
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from builders import ask
+from whole_grid import WholeGrid
+
+from distributed_grid.errors import GridError, NoCapacity
+from distributed_grid.model.instants import parse_instant
+from distributed_grid.model.leases import LeaseState
+from distributed_grid.model.priorities import AllocationPriority
+from distributed_grid.model.requests import Ask
+from distributed_grid.model.resources import scale
+from distributed_grid.model.waiting import Waiting
+from distributed_grid.orchestration.answering import plan_answer
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+STATES = 200
+SHARING: dict[str, Any] = {
+    "grace_seconds": 1,
+    "min_hold_seconds": 0,
+    "teams": [
+        {"name": "red", "guaranteed": {"cpu": 3}, "borrowing_limit": {"cpu": 4}},
+        {"name": "blue", "guaranteed": {"cpu": 2, "gpu": 1}},
+    ],
+}
+POLICIES = ("conservative", "balanced", "aggressive")
+
+
+def a_wish(chance: random.Random, **more: Any) -> Ask:
+    kind = chance.choice(("cpu", "cpu", "cpu", "gpu"))
+    amount = 1 if kind == "gpu" else chance.choice((1, 2, 3, 4))
+    target = chance.choice("abc")
+    source = chance.choice((None, None, *(name for name in "abc" if name != target)))
+    return ask(
+        target,
+        kind,
+        amount,
+        source=source,
+        priority=chance.choice(list(AllocationPriority)),
+        duration_s=float(chance.choice((60, 300, 900))),
+        delivery=chance.choice((None, "reserve")) if kind == "cpu" else None,
+        team=chance.choice(("red", "blue", "default")),
+        requester="somebody",
+        **more,
+    )
+
+
+def a_state(lab: WholeGrid, chance: random.Random) -> None:
+    """Some boosts, some work, and perhaps somebody who waits."""
+    for _ in range(chance.randrange(6)):
+        try:
+            lab.run(lab.service.request(a_wish(chance)))
+        except GridError:
+            pass
+    for name in "abc":
+        if chance.random() < 0.4:
+            lab.cluster.start(name, chance.choice((1, 2)))
+    if chance.random() < 0.3:
+        try:
+            lab.run(lab.service.enqueue(a_wish(chance)))
+        except GridError:
+            pass
+    lab.wait(5.0)  # all have seen it, and who was to yield has yielded
+
+
+@pytest.mark.parametrize("seed", range(STATES))
+def test_what_the_plan_says_happens(make_grid: Callable[..., WholeGrid], seed: int) -> None:
+    chance = random.Random(seed)
+    lab = make_grid(seed=seed, policy=chance.choice(POLICIES), **SHARING)
+    a_state(lab, chance)
+    wish = a_wish(chance)
+    before = lab.leases
+    plan = lab.run(plan_answer(lab.parts, wish))
+    assert lab.leases == before  # it is only a plan
+
+    if plan["fits"]:
+        lease = lab.run(lab.service.request(wish))
+        assert (lease.source, lease.delivery, lease.state) == (plan["source_node"], plan["delivery"], LeaseState.ACTIVE)
+        assert lab.leases.keys() == {*before, lease.id}
+    elif (taking := plan["preemption"]) is not None and not plan["ahead"]:
+        lease = lab.run(lab.service.request(wish))
+        assert (lease.source, lease.delivery) == (taking["source_node"], taking["delivery"])
+        for victim in taking["victims"]:
+            left = lab.leases.get(victim["boost_id"])
+            units = 0 if left is None or left.is_winding_down else left.units
+            assert units == before[victim["boost_id"]].units - round(victim["takes"] * scale(victim["resource_type"]))
+        spared = before.keys() - {victim["boost_id"] for victim in taking["victims"]}
+        assert spared <= lab.leases.keys()
+    elif taking is None:
+        with pytest.raises(NoCapacity):
+            lab.run(lab.service.request(wish))
+        _what_fits_is_granted(lab, wish, plan["largest_now"])
+        if not plan["largest_now"]["source_node"] and plan["expected_start"] and not plan["ahead"]:
+            _it_is_met_when_it_was_said(lab, wish, plan["expected_start"])
+    assert not lab.cluster.violations
+
+
+def _what_fits_is_granted(lab: WholeGrid, wish: Ask, largest: dict[str, Any]) -> None:
+    if largest["source_node"] is not None:
+        less = replace(wish, units=round(largest["amount"] * scale(wish.kind)))
+        assert lab.run(lab.service.request(less)).source == largest["source_node"]
+
+
+def _it_is_met_when_it_was_said(lab: WholeGrid, wish: Ask, start: str) -> None:
+    """Nothing else happens meanwhile, so what was known was right."""
+    waiting = lab.run(lab.service.enqueue(wish))
+    assert isinstance(waiting, Waiting)
+    left = (parse_instant(start) - lab.now()).total_seconds()
+    lab.wait(max(0.0, left - 1.0))
+    assert waiting.id not in lab.leases
+    lab.wait(1.0 + SHARING["grace_seconds"] + 3.0)
+    assert waiting.id in lab.leases, (start, lab.now() - timedelta(seconds=left))
