@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _Run = Callable[["Stage", Effort], Outcome]
 
-NAMES: Final = ("transfer", "reserve", "status", "scale", "idle", "lender", "collecting", "probe")
+NAMES: Final = ("transfer", "reserve", "status", "scale", "idle", "lender", "collecting", "probe", "decisions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def _measure(effort: Effort, names: tuple[str, ...], json_file: Path) -> list[Ou
 
 
 def _benchmarks() -> dict[str, _Benchmark]:
-    from bench import collecting, idle, lender, probe, reserve, scale, status, transfer
+    from bench import collecting, decisions, idle, lender, probe, reserve, scale, status, transfer
 
     return {
         "transfer": _Benchmark(transfer.comparison.run, transfer.comparison.run_as_library),
@@ -95,6 +95,7 @@ def _benchmarks() -> dict[str, _Benchmark]:
         "idle": _Benchmark(idle.run),
         "lender": _Benchmark(lender.run),
         "collecting": _Benchmark(collecting.run),
+        "decisions": _Benchmark(decisions.run),
         # A controller would ask the same probes.
         "probe": _Benchmark(without_controller=probe.run),
     }

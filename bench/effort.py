@@ -22,11 +22,31 @@ class Effort:
     """For which it is."""
     learning: int
     """Rounds of measuring before those that count: history and forecasts are to be as after a while."""
+    decisions: int
+    """Requests that are decided without a cluster."""
 
 
 FULL: Final = Effort(
-    rounds=60, commands=15, few=10, many=1000, calls=30, idle_s=10.0, workers=30, intervals=6, learning=100
+    rounds=60,
+    commands=15,
+    few=10,
+    many=1000,
+    calls=30,
+    idle_s=10.0,
+    workers=30,
+    intervals=6,
+    learning=100,
+    decisions=50_000,
 )
 QUICK: Final = Effort(
-    rounds=15, commands=5, few=10, many=200, calls=10, idle_s=3.0, workers=5, intervals=1, learning=10
+    rounds=15,
+    commands=5,
+    few=10,
+    many=200,
+    calls=10,
+    idle_s=3.0,
+    workers=5,
+    intervals=1,
+    learning=10,
+    decisions=2_000,
 )

@@ -10,13 +10,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from distributed_grid.decide.after_grants import AfterGrants
 from distributed_grid.decide.lending import Offer
 from distributed_grid.decide.loans import Loans
 from distributed_grid.decide.places import Place, Places
 from distributed_grid.decide.queue_order import is_overdue
 from distributed_grid.decide.queue_words import too_far_back, why_it_waits, why_nobody_knows, why_team_waits
-from distributed_grid.decide.quotas import why_kept_by_others
 from distributed_grid.errors import GridError
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeName, NodeTable
@@ -63,15 +61,18 @@ def plan_queue(
     `explain`: for whom the verdict says of every node why it does not lend, by id; None: for all. It is most of the
     work where many wait, so who only wants to admit asks for none.
     """
-    walk = _Walk(nodes, leases, loans, rules_for, now, depth)
+    walk = QueuePlan(nodes, leases, loans, rules_for, now, depth)
     return tuple(
         walk.decide(waiting, position, explained=explain is None or waiting.id in explain)
         for position, waiting in enumerate(ordered_waiting, start=1)
     )
 
 
-class _Walk:
-    """Through the queue, from its head: what was decided bounds what comes after."""
+class QueuePlan:
+    """A walk through the queue, from its head: what was decided bounds what comes after.
+
+    It may be kept while nothing has come back, for who comes last: nobody ahead has to be asked again.
+    """
 
     def __init__(
         self,
@@ -84,12 +85,11 @@ class _Walk:
     ) -> None:
         self._nodes, self._rules_for, self._now, self._depth = nodes, rules_for, now, depth
         self._places = Places(nodes, leases, loans, now)
-        self._after = AfterGrants(nodes, loans)
         self._placed = 0
         """How many have a place in time; they are ahead of all that follow."""
         self._keeps_a_node = False
 
-    def decide(self, waiting: Waiting, position: int, *, explained: bool) -> Verdict:
+    def decide(self, waiting: Waiting, position: int, *, explained: bool = False) -> Verdict:
         """Its verdict; with it, what it gets or has a place for is taken."""
         target = self._nodes.get(waiting.ask.target)
         if target is None or not target.alive:
@@ -104,13 +104,12 @@ class _Walk:
             verdict = Verdict(waiting, position, reason=found)
         elif found.begin <= self._now:
             grant = offer.from_node(found.source)
-            self._after.add(grant)
             return Verdict(waiting, position, grant, f"{found.source} has it now", self._now, found.source)
         else:
             back = self._places.comes_back(found, waiting.ask.kind)
             reason = why_it_waits(offer, found, back, ahead, self._now)
             verdict = Verdict(waiting, position, None, reason, found.begin, found.source)
-        return replace(verdict, refused=self._after.refused(offer, ahead)) if explained else verdict
+        return replace(verdict, refused=self._places.present.refused(offer, ahead)) if explained else verdict
 
     def _place(self, offer: Offer, waiting: Waiting, position: int) -> Place | str:
         """The place that it has from now on; or why it has none."""
@@ -120,7 +119,7 @@ class _Walk:
             # Others may pass it; of its own team, only who is done before its turn.
             if turn is not None:
                 places.take_for_team(offer, turn)
-            return why_team_waits(offer, self._after.loans, turn, now)
+            return why_team_waits(offer, places.present.loans, turn, now)
         is_too_far_back = self._placed >= self._depth
         place = places.first(offer, until=now if is_too_far_back else None)
         if place is not None:
@@ -130,7 +129,7 @@ class _Walk:
         if is_too_far_back:
             return too_far_back(position - 1)
         kept = None
-        others_keep = why_kept_by_others(offer.ask.team, offer.need, self._nodes, self._after.loans, offer.rules.teams)
+        others_keep = places.present.others_keep(offer)
         if is_overdue(waiting, now) and not self._keeps_a_node and others_keep is None:
             # Its turn has come, and what others go on taking there it could never have. One node at a time.
             kept = places.keep(offer)

@@ -6,13 +6,13 @@ from datetime import datetime
 from typing import Final
 
 from distributed_grid.decide.admission import Verdict, plan_queue
-from distributed_grid.decide.after_grants import AfterGrants
 from distributed_grid.decide.fair_share import Account
 from distributed_grid.decide.largest import largest_now
 from distributed_grid.decide.lending import Offer, most_of, why_not
 from distributed_grid.decide.loans import Loans
 from distributed_grid.decide.policies import PolicyNumbers
 from distributed_grid.decide.preemption import Preemption, plan_preemption
+from distributed_grid.decide.present import Present
 from distributed_grid.decide.queue_order import ordered
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
@@ -78,7 +78,7 @@ def look_ahead(
     queue = ordered((*(one for one in waiting if not one.is_over(now)), mine), accounts, rules.teams, now)
     upto = queue[: queue.index(mine) + 1]  # nobody's verdict depends on those behind
     *before, verdict = plan_queue(upto, nodes, leases, loans, rules_for, now, explain=(mine.id,))
-    after = AfterGrants(nodes, loans)
+    after = Present(nodes, loans)
     for other in before:
         if other.grant is not None:
             after.add(other.grant)
@@ -108,7 +108,7 @@ def considered(
     return tuple(_reason(node, offer, loans, node.name == chosen) for node in nodes.values())
 
 
-def _reasons(verdict: Verdict, after: AfterGrants, rules: Rules) -> tuple[NodeReason, ...]:
+def _reasons(verdict: Verdict, after: Present, rules: Rules) -> tuple[NodeReason, ...]:
     if verdict.grant is not None:
         return considered(verdict.grant.ask, after.nodes, after.loans, rules, verdict.grant.source)
     return () if verdict.refused is None else tuple(_refused(refusal) for refusal in verdict.refused.refusals)

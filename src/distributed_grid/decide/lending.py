@@ -1,5 +1,6 @@
 """Who lends: feasibility with a reason for every node that cannot, then the one left with the most."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,20 +20,25 @@ def plan_grant(ask: Ask, nodes: NodeTable, loans: Loans, rules: Rules = NO_RULES
     """Choose how and from whom, or say for every node why not. The target must be in the table."""
     offer = Offer.of(ask, nodes, rules)
     over_limit = why_over_limit(ask.team, offer.need, nodes, loans, rules.teams)
-    best = best_lender(offer, nodes, loans) if over_limit is None else None
+    best = best_lender(offer, nodes.lenders, loans) if over_limit is None else None
     if best is not None:
         return offer.from_node(best)
     refusals = (why_not(node, offer, loans) for node in nodes.values())
     return Refused(ask, tuple(refusal for refusal in refusals if refusal), over_limit)
 
 
-def best_lender(offer: "Offer", nodes: NodeTable, loans: Loans) -> NodeName | None:
+def best_lender(offer: "Offer", lenders: Iterable[Node], loans: Loans) -> NodeName | None:
     """Of those that can lend, the one that is left with the most, or is preferred; the name breaks ties."""
+    kind, most = next(iter(offer.need.items()))
     best: tuple[tuple[int, ...], float, NodeName] | None = None
-    for node in nodes.lenders:
-        if never(node, offer) is None and (left := left_after(node, offer, loans)) is not None:
-            found = (left, -node.limits.priority, node.name)
-            best = found if best is None or found < best else best
+    for node in lenders:
+        # Most nodes have less free than the best so far, and no more need be known about them.
+        free = min(node.free[kind], node.base[kind] - loans.lent(node.name, kind))
+        if free < most:
+            continue
+        found = (left_after(node, offer, loans), -node.limits.priority, node.name)
+        if (best is None or found < best) and never(node, offer) is None and can_lend(node, offer, loans):
+            best, most = found, free
     return None if best is None else best[-1]
 
 
@@ -64,7 +70,7 @@ def obstacle(node: Node, offer: Offer, loans: Loans) -> tuple[RefusalCode, str] 
     ask, need = offer.ask, offer.need
     if (code := never(node, offer)) is not None:
         return code, ask.kind
-    if left_after(node, offer, loans) is not None:
+    if can_lend(node, offer, loans):
         return None
     if offer.is_transfer and loans.moved_in(node.name, ask.kind):
         return RefusalCode.IS_BORROWING, ask.kind
@@ -76,19 +82,17 @@ def obstacle(node: Node, offer: Offer, loans: Loans) -> tuple[RefusalCode, str] 
     return RefusalCode.NO_CAPACITY if free_of(node, short, loans) < need[short] else RefusalCode.KEPT_FREE, short
 
 
-def left_after(node: Node, offer: Offer, loans: Loans) -> tuple[int, ...] | None:
-    """How much is asked above what it has free, by kind: the least has the most left. None if it cannot lend it."""
-    name, reserve = node.name, offer.rules.reserve
-    if offer.is_transfer and loans.moved_in(name, offer.ask.kind):
-        return None
-    left = []
-    for kind, units in offer.need.items():
-        lent = loans.lent(name, kind)
-        free = min(node.free[kind], node.base[kind] - lent)
-        if units > free or units > room_of(node, kind, free, lent, reserve):
-            return None
-        left.append(units - free)
-    return tuple(left)
+def can_lend(node: Node, offer: Offer, loans: Loans) -> bool:
+    """By amounts, and by what it borrows itself."""
+    if offer.is_transfer and loans.moved_in(node.name, offer.ask.kind):
+        return False
+    reserve = offer.rules.reserve
+    return all(units <= room(node, kind, loans, reserve) for kind, units in offer.need.items())
+
+
+def left_after(node: Node, offer: Offer, loans: Loans) -> tuple[int, ...]:
+    """How much is asked above what it has free, by kind: the least has the most left."""
+    return tuple(units - free_of(node, kind, loans) for kind, units in offer.need.items())
 
 
 def never(node: Node, offer: Offer) -> RefusalCode | None:

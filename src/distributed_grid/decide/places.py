@@ -6,12 +6,14 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from distributed_grid.decide.lease_ends import expected_end
+from distributed_grid.decide.lease_ends import LeaseEnds
 from distributed_grid.decide.lending import Offer, never, room_of
 from distributed_grid.decide.loans import Loans
 from distributed_grid.decide.node_calendar import NodeCalendar
+from distributed_grid.decide.present import Present
+from distributed_grid.decide.quotas import why_above_its_most
 from distributed_grid.decide.team_calendars import CommonPool, TeamCalendar
-from distributed_grid.model.leases import Delivery, Lease
+from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
 from distributed_grid.model.rules import Reserve
 
@@ -24,20 +26,19 @@ class Place:
 
 
 class Places:
-    """What is lent, and taken by those ahead, from now on. A place that is free now is only ever taken, never freed."""
+    """What is lent, and taken by those ahead, from now on. What is taken stays so.
+
+    As long as nobody has a place later than now, the present is all that matters. The calendars of nodes and teams are
+    made when they are first asked.
+    """
 
     def __init__(self, nodes: NodeTable, leases: Iterable[Lease], loans: Loans, now: datetime) -> None:
+        self.present = Present(nodes, loans)
         self._nodes, self._loans, self._now = nodes, loans, now
-        holding = ((expected_end(lease, now), lease) for lease in leases if lease.holds_capacity)
-        self._ends = sorted(holding, key=lambda end: (end[0], end[1].id))
-        self._ends_on: defaultdict[NodeName, list[tuple[datetime, Lease]]] = defaultdict(list)
-        self._ends_of: defaultdict[str, list[tuple[datetime, Lease]]] = defaultdict(list)
-        for end in self._ends:
-            lease = end[1]
-            self._ends_on[lease.source].append(end)
-            self._ends_of[lease.team].append(end)
-            if lease.delivery is Delivery.TRANSFER:
-                self._ends_on[lease.target].append(end)
+        self._ends = LeaseEnds(leases, now)
+        self._taken: list[tuple[Offer, Place]] = []
+        self._is_kept = False
+        self._later_teams: set[str] = set()
         self._calendars: dict[NodeName, NodeCalendar] = {}
         self._teams: dict[str, TeamCalendar] = {}
         self._pool: CommonPool | None = None
@@ -51,6 +52,8 @@ class Places:
         """The first place that begins not after `until`; on the node that then has the most left."""
         lasts = timedelta(seconds=offer.ask.duration_s)
         since = self._now
+        if not self._is_kept and (source := self.present.lender(offer)) is not None:
+            return Place(source, since, since + lasts)
         while until is None or since <= until:
             found = self._on_nodes(offer, since, until)
             if found is None:
@@ -89,8 +92,11 @@ class Places:
 
     def team_turn(self, offer: Offer, since: datetime) -> datetime | None:
         """When its team may have it by its own limit; None: never."""
-        if not offer.rules.teams:
+        teams, name = offer.rules.teams, offer.ask.team
+        if not teams:
             return since
+        if name not in self._later_teams and why_above_its_most(name, offer.need, self.present.loans, teams) is None:
+            return since  # what it has now only becomes less
         return self._team(offer).first(offer.need, timedelta(seconds=offer.ask.duration_s), since)
 
     def _pool_turn(self, offer: Offer, since: datetime) -> datetime | None:
@@ -99,7 +105,9 @@ class Places:
         if not teams.closed:
             return since
         if self._pool is None:
-            self._pool = CommonPool(self._nodes, self._loans, self._ends, teams)
+            self._pool = CommonPool(self._nodes, self._loans, self._ends.all, teams)
+            for taken, place in self._taken:
+                self._pool.take(taken.from_node(place.source), place.begin, place.end)
         return self._pool.first(offer, since)
 
     def _borrowing_turn(self, offer: Offer, since: datetime) -> datetime:
@@ -115,19 +123,28 @@ class Places:
 
     def take(self, offer: Offer, place: Place) -> None:
         """From now on nobody behind can have what this place needs."""
-        ask, begin, end = offer.ask, place.begin, place.end
-        self._calendar(self._nodes[place.source]).lend(offer.need, begin, end)
-        self.take_for_team(offer, begin)
+        ask, source = offer.ask, place.source
+        self._taken.append((offer, place))
+        if place.begin <= self._now:
+            self.present.add(offer.from_node(source))
+        else:
+            self._is_kept = True
+            self._later_teams.add(ask.team)
+        if source in self._calendars:
+            _enter(offer, place, self._calendars[source])
+        if offer.is_transfer and ask.target in self._calendars:
+            _enter(offer, place, self._calendars[ask.target])
+        if ask.team in self._teams:
+            self._teams[ask.team].hold(offer.need, place.begin, place.end)
         if self._pool is not None:
-            self._pool.take(offer.from_node(place.source), begin, end)
+            self._pool.take(offer.from_node(source), place.begin, place.end)
         if offer.is_transfer:
-            self._calendar(self._nodes[ask.target]).borrow(ask.kind, ask.units, begin, end)
-            insort(self._departures[place.source, ask.kind], begin)
+            insort(self._departures[source, ask.kind], place.begin)
 
     def take_for_team(self, offer: Offer, begin: datetime) -> None:
         """Of the team's limit only: on the nodes others may go first."""
-        if offer.rules.teams:
-            self._team(offer).hold(offer.need, begin, begin + timedelta(seconds=offer.ask.duration_s))
+        self._later_teams.add(offer.ask.team)
+        self._team(offer).hold(offer.need, begin, begin + timedelta(seconds=offer.ask.duration_s))
 
     def keep(self, offer: Offer) -> NodeName | None:
         """Keep a node for what no lease's end makes possible, only the node's own work: from when its leases are over.
@@ -142,13 +159,14 @@ class Places:
             able, key=lambda calendar: (calendar.left_after(offer.need, calendar.settled_at), calendar.node.name)
         )
         best.lend(offer.need, best.settled_at, None)
+        self._is_kept = True
         return best.node.name
 
     # -- for words --------------------------------------------------------------------------------------------
 
     def comes_back(self, place: Place, kind: str) -> int:
         """How much of a kind comes back to a place's node just when it begins."""
-        ends = self._ends_on[place.source]
+        ends = self._ends.on(place.source)
         return sum(lease.resources[kind] for end, lease in ends if end == place.begin and lease.source == place.source)
 
     # -- what is made when it is needed -----------------------------------------------------------------------
@@ -156,16 +174,22 @@ class Places:
     def _calendar(self, node: Node) -> NodeCalendar:
         found = self._calendars.get(node.name)
         if found is None:
-            found = NodeCalendar(node, self._loans, self._ends_on[node.name], self._now)
+            found = NodeCalendar(node, self._loans, self._ends.on(node.name), self._now)
             self._calendars[node.name] = found
+            for offer, place in self._taken:
+                _enter(offer, place, found)
         return found
 
     def _team(self, offer: Offer) -> TeamCalendar:
         name = offer.ask.team
-        if name not in self._teams:
+        found = self._teams.get(name)
+        if found is None:
             team = offer.rules.teams.of(name)
-            self._teams[name] = TeamCalendar(team, self._loans, self._ends_of[name], self._now)
-        return self._teams[name]
+            found = self._teams[name] = TeamCalendar(team, self._loans, self._ends.of(name), self._now)
+            for taken, place in self._taken:
+                if taken.ask.team == name:
+                    found.hold(taken.need, place.begin, place.end)
+        return found
 
     def _number(self, reserve: Reserve) -> int:
         """Equal reserves have equal numbers: comparing them once for a request is enough."""
@@ -174,6 +198,15 @@ class Places:
                 return number
         self._reserves.append(reserve)
         return len(self._reserves) - 1
+
+
+def _enter(offer: Offer, place: Place, calendar: NodeCalendar) -> None:
+    """A place in a node's calendar, if it is about that node."""
+    ask, name = offer.ask, calendar.node.name
+    if place.source == name:
+        calendar.lend(offer.need, place.begin, place.end)
+    elif offer.is_transfer and ask.target == name:
+        calendar.borrow(ask.kind, ask.units, place.begin, place.end)
 
 
 def could_when_idle(node: Node, offer: Offer) -> bool:

@@ -35,8 +35,11 @@ def why_kept_by_others(team: str, need: ResourceVector, nodes: NodeTable, loans:
         keeping = teams.keeping(kind)
         if not keeping or loans.held(team, kind) + units <= own.guaranteed[kind]:
             continue
+        common = nodes.lendable(kind) - loans.held_by_all(kind)
+        if units <= common - teams.kept_in_all(kind):
+            continue  # as much is left though they used nothing of theirs
         kept = sum(max(0, most - loans.held(name, kind)) for name, most in keeping if name != team)
-        left = nodes.lendable(kind) - loans.held_by_all(kind) - kept
+        left = common - kept
         if kept and units > left:
             return (
                 f"other teams keep {describe(kind, kept)} for themselves: {amount_of(kind, max(0, left))} left, "

@@ -42,6 +42,7 @@ class Teams(Mapping[str, Team]):
         self.closed = tuple(team for team in self._teams.values() if team.lending_limit)
         """Those that keep part of what is theirs from the others."""
         self._keeping: dict[str, tuple[tuple[str, int], ...]] = {}
+        self._kept_in_all: dict[str, int] = {}
 
     def __getitem__(self, name: str) -> Team:
         return self._teams[name]
@@ -58,6 +59,11 @@ class Teams(Mapping[str, Team]):
             kept = ((team.name, team.kept_from_others(kind)) for team in self.closed)
             self._keeping[kind] = tuple((name, units) for name, units in kept if units)
         return self._keeping[kind]
+
+    def kept_in_all(self, kind: str) -> int:
+        if kind not in self._kept_in_all:
+            self._kept_in_all[kind] = sum(units for _, units in self.keeping(kind))
+        return self._kept_in_all[kind]
 
     def of(self, name: str) -> Team:
         return self._teams.get(name) or Team(name or DEFAULT_TEAM)

@@ -1,0 +1,154 @@
+"""A cluster that is only numbers, with a clock of its own: requests come, are decided, wait, and end.
+
+All decisions are made by the code that the controller uses, and none is left out. A request is decided when it comes,
+unless somebody waits for a place in time; then in the next round of the queue. There is one each second.
+"""
+
+import heapq
+import random
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from distributed_grid.decide.admission import Verdict, plan_queue
+from distributed_grid.decide.fair_share import Account, charged
+from distributed_grid.decide.lending import Offer, best_lender
+from distributed_grid.decide.loans import Loans
+from distributed_grid.decide.queue_order import ordered
+from distributed_grid.decide.quotas import why_over_limit
+from distributed_grid.model.leases import Lease, LeaseState
+from distributed_grid.model.nodes import Node, NodeTable, SharingLimits
+from distributed_grid.model.plans import Grant
+from distributed_grid.model.priorities import AllocationPriority
+from distributed_grid.model.requests import Ask
+from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, scale, total
+from distributed_grid.model.rules import Reserve, Rules
+from distributed_grid.model.teams import Team, Teams
+from distributed_grid.model.waiting import Waiting
+
+MEAN_S: Final = 60.0
+"""Of a lease."""
+FITS_PER_NODE: Final = 0.25
+"""Requests each second that a node's capacity carries: a lease takes 2.6 CPUs of the 48 that four of five lend."""
+
+_ROUND: Final = timedelta(seconds=1)
+_CHARGED_EVERY: Final = timedelta(seconds=60)
+_ASKS: Final = ((CPU, (1, 2, 4, 8), 0.6), (GPU, (1, 2), 0.2), (MEMORY, (4, 8, 16, 32), 0.2))
+_PRIORITIES: Final = tuple(AllocationPriority)
+
+
+class VirtualQueue:
+    """So many nodes and teams, under a load that is a part of what they carry. A fifth of the nodes asks for more."""
+
+    def __init__(self, nodes: int, teams: int, load: float) -> None:
+        self.nodes = NodeTable(_node(number) for number in range(nodes))
+        self.rules = Rules(default_delivery="auto", reserve=Reserve("balanced", 0.2), teams=_teams(teams, nodes))
+        self.now = datetime(2025, 6, 1, tzinfo=UTC)
+        self.loans = Loans()
+        self.leases: dict[str, Lease] = {}
+        self.waiting: dict[str, Waiting] = {}
+        self._places = 0
+        self._held_teams: set[str] = set()
+        self._ends: list[tuple[datetime, str]] = []
+        self._accounts: dict[str, Account] = {}
+        self._totals = total([node.base for node in self.nodes.values()])
+        self._charged_at, self._next_round = self.now, self.now
+        self._chance = random.Random(0)
+        self._every = timedelta(seconds=1 / (load * FITS_PER_NODE * nodes))
+        self._came = 0
+
+    def asks(self, count: int) -> list[Ask]:
+        """The next requests; made before the clock is looked at."""
+        return [self._ask() for _ in range(count)]
+
+    def come(self, asks: list[Ask]) -> None:
+        """One after the other, each in its time."""
+        for ask in asks:
+            self.now += self._every
+            while self._next_round <= self.now:
+                self.round()
+                self._next_round += _ROUND
+            self._came += 1
+            self._decide(Waiting(f"r{self._came}", ask, self.now))
+
+    def _decide(self, request: Waiting) -> None:
+        self._end_what_is_over()
+        ask = request.ask
+        if not self._places and ask.team not in self._held_teams:
+            offer = Offer.of(ask, self.nodes, self.rules)
+            if why_over_limit(ask.team, offer.need, self.nodes, self.loans, self.rules.teams) is None:
+                source = best_lender(offer, self.nodes.lenders, self.loans)
+                if source is not None:
+                    return self._lend(request, offer.from_node(source))
+        self.waiting[request.id] = request
+        return None
+
+    def round(self) -> None:
+        """End what is over, and admit who can be."""
+        self._end_what_is_over()
+        if self.now - self._charged_at >= _CHARGED_EVERY:
+            self._accounts = charged(self._accounts, self.leases.values(), self._totals, self.now)
+            self._charged_at = self.now
+        if self.waiting:
+            verdicts = self.plan()
+            for verdict in verdicts:
+                if verdict.grant is not None:
+                    del self.waiting[verdict.waiting.id]
+                    self._lend(verdict.waiting, verdict.grant)
+            left = [verdict for verdict in verdicts if verdict.grant is None]
+            self._places = sum(verdict.expected_start is not None for verdict in left)
+            self._held_teams = {verdict.waiting.ask.team for verdict in left}
+        else:
+            self._places, self._held_teams = 0, set()
+
+    def plan(self, *, explained: bool = False) -> tuple[Verdict, ...]:
+        queue = ordered(self.waiting.values(), self._accounts, self.rules.teams, self.now)
+        leases, explain = self.leases.values(), None if explained else ()
+        return plan_queue(queue, self.nodes, leases, self.loans, lambda _: self.rules, self.now, explain=explain)
+
+    def _lend(self, request: Waiting, grant: Grant) -> None:
+        ask, end = request.ask, self.now + timedelta(seconds=request.ask.duration_s)
+        lease = Lease(
+            id=request.id, source=grant.source, target=ask.target, kind=ask.kind, units=ask.units,
+            resources=grant.resources, priority=ask.priority, delivery=grant.delivery,
+            delivery_reason=grant.delivery_reason, state=LeaseState.ACTIVE, allocated_at=self.now, expires_at=end,
+            duration_s=ask.duration_s, team=ask.team,
+        )  # fmt: skip
+        self.leases[lease.id] = lease
+        self.loans.count(lease)
+        heapq.heappush(self._ends, (end, lease.id))
+
+    def _end_what_is_over(self) -> None:
+        while self._ends and self._ends[0][0] <= self.now:
+            self.loans.count(self.leases.pop(heapq.heappop(self._ends)[1]), -1)
+
+    def _ask(self) -> Ask:
+        chance = self._chance
+        kind, amounts, _ = chance.choices(_ASKS, weights=[weight for *_, weight in _ASKS])[0]
+        return Ask(
+            target=f"node-{chance.randrange(len(self.nodes) // 5)}",
+            kind=kind,
+            units=chance.choice(amounts) * scale(kind),
+            priority=chance.choice(_PRIORITIES),
+            duration_s=chance.uniform(0.2, 1.8) * MEAN_S,
+            team=f"team-{chance.randrange(len(self.rules.teams))}",
+            delivery=chance.choice(("transfer", "reserve")) if kind != GPU else None,
+        )
+
+
+def _node(number: int) -> Node:
+    base = ResourceVector.of(cpu=64, gpu=8, memory=512)
+    limits = SharingLimits(max_share_cpu=48 * scale(CPU))
+    return Node(f"node-{number}", f"id-{number}", base, base, base, limits=limits)
+
+
+def _teams(count: int, nodes: int) -> Teams:
+    """A third of what nodes lend is guaranteed; every other team has a limit above that, every tenth keeps half."""
+    return Teams(_each_team(count, 16 * nodes * scale(CPU) // count))
+
+
+def _each_team(count: int, guaranteed: int) -> Iterator[Team]:
+    for number in range(count):
+        limit = {CPU: 16 * scale(CPU)} if number % 2 else {}
+        keeps = {CPU: guaranteed // 2} if number % 10 == 0 else {}
+        yield Team(f"team-{number}", ResourceVector({CPU: guaranteed}), limit, keeps, weight=1.0 + number % 3)
