@@ -49,11 +49,9 @@ class Calendar(Generic[Key]):
         while until is None or start <= until:
             end, step = start + lasts, index
             if not (closed and closed[index]):
-                while step < count and (step == index or times[step] < end):
-                    if any(row[step] < units for row, units in needs):
-                        break
+                while step < count and (step == index or times[step] < end) and _fits(needs, step):
                     step += 1
-                else:
+                if step == count or (step > index and times[step] >= end):
                     return start
             index = step + 1
             if index >= count:
@@ -68,3 +66,10 @@ class Calendar(Generic[Key]):
             self.times.insert(index, at)
             self._amounts.insert(index, dict(self._amounts[index - 1]))
         return index
+
+
+def _fits(needs: Sequence[tuple[Sequence[int], int]], step: int) -> bool:
+    for row, units in needs:  # noqa: SIM110: this is asked a hundred thousand times in a long queue
+        if row[step] < units:
+            return False
+    return True

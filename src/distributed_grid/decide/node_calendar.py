@@ -17,12 +17,13 @@ from distributed_grid.model.rules import Reserve
 class NodeCalendar:
     """Its own work is taken to go on as it is, and what it keeps for that to stay the same."""
 
-    __slots__ = ("_calendar", "_keeps", "_loans", "_rooms", "node")
+    __slots__ = ("_calendar", "_keeps", "_loans", "_moved_in", "_rooms", "node")
 
     def __init__(self, node: Node, loans: Loans, ends: Ends, now: datetime) -> None:
         self.node, self._loans = node, loans
         self._calendar: Calendar[tuple[str, str]] = Calendar(now)
         self._rooms: dict[tuple[str, int], list[int]] = {}
+        self._moved_in: dict[str, list[int]] = {}
         self._keeps: dict[tuple[str, int], int] = {}
         free = dict(node.free)
         for kind, units in loans.lent_by(node.name).items():
@@ -48,9 +49,14 @@ class NodeCalendar:
         """When it could lend this, by amounts; see `Calendar.first`."""
         reserve = offer.rules.reserve
         needs = [(self.rooms(kind, reserve, reserve_no), units) for kind, units in offer.need.items()]
-        borrows = self._calendar.row(("moved in", offer.ask.kind)) if offer.is_transfer else ()
+        borrows = self._borrows(offer.ask.kind) if offer.is_transfer else ()
         lasts = timedelta(seconds=offer.ask.duration_s)
         return self._calendar.first(needs, lasts, since, until, closed=borrows)
+
+    def _borrows(self, kind: str) -> list[int]:
+        if kind not in self._moved_in:
+            self._moved_in[kind] = self._calendar.row(("moved in", kind))
+        return self._moved_in[kind]
 
     def rooms(self, kind: str, reserve: Reserve, reserve_no: int) -> list[int]:
         """How much of a kind it could lend, in the order of its times. Equal reserves have equal numbers."""
@@ -81,12 +87,17 @@ class NodeCalendar:
         for kind, units in need.items():
             self._calendar.add(("free", kind), -units, begin, end)
             self._calendar.add(("lent", kind), units, begin, end)
-        self._rooms.clear()
+        self._forget()
 
     def borrow(self, kind: str, units: int, begin: datetime, end: datetime) -> None:
         """What it is lent frees nothing of its own, as far as anybody can tell; but meanwhile it lends none on."""
         self._calendar.add(("moved in", kind), units, begin, end)
+        self._forget()
+
+    def _forget(self) -> None:
+        """There may be more times now, and other amounts."""
         self._rooms.clear()
+        self._moved_in.clear()
 
     @property
     def settled_at(self) -> datetime:

@@ -105,7 +105,7 @@ class Places:
         if not teams.closed:
             return since
         if self._pool is None:
-            self._pool = CommonPool(self._nodes, self._loans, self._ends.all, teams)
+            self._pool = CommonPool(self._nodes, self._loans, self._ends.all, teams, self._now)
             for taken, place in self._taken:
                 self._pool.take(taken.from_node(place.source), place.begin, place.end)
         return self._pool.first(offer, since)

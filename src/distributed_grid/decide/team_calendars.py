@@ -1,6 +1,5 @@
 """What teams may have, from now on: each by its own limit, and all of what none keeps for itself."""
 
-from bisect import insort
 from datetime import datetime, timedelta
 
 from distributed_grid.decide.calendars import Calendar
@@ -8,7 +7,6 @@ from distributed_grid.decide.lease_ends import Ends
 from distributed_grid.decide.lending import Offer
 from distributed_grid.decide.loans import Loans
 from distributed_grid.decide.quotas import why_kept_by_others
-from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeTable
 from distributed_grid.model.plans import Grant
 from distributed_grid.model.resources import ResourceVector
@@ -45,52 +43,50 @@ class TeamCalendar:
 
 
 class CommonPool:
-    """What no team keeps for itself, as all leases end and those who wait have their turn."""
+    """What no team keeps for itself, as all leases end and those who wait have their turn.
 
-    def __init__(self, nodes: NodeTable, loans: Loans, ends: Ends, teams: Teams) -> None:
-        self._nodes, self._loans, self._teams = nodes, loans, teams
+    Where it would be dear to be exact it errs towards waiting: by a part of what a closed team keeps.
+    """
+
+    def __init__(self, nodes: NodeTable, loans: Loans, ends: Ends, teams: Teams, now: datetime) -> None:
+        self._nodes, self._teams = nodes, teams
         self._most = loans.without(())
         """As if nothing ended and all had their turn at once: who may have something then may have it at any time."""
-        self._changes: list[_Change] = [(end, number, lease, -1) for number, (end, lease) in enumerate(ends)]
+        self._gone: Calendar[str] = Calendar(now)
+        """By kind, what is held, and what is kept by teams that do not hold it."""
+        kinds = {kind for team in teams.closed for kind in team.lending_limit if teams.keeping(kind)}
+        keeping = {(name, kind): units for kind in kinds for name, units in teams.keeping(kind)}
+        held = {(name, kind): loans.held(name, kind) for name, kind in keeping}
+        for kind in kinds:
+            kept = sum(max(0, units - held[key]) for key, units in keeping.items() if key[1] == kind)
+            self._gone.add(kind, loans.held_by_all(kind) + kept, now)
+        for end, lease in ends:
+            for kind, units in lease.resources.items():
+                if kind in kinds:
+                    less, key = -units, (lease.team, kind)
+                    if key in keeping:
+                        less += max(0, keeping[key] - held[key] + units) - max(0, keeping[key] - held[key])
+                        held[key] -= units
+                    self._gone.add(kind, less, end)
 
     def first(self, offer: Offer, since: datetime) -> datetime | None:
         """When its team may have this beside the others, and goes on to while those ahead have their turn.
 
         A request within its team's guarantee asks nobody.
         """
-        if self._may_have(offer, self._most):
+        team, most, teams = offer.ask.team, self._most, self._teams
+        if why_kept_by_others(team, offer.need, self._nodes, most, teams) is None:
             return since
-        loans = self._loans.without(())
-        lasts = timedelta(seconds=offer.ask.duration_s)
-        done, start = 0, None
-        for at in (since, *(change[0] for change in self._changes if change[0] > since)):
-            while done < len(self._changes) and self._changes[done][0] <= at:
-                _make(self._changes[done], loans)
-                done += 1
-            if start is not None and at >= start + lasts:
-                break
-            if not self._may_have(offer, loans):
-                start = None
-            elif start is None:
-                start = at
-        return start
+        needs = []
+        for kind, units in offer.need.items():
+            if teams.keeping(kind) and most.held(team, kind) + units > teams.of(team).guaranteed[kind]:
+                its_own = max(0, teams.of(team).kept_from_others(kind) - most.held(team, kind))
+                lendable = self._nodes.lendable(kind) + its_own
+                needs.append(([lendable - gone for gone in self._gone.row(kind)], units))
+        return self._gone.first(needs, timedelta(seconds=offer.ask.duration_s), since)
 
     def take(self, grant: Grant, begin: datetime, end: datetime) -> None:
         self._most.promise(grant)
-        for at, times in ((begin, 1), (end, -1)):
-            insort(self._changes, (at, len(self._changes), grant, times), key=lambda change: change[:2])
-
-    def _may_have(self, offer: Offer, loans: Loans) -> bool:
-        return why_kept_by_others(offer.ask.team, offer.need, self._nodes, loans, self._teams) is None
-
-
-_Change = tuple[datetime, int, Lease | Grant, int]
-"""When, in which order, what comes (1) or goes (-1)."""
-
-
-def _make(change: _Change, loans: Loans) -> None:
-    _, _, what, times = change
-    if isinstance(what, Lease):
-        loans.count(what, times)
-    else:
-        loans.promise(what, times)
+        for kind, units in grant.resources.items():
+            if self._teams.keeping(kind):
+                self._gone.add(kind, units, begin, end)
