@@ -114,7 +114,10 @@ def test_where_nobody_waits_the_outlook_is_what_is_granted_at_once(world: World,
     asked, rules = request
     numbers = next(iter(POLICIES.values()))
     said = look_ahead(asked, world.nodes(), world.leases, world.loans(), (), {}, lambda _: rules, numbers, NOON)
-    plan = plan_grant(asked, world.nodes(), world.loans(), rules)
+    loans = world.loans()
+    plan = plan_grant(asked, world.nodes(), loans, rules)
+    if isinstance(plan, Grant) and any(loans.moved_in(plan.source, kind) for kind in plan.resources):
+        return  # the queue does not count on what a lender has only borrowed, and must give back meanwhile
     assert said.grant == (plan if isinstance(plan, Grant) else None)
 
 
