@@ -41,6 +41,7 @@ class Round:
     mode: SharingMode = SharingMode.DYNAMIC_BALANCING
     forecasts: Mapping[tuple[str, str], Forecast] = field(default_factory=dict)
     rules: Rules = NO_RULES
+    queued: frozenset[str] = frozenset()
 
     def seen(self) -> Observed:
         snapshots = {n.name: snapshot(n, **self.use.get(n.name, {})) for n in self.nodes}
@@ -56,6 +57,7 @@ class Round:
             mode=self.mode,
             now=NOON,
             forecasts=self.forecasts,
+            queued=self.queued,
         )
 
     def after(self, rounds: int = 1, before: Streaks | None = None) -> tuple[Action, ...]:
@@ -460,3 +462,12 @@ def test_who_has_work_waiting_lends_only_what_that_does_not_need(count: int, len
     waiting = demand(shape("gpu1", gpu=1, cpu=3), *nodes, count=count)
     (borrow,) = Round(nodes=nodes, use=hot("gpu-master"), demand=(waiting,)).after(3)
     assert isinstance(borrow, Borrow) and borrow.ask.source == lender
+
+
+def test_while_people_wait_for_a_kind_grid_takes_none_of_it() -> None:
+    pressed = Round(use=hot("gpu-master"))
+    assert replace(pressed, queued=frozenset({CPU})).after(9) == ()
+    assert replace(pressed, queued=frozenset({MEMORY})).after(3) != ()
+
+    hot_lender = Round(nodes=(MASTER, LENT, GPU2), use=hot("gpu1"), leases=(lease(age_s=OLD),), queued=frozenset({CPU}))
+    assert isinstance(hot_lender.after(3)[0], Relieve)

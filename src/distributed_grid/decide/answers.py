@@ -1,7 +1,7 @@
 """What would happen to a request, and why: from the functions that will decide it, and from nothing else."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -53,7 +53,7 @@ class Outlook:
     ahead: int
     """How many that wait are in front of it."""
     largest_now: int
-    """The largest amount that one node can lend now, in units, those ahead aside."""
+    """The largest amount that would be granted now, in units."""
     largest_source: NodeName | None
     considered: tuple[NodeReason, ...]
     summary: str
@@ -85,7 +85,13 @@ def look_ahead(
     preemption = None
     if verdict.grant is None:
         preemption = plan_preemption(ask, after.nodes, leases, after.loans, rules, numbers, now)
-    largest, largest_source = largest_now(ask, after.nodes, after.loans, rules)
+
+    def queue_lender(other: Ask) -> NodeName | None:
+        asked = (*(one.waiting for one in before), replace(mine, ask=other))
+        grant = plan_queue(asked, nodes, leases, loans, rules_for, now, explain=())[-1].grant
+        return None if grant is None else grant.source
+
+    largest, largest_source = largest_now(ask, after.nodes, after.loans, rules, queue_lender if before else None)
     return Outlook(
         ask=ask,
         grant=verdict.grant,

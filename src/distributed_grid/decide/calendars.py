@@ -69,7 +69,7 @@ class Calendar(Generic[Key]):
 
 
 def _fits(needs: Sequence[tuple[Sequence[int], int]], step: int) -> bool:
-    for row, units in needs:  # noqa: SIM110: this is asked a hundred thousand times in a long queue
+    for row, units in needs:  # noqa: SIM110 - this is asked a hundred thousand times in a long queue
         if row[step] < units:
             return False
     return True

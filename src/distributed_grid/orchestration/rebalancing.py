@@ -102,6 +102,7 @@ class Rebalancing:
             mode=p.sharing.mode,
             now=p.now(),
             forecasts=self._forecasts(nodes) if numbers(p).foresees else {},
+            queued=frozenset(waiting.ask.kind for waiting in p.sharing.waiting.values()),
         )
 
     def _forecasts(self, nodes: NodeTable) -> Forecasts:

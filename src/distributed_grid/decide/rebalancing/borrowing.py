@@ -64,7 +64,7 @@ def _grant(
 ) -> Grant | None:
     asked = ask_for(need.node, kind, units, need.cause, need.delivery)
     rules = rules_for(asked)
-    if need.delivery == "transfer" and rules.no_transfers_because is not None:
+    if kind in seen.queued or (need.delivery == "transfer" and rules.no_transfers_because is not None):
         return None
     lenders = with_nothing_to_lend(seen.nodes, may_not_lend(seen, kind) | taken)
     # For use any whole one helps; work that waits starts with all that it needs, or not at all.

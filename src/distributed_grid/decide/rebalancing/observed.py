@@ -38,6 +38,8 @@ class Observed:
     now: datetime
     forecasts: Forecasts = field(default_factory=dict)
     """What is expected, where the policy acts on it."""
+    queued: frozenset[str] = frozenset()
+    """The kinds that somebody's request waits for: what is free of them is not for grid to take."""
 
     @property
     def acts_by_itself(self) -> bool:

@@ -101,7 +101,7 @@ def _moves(
 
     Reservations stay: work runs in them, on this node.
     """
-    for kind in lacking:
+    for kind in (kind for kind in lacking if kind not in seen.queued):
         left = lacking[kind]
         for lease in sorted(seen.leases, key=lambda lease: (-lease.units, lease.id)):
             if left <= 0:
