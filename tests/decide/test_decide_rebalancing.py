@@ -12,6 +12,7 @@ from distributed_grid.decide.hysteresis import Pressed, Threshold
 from distributed_grid.decide.loans import Loans
 from distributed_grid.decide.policies import POLICIES
 from distributed_grid.decide.rebalancing import Observed, Streaks, rebalance
+from distributed_grid.decide.suggestions import suggest
 from distributed_grid.model.actions import Action, Borrow, Move, Relieve, Renew, Return
 from distributed_grid.model.demand import Demand, Shape
 from distributed_grid.model.forecasts import Forecast
@@ -471,3 +472,23 @@ def test_while_people_wait_for_a_kind_grid_takes_none_of_it() -> None:
 
     hot_lender = Round(nodes=(MASTER, LENT, GPU2), use=hot("gpu1"), leases=(lease(age_s=OLD),), queued=frozenset({CPU}))
     assert isinstance(hot_lender.after(3)[0], Relieve)
+
+
+@pytest.mark.parametrize("left", [(), (node("gpu-master", alive=False),)], ids=["unknown", "configured"])
+def test_what_is_known_of_a_node_that_has_just_left_harms_nobody(left: tuple[Node, ...]) -> None:
+    """It was measured, work waits for it, it borrows from a hot lender: and it is gone."""
+    before = Round(
+        use=hot("gpu-master") | hot("gpu1"),
+        demand=(demand(shape("gpu-master", cpu=6), MASTER, GPU1),),
+        leases=(lease(age_s=OLD), own(1, id="b2", source="gpu2"), own(1, Cause.DEMAND, id="b3", source="gpu2")),
+        forecasts={("gpu-master", CPU): forecast(0.9)},
+        policy=PREDICTIVE,
+    ).seen()
+    seen = replace(before, nodes=NodeTable((*left, LENT, GPU2)))
+    streaks: Streaks = {}
+    for _ in range(4):
+        actions, streaks = rebalance(seen, streaks, lambda ask: NO_RULES)
+        assert not [action for action in actions if isinstance(action, Borrow | Move)]
+    assert [action.node for action in actions if isinstance(action, Relieve)] == ["gpu1"]
+    ahead = {("gpu-master", MEMORY): [forecast(0.9)]}
+    assert {one.node for one in suggest(seen, ahead, {}, lambda ask: NO_RULES)} == {"gpu1"}

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.cluster
 CONFIG = """
 name: storm-test
 embedded: true
-resource_sharing: {enabled: true, thresholds: {excess_threshold: 0}}
+resource_sharing: {enabled: true, mode: share_and_offload, thresholds: {excess_threshold: 0}}
 nodes:
 - {name: head, role: master, cpu_count: 2, memory_gb: 4}
 - {name: one, cpu_count: 8, memory_gb: 8, gpu_count: 2, resources: {license: 4}}

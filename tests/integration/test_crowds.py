@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 CONFIG = """
 name: crowd-test
 embedded: true
-resource_sharing: {enabled: true, thresholds: {excess_threshold: 0}}
+resource_sharing: {enabled: true, mode: share_and_offload, thresholds: {excess_threshold: 0}}
 nodes:
 - {name: head, role: master, cpu_count: 2, memory_gb: 2, resource_sharing: {can_share: false}}
 - {name: lender, cpu_count: 16, memory_gb: 4, gpu_count: 4}

@@ -27,7 +27,12 @@ GB = 2**30
 ONE_LENDER = """
 name: one-lender
 embedded: true
-resource_sharing: {enabled: true, grace_seconds: 1, expiry_warning_seconds: 60, thresholds: {excess_threshold: 0}}
+resource_sharing:
+  enabled: true
+  mode: share_and_offload
+  grace_seconds: 1
+  expiry_warning_seconds: 60
+  thresholds: {excess_threshold: 0}
 nodes:
 - {name: head, role: master, cpu_count: 2, memory_gb: 2, resource_sharing: {can_share: false}}
 - {name: lender, cpu_count: 6, gpu_count: 1, memory_gb: 4}
@@ -37,7 +42,7 @@ nodes:
 BIG_AND_SMALL = """
 name: big-and-small
 embedded: true
-resource_sharing: {enabled: true, thresholds: {excess_threshold: 0}}
+resource_sharing: {enabled: true, mode: share_and_offload, thresholds: {excess_threshold: 0}}
 nodes:
 - {name: head, role: master, cpu_count: 2, memory_gb: 4, resource_sharing: {can_share: false}}
 - name: lender

@@ -76,7 +76,8 @@ def _all(seen: Observed, ahead: Ahead, trends: Trends, rules_for: RulesFor) -> I
         yield _is_short(seen, name, kind, value, trends.get((name, kind)), rules_for)
     for demand in seen.demand:
         yield from _waits(seen, demand, rules_for)
-    coming = [one for key in ahead if key not in seen.pressed for one in _crossing(seen, key, ahead[key])]
+    calm = (key for key in ahead if key not in seen.pressed and seen.is_there(key[0]) and key[0] in seen.snapshots)
+    coming = [one for key in calm for one in _crossing(seen, key, ahead[key])]
     for forecast, sure, words, (name, kind) in sorted(coming, key=lambda one: (one[0].horizon_s, -one[1], one[3])):
         yield _will_be_short(seen, name, kind, forecast, (sure, words), trends.get((name, kind)), rules_for)
 
@@ -181,7 +182,7 @@ def _waits(seen: Observed, demand: Demand, rules_for: RulesFor) -> Iterator[Sugg
 def _where(seen: Observed, demand: Demand, pinned: NodeName | None) -> list[Node]:
     """The node that it waits for; for what fits nowhere, those that lack least of it."""
     if pinned is not None:
-        return [seen.nodes[pinned]] if pinned in seen.nodes else []
+        return [seen.nodes[pinned]] if seen.is_there(pinned) else []
     if demand.reason is not WaitReason.INFEASIBLE:
         return []  # it waits for work to end, and moving capacity about would make room for nobody
     shape = demand.pending.shape

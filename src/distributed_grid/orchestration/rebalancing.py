@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import math
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import datetime
 
 from distributed_grid.decide.rebalancing import OWN_LEASE_S, Forecasts, Observed, Streaks, rebalance
@@ -24,6 +26,8 @@ log = logger()
 
 _HORIZON_S = OWN_LEASE_S / 2
 """What is expected for the middle of a lease that would be made now."""
+
+_ALIKE_S = 300.0
 
 
 class Rebalancing:
@@ -110,13 +114,17 @@ class Rebalancing:
         return {key: forecast for key, forecast in found.items() if forecast is not None}
 
     def _rules(self) -> RulesFor:
-        """The rules of this round: what they foresee depends on how long a lease lasts, and is asked of every node."""
+        """The rules of this round: what they foresee depends on how long a lease lasts, and is asked of every node.
+
+        So lengths of time are rounded up, and each is asked about once.
+        """
         known: dict[float, Rules] = {}
 
         def rules(ask: Ask) -> Rules:
-            if ask.duration_s not in known:
-                known[ask.duration_s] = rules_for(self._p, ask)
-            return known[ask.duration_s]
+            length = math.ceil(ask.duration_s / _ALIKE_S) * _ALIKE_S
+            if length not in known:
+                known[length] = rules_for(self._p, replace(ask, duration_s=length))
+            return known[length]
 
         return rules
 

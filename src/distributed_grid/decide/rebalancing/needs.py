@@ -56,7 +56,7 @@ def _foreseen(seen: Observed, streaks: Streaks) -> Iterator[Need]:
 
 def _for_use(seen: Observed, name: NodeName, kind: str, use: float, cause: Cause, why: str) -> Iterator[Need]:
     """What brings the use down; at most as much again as the node has. One that lends the kind gets its own back."""
-    if name not in seen.snapshots or seen.loans.lent(name, kind):
+    if name not in seen.snapshots or not seen.is_there(name) or seen.loans.lent(name, kind):
         return
     mine = seen.own_leases(name, kind, Cause.PRESSURE, Cause.FORECAST)
     if any(seen.is_young(lease) for lease in mine):
@@ -75,7 +75,7 @@ def _for_use(seen: Observed, name: NodeName, kind: str, use: float, cause: Cause
 def _waiting(seen: Observed, name: NodeName, demand: Demand) -> Iterator[Need]:
     """What lets waiting work start on the one node that it waits for: as much of it as may be, or one."""
     shape, node = demand.pending.shape, seen.nodes.get(name)
-    if node is None or not fits_on_one_node(shape):
+    if node is None or not node.alive or not fits_on_one_node(shape):
         return
     most = min(
         [demand.pending.count, *(_room(seen, node, shape, kind) // units for kind, units in shape.needs.items())]

@@ -45,10 +45,15 @@ class Observed:
     def acts_by_itself(self) -> bool:
         return self.numbers.acts_by_itself and self.mode is SharingMode.DYNAMIC_BALANCING
 
+    def is_there(self, node: NodeName) -> bool:
+        """What was measured, lent or waited for may be about a node that has left since."""
+        found = self.nodes.get(node)
+        return found is not None and found.alive
+
     def value(self, node: NodeName, kind: str) -> float | None:
-        """How pressed the node is; None: nobody knows."""
+        """How pressed the node is; None: nobody knows, or it has just left."""
         snapshot = self.snapshots.get(node)
-        if snapshot is None or snapshot.stale or snapshot.pressure is None:
+        if not self.is_there(node) or snapshot is None or snapshot.stale or snapshot.pressure is None:
             return None
         return snapshot.pressure.of(kind)
 

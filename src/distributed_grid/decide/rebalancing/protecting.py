@@ -125,6 +125,7 @@ def _is_movable(seen: Observed, lease: Lease) -> bool:
     return (
         lease.delivery is Delivery.TRANSFER
         and lease.state is LeaseState.ACTIVE
+        and seen.is_there(lease.target)
         and not _comes_of(lease)
         and not seen.is_young(lease)
         and (lease.expires_at - seen.now).total_seconds() > seen.numbers.min_hold_s
