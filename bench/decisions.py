@@ -19,33 +19,32 @@ if TYPE_CHECKING:
 
 _US: Final = "us"
 _TEAMS: Final = 1000
-_NODES: Final = 100
-_FEWEST, *_MORE = 10, 30, 100, 300, 1000
 _LOAD: Final = 0.7
 _OVERLOAD: Final = 1.5
-_WAITING: Final = 300
 _BATCHES: Final = 50
 _PROMISED: Final = Limits(below=200.0)
 """5,000 decisions a second."""
 
 
 def run(_stage: "Stage | None", effort: Effort) -> Outcome:
+    nodes = effort.sizes[2]
     return Outcome(
         f"decisions, {effort.decisions:,} requests of {_TEAMS:,} teams",
-        f"what it would be if it grew with the nodes, from {_FEWEST} on",
+        f"what it would be if it grew with the nodes, from {effort.sizes[0]} on",
         (
-            Line(f"{_NODES} nodes, load {_LOAD}: a request", _each_request(_NODES, effort), limits=_PROMISED, unit=_US),
+            Line(f"{nodes} nodes, load {_LOAD}: a request", _each_request(nodes, effort), limits=_PROMISED, unit=_US),
             *_by_nodes(effort),
-            *_where_many_wait(effort),
+            *_where_many_wait(nodes, effort),
         ),
     )
 
 
 def _by_nodes(effort: Effort) -> Iterator[Line]:
-    fewest = _each_request(_FEWEST, effort, part=0.1)
-    yield Line(f"{_FEWEST} nodes: a request", fewest, unit=_US)
-    for nodes in _MORE:
-        as_many_times = Samples.of(value * nodes / _FEWEST for value in fewest.values)
+    few, *more = effort.sizes
+    fewest = _each_request(few, effort, part=0.1)
+    yield Line(f"{few} nodes: a request", fewest, unit=_US)
+    for nodes in more:
+        as_many_times = Samples.of(value * nodes / few for value in fewest.values)
         ours = _each_request(nodes, effort, part=0.1)
         yield Line(f"{nodes:,} nodes: a request", ours, as_many_times, Limits(times_baseline=1.0), unit=_US)
 
@@ -59,10 +58,10 @@ def _each_request(nodes: int, effort: Effort, part: float = 1.0) -> Samples:
     return Samples.of(1e6 * _cpu_s(lambda batch=batch: queue.come(batch)) / size for batch in batches)  # type: ignore[misc]
 
 
-def _where_many_wait(effort: Effort) -> Iterator[Line]:
+def _where_many_wait(nodes: int, effort: Effort) -> Iterator[Line]:
     """More comes than there is room for, until hundreds wait."""
-    queue = VirtualQueue(_NODES, _TEAMS, _OVERLOAD)
-    while len(queue.waiting) < _WAITING:
+    queue = VirtualQueue(nodes, _TEAMS, _OVERLOAD)
+    while len(queue.waiting) < effort.waiting:
         queue.come(queue.asks(10))
     plain, explained = [], []
     for _ in range(effort.calls):
@@ -70,7 +69,7 @@ def _where_many_wait(effort: Effort) -> Iterator[Line]:
         explained.append(1000 * _cpu_s(lambda: queue.plan(explained=True)))
         queue.come(queue.asks(10))
     waiting = len(queue.waiting)
-    yield Line(f"{waiting} wait on {_NODES} nodes, {len(queue.leases):,} leases: a round", Samples.of(plain))
+    yield Line(f"{waiting} wait on {nodes} nodes, {len(queue.leases):,} leases: a round", Samples.of(plain))
     yield Line("the same with the reason of every node", Samples.of(explained))
 
 

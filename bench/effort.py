@@ -24,6 +24,10 @@ class Effort:
     """Rounds of measuring before those that count: history and forecasts are to be as after a while."""
     decisions: int
     """Requests that are decided without a cluster."""
+    waiting: int
+    """Of which so many wait, where it is asked whether that matters."""
+    sizes: tuple[int, ...]
+    """On so many nodes; the third is where most is measured."""
 
 
 FULL: Final = Effort(
@@ -37,6 +41,8 @@ FULL: Final = Effort(
     intervals=6,
     learning=100,
     decisions=50_000,
+    waiting=300,
+    sizes=(10, 30, 100, 300, 1000),
 )
 QUICK: Final = Effort(
     rounds=15,
@@ -49,4 +55,6 @@ QUICK: Final = Effort(
     intervals=1,
     learning=10,
     decisions=2_000,
+    waiting=100,
+    sizes=(10, 30, 100),
 )

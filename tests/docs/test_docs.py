@@ -22,6 +22,7 @@ from distributed_grid.config import GridConfig, load_config
 from distributed_grid.controller.api import make_app
 from distributed_grid.controller.schemas import DemandStatus, NodeOutlook
 from distributed_grid.decide.diagnosis import diagnose
+from distributed_grid.decide.policies import POLICIES, PolicyNumbers
 from distributed_grid.model.audit import FindingKind
 from distributed_grid.model.checkup_facts import ControllerFacts, Facts, HomeFacts, MachineFacts
 from distributed_grid.model.leases import LEGAL, LeaseState
@@ -349,6 +350,36 @@ def test_the_reasons_of_refusals() -> None:
     rows = table("docs/boosts.md", "Word", "Why this node does not lend")
 
     assert {codes_in(row["Word"])[0] for row in rows} == {str(code) for code in RefusalCode}
+
+
+def test_the_numbers_of_the_policies() -> None:
+    rows = table("docs/sharing.md", "Policy", "Lender keeps")
+
+    def yes(value: bool) -> str:
+        return "yes" if value else "no"
+
+    def keeps(numbers: PolicyNumbers) -> str:
+        if numbers.foresees:
+            return "what its own work is expected to need before the lease ends"
+        if numbers.keeps_of_idle == 0.5:
+            return "half of what is idle"
+        if numbers.keeps_of_base is None:
+            return "`excess_threshold` (20 %) of all it has"
+        return f"{numbers.keeps_of_base:.0%} of all it has".replace("%", " %")
+
+    assert {codes_in(row["Policy"])[0]: list(row.values())[1:] for row in rows} == {
+        str(policy): [
+            keeps(numbers),
+            yes(numbers.acts_by_itself),
+            str(numbers.high_rounds),
+            str(numbers.low_rounds),
+            yes(numbers.foresees),
+            yes(numbers.preempts),
+            f"{numbers.min_hold_s:g} s",
+            str(numbers.changes_per_round),
+        ]
+        for policy, numbers in POLICIES.items()
+    }
 
 
 def _openapi() -> dict[str, Any]:

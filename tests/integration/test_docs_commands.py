@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = (
     "README.md",
     "docs/boosts.md",
+    "docs/sharing.md",
     "docs/monitoring.md",
     "docs/api.md",
     "docs/security.md",

@@ -1,0 +1,46 @@
+"""The cluster that is only numbers, by which decisions are measured."""
+
+from dataclasses import replace
+
+from bench.decisions import run
+from bench.effort import QUICK
+from bench.virtual_queue import VirtualQueue
+from distributed_grid.decide.loans import Loans
+from distributed_grid.decide.quotas import why_above_its_most
+from distributed_grid.model.resources import ResourceVector
+
+
+def busy() -> VirtualQueue:
+    queue = VirtualQueue(nodes=10, teams=50, load=1.5)
+    queue.come(queue.asks(400))
+    return queue
+
+
+def test_what_is_lent_is_what_the_leases_say_and_within_every_limit() -> None:
+    queue = busy()
+    counted = Loans.of(queue.leases.values())
+
+    assert queue.leases and queue.waiting, "it is busy, and more is asked for than there is"
+    for node in queue.nodes.values():
+        lent = queue.loans.lent_by(node.name)
+        assert lent == counted.lent_by(node.name)
+        assert node.base.covers(lent) and lent["cpu"] <= (node.limits.max_share_cpu or 0)
+    nothing = ResourceVector({"cpu": 0})
+    assert not any(why_above_its_most(team, nothing, queue.loans, queue.rules.teams) for team in queue.rules.teams)
+
+
+def test_the_same_requests_are_decided_in_the_same_way() -> None:
+    assert busy().leases == busy().leases
+
+
+def test_under_little_load_nobody_waits_for_a_node() -> None:
+    queue = VirtualQueue(nodes=10, teams=50, load=0.1)
+    queue.come(queue.asks(200))
+
+    assert not queue.waiting
+
+
+def test_all_that_is_promised_is_measured() -> None:
+    found = run(None, replace(QUICK, decisions=50, calls=1, waiting=10, sizes=(5, 6, 7)))
+
+    assert [bool(line.limits.describe(line.unit)) for line in found.lines] == [True, False, True, True, False, False]
