@@ -69,12 +69,7 @@ class Calendar(Generic[Key]):
 
 
 def _fits(needs: Sequence[tuple[Sequence[int], int]], step: int) -> bool:
-<<<<<<< HEAD
-    for row, units in needs:  # noqa: SIM110 - this is asked a hundred thousand times in a long queue
-        if row[step] < units:
-=======
     for row, units in needs:  # noqa: SIM110
         if row[step] < units:  # asked so often in a long queue that a generator would be half of the work
->>>>>>> df915a2 (docs: what deciding costs; the test of that benchmark is small)
             return False
     return True
