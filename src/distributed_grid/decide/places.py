@@ -3,11 +3,12 @@
 from bisect import insort
 from collections import defaultdict
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from distributed_grid.decide.idle_room import could_when_idle
 from distributed_grid.decide.lease_ends import LeaseEnds
-from distributed_grid.decide.lending import Offer, never, room_of
+from distributed_grid.decide.lending import Offer, never
 from distributed_grid.decide.loans import Loans
 from distributed_grid.decide.node_calendar import NodeCalendar
 from distributed_grid.decide.present import Present
@@ -207,12 +208,3 @@ def _enter(offer: Offer, place: Place, calendar: NodeCalendar) -> None:
         calendar.lend(offer.need, place.begin, place.end)
     elif offer.is_transfer and ask.target == name:
         calendar.borrow(ask.kind, ask.units, place.begin, place.end)
-
-
-def could_when_idle(node: Node, offer: Offer) -> bool:
-    return all(units <= room_when_idle(node, kind, offer.rules.reserve) for kind, units in offer.need.items())
-
-
-def room_when_idle(node: Node, kind: str, reserve: Reserve) -> int:
-    """How much it could lend if nothing were lent and its own work needed nothing."""
-    return room_of(replace(node, total=node.base), kind, node.base[kind], 0, reserve)

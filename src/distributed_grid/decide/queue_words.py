@@ -2,9 +2,10 @@
 
 from datetime import datetime
 
+from distributed_grid.decide.idle_room import could_when_idle, room_when_idle
 from distributed_grid.decide.lending import Offer, never
 from distributed_grid.decide.loans import Loans
-from distributed_grid.decide.places import Place, could_when_idle, room_when_idle
+from distributed_grid.decide.places import Place
 from distributed_grid.decide.quotas import why_above_its_most
 from distributed_grid.model.nodes import NodeName, NodeTable
 from distributed_grid.model.resources import amount_of, describe
