@@ -8,8 +8,6 @@ from distributed_grid.model.leases import Delivery, Lease
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
 from distributed_grid.model.resources import ResourceVector
 
-_Amounts = dict[tuple[NodeName, str], int]
-
 
 def coming_back(leases: Iterable[Lease]) -> tuple[Lease, ...]:
     """What is on its way home already: leases that wind down, and what holders are asked to give up."""
@@ -28,39 +26,56 @@ def part_of(lease: Lease, units: int) -> Lease:
 
 
 def once_home(nodes: NodeTable, leases: Iterable[Lease], back: Collection[Lease]) -> NodeTable:
-    """The nodes once `back`, which are some of the `leases` or parts of them, have come home.
-
-    A transfer that winds down may be partly home already. So a node's total goes to what the leases that stay want it
-    to be, and no further than what comes back could take it.
-    """
+    """The nodes once `back`, which are some of the `leases` or parts of them, have come home."""
     if not back:
         return nodes
-    out, into = _moved(leases)
-    out_back, into_back = _moved(back)
-    freed: dict[NodeName, ResourceVector] = defaultdict(ResourceVector)
-    for lease in back:
-        if lease.delivery is Delivery.RESERVE:
-            freed[lease.source] += lease.resources
-    touched = {*freed, *(name for name, _ in (*out_back, *into_back))}
+    touched = {name for lease in back for name in (lease.source, lease.target)}
+    home = Homecoming(leases, back)
+    return NodeTable(home.of(node) if node.name in touched else node for node in nodes.values())
 
-    def settled(node: Node) -> Node:
-        steps: dict[str, int] = {}
-        for kind in {kind for name, kind in (*out_back, *into_back) if name == node.name}:
+
+class Homecoming:
+    """What comes home, summed up once for all who ask about one node or another, with this or that lease besides."""
+
+    def __init__(self, leases: Iterable[Lease], back: Iterable[Lease]) -> None:
+        self._all = _Moves(leases)
+        self._back = _Moves(back)
+
+    def of(self, node: Node, besides: Iterable[Lease] = ()) -> Node:
+        """The node once all that is home, and these leases, too.
+
+        A transfer that winds down may be partly home already. So its total goes to what the leases that stay want it
+        to be, and no further than what comes back could take it.
+        """
+        more = _Moves(lease for lease in besides if node.name in (lease.source, lease.target))
+        steps = {}
+        for kind in {**self._back.kinds(node.name), **more.kinds(node.name)}:
             at = (node.name, kind)
-            wanted = node.base[kind] - out[at] + out_back[at] + into[at] - into_back[at]
-            steps[kind] = min(max(wanted - node.total[kind], -into_back[at]), out_back[at])
+            out, into = self._back.out[at] + more.out[at], self._back.into[at] + more.into[at]
+            wanted = node.base[kind] - (self._all.out[at] - out) + (self._all.into[at] - into)
+            steps[kind] = min(max(wanted - node.total[kind], -into), out)
         moved = ResourceVector(steps)
-        return replace(node, total=node.total + moved, free=node.free + moved + freed[node.name])
+        freed = self._back.freed[node.name] + more.freed[node.name]
+        return replace(node, total=node.total + moved, free=node.free + moved + freed)
 
-    return NodeTable(settled(node) if node.name in touched else node for node in nodes.values())
 
+class _Moves:
+    """What transfers took from each node and brought to it, by kind, and what reservations hold there."""
 
-def _moved(leases: Iterable[Lease]) -> tuple[_Amounts, _Amounts]:
-    """What transfers took from each node, and what they brought to each, by kind."""
-    out: _Amounts = defaultdict(int)
-    into: _Amounts = defaultdict(int)
-    for lease in leases:
-        if lease.delivery is Delivery.TRANSFER and lease.holds_capacity:
-            out[lease.source, lease.kind] += lease.units
-            into[lease.target, lease.kind] += lease.units
-    return out, into
+    def __init__(self, leases: Iterable[Lease]) -> None:
+        self.out: defaultdict[tuple[NodeName, str], int] = defaultdict(int)
+        self.into: defaultdict[tuple[NodeName, str], int] = defaultdict(int)
+        self.freed: defaultdict[NodeName, ResourceVector] = defaultdict(ResourceVector)
+        self._kinds: defaultdict[NodeName, dict[str, None]] = defaultdict(dict)
+        for lease in leases:
+            if not lease.holds_capacity:
+                continue
+            if lease.delivery is Delivery.RESERVE:
+                self.freed[lease.source] += lease.resources
+                continue
+            self.out[lease.source, lease.kind] += lease.units
+            self.into[lease.target, lease.kind] += lease.units
+            self._kinds[lease.source][lease.kind] = self._kinds[lease.target][lease.kind] = None
+
+    def kinds(self, name: NodeName) -> dict[str, None]:
+        return self._kinds.get(name, {})

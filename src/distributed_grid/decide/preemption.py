@@ -5,12 +5,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from distributed_grid.decide.homecoming import coming_back, once_home, part_of
+from distributed_grid.decide.homecoming import Homecoming, coming_back, once_home, part_of
 from distributed_grid.decide.lending import BY_AMOUNT, Offer, obstacle, plan_grant
 from distributed_grid.decide.loans import Loans
 from distributed_grid.decide.policies import PolicyNumbers
 from distributed_grid.decide.quotas import is_own, why_over_limit
-from distributed_grid.decide.victims import fewest, has_been_held, needed_of, yields_first
+from distributed_grid.decide.victims import fewest, has_been_held, needed_of, trimmed, yields_first
 from distributed_grid.decide.yielding import Standing, Yielding
 from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.nodes import NodeName, NodeTable
@@ -35,6 +35,9 @@ class Preemption:
     """The request is within what is guaranteed to its team."""
     takes: Mapping[str, int] = field(default_factory=dict)
     """By victim's id: how many units of it are enough. To take more may leave its team less than its guarantee."""
+
+
+_Choice = tuple[NodeName, tuple[Lease, ...], Yielding]
 
 
 def plan_preemption(
@@ -64,28 +67,30 @@ def plan_preemption(
     candidates = _candidates(ask, leases, numbers, now, takes_own)
     if not candidates or _can_be_met(ask, nodes, loans, rules) or _can_be_met(ask, home, after, rules):
         return None
-    standing = Standing(ask, nodes, leases, rules, back, after)
-    choices: list[tuple[NodeName, tuple[Lease, ...], dict[str, int]]] = []
+    standing = Standing(ask, nodes, rules, Homecoming(leases, back), after)
+    choices: list[_Choice] = []
     for lender, pool in candidates.items():
         stop = obstacle(home[lender], offer, after) if lender in home else None
         if stop is not None and stop[0] in BY_AMOUNT:
             guarded = {lease.id for lease in pool if not numbers.preempts or lease.priority is ask.priority}
             yielding = Yielding(standing, lender, guarded)
             if (victims := _victims(pool, yielding, now)) is not None:
-                choices.append((lender, victims, needed_of(victims, yielding.enough)))
+                choices.append((lender, victims, yielding))
 
-    def harm(choice: tuple[NodeName, tuple[Lease, ...], dict[str, int]]) -> tuple[object, ...]:
+    def harm(choice: _Choice) -> tuple[object, ...]:
         lender, victims, _ = choice
         order = [yields_first(victim, now)[:-1] for victim in reversed(victims)]  # their ids are no reason
         return len(victims), order, -nodes[lender].limits.priority, lender
 
-    whole = {lease.id: lease for lease in leases}
-    for lender, victims, takes in sorted(choices, key=harm):
-        parts = (*back, *(part_of(whole[id], units) for id, units in takes.items()))
+    for lender, found, yielding in sorted(choices, key=harm):
+        victims = trimmed(found, yielding.enough)
+        takes = needed_of(victims, yielding.enough)
+        pool_by_id = {lease.id: lease for lease in candidates[lender]}
+        whole = tuple(pool_by_id[victim.id] for victim in victims)
+        parts = (*back, *(part_of(lease, takes[lease.id]) for lease in whole))
         plan = plan_grant(ask, once_home(nodes, leases, parts), loans.without(parts), rules)
         if isinstance(plan, Grant) and plan.source == lender:
-            yielding_leases = tuple(whole[victim.id] for victim in victims)
-            return Preemption(lender, yielding_leases, plan, _reason(ask, takes_own), takes_own, takes)
+            return Preemption(lender, whole, plan, _reason(ask, takes_own), takes_own, takes)
     return None
 
 

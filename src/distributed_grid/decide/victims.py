@@ -38,8 +38,7 @@ def fewest(candidates: Sequence[Lease], short: ResourceVector, enough: Enough) -
     No lease comes home with more than it holds, so what is `short` bounds the search. Between sets of one size the one
     whose last member yields sooner is chosen, then by the one before it: the important are spared where that can be.
     """
-    found = _Search(candidates, short, enough).run() or _in_order(candidates, enough)
-    return None if found is None else _trimmed(found, enough)
+    return _Search(candidates, short, enough).run() or _in_order(candidates, enough)
 
 
 def needed_of(victims: Sequence[Lease], enough: Enough) -> dict[str, int]:
@@ -96,11 +95,11 @@ class _Search:
 def _in_order(candidates: Sequence[Lease], enough: Enough) -> tuple[Lease, ...] | None:
     for count in range(1, len(candidates) + 1):
         if enough(found := tuple(candidates[:count])):
-            return found
+            return trimmed(found, enough)
     return None
 
 
-def _trimmed(victims: tuple[Lease, ...], enough: Enough) -> tuple[Lease, ...]:
+def trimmed(victims: tuple[Lease, ...], enough: Enough) -> tuple[Lease, ...]:
     """None of them can be left out; those who should yield last are spared first."""
     for victim in reversed(victims):
         if enough(rest := tuple(lease for lease in victims if lease is not victim)):

@@ -3,11 +3,11 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from distributed_grid.decide.homecoming import once_home, part_of
+from distributed_grid.decide.homecoming import Homecoming, part_of
 from distributed_grid.decide.lending import Offer, obstacle, room
 from distributed_grid.decide.loans import Loans
 from distributed_grid.model.leases import Delivery, Lease
-from distributed_grid.model.nodes import NodeName, NodeTable
+from distributed_grid.model.nodes import Node, NodeName, NodeTable
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.rules import Rules
@@ -19,9 +19,8 @@ class Standing:
 
     ask: Ask
     nodes: NodeTable
-    leases: tuple[Lease, ...]
     rules: Rules
-    back: tuple[Lease, ...]
+    home: Homecoming
     loans: Loans
     """Without what is on its way home. A what-if takes leases out of these sums and puts them back."""
 
@@ -33,30 +32,28 @@ class Yielding:
         self._standing = standing
         self._lender = lender
         self._guarded = guarded
-        both = (lender, standing.ask.target)
-        self._pair = NodeTable(standing.nodes[name] for name in both)
-        self._near = tuple(lease for lease in standing.leases if lease.source in both or lease.target in both)
-        self._back = tuple(lease for lease in standing.back if lease.source in both or lease.target in both)
+        self._pair = tuple(standing.nodes[name] for name in (lender, standing.ask.target))
         self.short = self._short()
 
+    def _offered(self, taken: tuple[Lease, ...]) -> tuple[Node, Offer]:
+        """The lender, and what is asked of it, once that is home which comes anyway, and what is taken."""
+        pair = NodeTable(self._standing.home.of(node, taken) for node in self._pair)
+        return pair[self._lender], Offer.of(self._standing.ask, pair, self._standing.rules)
+
     def _short(self) -> ResourceVector:
-        """What the lender lacks once that is home which comes anyway."""
-        pair = once_home(self._pair, self._near, self._back)
-        rules, loans = self._standing.rules, self._standing.loans
-        need = Offer.of(self._standing.ask, pair, rules).need
-        lender = pair[self._lender]
-        lacks = {kind: units - room(lender, kind, loans, rules.reserve) for kind, units in need.items()}
+        lender, offer = self._offered(())
+        loans, reserve = self._standing.loans, self._standing.rules.reserve
+        lacks = {kind: units - room(lender, kind, loans, reserve) for kind, units in offer.need.items()}
         return ResourceVector(lacks).at_least_zero()
 
     def enough(self, victims: tuple[Lease, ...]) -> bool:
         """Whether the lender could lend what is asked if these came home, as far as they may be taken."""
         taken = self.may_take(victims)
-        pair = once_home(self._pair, self._near, (*self._back, *taken))
-        offer = Offer.of(self._standing.ask, pair, self._standing.rules)
+        lender, offer = self._offered(taken)
         loans = self._standing.loans
         for lease in taken:
             loans.count(lease, -1)
-        found = obstacle(pair[self._lender], offer, loans)
+        found = obstacle(lender, offer, loans)
         for lease in taken:
             loans.count(lease)
         return found is None
