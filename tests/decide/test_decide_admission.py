@@ -225,6 +225,20 @@ def test_what_other_teams_keep_for_themselves_is_waited_for_like_what_a_node_has
     assert found["own"].grant is not None
 
 
+def test_what_a_team_keeps_is_kept_also_while_it_waits_for_its_turn() -> None:
+    owner = team("owner", guaranteed={"cpu": 2}, lending_limit={"cpu": 0})
+    loan = lent("x", 4, 30, team="red")
+    nodes = [full(loan, cpus=4), node("gpu2", cpus=3)]
+
+    found = plan(
+        waits("own", 2, team="owner", source="gpu1"), waits("a", 2, team="red"), nodes=nodes, leases=[loan],
+        teams=[owner],
+    )  # fmt: skip
+
+    assert found["own"].expected_start == at(30)
+    assert found["a"].grant is None, "of the 3 on gpu2 it may have 1: the owner may ask for 2 of them at any time"
+
+
 # -- ends ----------------------------------------------------------------------------------------------------
 
 

@@ -6,7 +6,6 @@ from distributed_grid.decide.calendars import Calendar
 from distributed_grid.decide.lease_ends import Ends
 from distributed_grid.decide.lending import Offer
 from distributed_grid.decide.loans import Loans
-from distributed_grid.decide.quotas import why_kept_by_others
 from distributed_grid.model.nodes import NodeTable
 from distributed_grid.model.plans import Grant
 from distributed_grid.model.resources import ResourceVector
@@ -51,7 +50,7 @@ class CommonPool:
     def __init__(self, nodes: NodeTable, loans: Loans, ends: Ends, teams: Teams, now: datetime) -> None:
         self._nodes, self._teams = nodes, teams
         self._most = loans.without(())
-        """As if nothing ended and all had their turn at once: who may have something then may have it at any time."""
+        """As if nothing ended and all had their turn at once: never is more held."""
         self._gone: Calendar[str] = Calendar(now)
         """By kind, what is held, and what is kept by teams that do not hold it."""
         kinds = {kind for team in teams.closed for kind in team.lending_limit if teams.keeping(kind)}
@@ -74,14 +73,14 @@ class CommonPool:
 
         A request within its team's guarantee asks nobody.
         """
-        team, most, teams = offer.ask.team, self._most, self._teams
-        if why_kept_by_others(team, offer.need, self._nodes, most, teams) is None:
-            return since
+        most, own = self._most, self._teams.of(offer.ask.team)
         needs = []
         for kind, units in offer.need.items():
-            if teams.keeping(kind) and most.held(team, kind) + units > teams.of(team).guaranteed[kind]:
-                its_own = max(0, teams.of(team).kept_from_others(kind) - most.held(team, kind))
-                lendable = self._nodes.lendable(kind) + its_own
+            held, kept = most.held(own.name, kind), self._teams.kept_in_all(kind)
+            if not kept or held + units <= own.guaranteed[kind]:
+                continue
+            lendable = self._nodes.lendable(kind) + max(0, own.kept_from_others(kind) - held)
+            if units > lendable - most.held_by_all(kind) - kept:
                 needs.append(([lendable - gone for gone in self._gone.row(kind)], units))
         return self._gone.first(needs, timedelta(seconds=offer.ask.duration_s), since)
 
