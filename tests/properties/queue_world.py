@@ -1,6 +1,6 @@
 """A cluster without work of its own in which requests wait, are admitted as the queue's plan says, and end in time."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -10,7 +10,7 @@ from distributed_grid.decide.admission import Verdict, plan_queue
 from distributed_grid.decide.lending import plan_grant
 from distributed_grid.decide.loans import Loans
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
-from distributed_grid.model.nodes import Node, NodeTable
+from distributed_grid.model.nodes import Node, NodeName, NodeTable
 from distributed_grid.model.plans import Grant
 from distributed_grid.model.rules import NO_RULES, Rules
 from distributed_grid.model.waiting import Waiting
@@ -26,6 +26,8 @@ class World:
     queue: list[Waiting] = field(default_factory=list)
     leases: dict[str, Lease] = field(default_factory=dict)
     admitted: dict[str, datetime] = field(default_factory=dict)
+    told: dict[str, NodeName] = field(default_factory=dict)
+    """Where those who wait were told that their place is."""
 
     def nodes(self) -> NodeTable:
         loans = Loans.of(self.leases.values())
@@ -38,13 +40,16 @@ class World:
 
     def plan(self, queue: Iterable[Waiting], depth: int = 100) -> tuple[Verdict, ...]:
         leases = tuple(self.leases.values())
-        return plan_queue(queue, self.nodes(), leases, Loans.of(leases), lambda _: self.rules, self.now, depth=depth)
+        return plan_queue(
+            queue, self.nodes(), leases, Loans.of(leases), lambda _: self.rules, self.now, depth=depth, told=self.told
+        )
 
-    def admit(self, verdicts: Iterable[Verdict]) -> None:
+    def admit(self, verdicts: Sequence[Verdict]) -> None:
         """All that a plan grants, one after the other; each must still be right."""
         for verdict in verdicts:
             if verdict.grant is not None:
                 self._lend(verdict.waiting, verdict.grant)
+        self.told = {verdict.waiting.id: verdict.expected_source for verdict in verdicts if verdict.expected_source}
 
     def _lend(self, waiting: Waiting, grant: Grant) -> None:
         ask = waiting.ask

@@ -170,7 +170,9 @@ def test_a_plan_keeps_every_limit_and_equal_inputs_give_equal_plans(
 
     chance.shuffle(leases)
     chance.shuffle(nodes)
-    again = plan_queue(queue, NodeTable(nodes), leases, Loans.of(leases), lambda _: world.rules, world.now)
+    again = plan_queue(
+        queue, NodeTable(nodes), leases, Loans.of(leases), lambda _: world.rules, world.now, told=world.told
+    )
 
     assert again == expected
     world.admit(expected)  # asks of each grant, on what the ones before it left, whether it is allowed

@@ -5,7 +5,7 @@ is granted now are the places that begin now; so a small and short request passe
 before the big one's turn.
 """
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -25,6 +25,8 @@ from distributed_grid.model.waiting import Waiting
 
 DEPTH: Final = 100
 """So many get a place in time. Those behind them may still be admitted now, where they delay none of these."""
+
+NOBODY_WAS_TOLD: Final[Mapping[str, NodeName]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +57,17 @@ def plan_queue(
     *,
     depth: int = DEPTH,
     explain: Container[str] | None = None,
+    told: Mapping[str, NodeName] = NOBODY_WAS_TOLD,
 ) -> tuple[Verdict, ...]:
     """A verdict for everyone, in the given order: nobody's depends on those behind.
 
     `explain`: for whom the verdict says of every node why it does not lend, by id; None: for all. It is most of the
-    work where many wait, so who only wants to admit asks for none.
+    work where many wait, so who only wants to admit asks for none. `told`: by id, the expected source of the last
+    plan; who keeps its place there cannot get into the way of others' places.
     """
     walk = QueuePlan(nodes, leases, loans, rules_for, now, depth)
     return tuple(
-        walk.decide(waiting, position, explained=explain is None or waiting.id in explain)
+        walk.decide(waiting, position, told.get(waiting.id), explained=explain is None or waiting.id in explain)
         for position, waiting in enumerate(ordered_waiting, start=1)
     )
 
@@ -89,7 +93,9 @@ class QueuePlan:
         """How many have a place in time; they are ahead of all that follow."""
         self._keeps_a_node = False
 
-    def decide(self, waiting: Waiting, position: int, *, explained: bool = False) -> Verdict:
+    def decide(
+        self, waiting: Waiting, position: int, told: NodeName | None = None, *, explained: bool = False
+    ) -> Verdict:
         """Its verdict; with it, what it gets or has a place for is taken."""
         target = self._nodes.get(waiting.ask.target)
         if target is None or not target.alive:
@@ -99,7 +105,7 @@ class QueuePlan:
         except GridError as error:  # the rules have changed since it was accepted
             return Verdict(waiting, position, reason=str(error))
         ahead = self._placed
-        found = self._place(offer, waiting, position)
+        found = self._place(offer, waiting, position, told)
         if isinstance(found, str):
             verdict = Verdict(waiting, position, reason=found)
         elif found.begin <= self._now:
@@ -111,7 +117,7 @@ class QueuePlan:
             verdict = Verdict(waiting, position, None, reason, found.begin, found.source)
         return replace(verdict, refused=self._places.present.refused(offer, ahead)) if explained else verdict
 
-    def _place(self, offer: Offer, waiting: Waiting, position: int) -> Place | str:
+    def _place(self, offer: Offer, waiting: Waiting, position: int, told: NodeName | None) -> Place | str:
         """The place that it has from now on; or why it has none."""
         places, now = self._places, self._now
         turn = places.team_turn(offer, now)
@@ -121,7 +127,7 @@ class QueuePlan:
                 places.take_for_team(offer, turn)
             return why_team_waits(offer, places.present.loans, turn, now)
         is_too_far_back = self._placed >= self._depth
-        place = places.first(offer, until=now if is_too_far_back else None)
+        place = places.first(offer, until=now if is_too_far_back else None, known=told)
         if place is not None:
             places.take(offer, place)
             self._placed += place.begin > now

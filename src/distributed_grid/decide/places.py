@@ -49,14 +49,18 @@ class Places:
 
     # -- the first place --------------------------------------------------------------------------------------
 
-    def first(self, offer: Offer, until: datetime | None = None) -> Place | None:
-        """The first place that begins not after `until`; on the node that then has the most left."""
+    def first(self, offer: Offer, until: datetime | None = None, known: NodeName | None = None) -> Place | None:
+        """The first place that begins not after `until`; on the node that then has the most left.
+
+        Where it had a place before is `known`: if it comes as soon there, it stays. What those behind have taken since
+        would else move it, and with it the next ones.
+        """
         lasts = timedelta(seconds=offer.ask.duration_s)
         since = self._now
-        if not self._is_kept and (source := self.present.lender(offer)) is not None:
+        if not self._is_kept and (source := self.present.lender(offer, known)) is not None:
             return Place(source, since, since + lasts)
         while until is None or since <= until:
-            found = self._on_nodes(offer, since, until)
+            found = self._on_nodes(offer, since, until, known)
             if found is None:
                 return None
             begin, source = found
@@ -68,7 +72,9 @@ class Places:
                 return Place(source, begin, begin + lasts)
         return None
 
-    def _on_nodes(self, offer: Offer, since: datetime, until: datetime | None) -> tuple[datetime, NodeName] | None:
+    def _on_nodes(
+        self, offer: Offer, since: datetime, until: datetime | None, known: NodeName | None
+    ) -> tuple[datetime, NodeName] | None:
         """By what the nodes have. Who asks for the same as one ahead need not look before that one's place."""
         number = self._number(offer.rules.reserve)
         ask = offer.ask
@@ -77,14 +83,15 @@ class Places:
         if earliest is None or (until is not None and earliest > until):
             return None
         begin = max(since, earliest)
-        best: tuple[datetime, tuple[int, ...], float, NodeName] | None = None
+        best: tuple[datetime, bool, tuple[int, ...], float, NodeName] | None = None
         for node in self._nodes.lenders:
             if never(node, offer) is not None:
                 continue
             calendar = self._calendar(node)
             found = calendar.first(offer, number, begin, until if best is None else best[0])
             if found is not None:
-                place = (found, calendar.left_after(offer.need, found), -node.limits.priority, node.name)
+                left = calendar.left_after(offer.need, found)
+                place = (found, node.name != known, left, -node.limits.priority, node.name)
                 best = place if best is None or place < best else best
         if since == self._now:
             later = None if until is None else until + timedelta.resolution

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from distributed_grid.decide.lending import Offer, best_lender, why_not
+from distributed_grid.decide.lending import Offer, best_lender, obstacle, why_not
 from distributed_grid.decide.loans import Loans
 from distributed_grid.decide.quotas import why_kept_by_others, why_over_limit
 from distributed_grid.model.nodes import NodeName, NodeTable
@@ -17,10 +17,13 @@ class Present:
         self._lenders = {node.name: node for node in nodes.lenders}
         self.loans, self._own_loans = loans, False
 
-    def lender(self, offer: Offer) -> NodeName | None:
-        """Who would lend if nobody else waited."""
+    def lender(self, offer: Offer, known: NodeName | None = None) -> NodeName | None:
+        """Who would lend if nobody else waited; rather the one that it was told."""
         if self.others_keep(offer) is not None:
             return None
+        told = self._lenders.get(known or "")
+        if told is not None and obstacle(told, offer, self.loans) is None:
+            return told.name
         return best_lender(offer, self._lenders.values(), self.loans)
 
     def others_keep(self, offer: Offer) -> str | None:
