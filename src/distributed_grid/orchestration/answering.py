@@ -13,7 +13,7 @@ from distributed_grid.orchestration.boost_service import BoostService
 from distributed_grid.orchestration.granting import check_names
 from distributed_grid.orchestration.parts import Parts
 from distributed_grid.orchestration.queueing import Queue
-from distributed_grid.orchestration.rules_in_force import numbers, rules_for
+from distributed_grid.orchestration.rules_in_force import numbers, rules_for, rules_of_one_look
 from distributed_grid.store.audit_log import Wanted
 
 _TOLD: Final = ("granted", "queued", "renewed", "reclaim_asked", "checkpointed", "release_asked", "rebalanced")
@@ -31,7 +31,7 @@ async def plan_answer(p: Parts, ask: Ask) -> dict[str, Any]:
         p.ledger.loans,
         p.sharing.waiting.values(),
         p.sharing.accounts,
-        lambda one: rules_for(p, one),
+        rules_of_one_look(p),
         numbers(p),
         now,
     )

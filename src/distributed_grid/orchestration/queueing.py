@@ -23,7 +23,7 @@ from distributed_grid.orchestration.granting import begin_grant, carry_out, chec
 from distributed_grid.orchestration.logs import logger
 from distributed_grid.orchestration.parts import Parts
 from distributed_grid.orchestration.reclaiming import ask_back
-from distributed_grid.orchestration.rules_in_force import numbers, rules_for
+from distributed_grid.orchestration.rules_in_force import numbers, rules_for, rules_of_one_look
 
 log = logger()
 
@@ -168,9 +168,17 @@ class Queue:
         p = self._p
         nodes = await p.look_to_decide()
         charge(p)
+        now = p.now()
         waiting = self.in_order() if self.is_open else ()
         verdicts = plan_queue(
-            waiting, nodes, p.ledger.snapshot(), p.ledger.loans, lambda ask: rules_for(p, ask), p.now()
+            waiting,
+            nodes,
+            p.ledger.snapshot(),
+            p.ledger.loans,
+            rules_of_one_look(p),
+            now,
+            explain={each.id for each in waiting if each.is_over(now)},  # who is let go learns about every node
+            told={each.waiting.id: each.expected_source for each in self._verdicts.values() if each.expected_source},
         )
         self._verdicts = {verdict.waiting.id: verdict for verdict in verdicts}
         # There is no await from the look to here: nobody else can have taken what the plan found.

@@ -2,24 +2,20 @@
 
 import asyncio
 import contextlib
-import math
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from datetime import datetime
 
 from distributed_grid.decide.rebalancing import OWN_LEASE_S, Forecasts, Observed, Streaks, rebalance
 from distributed_grid.errors import GridError
 from distributed_grid.model.actions import Action
 from distributed_grid.model.nodes import NodeTable
-from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import BUILT_IN
-from distributed_grid.model.rules import Rules, RulesFor
 from distributed_grid.monitoring.collector import Collector
 from distributed_grid.orchestration.boost_service import BoostService
 from distributed_grid.orchestration.logs import logger
 from distributed_grid.orchestration.parts import Parts
 from distributed_grid.orchestration.rebalancing_acts import Hands
-from distributed_grid.orchestration.rules_in_force import numbers, rules_for
+from distributed_grid.orchestration.rules_in_force import numbers, rules_of_one_look
 from distributed_grid.orchestration.suggesting import Suggestions
 
 log = logger()
@@ -84,7 +80,7 @@ class Rebalancing:
             return ()
         self._seen_at = measured
         nodes = await self._p.look_to_decide()
-        rules = self._rules()
+        rules = rules_of_one_look(self._p)
         seen = self._observe(nodes)
         actions, self._streaks = rebalance(seen, self._streaks, rules)
         await self.suggestions.renew(seen, rules)
@@ -112,21 +108,6 @@ class Rebalancing:
     def _forecasts(self, nodes: NodeTable) -> Forecasts:
         found = {(name, kind): self._collector.forecast(name, kind, _HORIZON_S) for name in nodes for kind in BUILT_IN}
         return {key: forecast for key, forecast in found.items() if forecast is not None}
-
-    def _rules(self) -> RulesFor:
-        """The rules of this round: what they foresee depends on how long a lease lasts, and is asked of every node.
-
-        So lengths of time are rounded up, and each is asked about once.
-        """
-        known: dict[float, Rules] = {}
-
-        def rules(ask: Ask) -> Rules:
-            length = math.ceil(ask.duration_s / _ALIKE_S) * _ALIKE_S
-            if length not in known:
-                known[length] = rules_for(self._p, replace(ask, duration_s=length))
-            return known[length]
-
-        return rules
 
     async def _try(self, action: Action) -> None:
         """One that fails is told, and keeps nobody from the others."""

@@ -6,10 +6,11 @@ from distributed_grid.decide.policies import POLICIES, PolicyNumbers
 from distributed_grid.model.policies import SharingMode
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import BUILT_IN, CPU, MEMORY, scale
-from distributed_grid.model.rules import Companions, Reserve, Rules
+from distributed_grid.model.rules import Companions, Reserve, Rules, RulesFor
 from distributed_grid.orchestration.parts import Parts
 
 _LONGEST_HORIZON_S = 3600.0
+_STEP_S = 300.0
 
 
 def rules_for(p: Parts, ask: Ask) -> Rules:
@@ -26,6 +27,21 @@ def rules_for(p: Parts, ask: Ask) -> Rules:
         teams=p.teams,
         cooling=frozenset(p.sharing.cooling),
     )
+
+
+def rules_of_one_look(p: Parts) -> RulesFor:
+    """The rules for all that is decided at one moment: what they foresee hangs on how long a lease lasts, and is asked
+    of every node, so it is asked once for all that last about as long.
+    """
+    known: dict[float, Rules] = {}
+
+    def rules(ask: Ask) -> Rules:
+        horizon = round(min(ask.duration_s, _LONGEST_HORIZON_S) / _STEP_S)
+        if horizon not in known:
+            known[horizon] = rules_for(p, ask)
+        return known[horizon]
+
+    return rules
 
 
 def numbers(p: Parts) -> PolicyNumbers:

@@ -31,6 +31,7 @@ _TELL_EVERY = timedelta(seconds=2)
 _KILL_EVERY = timedelta(seconds=1)
 _NODE_GRACE = timedelta(seconds=2)
 _START_GRACE = timedelta(seconds=30)
+_CHARGE_EVERY = timedelta(seconds=30)
 _KEEP_CHARGES_EVERY = timedelta(minutes=5)
 
 
@@ -49,7 +50,7 @@ class Upkeep:
         self._missing: set[str] = set()
         self._warned: set[tuple[str, datetime]] = set()
         self._last_full: datetime | None = None
-        self._charges_kept_at = parts.now()
+        self._charged_at = self._charges_kept_at = parts.now()
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
         self._one_turn = asyncio.Lock()
@@ -143,7 +144,9 @@ class Upkeep:
     async def _charge(self) -> None:
         """What teams used counts, also while nobody waits; now and then it is put on disk."""
         p = self._p
-        charge(p)
+        if p.now() - self._charged_at >= _CHARGE_EVERY:
+            self._charged_at = p.now()
+            charge(p)
         if p.sharing.accounts and p.now() - self._charges_kept_at >= _KEEP_CHARGES_EVERY:
             self._charges_kept_at = p.now()
             with contextlib.suppress(StoreBroken):
