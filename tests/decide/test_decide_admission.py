@@ -226,7 +226,7 @@ def test_what_other_teams_keep_for_themselves_is_waited_for_like_what_a_node_has
 
 
 def test_what_a_team_keeps_is_kept_also_while_it_waits_for_its_turn() -> None:
-    owner = team("owner", guaranteed={"cpu": 2}, lending_limit={"cpu": 0})
+    owner = team("owner", guaranteed={"cpu": 2}, lends={"cpu": 0})
     loan = lent("x", 4, 30, team="red")
     nodes = [full(loan, cpus=4), node("gpu2", cpus=3)]
 

@@ -115,7 +115,7 @@ class Queue:
         self._verdicts.pop(request_id, None)
         return self._answers.pop(request_id, None)
 
-    def _end(self, waiting: Waiting, why: GridError) -> None:
+    def _end(self, waiting: Waiting, why: Exception) -> None:
         answer = self._drop(waiting.id)
         if answer is not None and not answer.done():
             answer.set_exception(why)
@@ -141,8 +141,8 @@ class Queue:
                 async with asyncio.timeout(self._pause()):
                     await news.wait()
             news.clear()
-            if self._p.sharing.waiting and not self._stopping:
-                await self.try_round()
+            if self._p.sharing.waiting and not self._stopping and not await self.try_round():
+                await asyncio.sleep(_SOON_S)  # what failed is not repeated at once
 
     def _pause(self) -> float | None:
         waiting = self._p.sharing.waiting.values()
@@ -153,7 +153,7 @@ class Queue:
             return _HASTY_S
         return _SOON_S if any(now - each.since < _CALM_AFTER for each in waiting) else _CALM_S
 
-    async def try_round(self) -> None:
+    async def try_round(self) -> bool:
         """A round whose failure is told, and ends nobody's waiting: the next one tries again."""
         try:
             async with self._one_round:
@@ -162,6 +162,9 @@ class Queue:
             log.error("the queue", error=error.message, because=error.because)
         except Exception:
             log.exception("a round of the queue failed; trying again")
+        else:
+            return True
+        return False
 
     async def round(self) -> None:
         """1 look, 2 decide, 3 grant, 4 take back for those who may, 5 let those go whose time is over."""
@@ -190,8 +193,14 @@ class Queue:
         await self._let_go(p.now(), nodes)
 
     async def _admit(self, waiting: Waiting, lease: Lease) -> None:
-        """Who was found busy after all stays in the queue."""
-        granted = await carry_out(self._p, lease)
+        """Where the source was busy after all, it stays in the queue. Who is on the line learns what went wrong."""
+        try:
+            granted = await carry_out(self._p, lease)
+        except Exception as error:
+            if waiting.is_kept:
+                raise
+            self._end(waiting, error)
+            return
         if granted is None:
             return
         answer = self._drop(waiting.id)
@@ -212,10 +221,11 @@ class Queue:
             )
             if plan is None:
                 continue
+            if any(victim.id in p.in_flight for victim in plan.victims):
+                return  # it is being changed just now: the next round sees what became of it
             who = waiting.ask.requester or "grid"
             victims = [ask_back(p, v, plan.reason, units=plan.takes.get(v.id), who=who) for v in plan.victims]
             await p.try_commit()
-            p.something_changed()
             self._be_patient(waiting, victims)
             return
 
