@@ -60,7 +60,7 @@ def cooldown_view(answer: Mapping[str, Any]) -> str:
     if not answer["cooling"]:
         return f"{node} lends and borrows again"
     boosts = {0: "no boost has to end", 1: "1 boost goes home"}.get(count, f"{count} boosts go home")
-    return f"{node} is cooling down: {boosts}. It shares nothing until: grid cooldown {node} --off"
+    return f"{node} is cooling down: {boosts}\nIt shares nothing until: grid cooldown {node} --off"
 
 
 def _nodes(nodes: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str]:

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any, Final
 
 from distributed_grid.decide.answers import considered, look_ahead
-from distributed_grid.errors import BoostNotFound, RequestNotFound
+from distributed_grid.errors import RequestNotFound
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.waiting import Waiting
@@ -42,8 +42,8 @@ async def why_answer(p: Parts, service: BoostService, prefix: str) -> dict[str, 
     """Why a request waits, as things are; or why a boost is as it is, from when it was granted."""
     try:
         found = service.find(prefix)
-    except BoostNotFound:
-        return await _ended(p, prefix)
+    except RequestNotFound as error:
+        return await _ended(p, prefix, error)
     if isinstance(found, Waiting):
         return await _why_it_waits(p, service.queue, found)
     return await _why_it_is_so(p, found)
@@ -78,15 +78,12 @@ async def _why_it_is_so(p: Parts, lease: Lease) -> dict[str, Any]:
     }
 
 
-async def _ended(p: Parts, prefix: str) -> dict[str, Any]:
+async def _ended(p: Parts, prefix: str, not_found: RequestNotFound) -> dict[str, Any]:
     """A boost that is home; the audit log remembers it."""
     entries = await asyncio.to_thread(p.journal.recorded, Wanted(boost=prefix.strip()), 100)
     ids = {entry["boost_id"] for entry in entries}
     if len(ids) != 1:
-        raise RequestNotFound(
-            f"No boost and no waiting request with the id {prefix!r}",
-            try_next="See all boosts: grid boost status; who waits: grid resource-sharing queue",
-        )
+        raise not_found
     granted = next((entry for entry in entries if entry["event"] == "granted"), {})
     return {
         "id": ids.pop(),

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from distributed_grid.errors import NotFound, NotRenewable, RequestNotFound, SharingDisabled
+from distributed_grid.errors import BoostNotFound, NotFound, NotRenewable, RequestNotFound, SharingDisabled
 from distributed_grid.faults import Point, fault_point
 from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.plans import Grant
@@ -231,10 +231,15 @@ class BoostService:
 
     def find(self, prefix: str) -> Lease | Waiting:
         """A request by its id, or by the beginning of it: as it waits, or as the boost that it became."""
-        try:
+        with contextlib.suppress(RequestNotFound):
             return self.queue.find(prefix)
-        except RequestNotFound:
+        try:
             return self._p.ledger.find(prefix)
+        except BoostNotFound:
+            raise RequestNotFound(
+                f"No request and no boost with the id {prefix!r}",
+                try_next="See who waits: grid resource-sharing queue; all boosts: grid boost status",
+            ) from None
 
     async def checkpointed(self, boost_id: str, *, who: str = "") -> Lease:
         """Note that the holder of a boost has saved its work."""

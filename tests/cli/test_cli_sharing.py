@@ -1,0 +1,143 @@
+"""grid plan, why, cooldown and resource-sharing as a person types and reads them: the real engine, a fake cluster."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from served_grid import ServedGrid
+
+GRID = str(Path(sys.executable).with_name("grid"))
+NODES = {"gpu-master": {"cpus": 4}, "gpu1": {"cpus": 8, "gpus": 1}, "gpu2": {"cpus": 8, "gpus": 1}}
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedGrid]:
+    found = ServedGrid(tmp_path_factory.mktemp("sharing"), nodes=NODES)
+    found.measure()
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left(served: ServedGrid) -> Iterator[None]:
+    yield
+    for request in served.client.queue()["requests"]:
+        served.client.release_allocation(request["request_id"])
+    for boost in served.client.boost_status()["boosts"]:
+        served.client.release_boost(boost["boost_id"])
+
+
+def typed(served: ServedGrid, *words: str, code: int = 0, width: int = 80) -> str:
+    done = subprocess.run(
+        [GRID, *words],
+        env={**os.environ, "GRID_HOME": str(served.home.path), "COLUMNS": str(width)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == code, done.stderr
+    assert not [line for line in done.stdout.splitlines() if len(line) > width]
+    return done.stdout if code == 0 else done.stderr
+
+
+def told(served: ServedGrid, *words: str) -> Any:
+    return json.loads(typed(served, *words, "--json", width=100_000))
+
+
+def test_a_plan_that_fits(served: ServedGrid) -> None:
+    shown = typed(served, "plan", "gpu-master", "cpu", "4")
+    assert shown.startswith("Fits: yes   4 CPUs for gpu-master: gpu1 lends it now (transfer)\n")
+    assert "gpu2        could lend: 8 of 8 CPUs free, it can lend 8" in shown
+    assert not served.client.boost_status()["boosts"]
+
+
+def test_a_plan_that_does_not_fit_says_when_how_much_and_why(served: ServedGrid) -> None:
+    for source in ("gpu1", "gpu2"):
+        typed(served, "boost", "request", "gpu-master", "cpu", "6", "--source", source, "--duration", "900")
+    shown = typed(served, "plan", "gpu-master", "cpu", "4")
+    assert shown.startswith("Fits: not now")
+    assert "expected start, if it waits: " in shown
+    assert "the most that fits now: 2 CPUs of gpu1" in shown
+    assert "gpu2        NoCapacity: 2 of 2 CPUs free, 4 asked" in shown
+
+
+def test_a_request_in_the_queue_from_first_to_last(served: ServedGrid) -> None:
+    for source in ("gpu1", "gpu2"):
+        typed(served, "boost", "request", "gpu-master", "cpu", "8", "--source", source)
+    asked = typed(served, "resource-sharing", "request", "gpu-master", "cpu", "4", "--priority", "high")
+    short = asked.split()[1][:8]
+    assert "4 CPUs for gpu-master, priority high, number 1 in the queue" in asked
+    assert f"grid resource-sharing release {short}" in asked
+
+    queue = typed(served, "resource-sharing", "queue")
+    assert queue.splitlines()[0].split() == [
+        *("#", "Request", "Wants", "For", "Priority", "Team", "Waited", "Expected", "start")
+    ]
+    assert f"1  {short}  4 CPUs  gpu-master  high" in queue
+    assert "waits for 4 CPUs" in queue
+
+    why = typed(served, "why", short)
+    assert why.startswith("Request ")
+    assert "gpu1        NoCapacity: 0 of 0 CPUs free" in why
+    assert "1 wait in the queue" in typed(served, "resource-sharing", "status")
+
+    assert "waits no longer" in typed(served, "resource-sharing", "release", short)
+    assert typed(served, "resource-sharing", "queue") == "Queue: nobody waits\n"
+    assert "no request" in typed(served, "resource-sharing", "release", short, code=3).lower()
+
+
+def test_an_allocation_that_is_met_at_once_is_shown_as_a_boost(served: ServedGrid) -> None:
+    found = told(served, "resource-sharing", "request", "gpu-master", "cpu", "2")
+    assert (found["state"], found["waiting"], found["boost"]["boost_id"]) == ("active", None, found["request_id"])
+    assert "has its 2 CPUs back" in typed(served, "resource-sharing", "release", found["request_id"])
+
+
+def test_why_a_boost_is_lent_by_who_lends_it_also_after_it_ended(served: ServedGrid) -> None:
+    body = {"target_node": "gpu-master", "resource_type": "cpu", "amount": 2, "source_node": "gpu1"}
+    boost = served.client.request_boost(body)
+    shown = typed(served, "why", boost["boost_id"][:8])
+    assert shown.startswith(f"Boost {boost['boost_id']}  active\n")
+    assert "gpu1        chosen: " in shown
+    assert "gpu-master  IsTarget: it is the target itself" in shown
+    served.client.release_boost(boost["boost_id"])
+    again = told(served, "why", boost["boost_id"])
+    assert {node["node"]: node["verdict"] for node in again["nodes"]}["gpu1"] == "chosen"
+    assert again["state"] == "released"
+    assert "No request and no boost" in typed(served, "why", "nothing", code=3)
+
+
+def test_a_policy_is_shown_and_set_and_put_back(served: ServedGrid) -> None:
+    assert "keeps of base" in typed(served, "resource-sharing", "policy", "show")
+    assert "policy aggressive (set; configured: balanced)" in typed(
+        served, "resource-sharing", "policy", "set", "aggressive"
+    )
+    assert "policy aggressive (set" in typed(served, "resource-sharing", "status")
+    assert "Unknown policy: 'bold'" in typed(served, "resource-sharing", "policy", "set", "bold", code=2)
+    assert told(served, "resource-sharing", "policy", "set", "configured")["policy"] == "balanced"
+
+
+def test_a_node_cools_down_and_is_warm_again(served: ServedGrid) -> None:
+    typed(served, "boost", "request", "gpu-master", "cpu", "2", "--source", "gpu1")
+    assert typed(served, "cooldown", "gpu1") == (
+        "gpu1 is cooling down: 1 boost goes home\nIt shares nothing until: grid cooldown gpu1 --off\n"
+    )
+    assert "cooling" in typed(served, "resource-sharing", "status")
+    refused = typed(served, "boost", "request", "gpu-master", "cpu", "2", "--source", "gpu1", code=4)
+    assert "gpu1 is cooling down" in refused
+    assert typed(served, "cooldown", "gpu1", "--off") == "gpu1 lends and borrows again\n"
+    assert "no node is named 'nowhere'" in typed(served, "cooldown", "nowhere", code=3)
+
+
+@pytest.mark.parametrize(
+    "words", [("plan", "gpu-master", "cpu", "-1"), ("resource-sharing", "request", "gpu-master", "cpu", "none")]
+)
+def test_what_makes_no_sense_is_said_without_asking_anybody(served: ServedGrid, words: tuple[str, ...]) -> None:
+    assert "Error: " in typed(served, *words, code=2)
