@@ -28,7 +28,8 @@ class Lab:
     def __init__(self, make_grid: Callable[..., WholeGrid], **sharing: Any) -> None:
         self.senses = FakeSenses()
         self.senses.answers = dict.fromkeys(("a", "b", "c"), QUIET)
-        self.grid = make_grid(senses=self.senses, rebalance_interval_seconds=ROUND_S, **sharing)
+        by_itself = {"mode": "dynamic_balancing", "rebalance_interval_seconds": ROUND_S}
+        self.grid = make_grid(senses=self.senses, **by_itself | sharing)
         self.rounds(0.4)  # from here on every full number of rounds ends well after one
 
     @property

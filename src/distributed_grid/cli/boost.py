@@ -9,6 +9,8 @@ from distributed_grid.cli.connection import with_client
 from distributed_grid.cli.output import json_option, say, show
 from distributed_grid.client import GridClient
 
+_YIELDING = "Not free yet: others may be giving something back for it. To see who waits: grid resource-sharing queue"
+
 
 @click.group()
 def boost() -> None:
@@ -50,6 +52,7 @@ def request(
     as_json: bool,
 ) -> None:
     """Lend AMOUNT of a resource to TARGET. Memory is in GB."""
+    from distributed_grid.cli.patience import told_if_it_takes_long
     from distributed_grid.cli.tables import boost_card
     from distributed_grid.model.leases import WATCHED
     from distributed_grid.model.requests import make_ask, seconds
@@ -70,21 +73,22 @@ def request(
     wait_s = 0.0 if wait is None else seconds("wait", wait, zero_allowed=True)
     if wait_s:
         say(f"Waiting up to {wait_s:g} s for {ask.describe()} ...")
-    granted = client.request_boost(
-        {
-            "target_node": target,
-            "resource_type": resource_type,
-            "amount": amount,
-            "priority": priority,
-            "duration_seconds": duration,
-            "source_node": source,
-            "delivery": delivery,
-            "grace_seconds": grace,
-            "on_grace_end": on_grace_end,
-            "wait_seconds": wait_s,
-            "reclaim_url": reclaim_url or (WATCHED if reclaim_watch else None),
-        }
-    )
+    with told_if_it_takes_long(_YIELDING):
+        granted = client.request_boost(
+            {
+                "target_node": target,
+                "resource_type": resource_type,
+                "amount": amount,
+                "priority": priority,
+                "duration_seconds": duration,
+                "source_node": source,
+                "delivery": delivery,
+                "grace_seconds": grace,
+                "on_grace_end": on_grace_end,
+                "wait_seconds": wait_s,
+                "reclaim_url": reclaim_url or (WATCHED if reclaim_watch else None),
+            }
+        )
     show(granted, as_json, boost_card)
     _tell_warnings(granted, as_json)
     if auto_renew:

@@ -40,6 +40,7 @@ async def abandoned_on_disconnect(
     """While a request waits for capacity, watch whether its client is still there."""
 
     async def watch(key: str) -> None:
+        await asyncio.sleep(_WATCH_S)  # most are answered by then
         while not await request.is_disconnected():  # noqa: ASYNC110 - it has to be asked
             await asyncio.sleep(_WATCH_S)
         service.abandon(key)
