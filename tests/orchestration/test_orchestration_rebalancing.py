@@ -128,7 +128,7 @@ def test_a_policy_that_is_changed_holds_from_the_next_round_on(make: Make) -> No
     lab.senses.answers["b"] = BUSY
     lab.rounds(10)
     assert lab.leases == []
-    lab.grid.parts.sharing.policy = SharingPolicy.AGGRESSIVE
+    lab.grid.parts.sharing.set_policy = SharingPolicy.AGGRESSIVE
     lab.rounds(1)
     assert len(lab.leases) == 1
 
