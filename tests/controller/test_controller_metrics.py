@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from builders import NOON, amounts, lease, node, reading
+from builders import NOON, amounts, lease, node, reading, waits
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
@@ -14,6 +14,7 @@ from distributed_grid.decide.demand import explain_demand
 from distributed_grid.decide.snapshots import take_snapshots
 from distributed_grid.model.demand import Bundle, Pending, Shape
 from distributed_grid.model.nodes import NodeTable
+from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.resources import GB
 from distributed_grid.model.run_times import RunTimes
 from distributed_grid.model.snapshots import GpuReading, NodeSnapshot
@@ -163,3 +164,13 @@ def test_how_long_work_took_is_a_histogram() -> None:
     assert counts == {"0.1": 1.0, "10.0": 3.0, "86400.0": 3.0, "+Inf": 4.0}
     assert value(found, "grid_task_execution_seconds_count") == 4.0
     assert value(found, "grid_task_execution_seconds_sum") == 100_015.05
+
+
+def test_who_waits_for_a_boost_is_counted_by_priority() -> None:
+    queue = [waits("w1", waited_s=60), waits("w2", waited_s=5, priority=AllocationPriority.HIGH)]
+    found = samples(Seen(NOON, queue=queue))
+
+    told = {each: value(found, "grid_queue_requests", priority=each) for each in AllocationPriority}
+    assert told == {"low": 0, "normal": 1, "high": 1, "critical": 0}
+    assert value(found, "grid_queue_oldest_seconds") == 60.0
+    assert value(samples(Seen(NOON)), "grid_queue_oldest_seconds") == 0.0

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import timedelta
 
-from builders import NOON, amounts, lease, node, reading
+from builders import NOON, amounts, lease, node, reading, waits
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -28,5 +28,6 @@ def every_metric() -> Iterator[Metric]:
         [lease(str(state), state=state) for state in LeaseState],
         {"granted": 1, "refused": 1},
         collecting_s=0.1,
+        queue=[waits()],
     )
     yield from text_string_to_metric_families(exposition(seen).decode())

@@ -77,8 +77,8 @@ def _teams(status: Mapping[str, Any], canvas: Canvas) -> str:
             "team": Column.of("Team", [team["name"] for team in teams]),
             "held": Column.of("Has", [listed(team["held"]) for team in teams]),
             "guaranteed": Column.of("Guaranteed", [listed(team["guaranteed"]) for team in teams]),
-            "borrows": Column.of("May borrow", [_limit(team["borrowing_limit"]) for team in teams]),
-            "lends": Column.of("Lends of it", [_limit(team["lending_limit"]) for team in teams]),
+            "borrows": Column.of("May borrow", [_limit(team["borrowing_limit"], "whatever is free") for team in teams]),
+            "lends": Column.of("Lends of it", [_limit(team["lending_limit"], "all") for team in teams]),
             "weight": Column.of("Weight", [f"{team['weight']:g}" for team in teams], right=True),
         },
         ("weight", "lends", "borrows"),
@@ -87,8 +87,8 @@ def _teams(status: Mapping[str, Any], canvas: Canvas) -> str:
     return fitted_table(table)
 
 
-def _limit(limits: Mapping[str, Any]) -> str:
-    return ", ".join(labelled(kind, amount) for kind, amount in limits.items()) or "whatever is free"
+def _limit(limits: Mapping[str, Any], without: str) -> str:
+    return ", ".join(labelled(kind, amount) for kind, amount in limits.items()) or without
 
 
 def queue_view(queue: Mapping[str, Any], canvas: Canvas) -> str:

@@ -14,9 +14,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from distributed_grid.controller.metrics_text import as_text
 from distributed_grid.model.demand import Demand, WaitReason
 from distributed_grid.model.leases import Lease
+from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.resources import BUILT_IN, CPU, GPU, MEMORY, ResourceVector, scale
 from distributed_grid.model.run_times import RunTimes
 from distributed_grid.model.snapshots import GpuReading, NodeSnapshot, Reading
+from distributed_grid.model.waiting import Waiting
 
 _CAPACITY: Final = {CPU: "cpu_cores", MEMORY: "memory_bytes", GPU: "gpu_devices"}
 _BOTH: Final[tuple[tuple[str, str, Callable[[Reading], float], Callable[[Reading], float]], ...]] = (
@@ -51,6 +53,8 @@ class Seen:
     collecting_s: float | None = None
     """How long the last round of measuring took."""
     runs: RunTimes = field(default_factory=RunTimes)
+    queue: Sequence[Waiting] = ()
+    """Requests for boosts that wait for their turn."""
 
 
 def exposition(seen: Seen) -> bytes:
@@ -68,6 +72,7 @@ def _all(seen: Seen) -> Iterator[Metric]:
     yield from _gpus(snapshots)
     yield from _waiting(seen.demand, seen.now)
     yield from _lending(seen.leases, seen.events)
+    yield from _queue(seen.queue, seen.now)
     yield _gauge("grid_collecting_seconds", "Duration of the last round of measuring", [], [((), seen.collecting_s)])
     times = HistogramMetricFamily("grid_task_execution_seconds", "How long work that grid ran took, as reported")
     times.add_metric([], [*seen.runs.buckets()], seen.runs.total_s)
@@ -193,6 +198,18 @@ def _lending(leases: Sequence[Lease], events: Mapping[str, int]) -> Iterator[Met
     rebalanced = CounterMetricFamily("grid_rebalancing_actions", "What grid did by itself")
     rebalanced.add_metric([], events.get("rebalanced", 0))
     yield rebalanced
+
+
+def _queue(queue: Sequence[Waiting], now: datetime) -> Iterator[Metric]:
+    counts = {str(priority): sum(each.ask.priority is priority for each in queue) for priority in AllocationPriority}
+    yield _gauge(
+        "grid_queue_requests",
+        "Requests for boosts that wait for their turn",
+        ["priority"],
+        (((priority,), float(count)) for priority, count in counts.items()),
+    )
+    oldest = max((max(0.0, (now - each.since).total_seconds()) for each in queue), default=0.0)
+    yield GaugeMetricFamily("grid_queue_oldest_seconds", "How long the oldest of them has waited", oldest)
 
 
 def _counter(name: str, told: str, label: str, counts: Mapping[str, int]) -> Metric:

@@ -103,6 +103,7 @@ def add_metrics_route(app: FastAPI, engine: Engine) -> None:
             events=dict(p.journal.counts),
             collecting_s=collector.took_s if collector else None,
             runs=engine.runs,
+            queue=tuple(p.sharing.waiting.values()),
         )
         return Response(await asyncio.to_thread(exposition, seen), media_type=CONTENT_TYPE_LATEST)
 
