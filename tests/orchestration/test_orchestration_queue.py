@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from builders import ask, cpu
+from fake_cluster import FakeCluster
 from whole_grid import WholeGrid, at_home, together
 
 from distributed_grid.errors import GridError, NoCapacity, RequestNotFound, StoreBroken, TargetNotFound
@@ -211,3 +212,17 @@ def test_what_teams_used_is_known_after_a_restart(make_grid: Callable[..., Whole
     lab.stop()
     lab.start()
     assert lab.parts.sharing.accounts["red"].used > 100.0
+
+
+def test_nobody_yields_for_what_is_home_already_and_not_yet_seen(make_grid: Callable[..., WholeGrid]) -> None:
+    """The view of what was returned comes late; a second victim would be one too many."""
+    for seed in range(20):
+        lab = make_grid(FakeCluster.lagging(seed), seed=seed, min_hold_seconds=0)
+        low, high = (
+            lab.run(lab.service.request(ask("b", amount=4, source=name, priority=priority)))
+            for name, priority in (("a", LOW), ("c", HIGH))
+        )
+        critical = lab.run(lab.service.request(ask("b", amount=4, priority=CRITICAL)))
+        lab.wait(3.0)
+        assert critical.source == "a"
+        assert lab.leases.keys() == {high.id, critical.id}, (seed, low.id)

@@ -73,7 +73,7 @@ class Parts:
         self.changed = asyncio.Event()
         self.news_for_the_queue = asyncio.Event()
         self.in_flight: set[str] = set()
-        self.last_change = datetime.min.replace(tzinfo=UTC)
+        self.last_change = self.last_return = datetime.min.replace(tzinfo=UTC)
         self.identity = ClusterIdentity(self.config.name, frozenset(node.name for node in self.config.nodes))
         self._store = GroupCommit(self._save, self.ledger.snapshot)
         self._sharing_file = SharingFile(self.home.sharing)

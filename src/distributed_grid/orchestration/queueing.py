@@ -35,6 +35,8 @@ _CALM_AFTER: Final = timedelta(minutes=1)
 # Those ahead decide what is promised; this many of them may also take back what others have.
 _MAY_PREEMPT: Final = 8
 _AFTER_GRACE: Final = timedelta(seconds=5)
+# What came home a moment ago may not be seen yet: nobody yields for what is there already.
+_SEEN_AFTER: Final = timedelta(seconds=1)
 
 
 class Queue:
@@ -213,6 +215,8 @@ class Queue:
     async def _take_back(self, verdicts: Iterable[Verdict], nodes: NodeTable) -> None:
         """Ask for what the first of those who may can have; one request at a time, so that none is asked twice."""
         p = self._p
+        if p.now() - p.last_return < _SEEN_AFTER:
+            return
         blocked = [v for v in verdicts if v.grant is None and v.waiting.ask.target in nodes][:_MAY_PREEMPT]
         for verdict in blocked:
             waiting = verdict.waiting

@@ -63,6 +63,7 @@ async def try_finish(p: Parts, lease: Lease, convergence: Convergence | None = N
     if not home:
         return current
     done = p.ledger.put(current.to(LeaseState.RELEASED))
+    p.last_return = p.now()
     fault_point(Point.RELEASE_HOME)
     p.notes.pop(lease.id, None)
     p.journal.note(
