@@ -24,6 +24,10 @@ BOOST_KEYS = {
     "allocated_at",
     "expires_at",
     "placement_group",
+    "team",
+    "cause",
+    "notice",
+    "checkpointed_at",
     "warnings",
 }
 UTC = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")

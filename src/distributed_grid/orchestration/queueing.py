@@ -215,8 +215,6 @@ class Queue:
     async def _take_back(self, verdicts: Iterable[Verdict], nodes: NodeTable) -> None:
         """Ask for what the first of those who may can have; one request at a time, so that none is asked twice."""
         p = self._p
-        if p.now() - p.last_return < _SEEN_AFTER:
-            return
         blocked = [v for v in verdicts if v.grant is None and v.waiting.ask.target in nodes][:_MAY_PREEMPT]
         for verdict in blocked:
             waiting = verdict.waiting
@@ -225,18 +223,19 @@ class Queue:
             )
             if plan is None:
                 continue
-            if any(victim.id in p.in_flight for victim in plan.victims):
-                return  # it is being changed just now: the next round sees what became of it
+            if p.now() < p.last_return + _SEEN_AFTER or any(victim.id in p.in_flight for victim in plan.victims):
+                self._be_patient(waiting, p.now() + _SEEN_AFTER)  # a later round sees what became of that
+                return
             who = waiting.ask.requester or "grid"
             victims = [ask_back(p, v, plan.reason, units=plan.takes.get(v.id), who=who) for v in plan.victims]
             await p.try_commit()
-            self._be_patient(waiting, victims)
+            longest = max(victim.grace_s for victim in victims)
+            self._be_patient(waiting, p.now() + timedelta(seconds=longest) + _AFTER_GRACE)
             return
 
-    def _be_patient(self, waiting: Waiting, victims: list[Lease]) -> None:
+    def _be_patient(self, waiting: Waiting, until: datetime) -> None:
         """What is on its way to a request is not lost because that did not want to wait."""
         if waiting.until is not None and waiting.id in self._p.sharing.waiting:
-            until = self._p.now() + timedelta(seconds=max(victim.grace_s for victim in victims)) + _AFTER_GRACE
             self._p.sharing.waiting[waiting.id] = replace(waiting, until=max(waiting.until, until))
 
     async def _let_go(self, now: datetime, nodes: NodeTable) -> None:
