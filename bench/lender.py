@@ -86,11 +86,11 @@ def _borrower_at_work(stage: Stage, delivery: str, cpus: int) -> Iterator[None]:
 
     client = GridClient(stage.home)
     body = {"target_node": TARGET, "resource_type": "cpu", "amount": cpus, "source_node": SOURCE, "delivery": delivery}
+    had, free = stage.cpus(TARGET), stage.free_cpus(TARGET)
     boost = ResourceBoost.from_dict(client.request_boost(body))
-    free = stage.free_cpus(TARGET)
     work = [_burn.options(**boost.options()).remote() for _ in range(cpus)]
     if delivery == "transfer":
-        until(lambda: stage.free_cpus(TARGET) <= free - cpus, what="the borrower at work")
+        until(lambda: stage.cpus(TARGET) == had + cpus and stage.free_cpus(TARGET) <= free, what="the borrower at work")
     else:
         time.sleep(1.0)  # Ray shows a group's use nowhere that is quick
     try:
