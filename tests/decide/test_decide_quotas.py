@@ -4,7 +4,7 @@ import pytest
 from builders import amounts, cpu, lease, limits, node, reservation, team
 
 from distributed_grid.decide.loans import Loans
-from distributed_grid.decide.quotas import is_above_guarantee, is_own, why_over_limit
+from distributed_grid.decide.quotas import is_own, why_over_limit
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
 from distributed_grid.model.nodes import NodeTable
 from distributed_grid.model.resources import CPU, ResourceVector
@@ -98,12 +98,6 @@ def test_what_is_within_the_guarantee_is_a_teams_own(
     assert is_own(name, need, Loans.of(leases), Teams([LIMITED, CLOSED])) is own
 
 
-@pytest.mark.parametrize(("cores", "above"), [(3, False), (4, False), (5, True)])
-def test_a_team_is_above_its_guarantee_when_it_has_more(cores: float, above: bool) -> None:
-    assert is_above_guarantee("ml", CPU, Loans.of([has("ml", cores)]), Teams([LIMITED])) is above
-
-
 def test_the_cpus_that_come_with_a_gpu_are_the_teams_too() -> None:
     held = Loans.of([reservation(amount=2, cpus=5, team="ml")])
     assert held.held_by("ml") == amounts(gpu=2, cpu=5)
-    assert is_above_guarantee("ml", CPU, held, Teams([LIMITED]))

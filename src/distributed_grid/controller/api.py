@@ -20,7 +20,7 @@ from distributed_grid.controller.direct_route import DirectRoute, json_answer
 from distributed_grid.controller.event_stream import EventStream
 from distributed_grid.controller.giving_back_routes import add_giving_back_routes
 from distributed_grid.controller.hosts import HostChecked
-from distributed_grid.controller.monitoring_routes import add_metrics_route, add_monitoring_routes, cluster_view
+from distributed_grid.controller.monitoring_routes import add_metrics_route, add_monitoring_routes
 from distributed_grid.controller.sharing_routes import add_sharing_routes
 from distributed_grid.controller.token_routes import add_token_routes
 from distributed_grid.controller.tokens import Tokens
@@ -28,6 +28,7 @@ from distributed_grid.errors import GridError, InvalidRequest, NotFound, StoreBr
 from distributed_grid.model.principals import Scope
 from distributed_grid.orchestration.boost_service import BoostService
 from distributed_grid.orchestration.boost_view import StatusText, boost_dict, status_dict
+from distributed_grid.orchestration.cluster_view import cluster_dict
 from distributed_grid.orchestration.engine import Engine
 
 _WATCH_S = 0.25
@@ -125,15 +126,10 @@ def make_app(
     @needs(Scope.VIEW)
     async def cluster_status() -> dict[str, Any]:
         """Every node: what Ray counts and what was measured; what waits for room; and the boosts."""
-        nodes = await engine.parts.look()
         found = where()
-        return {
-            "cluster": config.name,
+        return await cluster_dict(engine) | {
             "ray_address": found["ray_address"],
             "controller": {"state": "running", "url": found["url"], "pid": found["pid"]},
-            **cluster_view(engine, nodes),
-            "boosts": status_dict(service.boosts(), engine.parts.notes),
-            "problems": list(engine.problems()),
         }
 
     @api.get("/events", response_model=schemas.EventList)

@@ -14,24 +14,12 @@ from distributed_grid.controller.answers import ERRORS
 from distributed_grid.controller.direct_route import DirectRoute
 from distributed_grid.controller.metrics import Seen, exposition
 from distributed_grid.errors import BoostNotFound, TargetNotFound, Unavailable
-from distributed_grid.model.nodes import NodeTable
 from distributed_grid.model.principals import Scope
 from distributed_grid.monitoring.collector import Collector
 from distributed_grid.orchestration.boost_view import boost_dict
+from distributed_grid.orchestration.cluster_view import nodes_dict, suggestion_dicts
 from distributed_grid.orchestration.engine import Engine
-from distributed_grid.orchestration.node_view import demand_dicts, node_dicts, outlook_dict, recent_dicts
-from distributed_grid.orchestration.suggesting import suggestion_dict
-
-
-def cluster_view(engine: Engine, nodes: NodeTable) -> dict[str, Any]:
-    """The nodes, what waits for room in all of them, and what would help."""
-    collector = engine.watching.collector if engine.watching else None
-    now = engine.parts.now()
-    return {
-        "nodes": node_dicts(nodes, engine.parts.ledger.snapshot(), collector, now),
-        "demand": demand_dicts(collector.demand, now) if collector else [],
-        "suggestions": _suggestions(engine),
-    }
+from distributed_grid.orchestration.node_view import demand_dicts, outlook_dict, recent_dicts
 
 
 def add_monitoring_routes(api: APIRouter, engine: Engine) -> None:
@@ -41,7 +29,7 @@ def add_monitoring_routes(api: APIRouter, engine: Engine) -> None:
     @needs(Scope.VIEW)
     async def nodes(history: Annotated[int | None, Query(ge=1, le=720)] = None) -> dict[str, Any]:
         """Every node: what Ray counts, and what was measured. With `history`, so many points of its last hour."""
-        found = cluster_view(engine, await p.look())["nodes"]
+        found = nodes_dict(engine, await p.look())["nodes"]
         if history is not None:
             recent = recent_dicts(_collector(engine), (node["name"] for node in found), history, p.now())
             found = [node | {"history": recent[node["name"]]} for node in found]
@@ -58,7 +46,7 @@ def add_monitoring_routes(api: APIRouter, engine: Engine) -> None:
                 because=[f"no node is named {name!r}"],
                 try_next=f"Nodes: {', '.join(found) or 'none'}",
             )
-        shown: dict[str, Any] = next(node for node in cluster_view(engine, found)["nodes"] if node["name"] == name)
+        shown: dict[str, Any] = next(node for node in nodes_dict(engine, found)["nodes"] if node["name"] == name)
         boosts = [boost_dict(lease, p.notes.get(lease.id, ())) for lease in engine.service.boosts(name)]
         return shown | outlook_dict(_collector(engine), name, horizon_seconds, p.now()) | {"boosts": boosts}
 
@@ -73,7 +61,7 @@ def add_monitoring_routes(api: APIRouter, engine: Engine) -> None:
     async def suggestions() -> dict[str, Any]:
         """What would help before something runs short: why, how sure, and the command for it."""
         _collector(engine)
-        return {"suggestions": _suggestions(engine)}
+        return {"suggestions": suggestion_dicts(engine)}
 
     @api.post("/boosts/{boost_id}/runs", response_model=schemas.Noted)
     @needs(Scope.LEND)
@@ -122,9 +110,3 @@ def _collector(engine: Engine) -> Collector:
     if engine.watching is None:
         raise Unavailable("Nothing is measured here", try_next="Start grid with a controller: grid start")
     return engine.watching.collector
-
-
-def _suggestions(engine: Engine) -> list[dict[str, Any]]:
-    """As of the last round of rebalancing."""
-    rebalancing = engine.rebalancing
-    return [] if rebalancing is None else [suggestion_dict(one) for one in rebalancing.suggestions.current]

@@ -52,8 +52,3 @@ def is_own(team: str, need: ResourceVector, loans: Loans, teams: Teams) -> bool:
     """Whether a team asks for no more than what is guaranteed to it: others then give back what they have of it."""
     own = teams.of(team)
     return bool(need) and all(loans.held(team, kind) + units <= own.guaranteed[kind] for kind, units in need.items())
-
-
-def is_above_guarantee(team: str, kind: str, loans: Loans, teams: Teams) -> bool:
-    """Whether a team has more of a kind than what is guaranteed to it."""
-    return loans.held(team, kind) > teams.of(team).guaranteed[kind]

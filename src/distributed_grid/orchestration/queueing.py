@@ -124,10 +124,10 @@ class Queue:
 
     # -- what is known --------------------------------------------------------------------------------------
 
-    def in_order(self, *more: Waiting) -> tuple[Waiting, ...]:
-        """Those who wait, the next one first; `more`: as if these waited, too."""
+    def in_order(self) -> tuple[Waiting, ...]:
+        """Those who wait, the next one first."""
         p = self._p
-        return ordered((*p.sharing.waiting.values(), *more), p.sharing.accounts, p.teams, p.now())
+        return ordered(p.sharing.waiting.values(), p.sharing.accounts, p.teams, p.now())
 
     def verdicts(self) -> tuple[Verdict, ...]:
         """Of the last round: who waits, in order, and for what."""
