@@ -24,6 +24,7 @@ BOOST_KEYS = {
     "allocated_at",
     "expires_at",
     "placement_group",
+    "requester",
     "team",
     "cause",
     "notice",

@@ -66,6 +66,7 @@ class Boost(BaseModel):
     allocated_at: str
     expires_at: str
     placement_group: str | None
+    requester: str = Field(description="Who asked for it; grid, if nobody did")
     team: str
     cause: str = Field(description="asked; pressure, demand or forecast, if grid made it by itself")
     notice: BoostNotice | None = Field(description="Its holder is asked to give something up")

@@ -67,7 +67,10 @@ async def _why_it_waits(p: Parts, queue: Queue, waiting: Waiting) -> dict[str, A
 async def _why_it_is_so(p: Parts, lease: Lease) -> dict[str, Any]:
     entries = await asyncio.to_thread(p.journal.recorded, Wanted(boost=lease.id), 100)
     granted = next((entry for entry in entries if entry["event"] == "granted"), {})
-    facts = [f"{lease.describe()}, priority {lease.priority}, team {lease.team}, {lease.cause}"]
+    facts = [
+        f"{lease.describe()}, priority {lease.priority}, until {lease.expires_at:%H:%M:%S} UTC",
+        f"{lease.cause}, by {lease.requester or 'somebody'} of team {lease.team}",
+    ]
     return {
         "id": lease.id,
         "kind": "boost",

@@ -26,6 +26,7 @@ def boost_dict(lease: Lease, notes: tuple[str, ...] = ()) -> dict[str, Any]:
         "allocated_at": instant(lease.allocated_at),
         "expires_at": instant(lease.expires_at),
         "placement_group": lease.placement_group,
+        "requester": lease.requester,
         "team": lease.team,
         "cause": str(lease.cause),
         "notice": notice_dict(lease.kind, lease.notice),

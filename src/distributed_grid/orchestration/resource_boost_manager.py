@@ -80,6 +80,8 @@ class ResourceBoost:
     allocated_at: datetime
     expires_at: datetime
     placement_group_id: str | None = None
+    requester: str = ""
+    """Who asked for it."""
     team: str = DEFAULT_TEAM
     cause: str = "asked"
     notice: ReclaimNotice | None = None
