@@ -16,7 +16,7 @@ def kept(node: Node, kind: str, free: int, lent: int, reserve: Reserve) -> int:
         # What is reserved on it for others is in use, too, but not by its own work.
         own = max(node.base[kind], node.total[kind]) - lent - free
         most = max(most, share * node.base[kind] - own)
-    units = max(0, int(most))
+    units = max(0, round(most))
     return units - units % scale(GPU) if kind == GPU else units
 
 

@@ -1,0 +1,71 @@
+"""The rules in force: what the configuration says, what was set since, and what is foreseen."""
+
+from collections.abc import Callable
+
+import pytest
+from builders import ask
+from whole_grid import WholeGrid
+
+from distributed_grid.errors import NoCapacity
+from distributed_grid.model.forecasts import Accuracy, Forecast
+from distributed_grid.orchestration.rules_in_force import numbers, rules_for, rules_of_one_look
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+CHECKED = Accuracy(900.0, 50, 0.05, 0.06, 0.9)
+
+
+def expecting(lab: WholeGrid, low_for: str, *, accuracy: Accuracy | None = CHECKED) -> list[float]:
+    """Every node but this one is expected to be busy at the end of a lease; the horizons that were asked for."""
+    asked: list[float] = []
+
+    def forecast(node: str, kind: str, horizon_s: float) -> Forecast:
+        asked.append(horizon_s)
+        value = 0.1 if node == low_for else 0.7
+        return Forecast(0.0, horizon_s, value, max(0.0, value - 0.1), value + 0.1, accuracy=accuracy)
+
+    lab.parts.forecast = forecast
+    return asked
+
+
+def test_predictive_lends_what_the_lender_will_not_need_before_the_lease_ends(
+    make_grid: Callable[..., WholeGrid],
+) -> None:
+    lab = make_grid(policy="predictive")
+    asked = expecting(lab, "c")
+    lease = lab.run(lab.service.request(ask("b", amount=3, duration_s=900.0)))
+    assert lease.source == "c"  # of its 4 CPUs it may need 0.8
+    assert set(asked) == {900.0}
+    with pytest.raises(NoCapacity) as refused:
+        lab.run(lab.service.request(ask("b", amount=2, source="a")))
+    assert "predictive keeps 3.2 free for its own work" in " ".join(refused.value.because)
+
+
+def test_before_forecasts_were_checked_as_much_is_kept_as_balanced_would_above_what_is_expected(
+    make_grid: Callable[..., WholeGrid],
+) -> None:
+    lab = make_grid(policy="predictive", thresholds={"excess_threshold": 0.2})
+    expecting(lab, "c", accuracy=None)
+    reserve = rules_for(lab.parts, ask("b")).reserve
+    assert reserve.foreseen["a", "cpu"] == pytest.approx(0.9)
+    assert reserve.foreseen["c", "cpu"] == pytest.approx(0.3)
+
+
+def test_where_nothing_is_measured_predictive_keeps_what_balanced_keeps(make_grid: Callable[..., WholeGrid]) -> None:
+    lab = make_grid(policy="predictive", thresholds={"excess_threshold": 0.2})
+    reserve = rules_for(lab.parts, ask("b")).reserve
+    assert (reserve.of_base, dict(reserve.foreseen)) == (0.2, {})
+
+
+def test_in_one_look_what_lasts_about_as_long_is_foreseen_once(make_grid: Callable[..., WholeGrid]) -> None:
+    lab = make_grid(policy="predictive")
+    asked = expecting(lab, "c")
+    rules = rules_of_one_look(lab.parts)
+    for duration_s in (3600.0, 3650.0, 86_400.0, 600.0):
+        rules(ask("b", duration_s=duration_s))
+    assert set(asked) == {3600.0, 600.0}
+
+
+def test_the_configuration_goes_before_the_policys_numbers(make_grid: Callable[..., WholeGrid]) -> None:
+    lab = make_grid(min_hold_seconds=7, thresholds={"excess_threshold": 0.4})
+    assert (numbers(lab.parts).min_hold_s, numbers(lab.parts).keeps_of_base) == (7.0, 0.4)
