@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 import ray
-from live_grid import GB, LiveGrid, hold_until, on, until
+from live_grid import GB, LiveGrid, hold_until, on, until, where_am_i
 
 from distributed_grid.cluster import NodeSpec, local
 from distributed_grid.config import GridConfig
@@ -22,6 +22,7 @@ from distributed_grid.execution.ray_cluster import RayCluster
 from distributed_grid.model.snapshots import Reading
 from distributed_grid.monitoring.probes import NAMESPACE, PREFIX, Probes, Unread
 from distributed_grid.monitoring.resource_metrics import ResourceMetricsCollector
+from distributed_grid.orchestration.resource_sharing_orchestrator import ResourceSharingOrchestrator
 
 pytestmark = pytest.mark.cluster
 
@@ -248,3 +249,33 @@ def test_without_a_controller_the_collector_has_probes_of_its_own(bare: LiveGrid
     asyncio.run(main())
 
     assert named_probes() == set()
+
+
+def test_without_a_controller_the_orchestrator_does_all_that_one_does(
+    bare: LiveGrid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It measures, shares, and shares by itself: a task that waits for a node makes that node borrow what it needs."""
+    monkeypatch.setenv("GRID_HOME", str(tmp_path / "home"))
+    sharing = {"enabled": True, "monitoring_interval_seconds": 1, "rebalance_interval_seconds": 1}
+    lends_all = {"policy": "aggressive", "thresholds": {"excess_threshold": 0}}
+    config = GridConfig.from_dict({"name": "probe-test", "embedded": True, "resource_sharing": sharing | lends_all})
+
+    async def use() -> None:
+        async with ResourceSharingOrchestrator(config) as orchestrator:
+            request = await orchestrator.request_resources("one", "cpu", 1, "high", duration_minutes=5, source="two")
+            bare.total_is("one", "CPU", 3.0)
+            assert [b["boost_id"] for b in (await orchestrator.get_cluster_status())["boosts"]["boosts"]] == [request]
+            assert await orchestrator.release_resources(request)
+            bare.total_is("one", "CPU", 2.0)
+
+            task = where_am_i.options(**on("one", num_cpus=3)).remote()
+            assert await asyncio.to_thread(ray.get, task, timeout=120) == "one"
+            snapshots = orchestrator.get_node_resource_snapshots()
+            assert snapshots["one"].measured is not None
+            (boost,) = (await orchestrator.get_cluster_status())["boosts"]["boosts"]
+            assert (boost["cause"], boost["requester"]) == ("demand", "grid")
+            assert await orchestrator.release_resources(boost["boost_id"])
+
+    asyncio.run(use())
+    until(bare.is_at_base, 20, "every node at base")
+    assert not named_probes()

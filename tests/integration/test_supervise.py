@@ -223,7 +223,7 @@ def test_grid_stop_gives_everything_back_and_ends_the_supervisor_too(live: LiveG
     assert supervised.process.wait(60) == 0
     assert "taken out of the cluster" in supervised.said()
     until(live.is_at_base, 10)
-    assert not _controllers()
+    until(lambda: not _controllers(), 10, "the controller gone")
 
 
 def test_a_service_that_is_started_again_finds_the_controller_and_does_not_disturb_it(
