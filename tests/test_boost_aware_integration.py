@@ -1,12 +1,12 @@
 """Boosts and allocations are one: what the one way has taken, the other cannot, and work sees both alike."""
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 import ray
 from live_grid import LiveGrid, is_pending, on, where_am_i
 from sharing_cluster import CONFIG as SHARING
+from sharing_cluster import at_the_users_desk  # noqa: F401 - a fixture for all tests here
 
 from distributed_grid.errors import NoCapacity
 from distributed_grid.orchestration.resource_boost_manager import ResourceBoostManager, ResourceBoostRequest
@@ -16,14 +16,6 @@ from distributed_grid.orchestration.resource_sharing_orchestrator import Resourc
 pytestmark = pytest.mark.cluster
 
 CONFIG = SHARING
-
-
-@pytest.fixture(autouse=True)
-def _home(grid: LiveGrid, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("GRID_HOME", str(grid.home.path))
-    yield
-    for request in grid.client.queue()["requests"]:
-        grid.client.release_allocation(request["request_id"])
 
 
 def test_what_a_boost_has_no_allocation_gets_and_the_other_way_round(grid: LiveGrid) -> None:

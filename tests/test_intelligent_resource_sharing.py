@@ -3,7 +3,6 @@
 import asyncio
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,10 @@ import pytest
 import ray
 from live_grid import LiveGrid, hold_until, is_pending, on, until, where_am_i
 from sharing_cluster import CONFIG as SHARING
-from sharing_cluster import user_of
+from sharing_cluster import (
+    at_the_users_desk,  # noqa: F401 - a fixture for all tests here
+    user_of,
+)
 
 from distributed_grid.client import GridClient
 from distributed_grid.errors import NoCapacity, TargetNotFound
@@ -22,15 +24,6 @@ from distributed_grid.orchestration.resource_sharing_orchestrator import Resourc
 pytestmark = pytest.mark.cluster
 
 CONFIG = SHARING
-
-
-@pytest.fixture(autouse=True)
-def _home(grid: LiveGrid, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The Python classes find the cluster where `grid` would; and nobody waits longer than a test."""
-    monkeypatch.setenv("GRID_HOME", str(grid.home.path))
-    yield
-    for request in grid.client.queue()["requests"]:
-        grid.client.release_allocation(request["request_id"])
 
 
 @ray.remote(num_cpus=1, max_retries=-1)

@@ -1,7 +1,9 @@
 """The cluster of the tests about sharing by policy, and who uses it."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from live_grid import LiveGrid
 
 from distributed_grid.client.whereabouts import Whereabouts, remember
@@ -35,3 +37,12 @@ def user_of(grid: LiveGrid, team: str, folder: Path) -> GridHome:
     home = GridHome(folder / f"home-{team}").create()
     remember(home, Whereabouts(grid.client.url(), made["token"]))
     return home
+
+
+@pytest.fixture(autouse=True)
+def at_the_users_desk(grid: LiveGrid, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The Python classes find the cluster where `grid` would; and nobody waits longer than a test."""
+    monkeypatch.setenv("GRID_HOME", str(grid.home.path))
+    yield
+    for request in grid.client.queue()["requests"]:
+        grid.client.release_allocation(request["request_id"])

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from distributed_grid.cli.asking import ASKING, asks_for_capacity
 from distributed_grid.cli.connection import with_client
 from distributed_grid.cli.output import json_option, say, show
 from distributed_grid.client import GridClient
@@ -17,15 +18,8 @@ def boost() -> None:
     """Lend capacity of one node to another for a while."""
 
 
-# A negative amount looks like an option; it must reach our own check and its message.
-@boost.command(context_settings={"ignore_unknown_options": True})
-@click.argument("target")
-@click.argument("resource_type", metavar="cpu|gpu|memory|CUSTOM")
-@click.argument("amount")
-@click.option("--priority", default="normal", show_default=True, help="low, normal, high or critical.")
-@click.option("--duration", metavar="SECONDS", help="How long it lasts.  [default: 3600]")
-@click.option("--source", metavar="NODE", help="Who lends; chosen by free capacity if not given.")
-@click.option("--delivery", metavar="transfer|reserve|auto", help="How it reaches the target.")
+@boost.command(context_settings=ASKING)
+@asks_for_capacity
 @click.option("--wait", metavar="SECONDS", help="Wait this long for capacity instead of failing.")
 @click.option("--grace", metavar="SECONDS", help="How long work may go on when the boost ends.  [default: 30]")
 @click.option("--on-grace-end", metavar="hold|drain|kill", help="What then happens to work that still holds it.")

@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from distributed_grid.cli.asking import ASKING, asks_for_capacity, body_of
 from distributed_grid.cli.connection import with_client
 from distributed_grid.cli.output import json_option, say, show
 from distributed_grid.client import GridClient
@@ -25,15 +26,8 @@ def status(client: GridClient, as_json: bool) -> None:
     show(client.sharing_status(), as_json, lambda found: sharing_view(found, Canvas.here()))
 
 
-# A negative amount looks like an option; it must reach our own check and its message.
-@resource_sharing.command(context_settings={"ignore_unknown_options": True})
-@click.argument("target")
-@click.argument("resource_type", metavar="cpu|gpu|memory|CUSTOM")
-@click.argument("amount")
-@click.option("--priority", default="normal", show_default=True, help="low, normal, high or critical.")
-@click.option("--duration", metavar="SECONDS", help="How long it lasts once it is there.  [default: 3600]")
-@click.option("--source", metavar="NODE", help="Who lends; chosen by free capacity if not given.")
-@click.option("--delivery", metavar="transfer|reserve|auto", help="How it reaches the target.")
+@resource_sharing.command(context_settings=ASKING)
+@asks_for_capacity
 @click.option("--wait", metavar="SECONDS", help="Give up after this long.  [default: wait until it is met]")
 @json_option
 @with_client
@@ -41,32 +35,10 @@ def request(client: GridClient, wait: str | None, as_json: bool, **asked: Any) -
     """Ask for AMOUNT of a resource for TARGET, and leave the request in the queue if it has to wait."""
     from distributed_grid.cli.canvas import Canvas
     from distributed_grid.cli.sharing_view import allocation_card
-    from distributed_grid.model.requests import make_ask, seconds
+    from distributed_grid.model.requests import seconds
 
-    # Checked here too: what makes no sense needs no cluster to say so.
-    make_ask(
-        asked["target"],
-        asked["resource_type"],
-        asked["amount"],
-        priority=asked["priority"],
-        duration_s=asked["duration"],
-        source=asked["source"],
-        delivery=asked["delivery"],
-        fractional_gpus=True,
-    )
-    found = client.request_allocation(
-        {
-            "target_node": asked["target"],
-            "resource_type": asked["resource_type"],
-            "amount": asked["amount"],
-            "priority": asked["priority"],
-            "duration_seconds": asked["duration"],
-            "source_node": asked["source"],
-            "delivery": asked["delivery"],
-            "wait_seconds": None if wait is None else seconds("wait", wait, zero_allowed=True),
-        }
-    )
-    show(found, as_json, lambda one: allocation_card(one, Canvas.here()))
+    body = body_of(asked) | {"wait_seconds": None if wait is None else seconds("wait", wait, zero_allowed=True)}
+    show(client.request_allocation(body), as_json, lambda one: allocation_card(one, Canvas.here()))
 
 
 @resource_sharing.command()
@@ -115,7 +87,7 @@ def show_policy(client: GridClient, as_json: bool) -> None:
 
 
 @policy.command(name="set")
-@click.argument("name", metavar="POLICY", required=False)
+@click.argument("name", metavar="[POLICY]", required=False)
 @click.option("--mode", help="offload_only, share_and_offload or dynamic_balancing.")
 @json_option
 @with_client
@@ -125,7 +97,9 @@ def set_policy(client: GridClient, name: str | None, mode: str | None, as_json: 
     It stays in force over restarts; `configured` goes back to what the configuration says.
     """
     from distributed_grid.cli.sharing_view import policy_view
+    from distributed_grid.model.policies import check_change
 
+    check_change(name, mode)  # what makes no sense needs no cluster to say so
     show(client.set_policy(policy=name, mode=mode), as_json, policy_view)
     if not as_json:
         say("In force now, also after restarts. Back to the file's: grid resource-sharing policy set configured")

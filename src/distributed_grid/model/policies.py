@@ -1,7 +1,7 @@
 """How sharing is done: what may happen at all (mode), and how readily (policy)."""
 
 from enum import StrEnum
-from typing import Self
+from typing import Final, Self
 
 from distributed_grid.errors import InvalidRequest
 
@@ -28,3 +28,17 @@ class SharingPolicy(_Named):
     BALANCED = "balanced"
     AGGRESSIVE = "aggressive"
     PREDICTIVE = "predictive"
+
+
+CONFIGURED: Final = "configured"
+"""In place of a policy or mode: as the configuration says."""
+
+
+def check_change(policy: str | None, mode: str | None) -> tuple[SharingPolicy | None, SharingMode | None]:
+    """What is to be in force, None for the configured one; or `InvalidRequest`."""
+    if policy is None and mode is None:
+        raise InvalidRequest("Neither a policy nor a mode was given", try_next="Give one: policy set balanced")
+    return (
+        None if policy is None or policy.lower() == CONFIGURED else SharingPolicy.parse(policy),
+        None if mode is None or mode.lower() == CONFIGURED else SharingMode.parse(mode),
+    )
