@@ -3,7 +3,7 @@
 import pytest
 from builders import amounts, ask, cpu, node
 
-from distributed_grid.decide.delivery import choose_delivery, lent_resources
+from distributed_grid.decide.delivery import choose_delivery, lent_resources, most_within
 from distributed_grid.errors import TransfersUnavailable
 from distributed_grid.model.leases import Delivery
 from distributed_grid.model.resources import GB
@@ -112,3 +112,17 @@ def test_a_reservation_brings_along_what_a_default_task_needs(
     kind: str, amount: float, delivery: Delivery, lent: object
 ) -> None:
     assert lent_resources(ask(kind=kind, amount=amount), delivery, COMPANIONS) == lent
+
+
+def test_several_kinds_together_are_reserved_and_come_as_they_were_asked() -> None:
+    asked = ask(kind="gpu", amount=1, along=(("cpu", 40_000), ("memory", 2 * GB)))
+    assert choose_delivery(ask(amount=2, along=(("memory", GB),)), node(), "transfer").delivery is RESERVE
+    assert lent_resources(asked, RESERVE, Companions(cpu_per_gpu=10_000, memory_per_gpu=8 * GB)) == amounts(
+        gpu=1, cpu=4, memory=2
+    )
+
+
+def test_no_part_fits_where_what_comes_along_does_not() -> None:
+    asked, rooms = ask(kind="gpu", amount=2, along=(("cpu", 40_000),)), {"gpu": 20_000, "cpu": 30_000}
+    assert most_within(asked, RESERVE, Companions(), rooms) == 0
+    assert most_within(asked, RESERVE, Companions(), rooms | {"cpu": 40_000}) == 20_000

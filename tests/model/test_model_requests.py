@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distributed_grid.errors import InvalidAmount, InvalidDuration, InvalidRequest, SameNode, UnknownResource
-from distributed_grid.model.leases import OnGraceEnd
+from distributed_grid.model.leases import OnGraceEnd, Purpose
 from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.requests import DEFAULT_DURATION_S, LONGEST_S, make_ask, seconds
 from distributed_grid.model.resources import GB
@@ -49,6 +49,11 @@ def test_every_field_arrives() -> None:
         ({"amount": "lots"}, InvalidAmount),
         ({"resource_type": "gpu", "amount": 0.5}, InvalidAmount),
         ({"source": "gpu-master"}, SameNode),
+        ({"along": {"CPU": 1}}, InvalidRequest),
+        ({"along": {"memory": 1, "Memory": 1}}, InvalidRequest),
+        ({"along": {"memory": -1}}, InvalidAmount),
+        ({"along": {"memory": 1}, "delivery": "transfer"}, InvalidRequest),
+        ({"purpose": "fun"}, InvalidRequest),
         ({"delivery": "teleport"}, InvalidRequest),
         ({"resource_type": "gpu", "amount": 1, "delivery": "transfer"}, InvalidRequest),
         ({"priority": "urgent"}, InvalidRequest),
@@ -86,3 +91,10 @@ def test_only_a_grace_period_may_be_nothing() -> None:
     assert seconds("grace period", 0, zero_allowed=True) == 0.0
     with pytest.raises(InvalidDuration):
         seconds("duration", 0)
+
+
+def test_what_comes_along_is_counted_in_units_and_named_once() -> None:
+    asked = make_ask("gpu-master", "gpu", 1, along={"memory": 2, "CPU": "4"}, purpose="run", label="train.py " * 50)
+    assert asked.along == (("cpu", 40_000), ("memory", 2 * GB))
+    assert (asked.purpose, len(asked.label)) == (Purpose.RUN, 200)
+    assert asked.describe() == "1 GPU, 4 CPUs, 2 GB of memory for gpu-master"

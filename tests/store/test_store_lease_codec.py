@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distributed_grid.model.leases import Cause, Delivery, Lease, LeaseState, Notice, OnGraceEnd
+from distributed_grid.model.leases import Cause, Delivery, Lease, LeaseState, Notice, OnGraceEnd, Purpose
 from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.teams import DEFAULT_TEAM
@@ -45,6 +45,8 @@ leases = st.builds(
     reclaim_hook=st.none() | names,
     notice=st.none() | st.builds(Notice, units=units, reason=st.text(), asked_at=instants, deadline=instants),
     checkpointed_at=st.none() | instants,
+    purpose=st.sampled_from(Purpose),
+    label=st.text(),
     requester=st.text(),
     idempotency_key=st.none() | st.text(),
     placement_group=st.none() | st.text(),

@@ -91,10 +91,11 @@ def request(
 
 @boost.command()
 @click.option("--node", metavar="NODE", help="Only boosts to or from this node.")
+@click.option("--all", "with_runs", is_flag=True, help="Also the leases that runs and tasks hold while they last.")
 @click.option("--watch", is_flag=True, help="Keep showing it until Ctrl-C.")
 @json_option
 @with_client
-def status(client: GridClient, node: str | None, watch: bool, as_json: bool) -> None:
+def status(client: GridClient, node: str | None, with_runs: bool, watch: bool, as_json: bool) -> None:
     """Totals per resource type, then every boost."""
     from distributed_grid.cli.canvas import Canvas
     from distributed_grid.cli.tables import boost_table
@@ -102,12 +103,27 @@ def status(client: GridClient, node: str | None, watch: bool, as_json: bool) -> 
     def view(found: Mapping[str, Any]) -> str:
         return boost_table(found, Canvas.here())
 
+    def look() -> dict[str, Any]:
+        found = client.boost_status(node)
+        return found if with_runs else _without_runs(found)
+
     if watch:
         from distributed_grid.cli.watching import watch as keep_showing
 
-        keep_showing(lambda: client.boost_status(node), as_json, view)
+        keep_showing(look, as_json, view)
         return
-    show(client.boost_status(node), as_json, view)
+    show(look(), as_json, view)
+
+
+def _without_runs(found: dict[str, Any]) -> dict[str, Any]:
+    """The boosts that somebody asked for as such, and their totals."""
+    kept = [boost for boost in found["boosts"] if boost["purpose"] == "boost"]
+    totals = dict(found["resources"])
+    hidden = [boost for boost in found["boosts"] if boost["purpose"] != "boost" and boost["state"] == "active"]
+    for boost in hidden:
+        totals[boost["resource_type"]] -= boost["amount"]
+    resources = {kind: amount for kind, amount in totals.items() if amount}
+    return {"total_active": found["total_active"] - len(hidden), "resources": resources, "boosts": kept}
 
 
 @boost.command()

@@ -76,10 +76,11 @@ def boost_rows(boosts: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str]
             "amount": Column.of("Amount", of("amount"), right=True),
             "delivery": Column.of("Delivery", of("delivery")),
             "state": Column.of("State", of("state")),
+            **({"for": Column.of("For", of("label"))} if any(of("label")) else {}),
             "allocated": Column.of("Allocated", [clock(boost["allocated_at"]) for boost in boosts]),
             "expires": Column.of("Expires", until, Form("Expires", left)),
         },
-        ("allocated", "expires", "delivery"),
+        ("for", "allocated", "expires", "delivery") if any(of("label")) else ("allocated", "expires", "delivery"),
         canvas,
     )
     notes = [

@@ -21,6 +21,11 @@ class BoostRequest(BaseModel):
     on_grace_end: str | None = Field(None, description="hold, drain or kill")
     wait_seconds: Annotated[float, Field(ge=0, le=86400)] = 0.0
     reclaim_url: str | None = Field(None, description="Where to ask before it is taken back; watch: looks for itself")
+    along: dict[str, float | str] | None = Field(
+        None, max_length=16, description="What the same lender gives with it, by kind; it is then reserved"
+    )
+    purpose: str = Field("boost", description="boost; run or task: one program's, and it ends with that")
+    label: str = Field("", description="What runs in it")
 
 
 class ReleaseRequest(BaseModel):
@@ -71,6 +76,9 @@ class Boost(BaseModel):
     cause: str = Field(description="asked; pressure, demand or forecast, if grid made it by itself")
     notice: BoostNotice | None = Field(description="Its holder is asked to give something up")
     checkpointed_at: str | None = Field(description="When its holder last said that its work is saved")
+    resources: dict[str, float | int] = Field(description="All that is lent, with what a reservation brings along")
+    purpose: str = Field(description="boost; run or task: one program's, and it ends with that")
+    label: str = Field(description="What runs in it")
     warnings: list[str]
 
 

@@ -36,6 +36,8 @@ def choose_delivery(
                 try_next="Use --delivery reserve: the work then runs on the lender.",
             )
         return DeliveryChoice(Delivery.RESERVE, f"no transfers here: {no_transfers_because}")
+    if ask.along:
+        return DeliveryChoice(Delivery.RESERVE, "several kinds together are reserved on one lender")
     if wanted == Delivery.RESERVE:
         return DeliveryChoice(Delivery.RESERVE, "reserve was asked for")
     lacking = _hardware_lacks(ask, target)
@@ -67,23 +69,29 @@ def _hardware_lacks(ask: Ask, target: Node) -> str | None:
 
 
 def lent_resources(ask: Ask, delivery: Delivery, companions: Companions) -> ResourceVector:
-    """All that the lender gives: a reservation brings CPUs along, since `{GPU: 1}` alone runs no default task."""
-    asked = ResourceVector({ask.kind: ask.units})
+    """All that the lender gives: a reservation brings CPUs along, since `{GPU: 1}` alone runs no default task.
+
+    Where it was said how much of a kind is to come along, that is what comes.
+    """
+    asked = {ask.kind: ask.units, **dict(ask.along)}
     if delivery is Delivery.TRANSFER or ask.kind == CPU:
-        return asked
+        return ResourceVector(asked)
     if ask.kind != GPU:
-        return asked + ResourceVector({CPU: companions.cpu_otherwise})
+        return ResourceVector({CPU: companions.cpu_otherwise} | asked)
     devices = -(-ask.units // scale(GPU))
-    return asked + ResourceVector({CPU: companions.cpu_per_gpu * devices, MEMORY: companions.memory_per_gpu * devices})
+    return ResourceVector({CPU: companions.cpu_per_gpu * devices, MEMORY: companions.memory_per_gpu * devices} | asked)
 
 
 def most_within(ask: Ask, delivery: Delivery, companions: Companions, rooms: Mapping[str, int]) -> int:
     """The other way round: how much of the asked kind fits with what it brings along. Rooms are not below zero."""
     own = rooms[ask.kind]
+    said = dict(ask.along)
+    if any(rooms.get(kind, 0) < units for kind, units in said.items()):
+        return 0
     if delivery is Delivery.TRANSFER or ask.kind == CPU:
         return own
     if ask.kind != GPU:
-        return own if rooms.get(CPU, 0) >= companions.cpu_otherwise else 0
+        return own if CPU in said or rooms.get(CPU, 0) >= companions.cpu_otherwise else 0
     each = {CPU: companions.cpu_per_gpu, MEMORY: companions.memory_per_gpu}
-    devices = min((rooms.get(kind, 0) // units for kind, units in each.items() if units), default=own)
+    devices = min((rooms.get(k, 0) // units for k, units in each.items() if units and k not in said), default=own)
     return min(own, devices * scale(GPU))

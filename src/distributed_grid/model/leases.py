@@ -53,6 +53,14 @@ class Cause(StrEnum):
     FORECAST = "forecast"  # its target was expected to come under pressure
 
 
+class Purpose(StrEnum):
+    """What a lease is for."""
+
+    BOOST = "boost"  # its target; somebody may use it by hand
+    RUN = "run"  # one program that runs inside it, and that it ends with
+    TASK = "task"  # one task of an executor
+
+
 class IllegalTransition(Exception):
     """A bug in grid, never a user's mistake."""
 
@@ -108,6 +116,9 @@ class Lease:
     """It is asked now."""
     checkpointed_at: datetime | None = None
     """When its holder last said that what it does is saved: such a one loses little."""
+    purpose: Purpose = Purpose.BOOST
+    label: str = ""
+    """What runs in it, as its holder calls that."""
 
     @property
     def holds_capacity(self) -> bool:

@@ -1,10 +1,11 @@
 """What a user asks for, checked once at the edge."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from distributed_grid.errors import InvalidAmount, InvalidDuration, InvalidRequest, SameNode
-from distributed_grid.model.leases import Cause, OnGraceEnd
+from distributed_grid.model.leases import Cause, OnGraceEnd, Purpose
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.resources import GPU, describe, kind_of, units_of, whole
@@ -13,6 +14,7 @@ from distributed_grid.model.teams import DEFAULT_TEAM
 
 DEFAULT_DURATION_S: Final = 3600.0
 LONGEST_S: Final = 366 * 24 * 3600.0
+_LONGEST_LABEL: Final = 200
 DELIVERIES: Final = ("transfer", "reserve", "auto")
 
 
@@ -34,9 +36,14 @@ class Ask:
     team: str = DEFAULT_TEAM
     cause: Cause = Cause.ASKED
     reclaim_hook: str | None = None
+    along: tuple[tuple[str, int], ...] = ()
+    """What the same lender is to give with it, by kind; such a lease is always reserved."""
+    purpose: Purpose = Purpose.BOOST
+    label: str = ""
 
     def describe(self) -> str:
-        return f"{describe(self.kind, self.units)} for {self.target}"
+        what = ", ".join(describe(kind, units) for kind, units in ((self.kind, self.units), *self.along))
+        return f"{what} for {self.target}"
 
 
 def make_ask(
@@ -55,6 +62,9 @@ def make_ask(
     fractional_gpus: bool = False,
     team: str = "",
     reclaim_hook: str | None = None,
+    along: Mapping[str, object] | None = None,
+    purpose: str = Purpose.BOOST,
+    label: str = "",
 ) -> Ask:
     """Check a request's fields, or raise the `InvalidRequest` that says which one is wrong."""
     kind = kind_of(resource_type)
@@ -63,6 +73,12 @@ def make_ask(
         raise InvalidAmount(
             f"{amount} GPUs: a GPU is lent whole",
             try_next="Ask for 1, or allow parts with resource_sharing.fractional_gpus: true.",
+        )
+    more = _along(kind, along or {})
+    if more and delivery == "transfer":
+        raise InvalidRequest(
+            "Several kinds together cannot be transferred",
+            try_next="Use --delivery reserve, or ask for one kind after the other.",
         )
     if source is not None and source == target:
         raise SameNode(f"{target} cannot lend to itself", try_next="Leave --source out, or name another node.")
@@ -88,7 +104,24 @@ def make_ask(
         idempotency_key=idempotency_key,
         team=team or DEFAULT_TEAM,
         reclaim_hook=reclaim_hook,
+        along=more,
+        purpose=_purpose(purpose),
+        label=label[:_LONGEST_LABEL],
     )
+
+
+def _along(kind: str, given: Mapping[str, object]) -> tuple[tuple[str, int], ...]:
+    found = {kind_of(name): amount for name, amount in given.items()}
+    if kind in found or len(found) < len(given):
+        raise InvalidRequest(f"One kind of resource is asked for twice: {', '.join((kind, *given))}")
+    return tuple(sorted((other, units_of(other, amount)) for other, amount in found.items()))
+
+
+def _purpose(value: str) -> Purpose:
+    try:
+        return Purpose(value)
+    except ValueError:
+        raise InvalidRequest(f"Unknown purpose: {value!r}", try_next=f"Use one of: {', '.join(Purpose)}.") from None
 
 
 def seconds(what: str, value: object, *, zero_allowed: bool = False) -> float:

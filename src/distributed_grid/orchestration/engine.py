@@ -11,7 +11,7 @@ from distributed_grid.config import GridConfig
 from distributed_grid.decide.hook_urls import check_hook
 from distributed_grid.errors import GridError, Refused, StoreBroken
 from distributed_grid.execution.port import Cluster
-from distributed_grid.model.leases import Lease, OnGraceEnd
+from distributed_grid.model.leases import Lease, OnGraceEnd, Purpose
 from distributed_grid.model.requests import Ask, make_ask
 from distributed_grid.model.run_times import RunTimes
 from distributed_grid.model.waiting import Waiting
@@ -132,6 +132,9 @@ class Engine:
             fractional_gpus=self.config.resource_sharing.fractional_gpus,
             team=team,
             reclaim_hook=check_hook(body.get("reclaim_url"), self.parts.addresses()),
+            along=body.get("along"),
+            purpose=body.get("purpose") or Purpose.BOOST,
+            label=body.get("label") or "",
         )
 
     @contextlib.contextmanager

@@ -133,6 +133,8 @@ def _lease(p: Parts, plan: Grant, lease_id: str) -> Lease:
         team=ask.team,
         cause=ask.cause,
         reclaim_hook=ask.reclaim_hook,
+        purpose=ask.purpose,
+        label=ask.label,
     )
 
 

@@ -42,6 +42,10 @@ class ResourceBoostRequest:
     auto_renew: bool = False
     """Renew it for as long as this process (and its event loop) lives."""
     idempotency_key: str | None = None
+    along: dict[str, float] | None = None
+    """What the same lender is to give with it, by kind: `{"memory": 8}`. Such a boost is reserved."""
+    purpose: str = "boost"
+    label: str = ""
     reclaim_url: str | None = None
     """Where to ask before it is taken back for somebody else."""
     on_reclaim: OnReclaim | None = None
@@ -60,6 +64,9 @@ class ResourceBoostRequest:
             "grace_seconds": self.grace_seconds,
             "on_grace_end": self.on_grace_end,
             "wait_seconds": self.wait_seconds,
+            "along": self.along,
+            "purpose": self.purpose,
+            "label": self.label,
             "reclaim_url": self.reclaim_url if self.on_reclaim is None else WATCHED,
         }
 
@@ -87,6 +94,10 @@ class ResourceBoost:
     notice: ReclaimNotice | None = None
     """Its holder is asked to give something up."""
     checkpointed_at: datetime | None = None
+    resources: dict[str, float] = field(default_factory=dict)
+    """All that is lent: what was asked, and what a reservation brings along."""
+    purpose: str = "boost"
+    label: str = ""
     warnings: tuple[str, ...] = field(default=())
 
     @classmethod

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final, TypeVar
 
-from distributed_grid.model.leases import Cause, Delivery, Lease, LeaseState, Notice, OnGraceEnd
+from distributed_grid.model.leases import Cause, Delivery, Lease, LeaseState, Notice, OnGraceEnd, Purpose
 from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.resources import ResourceVector, amount_of
 from distributed_grid.model.teams import DEFAULT_TEAM
@@ -25,6 +25,8 @@ ADDED_LATER: Final[Mapping[str, object]] = {
     "reclaim_hook": None,
     "notice": None,
     "checkpointed_at": None,
+    "purpose": Purpose.BOOST.value,
+    "label": "",
 }
 _NAMES: Final = {str: "text", int: "a whole number", bool: "true or false", list: "a list", dict: "an object"}
 
@@ -61,6 +63,8 @@ def encode_lease(lease: Lease) -> dict[str, object]:
         "reclaim_hook": lease.reclaim_hook,
         "notice": None if lease.notice is None else _encode_notice(lease.notice),
         "checkpointed_at": _encode_maybe(lease.checkpointed_at),
+        "purpose": lease.purpose.value,
+        "label": lease.label,
     }
 
 
@@ -141,6 +145,8 @@ def _lease(data: Mapping[str, object]) -> Lease:
         reclaim_hook=_text_or_none(data, "reclaim_hook"),
         notice=None if data["notice"] is None else _notice(_get(data, "notice", dict)),
         checkpointed_at=_instant_or_none(data, "checkpointed_at"),
+        purpose=_choice(data, "purpose", Purpose),
+        label=_get(data, "label", str),
     )
 
 
