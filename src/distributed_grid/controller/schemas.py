@@ -26,6 +26,7 @@ class BoostRequest(BaseModel):
     )
     purpose: str = Field("boost", description="boost; run or task: one program's, and it ends with that")
     label: str = Field("", description="What runs in it")
+    own_too: bool = Field(False, description="The target may set it aside of its own, if nobody else lends it")
 
 
 class ReleaseRequest(BaseModel):

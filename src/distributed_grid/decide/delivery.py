@@ -36,6 +36,8 @@ def choose_delivery(
                 try_next="Use --delivery reserve: the work then runs on the lender.",
             )
         return DeliveryChoice(Delivery.RESERVE, f"no transfers here: {no_transfers_because}")
+    if ask.source == ask.target:
+        return DeliveryChoice(Delivery.RESERVE, f"{target.name} sets it aside of its own")
     if ask.along:
         return DeliveryChoice(Delivery.RESERVE, "several kinds together are reserved on one lender")
     if wanted == Delivery.RESERVE:

@@ -20,9 +20,12 @@ def plan_grant(ask: Ask, nodes: NodeTable, loans: Loans, rules: Rules = NO_RULES
     """Choose how and from whom, or say for every node why not. The target must be in the table."""
     offer = Offer.of(ask, nodes, rules)
     over_limit = why_over_limit(ask.team, offer.need, nodes, loans, rules.teams)
-    best = best_lender(offer, nodes.lenders, loans) if over_limit is None else None
-    if best is not None:
-        return offer.from_node(best)
+    if over_limit is None:
+        best = best_lender(offer, nodes.lenders, loans)
+        if best is not None:
+            return offer.from_node(best)
+        if has_it_itself(offer, nodes[ask.target], loans):
+            return offer.from_node(ask.target)
     refusals = (why_not(node, offer, loans) for node in nodes.values())
     return Refused(ask, tuple(refusal for refusal in refusals if refusal), over_limit)
 
@@ -33,13 +36,18 @@ def best_lender(offer: "Offer", lenders: Iterable[Node], loans: Loans) -> NodeNa
     best: tuple[tuple[int, ...], float, NodeName] | None = None
     for node in lenders:
         # Most nodes have less free than the best so far, and no more need be known about them.
-        free = min(node.free[kind], node.base[kind] - loans.lent(node.name, kind))
-        if free < most:
+        free = min(node.free[kind], node.base[kind] - loans.taken(node.name, kind))
+        if free < most or node.name == offer.ask.target:
             continue
         found = (left_after(node, offer, loans), -node.limits.priority, node.name)
         if (best is None or found < best) and never(node, offer) is None and can_lend(node, offer, loans):
             best, most = found, free
     return None if best is None else best[-1]
+
+
+def has_it_itself(offer: "Offer", target: Node, loans: Loans) -> bool:
+    """Whether the target may, and can, set it aside of its own: nothing is lent, so no limit of lending counts."""
+    return offer.ask.own_too and never(target, offer) is None and can_lend(target, offer, loans)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +82,8 @@ def obstacle(node: Node, offer: Offer, loans: Loans) -> tuple[RefusalCode, str] 
         return None
     if offer.is_transfer and loans.moved_in(node.name, ask.kind):
         return RefusalCode.IS_BORROWING, ask.kind
+    if node.name == ask.target:
+        return RefusalCode.NO_CAPACITY, next(k for k, units in need.items() if units > own_room(node, k, loans))
     for kind, units in need.items():
         limit = node.limits.limit(kind)
         if limit is not None and loans.lent(node.name, kind) + units > limit:
@@ -86,6 +96,8 @@ def can_lend(node: Node, offer: Offer, loans: Loans) -> bool:
     """By amounts, and by what it borrows itself."""
     if offer.is_transfer and loans.moved_in(node.name, offer.ask.kind):
         return False
+    if node.name == offer.ask.target:
+        return all(units <= own_room(node, kind, loans) for kind, units in offer.need.items())
     reserve = offer.rules.reserve
     return all(units <= room(node, kind, loans, reserve) for kind, units in offer.need.items())
 
@@ -98,7 +110,8 @@ def left_after(node: Node, offer: Offer, loans: Loans) -> tuple[int, ...]:
 def never(node: Node, offer: Offer) -> RefusalCode | None:
     """What keeps a node from lending however much comes back to it; None if it is just a question of amounts."""
     ask = offer.ask
-    if node.name == ask.target:
+    is_own = node.name == ask.target
+    if is_own and not (ask.own_too and not offer.is_transfer):
         return RefusalCode.IS_TARGET
     if ask.source is not None and node.name != ask.source:
         return RefusalCode.NOT_THE_SOURCE
@@ -106,7 +119,7 @@ def never(node: Node, offer: Offer) -> RefusalCode | None:
         return RefusalCode.NODE_DOWN
     if node.silent is not None:
         return RefusalCode.STALE
-    if not node.limits.can_share:
+    if not node.limits.can_share and not is_own:
         return RefusalCode.SHARING_DISABLED
     cooling = offer.rules.cooling
     if cooling and (node.name in cooling or ask.target in cooling):
@@ -130,7 +143,7 @@ BY_AMOUNT: Final = (RefusalCode.LENDING_LIMIT_REACHED, RefusalCode.NO_CAPACITY, 
 
 def _in_words(node: Node, code: RefusalCode, kind: str, offer: Offer, loans: Loans) -> str:
     asked = f"{amount_of(kind, offer.need[kind])} asked"
-    free = free_of(node, kind, loans)
+    free = own_room(node, kind, loans) if node.name == offer.ask.target else free_of(node, kind, loans)
     lent = loans.lent(node.name, kind)
     shown = f"{amount_of(kind, max(0, free))} of {describe(kind, node.total[kind])} free"
     match code:
@@ -161,7 +174,13 @@ def _in_words(node: Node, code: RefusalCode, kind: str, offer: Offer, loans: Loa
 
 def free_of(node: Node, kind: str, loans: Loans) -> int:
     """What Ray shows as free may be a moment old; what we have lent is not."""
-    return min(node.free[kind], node.base[kind] - loans.lent(node.name, kind))
+    return min(node.free[kind], node.base[kind] - loans.taken(node.name, kind))
+
+
+def own_room(node: Node, kind: str, loans: Loans) -> int:
+    """How much a node can set aside for itself: what it was given counts as its own."""
+    moved_in = loans.moved_in(node.name, kind)
+    return min(node.free[kind], node.base[kind] + moved_in - loans.taken(node.name, kind))
 
 
 def room(node: Node, kind: str, loans: Loans, reserve: Reserve) -> int:
@@ -179,7 +198,11 @@ def room_of(node: Node, kind: str, free: int, lent: int, reserve: Reserve) -> in
 def most_of(node: Node, offer: Offer, loans: Loans) -> int:
     """How much of the asked kind a node could lend now, in units: all that comes along must fit, too."""
     ask, rules = offer.ask, offer.rules
-    rooms = {kind: max(0, room(node, kind, loans, rules.reserve)) for kind in offer.need}
+    is_own = node.name == ask.target
+    rooms = {
+        kind: max(0, own_room(node, kind, loans) if is_own else room(node, kind, loans, rules.reserve))
+        for kind in offer.need
+    }
     most = most_within(ask, offer.choice.delivery, rules.companions, rooms)
     # Who asks for whole GPUs can be offered no part of one.
     return most - most % scale(GPU) if ask.kind == GPU and whole(GPU, ask.units) else most

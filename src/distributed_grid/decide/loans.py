@@ -13,9 +13,10 @@ _Sums = dict[str, dict[str, int]]
 class Loans:
     """The sums over all leases that hold capacity, in whatever way; each counts until it is home again."""
 
-    __slots__ = ("_borrowed", "_lent", "_moved_in", "_of_all", "_of_team")
+    __slots__ = ("_borrowed", "_lent", "_moved_in", "_of_all", "_of_team", "_taken")
 
     def __init__(self) -> None:
+        self._taken: _Sums = {}
         self._lent: _Sums = {}
         self._borrowed: _Sums = {}
         self._moved_in: _Sums = {}
@@ -45,20 +46,27 @@ class Loans:
 
     def _count(self, source: NodeName, target: NodeName, team: str, resources: ResourceVector, times: int) -> None:
         for kind, units in resources.items():
-            _add(self._lent, source, kind, times * units)
-            _add(self._borrowed, target, kind, times * units)
+            _add(self._taken, source, kind, times * units)
+            if source != target:
+                _add(self._lent, source, kind, times * units)
+                _add(self._borrowed, target, kind, times * units)
             _add(self._of_team, team, kind, times * units)
             self._of_all[kind] = self._of_all.get(kind, 0) + times * units
 
     def without(self, leases: Iterable[Lease]) -> "Loans":
         """The sums if these were home; for a what-if."""
         found = Loans()
-        for name in ("_lent", "_borrowed", "_moved_in", "_of_team"):
+        for name in ("_taken", "_lent", "_borrowed", "_moved_in", "_of_team"):
             setattr(found, name, {key: dict(sums) for key, sums in getattr(self, name).items()})
         found._of_all = dict(self._of_all)
         for lease in leases:
             found.count(lease, -1)
         return found
+
+    def taken(self, node: NodeName, kind: str) -> int:
+        """What leases hold on a node: lent to others, or for its own work."""
+        sums = self._taken.get(node)
+        return sums.get(kind, 0) if sums else 0
 
     def lent(self, node: NodeName, kind: str) -> int:
         sums = self._lent.get(node)
@@ -75,6 +83,10 @@ class Loans:
 
     def held_by_all(self, kind: str) -> int:
         return self._of_all.get(kind, 0)
+
+    def taken_on(self, node: NodeName) -> ResourceVector:
+        """What leases hold on a node: lent to others, or for its own work."""
+        return ResourceVector(self._taken.get(node))
 
     def lent_by(self, node: NodeName) -> ResourceVector:
         """What a node has given away; it counts against its limits."""

@@ -28,6 +28,8 @@ class NodeCalendar:
         free = dict(node.free)
         for kind, units in loans.lent_by(node.name).items():
             self._calendar.add(("lent", kind), units, now)
+        for kind, units in loans.taken_on(node.name).items():
+            self._calendar.add(("taken", kind), units, now)
         for kind, units in loans.moved_to(node.name).items():
             self._calendar.add(("moved in", kind), units, now)
         for kind, units in node.free.items():
@@ -37,7 +39,9 @@ class NodeCalendar:
                 for kind, units in lease.resources.items():
                     free[kind] = free.get(kind, 0) + units
                     self._calendar.add(("free", kind), units, end)
-                    self._calendar.add(("lent", kind), -units, end)
+                    self._calendar.add(("taken", kind), -units, end)
+                    if lease.target != node.name:
+                        self._calendar.add(("lent", kind), -units, end)
             elif lease.delivery is Delivery.TRANSFER:
                 # What is in use of it goes with its work: no less than nothing is free then.
                 gone = min(lease.units, max(0, free.get(lease.kind, 0)))
@@ -71,22 +75,25 @@ class NodeCalendar:
         if keeps is None:
             free, lent = free_of(node, kind, self._loans), self._loans.lent(node.name, kind)
             keeps = self._keeps[kind, reserve_no] = kept(node, kind, free, lent, reserve)
-        for free, lent in zip(self._calendar.row(("free", kind)), self._calendar.row(("lent", kind)), strict=True):
-            left = min(free, node.base[kind] - lent) - keeps
+        rows = (self._calendar.row((what, kind)) for what in ("free", "taken", "lent"))
+        for free, taken, lent in zip(*rows, strict=True):
+            left = min(free, node.base[kind] - taken) - keeps
             yield left if limit is None else min(left, limit - lent)
 
     def left_after(self, need: ResourceVector, when: datetime) -> tuple[int, ...]:
         """How much is asked above what is free then, by kind: the least has the most left."""
         calendar, base = self._calendar, self.node.base
         return tuple(
-            units - min(calendar.at(("free", kind), when), base[kind] - calendar.at(("lent", kind), when))
+            units - min(calendar.at(("free", kind), when), base[kind] - calendar.at(("taken", kind), when))
             for kind, units in need.items()
         )
 
-    def lend(self, need: ResourceVector, begin: datetime, end: datetime | None) -> None:
+    def lend(self, need: ResourceVector, begin: datetime, end: datetime | None, *, to_itself: bool = False) -> None:
         for kind, units in need.items():
             self._calendar.add(("free", kind), -units, begin, end)
-            self._calendar.add(("lent", kind), units, begin, end)
+            self._calendar.add(("taken", kind), units, begin, end)
+            if not to_itself:
+                self._calendar.add(("lent", kind), units, begin, end)
         self._forget()
 
     def borrow(self, kind: str, units: int, begin: datetime, end: datetime) -> None:

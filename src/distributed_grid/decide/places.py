@@ -50,7 +50,21 @@ class Places:
     # -- the first place --------------------------------------------------------------------------------------
 
     def first(self, offer: Offer, until: datetime | None = None, known: NodeName | None = None) -> Place | None:
-        """The first place that begins not after `until`; on the node that then has the most left.
+        """The first place that begins not after `until`; rather now on the target itself than later elsewhere."""
+        place = self._elsewhere(offer, until, known)
+        if offer.ask.own_too and (place is None or place.begin > self._now) and self._has_it_itself(offer):
+            return Place(offer.ask.target, self._now, self._now + timedelta(seconds=offer.ask.duration_s))
+        return place
+
+    def _has_it_itself(self, offer: Offer) -> bool:
+        """Now, and nobody ahead counts on that node."""
+        name = offer.ask.target
+        return self.present.has_it_itself(offer) and not any(
+            place.source == name and place.begin > self._now for _, place in self._taken
+        )
+
+    def _elsewhere(self, offer: Offer, until: datetime | None, known: NodeName | None) -> Place | None:
+        """On the node that then has the most left.
 
         Where it had a place before is `known`: if it comes as soon there, it stays. What those behind have taken since
         would else move it, and with it the next ones.
@@ -85,7 +99,7 @@ class Places:
         begin = max(since, earliest)
         best: tuple[datetime, bool, tuple[int, ...], float, NodeName] | None = None
         for node in self._nodes.lenders:
-            if never(node, offer) is not None:
+            if never(node, offer) is not None or node.name == ask.target:
                 continue
             calendar = self._calendar(node)
             found = calendar.first(offer, number, begin, until if best is None else best[0])
@@ -159,7 +173,8 @@ class Places:
 
         The node that lacks the least; None if none could lend it even if it were idle.
         """
-        able = [self._calendar(node) for node in self._nodes.lenders if never(node, offer) is None]
+        others = (node for node in self._nodes.lenders if node.name != offer.ask.target)
+        able = [self._calendar(node) for node in others if never(node, offer) is None]
         able = [calendar for calendar in able if could_when_idle(calendar.node, offer)]
         if not able:
             return None
@@ -212,6 +227,6 @@ def _enter(offer: Offer, place: Place, calendar: NodeCalendar) -> None:
     """A place in a node's calendar, if it is about that node."""
     ask, name = offer.ask, calendar.node.name
     if place.source == name:
-        calendar.lend(offer.need, place.begin, place.end)
+        calendar.lend(offer.need, place.begin, place.end, to_itself=ask.target == name)
     elif offer.is_transfer and ask.target == name:
         calendar.borrow(ask.kind, ask.units, place.begin, place.end)

@@ -102,7 +102,7 @@ def plan_relief(
     Under every policy: who lends must not suffer for it. What is on its way home counts. Lower priorities go before it
     matters how few go; critical leases stay.
     """
-    lent = [lease for lease in leases if lease.source == node and lease.holds_capacity]
+    lent = [lease for lease in leases if lease.source == node != lease.target and lease.holds_capacity]
     short = _still_short(needed, lent)
     pool = sorted(
         (

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from distributed_grid.decide.lending import Offer, best_lender, obstacle, why_not
+from distributed_grid.decide.lending import Offer, best_lender, has_it_itself, obstacle, why_not
 from distributed_grid.decide.loans import Loans
 from distributed_grid.decide.quotas import why_kept_by_others, why_over_limit
 from distributed_grid.model.nodes import NodeName, NodeTable
@@ -26,6 +26,9 @@ class Present:
             return told.name
         return best_lender(offer, self._lenders.values(), self.loans)
 
+    def has_it_itself(self, offer: Offer) -> bool:
+        return self.others_keep(offer) is None and has_it_itself(offer, self._nodes[offer.ask.target], self.loans)
+
     def others_keep(self, offer: Offer) -> str | None:
         return why_kept_by_others(offer.ask.team, offer.need, self._table, self.loans, offer.rules.teams)
 
@@ -34,7 +37,9 @@ class Present:
             self.loans, self._own_loans = self.loans.without(()), True
         self.loans.promise(grant)
         node = self._nodes[grant.source]
-        node = self._nodes[node.name] = self._lenders[node.name] = replace(node, free=node.free - grant.resources)
+        node = self._nodes[node.name] = replace(node, free=node.free - grant.resources)
+        if node.name in self._lenders:
+            self._lenders[node.name] = node
 
     @property
     def nodes(self) -> NodeTable:

@@ -50,7 +50,7 @@ def _why_not(lease: Lease, holding: list[Lease], nodes: NodeTable) -> str | None
             return f"{name} is not connected"
     # Whether something is idle just now does not matter: a boost that this cluster had would be applied as well.
     source = replace(nodes[lease.source], free=nodes[lease.source].base)
-    ask = Ask(target=lease.target, kind=lease.kind, units=lease.units)
+    ask = Ask(target=lease.target, kind=lease.kind, units=lease.units, own_too=True)
     offer = Offer(ask, NO_RULES, DeliveryChoice(lease.delivery, lease.delivery_reason), lease.resources)
     refusal = why_not(source, offer, Loans.of(holding))
     return None if refusal is None else f"{refusal.node}: {refusal.detail}"

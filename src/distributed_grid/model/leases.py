@@ -146,7 +146,10 @@ class Lease:
         return f"grid-boost-{self.id}"
 
     def describe(self) -> str:
-        return f"{describe(self.kind, self.units)} from {self.source} to {self.target}"
+        what = describe(self.kind, self.units)
+        return (
+            f"{what} from {self.source} to {self.target}" if self.source != self.target else f"{what} on {self.source}"
+        )
 
     def split(self, units: int, given_id: str) -> tuple["Lease", "Lease"]:
         """What is kept, under this lease's id, and a second lease of `units`; together they are what it was.

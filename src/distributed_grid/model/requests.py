@@ -40,6 +40,8 @@ class Ask:
     """What the same lender is to give with it, by kind; such a lease is always reserved."""
     purpose: Purpose = Purpose.BOOST
     label: str = ""
+    own_too: bool = False
+    """Where nobody else lends it, the target may set it aside of its own; that is reserved, too."""
 
     def describe(self) -> str:
         what = ", ".join(describe(kind, units) for kind, units in ((self.kind, self.units), *self.along))
@@ -65,6 +67,7 @@ def make_ask(
     along: Mapping[str, object] | None = None,
     purpose: str = Purpose.BOOST,
     label: str = "",
+    own_too: bool = False,
 ) -> Ask:
     """Check a request's fields, or raise the `InvalidRequest` that says which one is wrong."""
     kind = kind_of(resource_type)
@@ -80,7 +83,7 @@ def make_ask(
             "Several kinds together cannot be transferred",
             try_next="Use --delivery reserve, or ask for one kind after the other.",
         )
-    if source is not None and source == target:
+    if source is not None and source == target and not own_too:
         raise SameNode(f"{target} cannot lend to itself", try_next="Leave --source out, or name another node.")
     if delivery is not None and delivery not in DELIVERIES:
         raise InvalidRequest(f"Unknown delivery: {delivery!r}", try_next=f"Use one of: {', '.join(DELIVERIES)}.")
@@ -107,6 +110,7 @@ def make_ask(
         along=more,
         purpose=_purpose(purpose),
         label=label[:_LONGEST_LABEL],
+        own_too=own_too,
     )
 
 

@@ -135,6 +135,7 @@ class Engine:
             along=body.get("along"),
             purpose=body.get("purpose") or Purpose.BOOST,
             label=body.get("label") or "",
+            own_too=bool(body.get("own_too")),
         )
 
     @contextlib.contextmanager

@@ -46,6 +46,8 @@ class ResourceBoostRequest:
     """What the same lender is to give with it, by kind: `{"memory": 8}`. Such a boost is reserved."""
     purpose: str = "boost"
     label: str = ""
+    own_too: bool = False
+    """Where nobody else lends it, it may be reserved on the target itself."""
     reclaim_url: str | None = None
     """Where to ask before it is taken back for somebody else."""
     on_reclaim: OnReclaim | None = None
@@ -67,6 +69,7 @@ class ResourceBoostRequest:
             "along": self.along,
             "purpose": self.purpose,
             "label": self.label,
+            "own_too": self.own_too,
             "reclaim_url": self.reclaim_url if self.on_reclaim is None else WATCHED,
         }
 

@@ -1,0 +1,111 @@
+"""What a node sets aside of its own for one program: nothing is lent, and nothing of it is lent on."""
+
+from dataclasses import replace
+from typing import Any
+
+from builders import NOON, ask, cpu, lease, limits, node, waits
+
+from distributed_grid.decide.admission import plan_queue
+from distributed_grid.decide.lending import plan_grant
+from distributed_grid.decide.loans import Loans
+from distributed_grid.decide.policies import POLICIES
+from distributed_grid.decide.preemption import plan_relief
+from distributed_grid.model.leases import Delivery, Lease
+from distributed_grid.model.nodes import Node, NodeTable
+from distributed_grid.model.plans import Grant, RefusalCode, Refused
+from distributed_grid.model.policies import SharingPolicy
+from distributed_grid.model.requests import Ask
+from distributed_grid.model.rules import NO_RULES, Reserve, Rules
+
+ALONE = node("gpu-master", cpus=4, limits=limits(can_share=False))
+
+
+def own(amount: float = 2, **more: Any) -> Ask:
+    return ask(amount=amount, delivery="reserve", own_too=True, **more)
+
+
+def set_aside(amount: float = 2, id: str = "o1") -> Lease:
+    return lease(id, "gpu-master", "gpu-master", amount=amount, delivery=Delivery.RESERVE)
+
+
+def plan(asked: Ask, *nodes: Node, leases: tuple[Lease, ...] = (), rules: Rules = NO_RULES) -> Grant | Refused:
+    return plan_grant(asked, NodeTable(nodes), Loans.of(leases), rules)
+
+
+def source(planned: Grant | Refused) -> str | None:
+    return planned.source if isinstance(planned, Grant) else None
+
+
+def test_others_lend_first_and_the_target_has_it_where_nobody_does() -> None:
+    assert source(plan(own(), ALONE, node(cpus=2))) == "gpu1"
+    assert source(plan(own(), ALONE, node(cpus=1))) == "gpu-master"
+    assert source(plan(own(source="gpu-master"), ALONE, node(cpus=8))) == "gpu-master"
+
+
+def test_only_who_asks_for_it_gets_it_of_its_own_and_never_as_a_transfer() -> None:
+    assert source(plan(ask(delivery="reserve"), ALONE)) is None
+    assert source(plan(ask(own_too=True), ALONE)) is None
+    assert source(plan(ask(own_too=True, source="gpu-master"), ALONE)) == "gpu-master"
+
+
+def test_no_limit_of_lending_counts_for_it() -> None:
+    keeps = Rules(reserve=Reserve(of_base=0.5))
+    assert source(plan(own(4), replace(ALONE, limits=limits(cpu=1)), rules=keeps)) == "gpu-master"
+
+
+def test_what_is_set_aside_is_neither_set_aside_again_nor_lent() -> None:
+    held = set_aside(3)
+    refused = plan(own(2), ALONE, leases=(held,))  # Ray does not show it yet
+    assert isinstance(refused, Refused)
+    assert [(r.code, r.detail, r.could_lend) for r in refused.refusals] == [
+        (RefusalCode.NO_CAPACITY, "1 of 4 CPUs free, 2 asked", 10_000)
+    ]
+    lends = replace(ALONE, limits=limits(cpu=4))
+    assert source(plan(ask("gpu1", amount=2), lends, node(cpus=0), leases=(held,))) is None
+    assert source(plan(ask("gpu1", amount=1), lends, node(cpus=0), leases=(held,))) == "gpu-master"
+
+
+def test_it_does_not_count_as_lent() -> None:
+    loans = Loans.of([set_aside(3)])
+    assert (loans.lent("gpu-master", "cpu"), loans.taken("gpu-master", "cpu")) == (0, 30_000)
+    assert not loans.borrowed_by("gpu-master")
+    lends = node("gpu-master", cpus=8, limits=limits(cpu=4))
+    assert source(plan(ask("gpu1", amount=4), lends, node(cpus=0), leases=(set_aside(3),))) == "gpu-master"
+
+
+def test_what_it_was_given_is_its_own_too() -> None:
+    given = lease("b1", "gpu1", "gpu-master", amount=2)
+    richer = node("gpu-master", cpus=4, borrowed=cpu(2), limits=limits(can_share=False))
+    assert source(plan(own(6), richer, node(cpus=0), leases=(given,))) == "gpu-master"
+    assert source(plan(own(6), ALONE, node(cpus=0))) is None
+
+
+def test_it_is_not_taken_from_a_node_to_relieve_that_node() -> None:
+    numbers = POLICIES[SharingPolicy.AGGRESSIVE]
+    old = replace(set_aside(2), allocated_at=NOON.replace(hour=1))
+    assert plan_relief("gpu-master", cpu(2), [old], numbers, NOON) == ()
+    assert plan_relief("gpu-master", cpu(2), [replace(old, target="gpu1")], numbers, NOON)
+
+
+def test_one_who_waits_takes_its_own_as_soon_as_it_is_free_but_not_what_somebody_ahead_counts_on() -> None:
+    held, kept = lease("b1", "gpu1", "gpu-master", amount=4, delivery=Delivery.RESERVE), set_aside(3)
+    mine = waits("mine", 1, delivery="reserve", own_too=True)
+
+    def grants(*queue: Any, used: float = 0, leases: tuple[Lease, ...] = (held,)) -> dict[str, str | None]:
+        nodes = NodeTable([node("gpu-master", cpus=4, used=cpu(used)), node("gpu1", cpus=4, used=cpu(4))])
+        verdicts = plan_queue(queue, nodes, leases, Loans.of(leases), lambda _: NO_RULES, NOON)
+        return {v.waiting.id: None if v.grant is None else v.grant.source for v in verdicts}
+
+    assert grants(mine) == {"mine": "gpu-master"}
+    assert grants(waits("ahead", 4), mine) == {"ahead": None, "mine": "gpu-master"}  # it waits for gpu1
+    assert grants(mine, used=4, leases=(held, set_aside(4))) == {"mine": None}
+    assert grants(mine, used=3, leases=(held, kept)) == {"mine": "gpu-master"}
+    ahead = waits("ahead", 4, target="gpu1")  # it waits for gpu-master
+    assert grants(ahead, mine, used=3, leases=(held, kept)) == {"ahead": None, "mine": None}
+
+
+def test_when_it_ends_its_node_can_lend_again() -> None:
+    nodes = NodeTable([node("gpu-master", cpus=4, used=cpu(3), limits=limits(cpu=3)), node(cpus=0)])
+    held = set_aside(3)
+    [verdict] = plan_queue([waits("w", 3, target="gpu1")], nodes, [held], Loans.of([held]), lambda _: NO_RULES, NOON)
+    assert (verdict.grant, verdict.expected_start, verdict.expected_source) == (None, held.expires_at, "gpu-master")
