@@ -4,12 +4,13 @@
       InvalidRequest              2   the caller asked for something that makes no sense
         UnknownResource, InvalidAmount, InvalidDuration, SameNode, ConfigInvalid, TooLarge
       NotFound                    3
-        TargetNotFound, SourceNotFound, BoostNotFound, AmbiguousBoost, RequestNotFound, TokenNotFound
+        TargetNotFound, SourceNotFound, BoostNotFound, AmbiguousBoost, RequestNotFound, TokenNotFound,
+        RunNotFound
       Refused                     4   understood, and the answer is no
         NoCapacity, SharingDisabled, NotRenewable, NotReserved, TransfersUnavailable, ConfigDiffers,
         NotOnHead, HomeInUse
       Unavailable                 5   there is nobody to ask, or nothing to do it with
-        NoCluster, ControllerUnreachable, AlreadyRunning, ClusterStartFailed, ExtraMissing
+        NoCluster, ControllerUnreachable, AlreadyRunning, ClusterStartFailed, ExtraMissing, LeaseLost
       AccessDenied                6   who asks may not, or cannot be trusted with an answer
         ScopeMissing, TooManyAttempts, WrongHost, CertificateUntrusted
       RayUnsuitable               7   a Ray too old, or without what grid needs
@@ -39,6 +40,7 @@ __all__ = [
     "InvalidAmount",
     "InvalidDuration",
     "InvalidRequest",
+    "LeaseLost",
     "NoCapacity",
     "NoCluster",
     "NotFound",
@@ -48,6 +50,7 @@ __all__ = [
     "RayUnsuitable",
     "Refused",
     "RequestNotFound",
+    "RunNotFound",
     "SameNode",
     "ScopeMissing",
     "SharingDisabled",
@@ -140,6 +143,10 @@ class RequestNotFound(NotFound):
     code = "REQUEST_NOT_FOUND"
 
 
+class RunNotFound(NotFound):
+    code = "RUN_NOT_FOUND"
+
+
 class TokenNotFound(NotFound):
     code = "TOKEN_NOT_FOUND"
 
@@ -198,6 +205,10 @@ class AlreadyRunning(Unavailable):
 
 class ClusterStartFailed(Unavailable):
     code = "CLUSTER_START_FAILED"
+
+
+class LeaseLost(Unavailable):
+    code = "LEASE_LOST"
 
 
 class ExtraMissing(Unavailable):

@@ -14,6 +14,7 @@ from distributed_grid.faults import Point, fault_point
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeId
 from distributed_grid.model.resources import ray_name
+from distributed_grid.model.work import Work
 
 LONGEST_LAG_S: Final = 0.2
 LONGEST_FLIGHT_S: Final = 0.1
@@ -52,6 +53,15 @@ class FakeCluster(FakeWorld):
     def lagging(cls, seed: int) -> "FakeCluster":
         """One whose view of every node is late by its own, ever new, amount."""
         return cls(lag=_delays(seed), flight=_delays(seed + 1, LONGEST_FLIGHT_S))
+
+    def work_of_job(self, job_id: str, group_id: str) -> Work:
+        return Work()
+
+    def join_private_cluster(self, lease: Lease, head_address: str) -> None:
+        pass
+
+    def cpus_in_use(self, raylet: Raylet, group_id: str) -> float:
+        return 0.0
 
     # -- what may go wrong ---------------------------------------------------------------------------------
 

@@ -12,6 +12,8 @@ from distributed_grid.errors import GridError
 # Command -> where it is and what it says in the list, so that `grid --help` imports none of them.
 _COMMANDS = {
     "boost": ("boost:boost", "Lend capacity of one node to another for a while."),
+    "run": ("run:run", "Run a Ray script, or any command, inside a lease."),
+    "tasks": ("tasks:tasks", "Runs of this machine: list, show, logs, cancel."),
     "cluster": ("cluster:cluster", "Start, stop and see the embedded cluster."),
     "node": ("node:node", "What each node has, does and will do."),
     "top": ("top:top", "The cluster full-screen, live."),

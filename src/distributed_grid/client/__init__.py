@@ -5,7 +5,7 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
@@ -27,6 +27,7 @@ _PAUSE_S: Final = 0.2
 _ANSWER_S: Final = 30.0
 _YIELD_S: Final = 120.0
 """A request that takes back what others have waits for their grace period, though it did not ask to wait."""
+_RAYLET_S: Final = 150.0
 _FROM_ELSEWHERE: Final = (
     "See whether the URL is right, and the way to it open. On the head, grid cluster status tells whether grid is up."
 )
@@ -114,6 +115,15 @@ class GridClient:
     def suggestions(self) -> dict[str, Any]:
         """What would help before something runs short, and the commands for it."""
         return self._call("GET", "/suggestions")
+
+    def work_in(self, boost_id: str, job_ids: Sequence[str]) -> dict[str, Any]:
+        """What these Ray jobs do, and which of their tasks are not in the boost."""
+        return self._call("GET", f"/boosts/{_segment(boost_id)}/work", params={"job": list(job_ids)})
+
+    def join_private_cluster(self, boost_id: str, head_address: str) -> None:
+        """Start a raylet inside a boost that joins the Ray at this address; back when it is up."""
+        path = f"/boosts/{_segment(boost_id)}/raylet"
+        self._call("POST", path, {"head_address": head_address}, patience_s=_RAYLET_S)
 
     def report_run(self, boost_id: str, seconds: float, exit_code: int) -> None:
         """Tell how long a command took that ran in a boost."""

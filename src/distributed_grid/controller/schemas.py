@@ -187,6 +187,24 @@ class NodeOutlook(NodeStatus):
     boosts: list[Boost]
 
 
+class WorkStatus(BaseModel):
+    """The tasks of some Ray jobs, and which of them are not in the boost."""
+
+    running: int
+    waiting: int
+    done: int
+    failed: int
+    actors: int
+    outside: dict[str, int] = Field(description="how many, by name")
+    cpus_in_use: float = Field(description="of the boost's, now")
+
+
+class RayletRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    head_address: str = Field(max_length=200, description="HOST:PORT of the Ray that it joins")
+
+
 class RunReport(BaseModel):
     model_config = ConfigDict(extra="forbid")
 

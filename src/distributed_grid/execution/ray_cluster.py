@@ -4,13 +4,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from distributed_grid.decide.naming import Raylet
-from distributed_grid.execution import errands, holders, ray_rpc, reservations
+from distributed_grid.execution import errands, group_work, holders, private_raylet, ray_rpc, reservations
 from distributed_grid.execution.drain import LATCH, DrainGates
 from distributed_grid.execution.groups import Groups
 from distributed_grid.execution.port import Group, Holder, NodeView
 from distributed_grid.execution.ray_gateway import RayGateway
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeId
+from distributed_grid.model.work import Work
 
 
 class RayCluster(RayGateway):
@@ -46,6 +47,15 @@ class RayCluster(RayGateway):
 
     def cancel_tasks_in_group(self, group_id: str) -> int:
         return ray_rpc.cancel_tasks_in_group(self.raylets(), group_id)
+
+    def work_of_job(self, job_id: str, group_id: str) -> Work:
+        return group_work.work_of_job(self.gcs_address, job_id, group_id)
+
+    def cpus_in_use(self, raylet: Raylet, group_id: str) -> float:
+        return group_work.cpus_in_use(ray_rpc.said_by(raylet), group_id)
+
+    def join_private_cluster(self, lease: Lease, head_address: str) -> None:
+        private_raylet.join(lease, head_address)
 
     def holders_of(self, raylet: Raylet, kind: str) -> tuple[Holder, ...]:
         return holders.holders_of(raylet, kind, self.gcs_address)

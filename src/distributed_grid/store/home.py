@@ -83,5 +83,10 @@ class GridHome:
         return self.path / "reclaim"
 
     @property
+    def runs(self) -> Path:
+        """A folder for each program that was run with `grid run` from here."""
+        return self.path / "runs"
+
+    @property
     def logs(self) -> Path:
         return self.path / "logs"

@@ -1,0 +1,78 @@
+"""grid run: a program in the user's terminal and folder whose Ray work is inside a lease."""
+
+from typing import Any
+
+import click
+
+from distributed_grid.cli.connection import with_client
+from distributed_grid.cli.output import json_option, say, show
+from distributed_grid.client import GridClient
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("--target", metavar="NODE", help="On whose behalf; the head, if not given.")
+@click.option("--cpus", metavar="N", help="CPUs of the lease.  [default: 1, if nothing else is asked]")
+@click.option("--gpus", metavar="N", help="GPUs; each brings CPUs along, if --cpus says nothing.")
+@click.option("--memory", metavar="GB", help="Memory.")
+@click.option("--source", metavar="NODE", help="Who lends; chosen by free capacity if not given.")
+@click.option("--priority", default="normal", show_default=True, help="low, normal, high or critical.")
+@click.option("--duration", metavar="SECONDS", help="How long the lease lasts unless renewed, which it is.")
+@click.option("--wait", metavar="SECONDS", help="Wait this long for capacity instead of failing.")
+@click.option("--boost", metavar="ID", help="Run inside this reserved boost, which stays.")
+@click.option(
+    "--isolation",
+    type=click.Choice(["group", "cluster"]),
+    default="group",
+    show_default=True,
+    help="group: in the lease's placement group. cluster: a private Ray on exactly what is leased.",
+)
+@click.option("-d", "--detach", is_flag=True, help="Run in the background: grid tasks ls|show|logs|cancel.")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="-- SCRIPT.py|-m MODULE|COMMAND [ARGS]...")
+@json_option
+@with_client
+def run(
+    client: GridClient, isolation: str, detach: bool, words: tuple[str, ...], as_json: bool, **asked: str | None
+) -> int:
+    """Run a Ray script, unmodified, or any command, with its tasks and actors inside a lease.
+
+    The exit code is the program's own. Ctrl-C cancels it, and the lease goes home.
+    """
+    import os
+    import sys
+
+    from distributed_grid.running.held_lease import Wanted
+    from distributed_grid.running.records import Runs
+    from distributed_grid.running.words import command_of, label_of
+
+    command = command_of(words, os.environ, sys.executable)
+    wanted = Wanted(**{name: value for name, value in asked.items() if value is not None})
+    wanted.check()
+    runs = Runs(client.home.create())
+    if detach:
+        from distributed_grid.running.detached import start
+
+        began = start(runs, wanted, command, label_of(words), isolation)
+        show(began.shown(), as_json, _detached)
+        return 0
+    run = runs.begin(label_of(words), isolation=isolation, detached=False)
+    return _in_the_foreground(client, wanted, command, runs, run)
+
+
+def _in_the_foreground(client: GridClient, wanted: Any, command: list[str], runs: Any, run: Any) -> int:
+    from distributed_grid.cli.status_line import StatusLine
+    from distributed_grid.running.wrapper import Voice, Wrapper
+
+    with StatusLine() as line:
+        voice = Voice(say, line.show, line.is_shown)
+        return Wrapper(client, wanted, command, run.command, run, runs, voice).carry_out()
+
+
+def _detached(run: Any) -> str:
+    short = run["task_id"]
+    return "\n".join(
+        [
+            f"Run {short} {run['state']}: {run['command']} on {run['source_node']}",
+            f"  grid tasks logs {short} --follow     its output",
+            f"  grid tasks cancel {short}            end it, and give the lease back",
+        ]
+    )

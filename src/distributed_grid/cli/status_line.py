@@ -1,0 +1,42 @@
+"""A line at the bottom of the terminal that stays there while a program writes above it."""
+
+import shutil
+import sys
+from types import TracebackType
+from typing import Self
+
+_SAVE, _RESTORE = "\x1b7", "\x1b8"
+
+
+class StatusLine:
+    """The terminal scrolls only what is above the last line. Where nobody looks, nothing is written."""
+
+    def __init__(self) -> None:
+        self.is_shown = sys.stderr.isatty() and sys.stdout.isatty()
+        self._size: tuple[int, int] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._size is not None:
+            # The whole screen scrolls again, and the line is gone.
+            self._write(f"{_SAVE}\x1b[r\x1b[{self._size[1]};1H\x1b[2K{_RESTORE}")
+            self._size = None
+
+    def show(self, text: str) -> None:
+        if not self.is_shown:
+            return
+        size = shutil.get_terminal_size()
+        columns, rows = size.columns, size.lines
+        if self._size != (columns, rows):
+            # A new line first, so that what is on the last one scrolls up instead of being written over.
+            self._write(f"\n{_SAVE}\x1b[1;{rows - 1}r{_RESTORE}\x1b[1A")
+            self._size = (columns, rows)
+        self._write(f"{_SAVE}\x1b[{rows};1H\x1b[2K\x1b[7m{text[:columns]}\x1b[0m{_RESTORE}")
+
+    def _write(self, text: str) -> None:
+        sys.stderr.write(text)
+        sys.stderr.flush()

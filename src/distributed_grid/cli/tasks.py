@@ -1,0 +1,129 @@
+"""grid tasks: the runs that were started from here."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from distributed_grid.cli.output import json_option, say, show
+
+_STATES = {"running": "green", "starting": "yellow", "done": "green", "failed": "red", "cancelled": "yellow"}
+
+
+@click.group()
+def tasks() -> None:
+    """Runs of `grid run`, those in the background too."""
+
+
+@tasks.command()
+@json_option
+def ls(as_json: bool) -> None:
+    """All that are known here, the youngest first."""
+    show({"tasks": [run.shown() for run in _runs().all()]}, as_json, _table)
+
+
+@tasks.command("show")
+@click.argument("task_id")
+@json_option
+def show_one(task_id: str, as_json: bool) -> None:
+    """One of them: where it runs, how it ended, and what it was told."""
+    show(_runs().find(task_id).shown(), as_json, _card)
+
+
+@tasks.command()
+@click.argument("task_id")
+@click.option("-f", "--follow", is_flag=True, help="Go on until it ends.")
+def logs(task_id: str, follow: bool) -> None:
+    """The output of one that runs in the background."""
+    import sys
+    import time
+    from pathlib import Path
+
+    from distributed_grid.errors import InvalidRequest
+    from distributed_grid.running.detached import OUTPUT
+
+    runs = _runs()
+    run = runs.find(task_id)
+    if not run.detached:
+        raise InvalidRequest(
+            f"Run {run.id} wrote to its own terminal", try_next="Output is kept of runs with --detach."
+        )
+    with (Path(run.folder) / OUTPUT).open("rb") as output:
+        while True:
+            is_over = runs.find(run.id).is_over
+            while piece := output.read(65536):
+                sys.stdout.buffer.write(piece)
+            sys.stdout.flush()
+            if not follow or is_over:
+                return
+            time.sleep(0.2)
+
+
+@tasks.command()
+@click.argument("task_id")
+@click.option("--wait", default="15", metavar="SECONDS", show_default=True, help="For it to be gone.")
+@json_option
+def cancel(task_id: str, wait: str, as_json: bool) -> None:
+    """End it; its lease goes home."""
+    import signal
+    import time
+
+    from distributed_grid.model.requests import seconds
+
+    runs = _runs()
+    run = runs.find(task_id)
+    process = runs.process_of(run)
+    if process is not None and not run.is_over:
+        process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + seconds("wait", wait, zero_allowed=True)
+        while not (run := runs.find(run.id)).is_over and time.monotonic() < deadline:
+            time.sleep(0.05)
+    else:
+        say(f"Run {run.id} has ended already.")
+    show(run.shown(), as_json, _card)
+
+
+def _runs() -> Any:
+    from distributed_grid.running.records import Runs
+    from distributed_grid.store.home import GridHome
+
+    return Runs(GridHome.find())
+
+
+def _table(found: Mapping[str, Any]) -> str:
+    from distributed_grid.cli.columns import columns
+    from distributed_grid.cli.moments import clock
+
+    if not found["tasks"]:
+        return "No runs yet.\nTo run something:  grid run --cpus 4 -- script.py"
+    rows = [
+        [
+            run["task_id"],
+            run["state"],
+            "" if run["exit_code"] is None else str(run["exit_code"]),
+            run["source_node"] or "",
+            clock(run["began_at"]),
+            f"{run['seconds']:.0f} s",
+            run["command"],
+        ]
+        for run in found["tasks"]
+    ]
+    return columns(
+        ["ID", "State", "Exit", "On", "Began", "Took", "Command"], rows, right=["Exit", "Took"], styles=_STATES
+    )
+
+
+def _card(run: Mapping[str, Any]) -> str:
+    from distributed_grid.cli.moments import clock
+
+    where = f"on {run['source_node']} for {run['target_node']}" if run["source_node"] else "nowhere yet"
+    code = "" if run["exit_code"] is None else f", exit code {run['exit_code']}"
+    state = click.style(run["state"], fg=_STATES.get(run["state"]))
+    lines = [
+        f"{click.style('Run', bold=True)} {run['task_id']}  {state}{code}",
+        f"  {run['command']}, {where}, isolation {run['isolation']}",
+        f"  since {clock(run['began_at'])}, {run['seconds']:.0f} s",
+    ]
+    if run["boost_id"]:
+        lines.append(f"  lease {run['boost_id'][:8]}")
+    return "\n".join([*lines, *(f"  {text}" for text in run["told"])])

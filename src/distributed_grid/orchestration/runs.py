@@ -1,0 +1,43 @@
+"""Programs that run inside a reserved lease."""
+
+import re
+from typing import Final
+
+from distributed_grid.errors import InvalidRequest, NotReserved
+from distributed_grid.model.leases import Lease, LeaseState
+from distributed_grid.model.resources import CPU, GPU, whole
+from distributed_grid.model.work import Work, together
+from distributed_grid.orchestration.parts import Parts
+
+_ADDRESS: Final = re.compile(r"[0-9A-Za-z.:\[\]-]+:[0-9]{1,5}")
+
+
+def work_in(p: Parts, lease: Lease, job_ids: tuple[str, ...]) -> Work:
+    """What these jobs do, and how much of the lease is in use. Blocks."""
+    group = _group_of(lease)
+    raylet = p.observer.naming.raylets.get(lease.source)
+    used = 0.0 if raylet is None else p.cluster.cpus_in_use(raylet, group)
+    return together((p.cluster.work_of_job(job_id, group) for job_id in job_ids), used)
+
+
+def join_private_cluster(p: Parts, lease: Lease, head_address: str) -> None:
+    """Start a raylet inside the lease for the Ray at this address. Blocks until it is up."""
+    _group_of(lease)
+    if not _ADDRESS.fullmatch(head_address):
+        raise InvalidRequest(f"{head_address!r} is no address: it must be HOST:PORT")
+    parts = [kind for kind in (CPU, GPU) if not whole(kind, lease.resources[kind])]
+    if parts:
+        raise InvalidRequest(
+            f"A Ray of its own has whole {' and '.join(kind.upper() + 's' for kind in parts)}",
+            try_next="Ask for a whole number, or use --isolation group.",
+        )
+    p.cluster.join_private_cluster(lease, head_address)
+
+
+def _group_of(lease: Lease) -> str:
+    if lease.placement_group is None or lease.state is not LeaseState.ACTIVE:
+        raise NotReserved(
+            f"Boost {lease.id[:8]} is {lease.state}, by {lease.delivery}: nothing to run inside of",
+            try_next="Ask for one with --delivery reserve.",
+        )
+    return lease.placement_group

@@ -1,0 +1,82 @@
+"""The user's program: started once, in their terminal, folder and environment, and ended with all that it started."""
+
+import ctypes
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import psutil
+
+from distributed_grid.errors import InvalidRequest
+
+GRACE_S: Final = 5.0
+_PR_SET_PDEATHSIG: Final = 1
+
+
+class Driver:
+    """One process and its children."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], output: Any = None) -> None:
+        try:
+            self._process = subprocess.Popen(
+                command,
+                env=dict(environment),
+                stdout=output,
+                stderr=subprocess.STDOUT if output is not None else None,
+                stdin=subprocess.DEVNULL if output is not None else None,
+                preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+            )
+        except FileNotFoundError:
+            raise InvalidRequest(f"There is no command {command[0]!r}") from None
+        except PermissionError:
+            raise InvalidRequest(f"{command[0]!r} cannot be executed", try_next=f"python {command[0]}") from None
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def exit_code(self) -> int | None:
+        """None while it runs; as a shell tells it: 128 and the signal's number, if a signal ended it."""
+        code = self._process.poll()
+        return 128 - code if code is not None and code < 0 else code
+
+    def wait(self, seconds: float) -> int | None:
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+        return self.exit_code()
+
+    def tell(self, number: int) -> None:
+        """Send it a signal; the program may know what to do with it."""
+        with suppress(ProcessLookupError):
+            self._process.send_signal(number)
+
+    def end(self, grace_s: float = GRACE_S) -> int:
+        """Ask it to end, then make it; what it started ends with it. Its exit code."""
+        below = self._below()
+        self.tell(signal.SIGTERM)
+        if self.wait(grace_s) is None:
+            self._process.kill()
+        code = self.wait(GRACE_S)
+        _kill(below | self._below())
+        return 128 + signal.SIGKILL if code is None else code
+
+    def _below(self) -> set[psutil.Process]:
+        try:
+            return set(psutil.Process(self.pid).children(recursive=True))
+        except psutil.NoSuchProcess:
+            return set()
+
+
+def _kill(processes: set[psutil.Process]) -> None:
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(processes, timeout=GRACE_S)
+
+
+def _end_with_parent() -> None:
+    """In the child, before the program: whatever happens to grid, the program does not go on without its lease."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,0 +1,146 @@
+"""The lease of a run: asked for, renewed while the run lives, given back at its end."""
+
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from distributed_grid.client import GridClient
+from distributed_grid.errors import GridError, InvalidRequest, NotFound, NotReserved, Refused, Unavailable
+
+DEFAULT_DURATION_S: Final = 120.0
+"""For how long a lease lasts if nobody renews it: soon after a machine is gone, what it held is free again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a run is to have, as its user said it."""
+
+    cpus: str | None = None
+    gpus: str | None = None
+    memory: str | None = None
+    target: str | None = None
+    source: str | None = None
+    priority: str = "normal"
+    duration: str | None = None
+    wait: str | None = None
+    boost: str | None = None
+
+    def body(self, target: str, label: str) -> dict[str, Any]:
+        """The request for the lease: what is scarce leads, the rest comes along."""
+        asked = {kind: amount for kind, amount in self._amounts().items() if amount is not None}
+        first, *others = asked or {"cpu": "1"}
+        return {
+            "target_node": target,
+            "resource_type": first,
+            "amount": asked.get(first, "1"),
+            "along": {kind: asked[kind] for kind in others},
+            "priority": self.priority,
+            "duration_seconds": DEFAULT_DURATION_S if self.duration is None else self.duration,
+            "source_node": self.source,
+            "delivery": "reserve",
+            "wait_seconds": float(self.wait or 0),
+            "grace_seconds": 0,
+            "on_grace_end": "kill",
+            "purpose": "run",
+            "label": label,
+            "own_too": True,
+        }
+
+    def _amounts(self) -> Mapping[str, str | None]:
+        return {"gpu": self.gpus, "cpu": self.cpus, "memory": self.memory}
+
+    def check(self) -> None:
+        """What makes no sense needs no cluster to say so."""
+        from distributed_grid.model.requests import make_ask, seconds
+
+        if self.boost is not None and any(self._amounts().values()):
+            raise InvalidRequest("--boost says what the run has; --cpus, --gpus and --memory ask for a new lease")
+        seconds("wait", self.wait or 0, zero_allowed=True)
+        body = self.body(self.target or "target", "")
+        make_ask(
+            body["target_node"], body["resource_type"], body["amount"],
+            along=body["along"], priority=body["priority"], duration_s=body["duration_seconds"],
+            fractional_gpus=True,
+        )  # fmt: skip
+
+
+class HeldLease:
+    """One lease while it is needed. `ended` says why it is there no more, if that was not our doing."""
+
+    def __init__(self, client: GridClient, boost: dict[str, Any], *, is_ours: bool) -> None:
+        self._client = client
+        self.boost = boost
+        self._is_ours = is_ours
+        self._stop = threading.Event()
+        self.ended: str | None = None
+        self._watch = threading.Thread(target=self._keep, daemon=True)
+        self._watch.start()
+
+    @classmethod
+    def of(cls, client: GridClient, wanted: Wanted, label: str) -> "HeldLease":
+        """Ask for it, or take the boost that was named."""
+        if wanted.boost is not None:
+            return cls(client, _reserved(client.boost(wanted.boost), client), is_ours=False)
+        target = wanted.target or _head(client)
+        granted = client.request_boost(wanted.body(target, label), idempotency_key=uuid.uuid4().hex)
+        return cls(client, granted, is_ours=True)
+
+    @property
+    def id(self) -> str:
+        return str(self.boost["boost_id"])
+
+    def give_back(self) -> None:
+        """What still runs in it is ended. A boost that was there before the run stays, empty."""
+        self._stop.set()
+        if self._is_ours and self.ended is None:
+            with suppress(NotFound):
+                self._client.release_boost(self.id, {"grace_seconds": 0, "wait_seconds": 20})
+
+    def _keep(self) -> None:
+        """Renew it at a third of its length, and look more often whether it is still there."""
+        length = _length(self.boost)
+        look_s = min(5.0, length / 6)
+        renew_at = time.monotonic() + length / 3
+        client = GridClient(self._client.home)
+        while not self._stop.wait(look_s):
+            try:
+                if self._is_ours and time.monotonic() >= renew_at:
+                    client.renew_boost(self.id)
+                    renew_at = time.monotonic() + length / 3
+                state = client.boost(self.id)["state"]
+            except (NotFound, Refused) as error:
+                self.ended = error.message
+                return
+            except (Unavailable, GridError):
+                continue  # the controller is away; it comes back, and the lease lasts a while
+            if state not in ("active", "granting"):
+                self.ended = f"it is {state}"
+                return
+        client.close()
+
+
+def _length(boost: Mapping[str, Any]) -> float:
+    from distributed_grid.model.instants import parse_instant
+
+    return (parse_instant(boost["expires_at"]) - parse_instant(boost["allocated_at"])).total_seconds()
+
+
+def _head(client: GridClient) -> str:
+    nodes = client.nodes()["nodes"]
+    return str(next((node["name"] for node in nodes if node["is_head"]), nodes[0]["name"] if nodes else ""))
+
+
+def _reserved(boost: dict[str, Any], client: GridClient) -> dict[str, Any]:
+    if boost["placement_group"] is None or boost["state"] != "active":
+        raise NotReserved(
+            f"Boost {boost['boost_id'][:8]} is {boost['state']}, by {boost['delivery']}: nothing to run inside of",
+            because=[f"its capacity is on {boost['target_node']} itself, where every Ray program sees it"]
+            if boost["delivery"] == "transfer"
+            else [],
+            try_next=f"Run the program as it is, with RAY_ADDRESS={client.ray_address()}",
+        )
+    return boost

@@ -1,0 +1,44 @@
+"""A Ray of the run's own: its head here, without any capacity, and a raylet inside the lease."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from distributed_grid.client import GridClient
+from distributed_grid.cluster.ports import ClaimedPorts, own_address
+from distributed_grid.errors import ClusterStartFailed
+from distributed_grid.execution.on_node_raylet import OwnRay
+
+_UP_WITHIN_S: Final = 60.0
+
+
+class PrivateCluster:
+    """Starts with the object, and is gone after `end`, or when this process is."""
+
+    def __init__(self, client: GridClient, boost: Mapping[str, Any]) -> None:
+        with ClaimedPorts() as ports:
+            self.address = f"{own_address()}:{ports.take()}"
+            host, _, port = self.address.rpartition(":")
+            self._head = OwnRay(_head_arguments(host, port, ports.take()))
+            try:
+                why = self._head.why_not_up(_UP_WITHIN_S)
+                if why is not None:
+                    raise ClusterStartFailed("The head of the private cluster did not start", because=[why])
+                client.join_private_cluster(boost["boost_id"], self.address)
+            except BaseException:
+                self.end()
+                raise
+
+    def end(self) -> None:
+        with suppress(OSError):
+            self._head.end()
+
+
+def _head_arguments(host: str, port: str, client_port: int) -> list[str]:
+    """Nothing can run on it: the lease is all that there is."""
+    return [
+        *("--head", "--port", port, "--node-ip-address", host),
+        *("--include-dashboard", "false", "--ray-client-server-port", str(client_port)),
+        *("--num-cpus", "0", "--num-gpus", "0", "--memory", "1"),
+        *("--object-store-memory", "100000000"),
+    ]

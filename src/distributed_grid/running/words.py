@@ -1,0 +1,42 @@
+"""What the words behind `grid run --` mean: a Python script, a module, or any command."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from distributed_grid.errors import InvalidRequest
+
+
+def command_of(words: Sequence[str], environ: Mapping[str, str], own_python: str) -> list[str]:
+    """`script.py args`, `-m module args` and `-c code` are Python's; anything else is a command."""
+    if not words:
+        raise InvalidRequest(
+            "There is nothing to run",
+            try_next="grid run --cpus 4 -- script.py args... (or -m module, or any command)",
+        )
+    first = words[0]
+    if first in ("-m", "-c"):
+        if len(words) == 1:
+            raise InvalidRequest(f"{first} needs a word behind it")
+        return [python(environ, own_python), *words]
+    if first.endswith(".py"):
+        if not Path(first).is_file():
+            raise InvalidRequest(f"There is no script {first!r} here", because=[f"looked in {Path.cwd()}"])
+        return [python(environ, own_python), *words]
+    return list(words)
+
+
+def python(environ: Mapping[str, str], own_python: str) -> str:
+    """That of the environment which the user has activated; else the one that grid runs with."""
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        found = Path(environ[name]) / "bin" / "python" if environ.get(name) else None
+        if found is not None and os.access(found, os.X_OK):
+            return str(found)
+    return own_python
+
+
+def label_of(words: Sequence[str]) -> str:
+    """What is shown to others: never the arguments, in which there may be secrets."""
+    if words[0] == "-m":
+        return f"-m {words[1]}"
+    return "-c ..." if words[0] == "-c" else Path(words[0]).name
