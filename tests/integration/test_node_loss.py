@@ -1,12 +1,13 @@
 """Raylets that die, with loans to and from them: what is left goes home, and it is told what happened."""
 
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import ray
-from live_grid import NOTICE_SOON, TWO_LENDERS, LiveGrid, group_of, held_still, hold_until, on, until, where_am_i
+from live_grid import GRID, NOTICE_SOON, TWO_LENDERS, LiveGrid, group_of, held_still, hold_until, on, until, where_am_i
 
 from distributed_grid.orchestration.resource_boost_manager import ResourceBoost
 
@@ -122,3 +123,29 @@ def test_a_reservation_whose_lender_died_and_came_back_is_made_again(grid: LiveG
     assert group_of(boost)["state"] == "REMOVED"
     in_boost = ResourceBoost.from_dict(again).options(num_gpus=1)
     assert ray.get(where_am_i.options(**in_boost).remote(), timeout=60) == "one"
+
+
+def test_a_run_whose_node_dies_ends_and_says_so(grid: LiveGrid, lost: str, tmp_path: Path) -> None:
+    script, begun = tmp_path / "script.py", tmp_path / "begun"
+    script.write_text(
+        "import pathlib, sys, time, ray\n"
+        "ray.init(logging_level='ERROR', log_to_driver=False)\n"
+        "@ray.remote(max_retries=-1)\n"
+        "def forever(path):\n"
+        "    pathlib.Path(path).touch()\n"
+        "    time.sleep(3600)\n"
+        "ray.get(forever.remote(sys.argv[1]))\n"
+    )
+    run = subprocess.Popen(
+        [GRID, "run", "--source", lost, "--duration", "6", "--", str(script), str(begun)],
+        env=grid.env,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    until(begun.exists, 30, "the task runs")
+
+    kill(grid, lost)
+
+    _, told = run.communicate(timeout=60)
+    assert (run.returncode, "the lease is gone" in told) == (5, True), told
+    until(lambda: not grid.client.boost_status()["boosts"], 10, "no lease is left")

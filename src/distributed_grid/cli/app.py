@@ -69,9 +69,14 @@ def main() -> None:
         click.echo("Stopped.", err=True)
         sys.exit(130)
     except GridError as error:
-        explain(error, "--json" in sys.argv)
+        explain(error, "--json" in _own_words(sys.argv))
         sys.exit(error.exit_code)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _own_words(words: list[str]) -> list[str]:
+    """What is behind `--` belongs to the program that is run."""
+    return words[: words.index("--")] if "--" in words else words

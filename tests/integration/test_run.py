@@ -1,0 +1,307 @@
+"""`grid run`: a script that knows nothing of grid, its Ray work in a lease; and whatever happens, nothing is left."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from live_grid import GRID, ONE_LENDER, LiveGrid, until
+
+pytestmark = pytest.mark.cluster
+
+CONFIG = ONE_LENDER
+
+EVERYTHING = """
+import json, sys, time
+import ray
+import ray._private.state as state
+
+ray.init(logging_level="ERROR", log_to_driver=False)
+
+def me():
+    context = ray.get_runtime_context()
+    return context.get_node_id(), ray.util.get_current_placement_group().id.hex()
+
+@ray.remote
+def leaf(i):
+    began = time.time()
+    time.sleep(0.02)
+    return me(), began, time.time()
+
+@ray.remote
+def parent(i):
+    return me(), ray.get([leaf.remote(i) for _ in range(2)])
+
+@ray.remote
+class Actor:
+    def where(self):
+        return me(), ray.get(leaf.remote(0))[0]
+
+leaves = ray.get([leaf.remote(i) for i in range(100)])
+elsewhere = {node: free.get("CPU", 0) for node, free in state.available_resources_per_node().items()}
+parents = ray.get([parent.remote(i) for i in range(5)])
+actors = [Actor.remote() for _ in range(2)]
+where = [place for pair in ray.get([actor.where.remote() for actor in actors]) for place in pair]
+leaves += [leaf for _, below in parents for leaf in below]
+places = [place for place, *_ in leaves] + [place for place, _ in parents] + where
+changes = sorted([(began, 1) for _, began, _ in leaves] + [(ended, -1) for _, _, ended in leaves])
+at_once = most = 0
+for _, change in changes:
+    at_once += change
+    most = max(most, at_once)
+print(json.dumps({"places": sorted(set(map(tuple, places))), "count": len(places), "most": most, "free": elsewhere}))
+"""
+
+SURROUNDINGS = """
+import os, sys
+from beside import answer
+print(os.getcwd(), os.environ["MINE"], sys.argv[1:], sys.stdin.read().strip(), answer)
+sys.exit(3)
+"""
+
+HANGS = """
+import os, pathlib, time
+import ray
+ray.init(logging_level="ERROR", log_to_driver=False)
+
+@ray.remote(max_retries=-1)
+def forever(path):
+    pathlib.Path(path).write_text(str(os.getpid()))
+    time.sleep(3600)
+
+ray.get(forever.remote(os.environ["WORKER_PID"]))
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Callable[[str], str]:
+    def write(text: str) -> str:
+        path = tmp_path / "script.py"
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def hanging(grid: LiveGrid, script: Callable[[str], str], tmp_path: Path) -> Iterator["Hanging"]:
+    started = Hanging(grid, script(HANGS), tmp_path)
+    yield started
+    started.end()
+
+
+class Hanging:
+    """A script that hangs in a task; started in a session of its own, so that only it is told to end."""
+
+    def __init__(self, grid: LiveGrid, script: str, folder: Path) -> None:
+        self._grid, self._script, self._path = grid, script, folder / "worker"
+        self.run: subprocess.Popen[str] | None = None
+
+    def start(self, *options: str) -> None:
+        self.run = subprocess.Popen(
+            [GRID, "run", *options, "--", self._script],
+            env=self._grid.env | {"WORKER_PID": str(self._path)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        until(lambda: self._path.exists() and self._path.read_text(), 30, "the task runs")
+        [self.driver] = [p for p in psutil.Process(self.run.pid).children() if self._script in " ".join(p.cmdline())]
+        self.worker = psutil.Process(int(self._path.read_text()))
+
+    def exit_code(self) -> tuple[int, str]:
+        assert self.run is not None
+        _, told = self.run.communicate(timeout=60)
+        return self.run.returncode, told
+
+    def is_gone(self) -> bool:
+        return not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in (self.driver, self.worker))
+
+    def end(self) -> None:
+        if self.run is not None and self.run.poll() is None:
+            self.run.kill()
+            self.run.wait()
+
+
+def in_the_background(grid: LiveGrid, script: str) -> dict[str, Any]:
+    done = grid.cli("run", "--detach", "--json", "--", script)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def leases(grid: LiveGrid) -> list[dict[str, Any]]:
+    return [boost for boost in grid.client.boost_status()["boosts"] if boost["purpose"] == "run"]
+
+
+def nothing_is_left(grid: LiveGrid) -> None:
+    until(lambda: not leases(grid), 10, "the lease is home")
+    until(lambda: not grid.json("audit")["findings"], 10, "the books agree with the cluster")
+    grid.settled()
+
+
+def test_all_that_a_script_starts_is_in_the_lease_and_never_more_at_once_than_it_has(
+    grid: LiveGrid, script: Callable[[str], str]
+) -> None:
+    done = grid.cli("run", "--cpus", "2", "--memory", "1", "--", script(EVERYTHING))
+
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["count"] == 119
+    [(node, _)] = found["places"]
+    assert grid.ids["lender"] == node
+    assert found["most"] <= 2
+    assert found["free"] == {grid.ids["head"]: 2, grid.ids["lender"]: 4}
+    assert "outside" not in done.stderr
+    nothing_is_left(grid)
+
+
+def test_the_program_has_its_folder_environment_arguments_input_and_exit_code(
+    grid: LiveGrid, tmp_path: Path, script: Callable[[str], str]
+) -> None:
+    (tmp_path / "beside.py").write_text("answer = 42")
+    script(SURROUNDINGS)
+    done = subprocess.run(
+        [GRID, "run", "--", "script.py", "--x", "-y", "--json"],
+        env=grid.env | {"MINE": "here"},
+        cwd=tmp_path,
+        input="from stdin",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout.strip() == f"{tmp_path} here ['--x', '-y', '--json'] from stdin 42"
+    assert done.returncode == 3, done.stderr
+    assert grid.cli("run", "--", "sh", "-c", "exit 7").returncode == 7
+    (tmp_path / "module_here.py").write_text("raise SystemExit(5)")
+    assert grid.cli("run", "--", "-m", "module_here", cwd=tmp_path).returncode == 5
+    states = [(task["command"], task["state"], task["exit_code"]) for task in grid.json("tasks", "ls")["tasks"][:3]]
+    assert states == [("-m module_here", "failed", 5), ("sh", "failed", 7), ("script.py", "failed", 3)]
+    nothing_is_left(grid)
+
+
+def test_ctrl_c_ends_what_hangs(grid: LiveGrid, hanging: Hanging) -> None:
+    hanging.start("--cpus", "1")
+    [lease] = leases(grid)
+    assert (lease["label"], lease["source_node"]) == ("script.py", "lender")
+    assert grid.json("boost", "status")["boosts"] == []
+    assert [boost["boost_id"] for boost in grid.json("boost", "status", "--all")["boosts"]] == [lease["boost_id"]]
+
+    assert hanging.run is not None
+    os.kill(hanging.run.pid, signal.SIGINT)
+
+    assert hanging.exit_code()[0] == 130
+    until(hanging.is_gone, 10, "its processes are gone")
+    nothing_is_left(grid)
+
+
+def test_if_grid_itself_is_killed_the_program_ends_and_its_lease_is_not_renewed(
+    grid: LiveGrid, hanging: Hanging
+) -> None:
+    hanging.start("--duration", "3")
+    assert hanging.run is not None
+    os.kill(hanging.run.pid, signal.SIGKILL)
+    until(hanging.is_gone, 20, "its processes are gone")
+    nothing_is_left(grid)
+
+
+def test_a_lease_lasts_as_long_as_its_run_and_if_it_is_taken_the_run_ends(grid: LiveGrid, hanging: Hanging) -> None:
+    hanging.start("--duration", "2", "--priority", "low")
+    [lease] = leases(grid)
+    until(lambda: [boost["expires_at"] for boost in leases(grid)] > [lease["expires_at"]], 10, "it is renewed")
+
+    grid.release(lease["boost_id"])
+
+    code, told = hanging.exit_code()
+    assert (code, "the lease is gone" in told) == (5, True), told
+    until(hanging.is_gone, 10, "its processes are gone")
+    nothing_is_left(grid)
+
+
+def test_a_run_in_the_background_is_listed_read_and_cancelled(grid: LiveGrid, script: Callable[[str], str]) -> None:
+    waits = script("import time; print('begun', flush=True); time.sleep(600)")
+    began = in_the_background(grid, waits)
+    run = began["task_id"]
+    assert (began["state"], began["source_node"], grid.json("tasks", "show", run)["state"]) == (
+        "running", "lender", "running",
+    )  # fmt: skip
+    until(lambda: "begun" in grid.cli("tasks", "logs", run).stdout, 10, "its output")
+
+    ended = grid.json("tasks", "cancel", run)
+
+    assert (ended["state"], ended["exit_code"]) == ("cancelled", 143)
+    nothing_is_left(grid)
+    done = in_the_background(grid, script("print('all of it')"))["task_id"]
+    assert "all of it" in grid.cli("tasks", "logs", done, "--follow").stdout
+    assert grid.json("tasks", "show", done)["state"] == "done"
+    refused = grid.cli("run", "--detach", "--cpus", "99", "--", "true")
+    assert (refused.returncode, "No nodes have sufficient" in refused.stderr) == (4, True)
+    nothing_is_left(grid)
+
+
+def test_what_cannot_be_had_is_refused_and_nothing_runs(grid: LiveGrid, tmp_path: Path) -> None:
+    mark = tmp_path / "ran"
+    for options in (["--cpus", "99"], ["--cpus", "7", "--wait", "0.2"], ["--gpus", "2"]):
+        done = grid.cli("run", *options, "--", "touch", str(mark))
+        assert (done.returncode, "No nodes have sufficient" in done.stderr) == (4, True), done.stderr
+    assert not mark.exists()
+    nothing_is_left(grid)
+
+
+def test_the_target_itself_is_reserved_where_nobody_lends(grid: LiveGrid, script: Callable[[str], str]) -> None:
+    grid.boost("head", "cpu", 6, delivery="reserve")
+    done = grid.cli("run", "--cpus", "2", "--", script(EVERYTHING))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [node for node, _ in found["places"]] == [grid.ids["head"]]
+    assert found["free"].get(grid.ids["head"], 0) == 0
+    grid.release_everything()
+
+
+def test_a_boost_that_was_there_before_stays(grid: LiveGrid) -> None:
+    boost = grid.boost("head", "cpu", 1, delivery="reserve")
+    assert grid.cli("run", "--boost", boost["boost_id"][:8], "--", "true").returncode == 0
+    assert grid.state(boost) == "active"
+    grid.release(boost)
+    moved = grid.boost("head", "cpu", 1)
+    done = grid.cli("run", "--boost", moved["boost_id"], "--", "true")
+    assert (done.returncode, "RAY_ADDRESS=" in done.stderr) == (4, True)
+    grid.release_everything()
+
+
+def test_a_private_cluster_has_exactly_what_is_leased(grid: LiveGrid, script: Callable[[str], str]) -> None:
+    looks = script("""
+import json, os
+import ray
+ray.init(logging_level="ERROR", log_to_driver=False)
+@ray.remote(scheduling_strategy="SPREAD")
+def pid():
+    return os.getpid()
+print(json.dumps([ray.cluster_resources(), ray.get([pid.remote() for _ in range(4)])]))
+""")
+    done = grid.cli("run", "--isolation", "cluster", "--cpus", "2", "--gpus", "1", "--memory", "1", "--", looks)
+    assert done.returncode == 0, done.stderr
+    has, pids = json.loads(done.stdout)
+    assert (has["CPU"], has["GPU"]) == (2, 1)
+    assert 2**30 <= has["memory"] < 2**30 + 100
+    until(lambda: not any(map(psutil.pid_exists, pids)), 20, "its workers are gone")
+    nothing_is_left(grid)
+    until(lambda: not _private_rays(), 20, "its raylets are gone")
+
+
+def _private_rays() -> list[str]:
+    return [p.name() for p in psutil.process_iter() if "/tmp/grid-ray-" in " ".join(_command(p))]
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []

@@ -1,0 +1,72 @@
+"""The program runs once, in the user's surroundings, and nothing that it started is left when it is ended."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from live_grid import until
+
+from distributed_grid.errors import InvalidRequest
+from distributed_grid.running.driver import Driver
+
+PARENT = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print(child.pid, flush=True)
+{more}
+time.sleep(600)
+"""
+
+
+def start(code: str, tmp_path: Path) -> tuple[Driver, Path]:
+    output = tmp_path / "output"
+    with output.open("wb") as file:
+        return Driver([sys.executable, "-c", code], os.environ, file), output
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code"),
+    [("", 0), ("raise SystemExit(7)", 7), ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 137)],
+)
+def test_its_exit_code_is_told_as_a_shell_tells_it(code: str, exit_code: int, tmp_path: Path) -> None:
+    driver, _ = start(code, tmp_path)
+    assert driver.wait(60) == exit_code
+    assert driver.end(0.0) == exit_code
+
+
+@pytest.mark.parametrize("more", ["", "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"])
+def test_what_it_started_ends_with_it(more: str, tmp_path: Path) -> None:
+    driver, output = start(PARENT.format(more=more), tmp_path)
+    until(lambda: output.read_text().endswith("\n"), 60, "the child's id")
+    child = psutil.Process(int(output.read_text()))
+    assert driver.wait(0) is None
+    assert driver.end(0.2) in (128 + signal.SIGTERM, 128 + signal.SIGKILL)
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+
+
+def test_it_does_not_go_on_without_the_process_that_holds_its_lease(tmp_path: Path) -> None:
+    script = f"""
+import os, sys, time
+sys.path[:0] = {sys.path!r}
+from distributed_grid.running.driver import Driver
+driver = Driver([sys.executable, "-c", "import time; time.sleep(600)"], os.environ)
+print(driver.pid, flush=True)
+time.sleep(600)
+"""
+    holder = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    program = psutil.Process(int(holder.stdout.readline()))
+    holder.kill()
+    holder.wait()
+    until(lambda: not program.is_running() or program.status() == psutil.STATUS_ZOMBIE, 30, "the program's end")
+
+
+def test_what_is_no_command_is_said() -> None:
+    with pytest.raises(InvalidRequest, match="There is no command"):
+        Driver(["no-such-command-here"], os.environ)
+    with pytest.raises(InvalidRequest, match="cannot be executed"):
+        Driver([__file__], os.environ)

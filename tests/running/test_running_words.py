@@ -1,0 +1,55 @@
+"""What the words behind `grid run --` mean."""
+
+from pathlib import Path
+
+import pytest
+
+from distributed_grid.errors import InvalidRequest
+from distributed_grid.running.words import command_of, label_of, python
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (["train.py", "--lr", "1"], ["PY", "train.py", "--lr", "1"]),
+        (["-m", "pkg.train", "x"], ["PY", "-m", "pkg.train", "x"]),
+        (["-c", "print(1)"], ["PY", "-c", "print(1)"]),
+        (["bash", "train.sh"], ["bash", "train.sh"]),
+        (["python3", "elsewhere.py"], ["python3", "elsewhere.py"]),
+    ],
+)
+def test_scripts_and_modules_are_pythons_and_the_rest_is_as_it_is(words: list[str], command: list[str]) -> None:
+    assert command_of(words, {}, "PY") == command
+
+
+@pytest.mark.parametrize("words", [[], ["-m"], ["nowhere.py"]])
+def test_what_cannot_be_run_is_said_before_anything_is_asked_for(words: list[str]) -> None:
+    with pytest.raises(InvalidRequest):
+        command_of(words, {}, "PY")
+
+
+def test_the_python_is_that_of_the_environment_which_is_active(in_a_folder: Path) -> None:
+    own = in_a_folder / "bin" / "python"
+    own.parent.mkdir()
+    own.touch(0o755)
+    assert python({"VIRTUAL_ENV": str(in_a_folder)}, "PY") == str(own)
+    assert python({"VIRTUAL_ENV": "/gone"}, "PY") == "PY"
+
+
+@pytest.mark.parametrize(
+    ("words", "label"),
+    [
+        (["a/train.py", "--key", "s3cret"], "train.py"),
+        (["-m", "pkg", "s3cret"], "-m pkg"),
+        (["-c", "s3cret"], "-c ..."),
+    ],
+)
+def test_what_others_see_has_no_arguments(words: list[str], label: str) -> None:
+    assert label_of(words) == label
