@@ -22,6 +22,8 @@ DECIDED: dict[str, Scope | str] = {
     "GET /api/v1/boosts": Scope.VIEW,
     "GET /api/v1/boosts/{boost_id}": Scope.VIEW,
     "POST /api/v1/boosts/{boost_id}/release": Scope.LEND,
+    "GET /api/v1/boosts/{boost_id}/work": Scope.VIEW,
+    "POST /api/v1/boosts/{boost_id}/raylet": Scope.RUN,
     "POST /api/v1/boosts/{boost_id}/renew": Scope.LEND,
     "POST /api/v1/boosts/{boost_id}/runs": Scope.LEND,
     "POST /api/v1/boosts/{boost_id}/checkpoint": Scope.LEND,
