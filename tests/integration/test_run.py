@@ -64,6 +64,30 @@ print(os.getcwd(), os.environ["MINE"], sys.argv[1:], sys.stdin.read().strip(), a
 sys.exit(3)
 """
 
+IN_A_CLUSTER = """
+import json, os, sys
+import ray
+ray.init(logging_level="ERROR", log_to_driver=False)
+
+@ray.remote(scheduling_strategy="SPREAD")
+def pid():
+    return os.getpid()
+
+found = {"has": ray.cluster_resources(), "nodes": len(ray.nodes()), "pids": ray.get([pid.remote() for _ in range(4)])}
+
+import ray.data
+ray.data.DataContext.get_current().enable_progress_bars = False
+numbers = ray.data.range(1000, override_num_blocks=4).map_batches(lambda batch: {"id": batch["id"] * 2})
+found["sum"] = int(numbers.sum("id"))
+
+from ray import tune
+def trial(config):
+    tune.report({"score": config["x"] * 2})
+tuner = tune.Tuner(trial, param_space={"x": tune.grid_search([1, 3])}, run_config=tune.RunConfig(verbose=0))
+found["best"] = tuner.fit().get_best_result("score", "max").metrics["score"]
+print(json.dumps(found))
+"""
+
 HANGS = """
 import os, pathlib, time
 import ray
@@ -276,21 +300,18 @@ def test_a_boost_that_was_there_before_stays(grid: LiveGrid) -> None:
     grid.release_everything()
 
 
-def test_a_private_cluster_has_exactly_what_is_leased(grid: LiveGrid, script: Callable[[str], str]) -> None:
-    looks = script("""
-import json, os
-import ray
-ray.init(logging_level="ERROR", log_to_driver=False)
-@ray.remote(scheduling_strategy="SPREAD")
-def pid():
-    return os.getpid()
-print(json.dumps([ray.cluster_resources(), ray.get([pid.remote() for _ in range(4)])]))
-""")
-    done = grid.cli("run", "--isolation", "cluster", "--cpus", "2", "--gpus", "1", "--memory", "1", "--", looks)
+def test_a_private_cluster_has_exactly_what_is_leased_for_data_and_tune_too(
+    grid: LiveGrid, script: Callable[[str], str]
+) -> None:
+    uses_it = script(IN_A_CLUSTER)
+    done = grid.cli("run", "--isolation", "cluster", "--cpus", "2", "--gpus", "1", "--memory", "1", "--", uses_it)
     assert done.returncode == 0, done.stderr
-    has, pids = json.loads(done.stdout)
+    found = json.loads(done.stdout.splitlines()[-1])
+    has, pids = found["has"], found["pids"]
     assert (has["CPU"], has["GPU"]) == (2, 1)
     assert 2**30 <= has["memory"] < 2**30 + 100
+    assert (found["sum"], found["best"]) == (999000, 6)
+    assert found["nodes"] == 2  # the raylet in the lease, and a head without capacity
     until(lambda: not any(map(psutil.pid_exists, pids)), 20, "its workers are gone")
     nothing_is_left(grid)
     until(lambda: not _private_rays(), 20, "its raylets are gone")

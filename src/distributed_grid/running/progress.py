@@ -19,10 +19,11 @@ class Progress:
     def __init__(
         self,
         client: GridClient,
-        boost: Mapping[str, Any],
+        boost: Mapping[str, Any] | None,
         jobs: Callable[[], Sequence[str]],
         show: Callable[[str], None],
     ) -> None:
+        """Without a boost to look into, as with a Ray of the run's own, only the time is shown."""
         self._client = GridClient(client.home, retry_s=0.0)
         self._boost = boost
         self._jobs = jobs
@@ -51,7 +52,7 @@ class Progress:
         return " · ".join(part for part in parts if part)
 
     def used(self, elapsed: float | None = None) -> str:
-        cpus = float(self._boost["resources"].get("cpu", 0))
+        cpus = 0.0 if self._boost is None else float(self._boost["resources"].get("cpu", 0))
         seconds = time.monotonic() - self._began if elapsed is None else elapsed
         return f"{self.cpu_seconds:.0f} of {cpus * seconds:.0f} CPU seconds used" if cpus else ""
 
@@ -70,7 +71,8 @@ class Progress:
     def _look(self) -> None:
         jobs = self._jobs()
         try:
-            self.work = self._client.work_in(self._boost["boost_id"], jobs) if jobs else None
+            if self._boost is not None and jobs:
+                self.work = self._client.work_in(self._boost["boost_id"], jobs)
         except GridError:
             return
 

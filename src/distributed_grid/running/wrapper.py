@@ -76,7 +76,8 @@ class Wrapper:
                 return self._over(self._cancelled_code, reports, None)
             driver = Driver(self._command, environment, output)
             self._note(state="running")
-            progress = Progress(self._client, lease.boost, lambda: reports.jobs, self._voice.status)
+            watched = lease.boost if cluster is None else None
+            progress = Progress(self._client, watched, lambda: reports.jobs, self._voice.status)
             try:
                 code = self._until_it_ends(driver, lease, reports)
             finally:
