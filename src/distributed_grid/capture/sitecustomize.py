@@ -1,8 +1,8 @@
-"""Puts a Ray driver's tasks and actors into a boost's placement group, without touching the program.
+"""Puts a Ray driver's tasks and actors into a lease's placement group, without touching the program.
 
-Python imports a module of this name at start-up when its folder is on PYTHONPATH; `grid boost shell` puts it
-there. It stands alone (nothing of grid need be installed where the program runs) and does nothing until the
-program imports ray.
+Python imports a module of this name at start-up when its folder is on PYTHONPATH; `grid run` and `grid boost shell`
+put it there. It stands alone (nothing of grid need be installed where the program runs) and does nothing until the
+program imports ray; then it loads the folder `inside_lease`, which does the work.
 """
 
 import importlib.abc
@@ -12,40 +12,29 @@ import os
 import sys
 from typing import Any
 
-_GROUP = "GRID_PLACEMENT_GROUP"
-_WORKER_MODULE = "ray._private.worker"
+_PACKAGE = "_grid_capture"
+"""The name under which that folder is loaded: no program has a module of that name."""
 
 
-def _capture(module: Any) -> None:
-    """Make the driver believe that it runs inside the group, and passes it on: what Ray does for captured tasks."""
-    import ray
+class _WhenRayIsImported(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Lets ray load as it is, then hooks it; and hears of the libraries of Ray that are imported later."""
 
-    group_id = ray.PlacementGroupID(bytes.fromhex(os.environ[_GROUP]))
-    worker_class = module.Worker
-    own_group = worker_class.placement_group_id
-    own_capture = worker_class.should_capture_child_tasks_in_placement_group
-
-    def is_driver(worker: Any) -> bool:
-        return bool(worker.mode == module.SCRIPT_MODE)
-
-    def placement_group_id(worker: Any) -> Any:
-        return group_id if is_driver(worker) else own_group.fget(worker)
-
-    def should_capture(worker: Any) -> Any:
-        return True if is_driver(worker) else own_capture.fget(worker)
-
-    worker_class.placement_group_id = property(placement_group_id)
-    worker_class.should_capture_child_tasks_in_placement_group = property(should_capture)
-
-
-class _AfterImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Lets Ray's worker module load as it is, then hooks it."""
+    def __init__(self) -> None:
+        self._libraries: Any = None
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:
-        if fullname != _WORKER_MODULE:
-            return None
+        if fullname == "ray":
+            return self._spec_of_ray()
+        if self._libraries is not None and fullname in self._libraries.NOTED:
+            self._libraries.imported(fullname)
+        return None
+
+    def _spec_of_ray(self) -> Any:
         sys.meta_path.remove(self)
-        spec = importlib.machinery.PathFinder.find_spec(fullname, path)
+        try:
+            spec = importlib.util.find_spec("ray")
+        finally:
+            sys.meta_path.insert(0, self)
         if spec is None or spec.loader is None:
             return None
         self._inner = spec.loader
@@ -56,22 +45,37 @@ class _AfterImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return self._inner.create_module(spec)
 
     def exec_module(self, module: Any) -> None:
+        module.__spec__.loader = module.__loader__ = self._inner
         self._inner.exec_module(module)
-        module.__loader__ = self._inner
-        # The hook needs names that ray only has once it is imported whole.
-        _when_ray_is_whole(module)
+        try:
+            self._libraries = _install()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the program goes on
+            _tell_of(error)
 
 
-def _when_ray_is_whole(module: Any) -> None:
-    original = module.connect
+def _install() -> Any:
+    """What watches the libraries."""
+    inside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "inside_lease")
+    spec = importlib.util.spec_from_file_location(
+        _PACKAGE, os.path.join(inside, "__init__.py"), submodule_search_locations=[inside]
+    )
+    assert spec is not None and spec.loader is not None
+    sys.modules[_PACKAGE] = package = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(package)
+    return importlib.import_module(_PACKAGE + ".hook").install(os.environ)
 
-    def connect(*args: Any, **kwargs: Any) -> Any:
-        if not getattr(module.Worker, "_grid_captured", False):
-            _capture(module)
-            module.Worker._grid_captured = True
-        return original(*args, **kwargs)
 
-    module.connect = connect
+def _tell_of(error: Exception) -> None:
+    """The hook could not be put in, so nothing of the program is in the lease: the one thing to be told without it."""
+    why = f"hook failed: {error!r}"
+    path = os.environ.get("GRID_RUN_REPORT")
+    if path:
+        import json
+
+        with open(path, "a") as reports:
+            reports.write(json.dumps({"event": "escaped", "what": "the whole program", "why": why}) + "\n")
+    else:
+        print(f"grid: NOT in the lease: the whole program: {why}", file=sys.stderr)
 
 
 def _run_the_next_sitecustomize() -> None:
@@ -84,6 +88,6 @@ def _run_the_next_sitecustomize() -> None:
         spec.loader.exec_module(module)
 
 
-if os.environ.get(_GROUP):
-    sys.meta_path.insert(0, _AfterImport())
+if os.environ.get("GRID_PLACEMENT_GROUP"):
+    sys.meta_path.insert(0, _WhenRayIsImported())
 _run_the_next_sitecustomize()

@@ -201,7 +201,7 @@ def shell(client: GridClient, boost_id: str, command: tuple[str, ...]) -> int:
 
     boost = client.boost(boost_id)
     began = time.monotonic()
-    exit_code = run_inside(boost, client.ray_address(), command, say)
+    exit_code = run_inside(client, boost, command, say)
     _report(client, boost["boost_id"], time.monotonic() - began, exit_code)
     return exit_code
 

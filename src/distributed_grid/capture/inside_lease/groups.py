@@ -1,0 +1,101 @@
+"""Ray's functions on placement groups, where the lease stands for groups that the program makes for itself."""
+
+import functools
+import importlib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from .captured import Captured
+from .own_groups import Amounts, Plan, why_not
+from .standins import StandIn, StandIns
+
+# Not `from ray.util import placement_group`: that is the function of the same name.
+ray_groups = importlib.import_module("ray.util.placement_group")
+
+
+def replacements(captured: Captured, own: StandIns) -> dict[Callable[..., Any], Callable[..., Any]]:
+    """What takes the place of Ray's own functions."""
+    create, remove = ray_groups.placement_group, ray_groups.remove_placement_group
+    find, table = ray_groups.get_placement_group, ray_groups.placement_group_table
+    current = ray_groups.get_current_placement_group
+
+    @functools.wraps(create)
+    def placement_group(*args: Any, **given: Any) -> Any:
+        made = None
+        if captured.ready():
+            made = captured.guarded("groups", lambda: _stood_in_for(captured, own, _asked(create, args, given)), None)
+        return create(*args, **given) if made is None else made
+
+    @functools.wraps(remove)
+    def remove_placement_group(placement_group: Any) -> None:
+        if isinstance(placement_group, StandIn):
+            captured.guarded("groups", lambda: own.remove(placement_group), None)
+        elif captured.ready() and getattr(placement_group, "id", None) == captured.lease.group_id:
+            captured.reports.note("the lease's own placement group was to be removed", "it ends with the lease")
+        else:
+            remove(placement_group)
+
+    @functools.wraps(find)
+    def get_placement_group(placement_group_name: str) -> Any:
+        known = own.named(captured.lease.group_id, placement_group_name) if captured.ready() else None
+        return known or find(placement_group_name)
+
+    @functools.wraps(table)
+    def placement_group_table(placement_group: Any = None) -> Any:
+        shown = table(placement_group)
+        if isinstance(placement_group, StandIn):
+            return captured.guarded(
+                "groups", lambda: own.described(placement_group, shown, captured.lease.place), shown
+            )
+        return shown
+
+    @functools.wraps(current)
+    def get_current_placement_group() -> Any:
+        """The one handle, which remembers its bundles: Ray's own would ask for them at every submission."""
+        return captured.lease.handle if captured.ready() and captured.is_within() else current()
+
+    return {
+        create: placement_group,
+        remove: remove_placement_group,
+        find: get_placement_group,
+        table: placement_group_table,
+        current: get_current_placement_group,
+    }
+
+
+def _asked(create: Callable[..., Any], args: tuple[Any, ...], given: dict[str, Any]) -> dict[str, Any] | None:
+    """The arguments by name; None if they are not right, which Ray will say."""
+    try:
+        asked = dict(inspect.signature(create).bind(*args, **given).arguments)
+        ray_groups.validate_placement_group(**{name: value for name, value in asked.items() if name != "name"})
+    except (TypeError, ValueError):
+        return None
+    return asked
+
+
+def _stood_in_for(captured: Captured, own: StandIns, asked: dict[str, Any] | None) -> StandIn | None:
+    """A part of the lease in its place; None if it has to be a group of its own, which is then reported."""
+    if asked is None:
+        return None
+    plan = Plan(
+        bundles=tuple(dict(bundle) for bundle in asked["bundles"]),
+        strategy=asked.get("strategy") or "PACK",
+        selectors=tuple(asked.get("bundle_label_selector") or ()),
+        topology=bool(asked.get("topology_strategy")),
+        detached=asked.get("lifetime") == "detached",
+        name=asked.get("name") or "",
+    )
+    what = f"placement group {plan.name or '+'.join(_shown(bundle) for bundle in plan.bundles)}"
+    reason = why_not(plan, captured.lease.amounts, own.taken(), captured.lease.place)
+    if reason:
+        captured.reports.escaped(what, reason)
+        return None
+    captured.reports.rewritten(what, "it fits into the lease, and is a part of it")
+    if plan.detached or plan.name:
+        captured.reports.note(what, "it ends with the lease; its name is known only where it was made")
+    return own.add(captured.lease.group_id, plan)
+
+
+def _shown(bundle: Amounts) -> str:
+    return ",".join(f"{name}={amount:g}" for name, amount in bundle.items())

@@ -1,0 +1,131 @@
+"""Puts a Ray driver's tasks, actors and groups into the lease, once `import ray` is done."""
+
+import functools
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ray import actor, remote_function
+from ray._private import function_manager
+from ray._private import worker as ray_worker
+
+from . import groups, options, travelling
+from .captured import Captured
+from .connecting import arguments
+from .libraries import Libraries
+from .standins import StandIn, StandIns
+from .strategies import Inside, Outside, settle
+
+
+def install(environ: Mapping[str, str], *, in_worker: bool = False) -> Libraries:
+    """In this process; to be called once. Returns what wants to hear of further imports."""
+    captured = Captured(environ, in_worker=in_worker)
+    own = StandIns()
+    _hook_connecting(captured, own)
+    _hook_membership(captured)
+    _hook_submission(captured, own)
+    rebind(groups.replacements(captured, own))
+    if environ.get("GRID_CAPTURE_WORKERS") == "1":
+        _hook_workers(captured)
+    return Libraries(captured.reports)
+
+
+def rebind(replaced: Mapping[Any, Any]) -> None:
+    """Put functions in the place of others wherever ray has them under a name."""
+    by_id = {id(original): made for original, made in replaced.items()}
+    for name, module in list(sys.modules.items()):
+        if name == "ray" or name.startswith("ray."):
+            for attribute, value in list(vars(module).items()):
+                if id(value) in by_id:
+                    setattr(module, attribute, by_id[id(value)])
+
+
+def _hook_connecting(captured: Captured, own: StandIns) -> None:
+    init, connect = ray_worker.init, ray_worker.connect
+
+    @functools.wraps(init)
+    def init_in_lease(address: str | None = None, **given: Any) -> Any:
+        kept = captured.guarded("ray.init", lambda: arguments(captured, address, given), given)
+        return init(address, **kept)
+
+    @functools.wraps(connect)
+    def connect_in_lease(node: Any, *args: Any, **given: Any) -> Any:
+        result = connect(node, *args, **given)
+        if ray_worker.global_worker.mode == ray_worker.SCRIPT_MODE:
+            own.forget()
+            captured.guarded("connecting", lambda: captured.connected(node.gcs_address), None)
+        return result
+
+    rebind({init: init_in_lease, connect: connect_in_lease})
+
+
+def _hook_membership(captured: Captured) -> None:
+    """Make the driver believe that it runs inside the group, and passes it on: what Ray does for captured tasks."""
+    worker_class = ray_worker.Worker
+    own_group = worker_class.placement_group_id
+    own_capture = worker_class.should_capture_child_tasks_in_placement_group
+
+    def placement_group_id(worker: Any) -> Any:
+        return captured.lease.group_id if captured.drives() else own_group.fget(worker)
+
+    def should_capture(worker: Any) -> Any:
+        return True if captured.drives() else own_capture.fget(worker)
+
+    worker_class.placement_group_id = property(placement_group_id)
+    worker_class.should_capture_child_tasks_in_placement_group = property(should_capture)
+
+
+def _hook_submission(captured: Captured, own: StandIns) -> None:
+    """Every task goes through the one method, every actor through the other."""
+
+    def hooked(original: Callable[..., Any], named: Callable[[Any], str]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def remote(self: Any, args: Any = None, kwargs: Any = None, *rest: Any, **given: Any) -> Any:
+            if not captured.ready():
+                return original(self, args, kwargs, *rest, **given)
+            settled = captured.guarded("placing", lambda: _settled(captured, given, lambda: named(self)), given)
+            made = original(self, args, kwargs, *rest, **settled)
+            group = getattr(settled.get("scheduling_strategy"), "placement_group", None)
+            if isinstance(group, StandIn) and isinstance(made, actor.ActorHandle):
+                captured.guarded("groups", lambda: own.holds(group, made), None)
+            return made
+
+        return remote
+
+    tasks, actors = remote_function.RemoteFunction, actor.ActorClass
+    tasks._remote = hooked(tasks._remote, lambda task: f"task {task._function_name}")
+    actors._remote = hooked(actors._remote, lambda made: f"actor {made.__ray_metadata__.class_name}")
+
+
+def _settled(captured: Captured, given: dict[str, Any], named: Callable[[], str]) -> dict[str, Any]:
+    """The options with which it goes into the lease, or as it asked, outside."""
+    if given.get("lifetime") == "detached":
+        captured.reports.note(f"detached {named()}", "it is in the lease, and ends with it")
+    if options.says_nothing(given) and captured.is_within():
+        return given
+    wish = options.wish_of(given)
+    outcome = settle(wish, captured.lease.place, captured.lease.group_hex)
+    if isinstance(outcome, Inside):
+        captured.reports.rewritten(f"{named()}: {outcome.asked}", outcome.why)
+    elif isinstance(outcome, Outside):
+        captured.reports.escaped(f"{named()}: {outcome.asked}", outcome.why)
+    elif wish.strategy is None and not captured.is_within():
+        outcome = Inside("nothing", "a child of one that is outside")
+    return options.written(given, outcome, captured.lease.handle)
+
+
+def _hook_workers(captured: Captured) -> None:
+    """What is sent to workers takes the hook along."""
+    for module in (remote_function, function_manager):
+        module.pickle_dumps = _carrying(captured, module.pickle_dumps)
+
+
+def _carrying(captured: Captured, original: Callable[..., bytes]) -> Callable[..., bytes]:
+    @functools.wraps(original)
+    def pickle_dumps(*args: Any, **kwargs: Any) -> bytes:
+        pickled = original(*args, **kwargs)
+        if not captured.is_on():
+            return pickled
+        return captured.guarded("packing", lambda: travelling.with_luggage(pickled), pickled)
+
+    return pickle_dumps

@@ -1,0 +1,111 @@
+"""Reads from Ray's options where a task or an actor wants to be, and writes into them where it goes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ray.util.placement_group import PlacementGroup
+from ray.util.scheduling_strategies import (
+    DoesNotExist,
+    Exists,
+    In,
+    NodeAffinitySchedulingStrategy,
+    NodeLabelSchedulingStrategy,
+    NotIn,
+    PlacementGroupSchedulingStrategy,
+)
+
+from .labels import Need, needs_of
+from .own_groups import is_pin
+from .strategies import InGroup, Inside, Labelled, NoGroup, OnNode, Outcome, Outside, Strategy, Wish
+
+Options = Mapping[str, Any]
+
+_GROUP_OPTIONS = ("placement_group", "placement_group_bundle_index", "placement_group_capture_child_tasks")
+_LABEL_OPTIONS = ("label_selector", "fallback_strategy")
+
+
+def says_nothing(options: Options) -> bool:
+    """Most do: Ray puts them into the lease by itself."""
+    return (
+        options.get("scheduling_strategy") is None
+        and not any(options.get(name) for name in (*_LABEL_OPTIONS, "accelerator_type", "resources"))
+        and all(name not in options for name in _GROUP_OPTIONS)
+    )
+
+
+def wish_of(options: Options) -> Wish:
+    fallbacks = [other.get("label_selector") for other in options.get("fallback_strategy") or ()]
+    selector = options.get("label_selector")
+    selectors = tuple(needs_of(one or {}) for one in ([selector] if selector else []) + fallbacks)
+    accelerator = options.get("accelerator_type")
+    pins = [name for name in options.get("resources") or {} if is_pin(name)]
+    return Wish(
+        strategy=_strategy(options),
+        selectors=selectors if selector else (),
+        pins=(*pins, f"accelerator_type:{accelerator}") if accelerator else tuple(pins),
+    )
+
+
+def _strategy(options: Options) -> Strategy:
+    asked = options.get("scheduling_strategy")
+    match asked:
+        case NodeAffinitySchedulingStrategy():
+            return OnNode(asked.node_id, asked.soft)
+        case NodeLabelSchedulingStrategy():
+            return Labelled(tuple(_need(expression) for expression in asked.hard))
+        case None | PlacementGroupSchedulingStrategy():
+            group, _, captures = _group(options)
+            if isinstance(group, PlacementGroup) and not group.is_empty:
+                return InGroup(group.id.hex())
+            return NoGroup() if group != "default" or captures is False else None
+    return asked if isinstance(asked, str) else None
+
+
+def _need(expression: Any) -> Need:
+    match expression.operator:
+        case In(values=values):
+            return Need(expression.key, frozenset(values))
+        case NotIn(values=values):
+            return Need(expression.key, frozenset(values), negated=True)
+        case Exists():
+            return Need(expression.key, None)
+        case DoesNotExist():
+            return Need(expression.key, None, negated=True)
+    raise TypeError(f"a condition on labels that is not known here: {expression.operator!r}")
+
+
+def _group(options: Options) -> tuple[Any, int, bool | None]:
+    """The group, the index of the bundle, and whether children inherit it; "default" where nothing is said."""
+    asked = options.get("scheduling_strategy")
+    if isinstance(asked, PlacementGroupSchedulingStrategy):
+        return asked.placement_group, asked.placement_group_bundle_index, asked.placement_group_capture_child_tasks
+    return (
+        options.get("placement_group", "default"),
+        options.get("placement_group_bundle_index", -1),
+        options.get("placement_group_capture_child_tasks"),
+    )
+
+
+def written(options: Options, outcome: Outcome, lease: PlacementGroup) -> dict[str, Any]:
+    """The options of one that goes where the outcome says. `lease` is the handle of the lease's group."""
+    group, index, _ = _group(options)
+    in_lease_group = isinstance(group, PlacementGroup) and group.id == lease.id
+    plain = {name: value for name, value in options.items() if name not in _GROUP_OPTIONS}
+    if isinstance(outcome, Inside):
+        plain = {name: value for name, value in plain.items() if name not in (*_LABEL_OPTIONS, "accelerator_type")}
+        if plain.get("resources"):
+            plain["resources"] = {name: n for name, n in plain["resources"].items() if not is_pin(name)}
+    elif isinstance(outcome, Outside):
+        # Without a strategy Ray would put it into the lease, where it could never start.
+        elsewhere = isinstance(group, PlacementGroup) and not in_lease_group
+        captured = options.get("scheduling_strategy") is None or in_lease_group
+        return {**plain, "scheduling_strategy": "DEFAULT"} if captured and not elsewhere else dict(options)
+    elif not in_lease_group:
+        return dict(options)
+    handle, index = (group, _any(group, index)) if in_lease_group else (lease, -1)
+    return {**plain, "scheduling_strategy": PlacementGroupSchedulingStrategy(handle, index, True)}
+
+
+def _any(handle: PlacementGroup, index: int) -> int:
+    """Every bundle is the lease's only one. An index that the program's group does not have is for Ray to refuse."""
+    return -1 if -1 <= index < handle.bundle_count else index

@@ -1,0 +1,68 @@
+"""What happened to a captured program, told once: to the one who started it, or on stderr."""
+
+import contextlib
+import json
+import os
+import sys
+from typing import Any
+
+_AT_MOST = 500
+"""A program that names every task differently must not fill the disk."""
+
+
+class Reports:
+    """Each line is one event; the same about the same thing is told once."""
+
+    def __init__(self, path: str | None, *, only_escapes: bool = False) -> None:
+        self._path = path
+        self._only_escapes = only_escapes
+        self._told: dict[str, set[str]] = {}
+
+    def job(self, job_id: str) -> None:
+        """The program is connected, as this job. For the one who started it only."""
+        if self._path:
+            self._write({"event": "job", "job_id": job_id, "pid": os.getpid()})
+
+    def rewritten(self, what: str, why: str) -> None:
+        if not self._only_escapes:
+            self._tell("rewritten", what, why)
+
+    def escaped(self, what: str, why: str) -> None:
+        self._tell("escaped", what, why)
+
+    def note(self, what: str, why: str) -> None:
+        self._tell("note", what, why)
+
+    def failed(self, where: str, error: BaseException) -> None:
+        """Our own fault: Ray goes on as if we were not there."""
+        self._tell("note", f"hook failed: {where}", f"{type(error).__name__}: {error}")
+
+    def _tell(self, event: str, what: str, why: str) -> None:
+        told = self._told.setdefault(event, set())
+        if what in told or len(told) > _AT_MOST:
+            return
+        if len(told) == _AT_MOST:
+            what, why = "others", f"there are more than {_AT_MOST} of these"
+        told.add(what)
+        if self._path is None or not self._write({"event": event, "what": what, "why": why}):
+            self._print(f"grid: {_WORDS[event]}{what}: {why}")
+
+    def _write(self, line: dict[str, Any]) -> bool:
+        """One write to the end of the file, so that lines of several processes do not mix."""
+        assert self._path is not None
+        try:
+            handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(handle, (json.dumps(line) + "\n").encode())
+            finally:
+                os.close(handle)
+        except OSError:
+            return False
+        return True
+
+    def _print(self, line: str) -> None:
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # there is no stderr, or it is closed
+            print(line, file=sys.stderr, flush=True)  # noqa: T201
+
+
+_WORDS = {"rewritten": "in the lease: ", "escaped": "NOT in the lease: ", "note": ""}

@@ -1,0 +1,111 @@
+"""Takes this package along to Ray's workers, inside what is pickled anyway: nothing need be installed there.
+
+A handle that stands for a group would otherwise arrive as the handle of the lease's own group, and a task that removes
+it would end the lease. With `GRID_CAPTURE_WORKERS=1` every function and actor class takes it along.
+"""
+
+import functools
+import importlib.util
+import marshal
+import os
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .standins import StandIn
+
+_NAME = "_grid_capture"
+_SAID = ("GRID_PLACEMENT_GROUP", "GRID_LEASE_NODE", "GRID_LEASE_RESOURCES", "GRID_CAPTURE_WORKERS", "RAY_ADDRESS")
+
+
+def _arrive(name: str, magic: bytes, parcel: bytes, said: dict[str, str], what: str, cargo: tuple[Any, ...]) -> Any:
+    """Unpacks the package, unless it is there, and then what came along with it.
+
+    Travels by value, so it may use nothing but what it imports itself.
+    """
+    import importlib
+    import importlib.abc
+    import importlib.util
+    import pickle
+    import sys
+
+    import ray
+
+    def unpack() -> None:
+        import marshal
+        import zlib
+        from typing import Any
+
+        codes = marshal.loads(zlib.decompress(parcel))
+
+        class Unpacked(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+            def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:
+                if fullname not in codes:
+                    return None
+                return importlib.util.spec_from_loader(fullname, self, is_package=fullname == name)
+
+            def exec_module(self, module: Any) -> None:
+                exec(codes[module.__name__], module.__dict__)
+
+        sys.meta_path.append(Unpacked())
+        importlib.import_module(name).luggage = (name, magic, parcel, said)  # type: ignore[attr-defined]
+        importlib.import_module(name + ".hook").install(said, in_worker=True)
+
+    if name not in sys.modules and magic == importlib.util.MAGIC_NUMBER:
+        try:
+            unpack()
+        except Exception as error:  # noqa: BLE001 - the program goes on without us
+            print(f"grid: hook failed: in a worker: {error!r}", file=sys.stderr)  # noqa: T201
+    if what == "pickled":
+        return pickle.loads(cargo[0])
+    group_id, bundles, key = ray.PlacementGroupID(cargo[0]), cargo[1], cargo[2]
+    if name in sys.modules:
+        return importlib.import_module(name + ".standins").StandIn(group_id, bundles, key)
+    return importlib.import_module("ray.util.placement_group").PlacementGroup(group_id)
+
+
+_arrive.__module__ = "__main__"  # or it would be looked for where it is not
+
+
+def revived(group: "StandIn") -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """How a stand-in is pickled."""
+    return _arrive, (*_luggage(), "group", (group.id.binary(), group.bundle_cache, group.key))
+
+
+class _Carrier:
+    def __init__(self, pickled: bytes) -> None:
+        self._pickled = pickled
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return _arrive, (*_luggage(), "pickled", (self._pickled,))
+
+
+def with_luggage(pickled: bytes) -> bytes:
+    """The same for those who unpickle it, and this package with it."""
+    from ray import cloudpickle
+
+    return bytes(cloudpickle.dumps(_Carrier(pickled)))
+
+
+@functools.cache
+def _luggage() -> tuple[str, bytes, bytes, dict[str, str]]:
+    """What is taken along: this package, and what was said of the lease. Passed on as it came."""
+    package = sys.modules[__name__.rpartition(".")[0]]
+    if hasattr(package, "luggage"):
+        return package.luggage  # type: ignore[no-any-return]
+    said = {name: os.environ[name] for name in _SAID if name in os.environ}
+    return _NAME, importlib.util.MAGIC_NUMBER, zlib.compress(marshal.dumps(_codes(package))), said
+
+
+def _codes(package: ModuleType) -> dict[str, Any]:
+    """The modules, without what only people read."""
+    folder = Path(package.__path__[0])
+    found = {}
+    for path in folder.glob("*.py"):
+        name = _NAME if path.stem == "__init__" else f"{_NAME}.{path.stem}"
+        found[name] = compile(path.read_text(), f"<{name}>", "exec", optimize=2)
+    return found

@@ -1,0 +1,51 @@
+"""Which placement groups of a program are a part of its lease."""
+
+import pytest
+
+from distributed_grid.capture.inside_lease.own_groups import Plan, why_not
+from distributed_grid.capture.inside_lease.strategies import Place
+
+LEASE = {"CPU": 4.0, "GPU": 1.0, "memory": float(8 * 2**30)}
+PLACE = Place("aa" * 28, {"zone": "west"}, frozenset({"CPU", "GPU", "node:10.0.0.1"}))
+CPU = {"CPU": 1.0}
+
+FITS = {
+    "as large as the lease": Plan([CPU] * 4),
+    "several kinds": Plan([{"CPU": 2, "GPU": 1}, {"CPU": 2, "memory": 2**30}], "STRICT_PACK"),
+    "spread, if it can be": Plan([CPU, CPU], "SPREAD"),
+    "one bundle is strictly spread anywhere": Plan([CPU], "STRICT_SPREAD"),
+    "tenths add up": Plan([{"CPU": 0.1}] * 40),
+    "on nodes like the lease's": Plan([CPU], selectors=[{"zone": "in(west, east)"}]),
+    "at the lease's node": Plan([{"CPU": 1, "node:10.0.0.1": 0.001}]),
+    "with a name": Plan([CPU], name="trainers"),
+    "detached": Plan([CPU], detached=True),
+}
+DOES_NOT = {
+    "more than the lease": (Plan([CPU] * 5), "it asks for 5 CPU, and the lease has 4"),
+    "what the lease has not": (Plan([{"widget": 1}]), "it asks for 1 widget, and the lease has 0"),
+    "must be on several nodes": (Plan([CPU, CPU], "STRICT_SPREAD"), "its 2 bundles must be on different nodes"),
+    "another kind of node": (Plan([CPU], selectors=[{"zone": "east"}]), "a bundle needs a node with zone=east"),
+    "another node": (Plan([{"CPU": 1, "node:10.0.0.2": 0.001}]), "a bundle must be where node:10.0.0.2 is"),
+    "a topology": (Plan([CPU], topology=True), "topology"),
+    "for other programs": (Plan([CPU], detached=True, name="shared"), "other programs may look for it"),
+}
+
+
+@pytest.mark.parametrize("plan", FITS.values(), ids=FITS.keys())
+def test_a_group_that_fits_on_the_lease_s_one_node_is_a_part_of_it(plan: Plan) -> None:
+    assert why_not(plan, LEASE, [], PLACE) is None
+
+
+@pytest.mark.parametrize(("plan", "reason"), DOES_NOT.values(), ids=DOES_NOT.keys())
+def test_a_group_that_cannot_be_there_says_why(plan: Plan, reason: str) -> None:
+    assert reason in (why_not(plan, LEASE, [], PLACE) or "")
+
+
+def test_what_the_program_s_other_groups_have_is_not_given_twice() -> None:
+    taken = [{"CPU": 2.0}, {"CPU": 1.0}]
+
+    assert why_not(Plan([CPU]), LEASE, taken, PLACE) is None
+    assert (
+        why_not(Plan([CPU, CPU]), LEASE, taken, PLACE)
+        == "it asks for 2 CPU, and the lease has 4, 3 of them in other groups"
+    )

@@ -1,0 +1,113 @@
+"""Where a task or an actor goes that says itself where it wants to be."""
+
+import pytest
+
+from distributed_grid.capture.inside_lease.labels import Need, needs_of
+from distributed_grid.capture.inside_lease.strategies import (
+    AsItIs,
+    InGroup,
+    Inside,
+    Labelled,
+    NoGroup,
+    OnNode,
+    Outside,
+    Place,
+    Wish,
+    settle,
+)
+
+LEASE = "11" * 18
+HERE, THERE = "aa" * 28, "bb" * 28
+PLACE = Place(
+    HERE, {"grid/name": "lender", "zone": "west"}, frozenset({"CPU", "node:10.0.0.1", "accelerator_type:A100"})
+)
+
+AMONG = Need("zone", frozenset({"west"}))
+NOT_AMONG = Need("zone", frozenset({"west"}), negated=True)
+
+INSIDE = {
+    "default strategy": Wish("DEFAULT"),
+    "spread strategy": Wish("SPREAD"),
+    "explicitly no group": Wish(NoGroup()),
+    "pinned to the lease's node": Wish(OnNode(HERE, soft=False)),
+    "would rather be elsewhere": Wish(OnNode(THERE, soft=True)),
+    "labels that the lease's node has": Wish(Labelled((AMONG,))),
+    "only soft labels": Wish(Labelled(())),
+    "selector that the lease's node meets": Wish(selectors=((AMONG,),)),
+    "one of several selectors will do": Wish(selectors=((NOT_AMONG,), (AMONG,))),
+    "selector and spread": Wish("SPREAD", selectors=((AMONG,),)),
+    "address of the lease's node": Wish(pins=("node:10.0.0.1",)),
+    "kind of GPU that the lease's node has": Wish(pins=("accelerator_type:A100",)),
+    "selector inside the lease's group": Wish(InGroup(LEASE), selectors=((AMONG,),)),
+}
+OUTSIDE = {
+    "pinned to another node": Wish(OnNode(THERE, soft=False)),
+    "labels that the lease's node has not": Wish(Labelled((AMONG, NOT_AMONG))),
+    "selector that the lease's node does not meet": Wish(selectors=((NOT_AMONG,),)),
+    "none of several selectors": Wish(selectors=((NOT_AMONG,), (Need("gone", None),))),
+    "spread, but with a selector": Wish("SPREAD", selectors=((NOT_AMONG,),)),
+    "address of another node": Wish(pins=("node:10.0.0.2",)),
+    "another kind of GPU": Wish(pins=("accelerator_type:A100", "accelerator_type:H100")),
+    "a group that is not the lease's": Wish(InGroup("22" * 18)),
+}
+AS_IT_IS = {
+    "says nothing": Wish(),
+    "in the lease's group": Wish(InGroup(LEASE)),
+    "a strategy that Ray does not know": Wish("SOMEWHERE"),
+}
+
+
+@pytest.mark.parametrize("wish", INSIDE.values(), ids=INSIDE.keys())
+def test_a_wish_that_the_lease_meets_or_may_waive_is_rewritten_with_a_reason(wish: Wish) -> None:
+    settled = settle(wish, PLACE, LEASE)
+
+    assert isinstance(settled, Inside)
+    assert settled.asked and settled.why
+
+
+@pytest.mark.parametrize("wish", OUTSIDE.values(), ids=OUTSIDE.keys())
+def test_a_hard_wish_for_something_else_stays_outside_with_a_reason(wish: Wish) -> None:
+    settled = settle(wish, PLACE, LEASE)
+
+    assert isinstance(settled, Outside)
+    assert settled.asked and settled.why
+
+
+@pytest.mark.parametrize("wish", AS_IT_IS.values(), ids=AS_IT_IS.keys())
+def test_what_ray_puts_into_the_lease_or_refuses_by_itself_is_left_to_ray(wish: Wish) -> None:
+    assert settle(wish, PLACE, LEASE) == AsItIs()
+
+
+def test_where_the_lease_is_may_be_unknown_then_only_what_names_no_place_is_rewritten() -> None:
+    nowhere = Place()
+
+    assert isinstance(settle(Wish("SPREAD"), nowhere, LEASE), Inside)
+    assert isinstance(settle(Wish(OnNode(THERE, soft=True)), nowhere, LEASE), Inside)
+    assert isinstance(settle(Wish(OnNode(HERE, soft=False)), nowhere, LEASE), Outside)
+    assert isinstance(settle(Wish(selectors=((AMONG,),)), nowhere, LEASE), Outside)
+
+
+@pytest.mark.parametrize(
+    ("condition", "met"),
+    [
+        ("west", True),
+        ("east", False),
+        ("!west", False),
+        ("!east", True),
+        ("in(east, west)", True),
+        ("in(east,north)", False),
+        ("!in(east, west)", False),
+        ("!in(east)", True),
+    ],
+)
+def test_selectors_are_read_as_ray_reads_them(condition: str, met: bool) -> None:
+    (need,) = needs_of({"zone": condition})
+
+    assert need.met_by(PLACE.labels) is met
+
+
+def test_a_label_that_is_not_there_is_not_among_any_values() -> None:
+    assert not needs_of({"gone": "x"})[0].met_by(PLACE.labels)
+    assert needs_of({"gone": "!x"})[0].met_by(PLACE.labels)
+    assert Need("gone", None, negated=True).met_by(PLACE.labels)
+    assert Need("zone", None).met_by(PLACE.labels)
