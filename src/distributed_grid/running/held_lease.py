@@ -84,7 +84,7 @@ class HeldLease:
     def of(cls, client: GridClient, wanted: Wanted, label: str) -> "HeldLease":
         """Ask for it, or take the boost that was named."""
         if wanted.boost is not None:
-            return cls(client, _reserved(client.boost(wanted.boost), client), is_ours=False)
+            return cls(client, reserved(client, client.boost(wanted.boost)), is_ours=False)
         target = wanted.target or _head(client)
         granted = client.request_boost(wanted.body(target, label), idempotency_key=uuid.uuid4().hex)
         return cls(client, granted, is_ours=True)
@@ -134,7 +134,8 @@ def _head(client: GridClient) -> str:
     return str(next((node["name"] for node in nodes if node["is_head"]), nodes[0]["name"] if nodes else ""))
 
 
-def _reserved(boost: dict[str, Any], client: GridClient) -> dict[str, Any]:
+def reserved(client: GridClient, boost: dict[str, Any]) -> dict[str, Any]:
+    """The boost, if there is something of it to run inside of; else `NotReserved`."""
     if boost["placement_group"] is None or boost["state"] != "active":
         raise NotReserved(
             f"Boost {boost['boost_id'][:8]} is {boost['state']}, by {boost['delivery']}: nothing to run inside of",

@@ -11,12 +11,10 @@ from distributed_grid.client import GridClient
 from distributed_grid.model.resources import ResourceVector
 
 
-def captured(boost: Mapping[str, Any], client: GridClient, report: Path | None = None) -> dict[str, str]:
+def captured(client: GridClient, boost: Mapping[str, Any], report: Path | None = None) -> dict[str, str]:
     """For a program whose Ray work is captured by the lease's placement group: Python finds the hook on its path."""
     hook = str(Path(capture.__file__).parent)
     path = os.pathsep.join(part for part in (hook, os.environ.get("PYTHONPATH", "")) if part)
-    resources = ResourceVector.of(**boost["resources"]).to_ray()
-    nodes = {node["name"]: node["node_id"] for node in client.nodes()["nodes"]}
     told = {} if report is None else {"GRID_RUN_REPORT": str(report)}
     return (
         os.environ
@@ -25,8 +23,8 @@ def captured(boost: Mapping[str, Any], client: GridClient, report: Path | None =
             "RAY_ADDRESS": client.ray_address(),
             "GRID_BOOST": boost["boost_id"],
             "GRID_PLACEMENT_GROUP": boost["placement_group"],
-            "GRID_LEASE_NODE": nodes.get(boost["source_node"], ""),
-            "GRID_LEASE_RESOURCES": json.dumps(resources),
+            "GRID_LEASE_NODE": _node_id(client, boost["source_node"]),
+            "GRID_LEASE_RESOURCES": json.dumps(ResourceVector.of(**boost["resources"]).to_ray()),
             "PYTHONPATH": path,
         }
     )
@@ -35,3 +33,9 @@ def captured(boost: Mapping[str, Any], client: GridClient, report: Path | None =
 def private(boost: Mapping[str, Any], ray_address: str) -> dict[str, str]:
     """For a program with a Ray of its own."""
     return os.environ | {"RAY_ADDRESS": ray_address, "GRID_BOOST": boost["boost_id"]}
+
+
+def _node_id(client: GridClient, name: str) -> str:
+    """Empty if it has left the cluster: the hook then asks Ray."""
+    nodes = client.nodes()["nodes"]
+    return next((node["node_id"] for node in nodes if node["name"] == name and node["alive"]), "")

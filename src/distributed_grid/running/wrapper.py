@@ -70,7 +70,7 @@ class Wrapper:
             cluster = PrivateCluster(self._client, lease.boost)
             environment = private(lease.boost, cluster.address)
         else:
-            environment = captured(lease.boost, self._client, Path(self._run.folder) / "report.jsonl")
+            environment = captured(self._client, lease.boost, Path(self._run.folder) / "report.jsonl")
         try:
             if self._signals:
                 return self._over(self._cancelled_code, reports, None)
