@@ -118,7 +118,7 @@ class GridClient:
 
     def work_in(self, boost_id: str, job_ids: Sequence[str]) -> dict[str, Any]:
         """What these Ray jobs do, and which of their tasks are not in the boost."""
-        return self._call("GET", f"/boosts/{_segment(boost_id)}/work", params={"job": list(job_ids)})
+        return self._call("GET", f"/boosts/{_segment(boost_id)}/work", params={"jobs": ",".join(job_ids)})
 
     def join_private_cluster(self, boost_id: str, head_address: str) -> None:
         """Start a raylet inside a boost that joins the Ray at this address; back when it is up."""

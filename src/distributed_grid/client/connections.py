@@ -56,7 +56,7 @@ class Connections:
         answer_s: float,
     ) -> Answer:
         """One question and its answer, which may take `answer_s`. Raises `Unreachable`, or `CertificateUntrusted`."""
-        target = f"{path}?{urlencode(params, doseq=True)}" if params else path
+        target = f"{path}?{urlencode(params)}" if params else path
         sent = self._headers | dict(headers or {})
         content = None if body is None else json.dumps(body).encode()  # also NaN: the other side says why not
         if content is not None:

@@ -4,7 +4,6 @@ import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
-from pydantic import StringConstraints
 
 from distributed_grid.controller import schemas
 from distributed_grid.controller.access import needs
@@ -13,17 +12,17 @@ from distributed_grid.model.work import work_dict
 from distributed_grid.orchestration.engine import Engine
 from distributed_grid.orchestration.runs import join_private_cluster, work_in
 
-_JobId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{8}$")]
-
 
 def add_run_routes(api: APIRouter, engine: Engine) -> None:
     p = engine.parts
 
     @api.get("/boosts/{boost_id}/work", response_model=schemas.WorkStatus)
     @needs(Scope.VIEW)
-    async def work(boost_id: str, job: Annotated[list[_JobId] | None, Query(max_length=64)] = None) -> dict[str, Any]:
+    async def work(boost_id: str, jobs: Annotated[str, Query(max_length=600)] = "") -> dict[str, Any]:
         """What these Ray jobs do in a reserved boost, and what of it is not in there."""
-        return work_dict(await asyncio.to_thread(work_in, p, p.ledger.find(boost_id), tuple(job or ())))
+        return work_dict(
+            await asyncio.to_thread(work_in, p, p.ledger.find(boost_id), tuple(filter(None, jobs.split(","))))
+        )
 
     @api.post("/boosts/{boost_id}/raylet", response_model=schemas.Noted)
     @needs(Scope.RUN)

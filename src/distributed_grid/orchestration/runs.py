@@ -9,12 +9,16 @@ from distributed_grid.model.resources import CPU, GPU, whole
 from distributed_grid.model.work import Work, together
 from distributed_grid.orchestration.parts import Parts
 
+_JOB: Final = re.compile(r"[0-9a-f]{8}")
+_MOST_JOBS: Final = 64
 _ADDRESS: Final = re.compile(r"[0-9A-Za-z.:\[\]-]+:[0-9]{1,5}")
 
 
 def work_in(p: Parts, lease: Lease, job_ids: tuple[str, ...]) -> Work:
     """What these jobs do, and how much of the lease is in use. Blocks."""
     group = _group_of(lease)
+    if len(job_ids) > _MOST_JOBS or not all(map(_JOB.fullmatch, job_ids)):
+        raise InvalidRequest(f"A Ray job's id has eight hexadecimal digits, and at most {_MOST_JOBS} are looked up")
     raylet = p.observer.naming.raylets.get(lease.source)
     used = 0.0 if raylet is None else p.cluster.cpus_in_use(raylet, group)
     return together((p.cluster.work_of_job(job_id, group) for job_id in job_ids), used)
