@@ -16,6 +16,7 @@ from distributed_grid.model.demand import Bundle, Demand, LabelConstraint, Pendi
 from distributed_grid.model.forecasts import Accuracy, Forecast
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
 from distributed_grid.model.nodes import Hardware, Node, NodeTable, SharingLimits
+from distributed_grid.model.offloading import Ancestor, Elsewhere, FileFacts, FileRole, FileThere, ProcessFacts
 from distributed_grid.model.plans import Grant
 from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.requests import Ask
@@ -221,3 +222,40 @@ def waits(
 def found(bug: str) -> pytest.MarkDecorator:
     """Marks a test that shows a bug which is known and not yet fixed; once it is, the mark must go."""
     return pytest.mark.xfail(strict=True, reason=bug)
+
+
+def process(pid: int = 4711, node: str = "gpu-master", **changes: Any) -> ProcessFacts:
+    """A Python program that uses two cores and 1 GB, with nothing in the way of moving it."""
+    files = (
+        FileFacts("/home/ana", FileRole.FOLDER, 0, 1, True),
+        FileFacts("/usr/bin/python3", FileRole.PROGRAM, 100, 2, False),
+        FileFacts("/home/ana/train.py", FileRole.NAMED, 300, 3, True),
+    )
+    built = ProcessFacts(
+        pid=pid,
+        created_at=100.0,
+        node=node,
+        machine=f"machine-of-{node}",
+        name="python3",
+        command=("/usr/bin/python3", "train.py"),
+        cwd="/home/ana",
+        uid=1000,
+        user="ana",
+        worker_uid=1000,
+        age_s=300.0,
+        cpu=2.0,
+        memory=GB,
+        files=files,
+        ancestors=(Ancestor(1, "systemd", ("/sbin/init",), 0),),
+        environment=("HOME", "PATH", "WANDB_API_KEY"),
+    )
+    return replace(built, **changes)
+
+
+def elsewhere(facts: ProcessFacts, name: str = "gpu1", **changes: Any) -> Elsewhere:
+    """Another node that has all that a process needs."""
+    files = {
+        file.path: FileThere(file.role is FileRole.FOLDER, file.size, file.inode, file.is_network, True, True)
+        for file in facts.files
+    }
+    return replace(Elsewhere(name, f"machine-of-{name}", facts.user, facts.uid, files), **changes)

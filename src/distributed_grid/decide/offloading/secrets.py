@@ -1,0 +1,94 @@
+"""What of a process's environment and command line may be shown or copied."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from distributed_grid.errors import InvalidRequest
+
+ALLOWED: Final = frozenset(
+    {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ"}
+    | {"PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONHASHSEED", "PYTHONDONTWRITEBYTECODE", "PYTHONWARNINGS", "PYTHONUTF8"}
+    | {"PYTHONIOENCODING", "PYTHONFAULTHANDLER", "PYTHONNOUSERSITE", "PYTHONOPTIMIZE"}
+    | {"VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "LD_LIBRARY_PATH", "CUDA_HOME", "JAVA_HOME"}
+    | {"OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMEXPR_MAX_THREADS", "VECLIB_MAXIMUM_THREADS"}
+    | {"TOKENIZERS_PARALLELISM", "MALLOC_ARENA_MAX"}
+)
+"""Copied to the other node without being asked for, with all that begin like `ALLOWED_BEGINNINGS`."""
+ALLOWED_BEGINNINGS: Final = ("LC_", "OMP_", "MKL_")
+
+HIDDEN: Final = "***"
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SECRET: Final = re.compile(
+    r"token(?!izers)|key|secret|passw|passphrase|pwd$|credential|cookie|private|auth|(^|[_-])pat$|dsn", re.IGNORECASE
+)
+_IN_TEXT: Final = re.compile(r"(?<=://)[^/@\s]+(?=@)|(?<=Bearer )\S+", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenEnvironment:
+    """What a process has in its environment on the other node."""
+
+    copied: tuple[str, ...]
+    """Names whose values come from its old one."""
+    given: Mapping[str, str] = field(default_factory=dict)
+    left_behind: tuple[str, ...] = ()
+    """Names that it had and will not have."""
+
+
+def looks_secret(name: str) -> bool:
+    """Whether a variable or an option is likely to hold something that nobody else may know."""
+    return _SECRET.search(name) is not None
+
+
+def choose_environment(has: Iterable[str], named: Sequence[str] = ()) -> ChosenEnvironment:
+    """What is allowed, and what `--env` names: `NAME` is copied, `NAME=VALUE` is new.
+
+    What looks like a secret is never copied unless it is named.
+    """
+    known = set(has)
+    given: dict[str, str] = {}
+    wanted: set[str] = set()
+    for one in named:
+        name, is_given, value = one.partition("=")
+        if _NAME.fullmatch(name) is None or "\0" in value:
+            raise InvalidRequest(
+                f"{name!r} cannot be the name of an environment variable",
+                try_next="Use --env NAME or --env NAME=VALUE.",
+            )
+        if is_given:
+            given[name] = value
+        elif name in known:
+            wanted.add(name)
+        else:
+            raise InvalidRequest(
+                f"The process has no {name} in its environment", try_next=f"Say what it is to be: --env {name}=VALUE"
+            )
+    copied = {name for name in known if _is_allowed(name)} | wanted
+    return ChosenEnvironment(
+        copied=tuple(sorted(copied - given.keys())),
+        given=given,
+        left_behind=tuple(sorted(known - copied - given.keys())),
+    )
+
+
+def _is_allowed(name: str) -> bool:
+    return name in ALLOWED or (name.startswith(ALLOWED_BEGINNINGS) and not looks_secret(name))
+
+
+def shown_command(command: Sequence[str]) -> tuple[str, ...]:
+    """A command line without what may be secret in it: `--token abc`, `API_KEY=abc`, `https://me:abc@host`."""
+    shown: list[str] = []
+    hide_next = False
+    for part in command:
+        name, is_given, _ = part.partition("=")
+        is_option = part.startswith("-")
+        if hide_next and not is_option:
+            shown.append(HIDDEN)
+        elif is_given and looks_secret(name):
+            shown.append(f"{name}={HIDDEN}")
+        else:
+            shown.append(_IN_TEXT.sub(HIDDEN, part))
+        hide_next = is_option and not is_given and looks_secret(name)
+    return tuple(shown)

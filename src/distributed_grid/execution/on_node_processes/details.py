@@ -1,0 +1,207 @@
+"""All about one process that decides whether it can run elsewhere."""
+
+import contextlib
+import os
+import re
+import shutil
+from typing import Any, Final
+
+from distributed_grid.execution.on_node_processes.proc import (
+    Stat,
+    command_of,
+    environment_of,
+    file_facts,
+    link,
+    read,
+    tree,
+    uid_of,
+    uptime,
+    user_name,
+)
+
+_MOST_FILES: Final = 200
+_MOST_WALKED: Final = 8 * 2**30
+_TERMINAL: Final = re.compile(r"/dev/(pts/\d+|tty\w*|console)")
+_GPU: Final = re.compile(r"/dev/nvidia\d+")
+_OF_THE_KERNEL: Final = ("/dev/", "/proc/", "/sys/", "/memfd:", "/anon_hugepage")
+_DELETED: Final = " (deleted)"
+_LONGEST_PATH: Final = 4096
+_WRITABLE: Final = os.O_WRONLY | os.O_RDWR
+_LISTEN, _UNCONNECTED = "0A", "07"
+_UNIX_ACCEPTS: Final = 0x10000
+
+
+def describe(
+    stat: Stat, stats: dict[int, Stat], cores: dict[int, float], mounts: dict[str, bool]
+) -> dict[str, Any] | None:
+    """As plain data; None if it ended meanwhile. `cores`: what each process was seen to use."""
+    family = tree(stat.pid, stats)
+    command, cwd, uid = command_of(stat.pid), link(f"/proc/{stat.pid}/cwd"), uid_of(stat.pid)
+    environment = environment_of(stat.pid)
+    opened = [one for member in family for one in _open_files(member.pid)]
+    sockets = _sockets(stat.pid, {target for _, _, target, _ in opened if target.startswith("socket:")})
+    program = _program(command, cwd, environment)
+    if uid < 0:
+        return None
+    return {
+        "pid": stat.pid,
+        "created_at": stat.created_at,
+        "name": stat.name,
+        "command": command,
+        "cwd": cwd,
+        "uid": uid,
+        "user": user_name(uid),
+        "worker_uid": os.getuid(),
+        "age_s": max(0.0, uptime() - stat.created_at),
+        "cpu": sum(cores.get(member.pid, 0.0) for member in family),
+        "memory": _memory(family),
+        "gpus": len({target for _, _, target, _ in opened if _GPU.fullmatch(target)}),
+        "pids": [member.pid for member in family],
+        "state": stat.state,
+        "can_be_started": program is not None,
+        "terminal": next(
+            (target for pid, _, target, _ in opened if pid == stat.pid and _TERMINAL.fullmatch(target)), None
+        ),
+        "streams": [_stream(stat.pid, number) for number in range(3)],
+        "listening": sockets[0],
+        "established": sockets[1],
+        "files": _files(stat.pid, opened, command, cwd, program, mounts),
+        "ancestors": _ancestors(stat, stats),
+        "children": len(family) - 1,
+        "uses_ray": "/_raylet.so" in read(f"/proc/{stat.pid}/maps"),
+        "service": _service(stat.pid),
+        "environment": sorted(environment),
+    }
+
+
+def _memory(family: list[Stat]) -> int:
+    """Pages that forks share count once: the kernel tells each one's part, but has to walk all its pages for that."""
+    resident = sum(member.memory for member in family)
+    if len(family) == 1 or resident > _MOST_WALKED:
+        return resident
+    parts = [re.search(r"^Pss:\s+(\d+)", read(f"/proc/{one.pid}/smaps_rollup"), re.MULTILINE) for one in family]
+    return sum(int(part[1]) * 1024 if part else one.memory for part, one in zip(parts, family, strict=True))
+
+
+def _open_files(pid: int) -> list[tuple[int, int, str, bool]]:
+    """Process, descriptor, what it leads to, and whether that may be written."""
+    found = []
+    with contextlib.suppress(OSError):
+        for number in os.listdir(f"/proc/{pid}/fd"):
+            target = link(f"/proc/{pid}/fd/{number}")
+            flags = re.search(r"^flags:\s+([0-7]+)", read(f"/proc/{pid}/fdinfo/{number}"), re.MULTILINE)
+            if target:
+                found.append((pid, int(number), target, bool(flags and int(flags[1], 8) & _WRITABLE)))
+    return found
+
+
+def _stream(pid: int, number: int) -> dict[str, str]:
+    target = link(f"/proc/{pid}/fd/{number}")
+    if target.startswith("pipe:"):
+        return {"kind": "pipe", "path": ""}
+    if target.startswith("socket:"):
+        return {"kind": "socket", "path": ""}
+    if _TERMINAL.fullmatch(target):
+        return {"kind": "terminal", "path": target}
+    if not target.startswith("/") or target.startswith(_OF_THE_KERNEL) or target.endswith(_DELETED):
+        return {"kind": "nothing", "path": ""}
+    return {"kind": "file", "path": target}
+
+
+def _files(
+    root: int,
+    opened: list[tuple[int, int, str, bool]],
+    command: list[str],
+    cwd: str,
+    program: str | None,
+    mounts: dict[str, bool],
+) -> list[dict[str, Any]]:
+    """Everything that it needs to find where it goes, each with what it has to do with it."""
+    outputs = {target for pid, number, target, is_written in opened if pid == root and number in (1, 2) and is_written}
+    roles: dict[str, str] = {}
+    for path in _named(command, cwd):
+        roles[path] = "named by its command"
+    for pid, number, target, is_written in opened:
+        if not target.startswith("/") or target.startswith(_OF_THE_KERNEL) or target.endswith(_DELETED):
+            continue
+        if target in outputs:
+            roles[target] = "its output"
+        elif is_written:
+            roles[target] = "written by it"
+        elif pid == root and number == 0:
+            roles[target] = "its input"
+        else:
+            roles.setdefault(target, "read by it")
+    if cwd:
+        roles[cwd] = "its working directory"
+    if program is not None:
+        roles[program] = "its program"
+    found = [(file_facts(path, mounts), role) for path, role in list(roles.items())[-_MOST_FILES:]]
+    kept = ("path", "size", "inode", "is_network")
+    return [{key: facts[key] for key in kept} | {"role": role} for facts, role in found if facts is not None]
+
+
+def _named(command: list[str], cwd: str) -> list[str]:
+    """The files that its arguments name, also as `--option=file`, and that are there now."""
+    parts = [part for argument in command[1:] for part in (argument, argument.partition("=")[2]) if part]
+    paths = [os.path.join(cwd, part) for part in parts if len(part) < _LONGEST_PATH and "\n" not in part]
+    return [os.path.normpath(path) for path in paths if os.path.exists(path)]
+
+
+def _program(command: list[str], cwd: str, environment: dict[str, str]) -> str | None:
+    """The file that its command line names; None where a process has written something else over it."""
+    if not command or not command[0]:
+        return None
+    name = command[0]
+    path = os.path.join(cwd, name) if "/" in name else shutil.which(name, path=environment.get("PATH", os.defpath))
+    if path is None or not os.path.isfile(path) or not os.access(path, os.X_OK):
+        return None
+    return os.path.normpath(path)
+
+
+def _ancestors(stat: Stat, stats: dict[int, Stat]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    seen = {stat.pid}
+    while (parent := stats.get(stat.parent)) is not None and parent.pid not in seen:
+        seen.add(parent.pid)
+        command = command_of(parent.pid)[:8]
+        found.append({"pid": parent.pid, "name": parent.name, "command": command, "uid": uid_of(parent.pid)})
+        stat = parent
+    return found
+
+
+def _service(pid: int) -> str | None:
+    """The unit of a service, not of somebody's session."""
+    for line in read(f"/proc/{pid}/cgroup").splitlines():
+        last = line.rpartition("/")[2]
+        if last.endswith(".service") and not last.startswith("user@"):
+            return last
+    return None
+
+
+def _sockets(pid: int, opened: set[str]) -> tuple[int, int]:
+    """On how many of these it listens, and how many lead to somebody else.
+
+    A pair of nameless Unix sockets is how a program talks to its own children, and is not counted.
+    """
+    inodes = {target[len("socket:[") : -1] for target in opened}
+    if not inodes:
+        return 0, 0
+    listening = established = 0
+    for kind in ("tcp", "tcp6", "udp", "udp6"):
+        for line in read(f"/proc/{pid}/net/{kind}").splitlines()[1:]:
+            fields = line.split()
+            local, state, inode = fields[1], fields[3], fields[9]
+            if inode not in inodes:
+                continue
+            if state == _UNCONNECTED:
+                listening += kind.startswith("udp") and not local.endswith(":0000")
+            elif state == _LISTEN:
+                listening += 1
+            else:
+                established += 1
+    for line in read(f"/proc/{pid}/net/unix").splitlines()[1:]:
+        fields = line.split()
+        if fields[6] in inodes and int(fields[3], 16) & _UNIX_ACCEPTS:
+            listening += 1
+    return listening, established

@@ -1,0 +1,49 @@
+"""Ending a process with all that it started."""
+
+import contextlib
+import os
+import signal
+import time
+from typing import Any, Final
+
+from distributed_grid.execution.on_node_processes.proc import Stat, everything, same, tree
+
+_LOOK_S: Final = 0.02
+_KILLED_S: Final = 5.0
+
+
+def stop(pid: int, created_at: float, grace_s: float) -> dict[str, Any]:
+    """Ask it and all below it to end, wait, and kill what is left after `grace_s`.
+
+    `was_there`: it was still the process that is meant; if not, nothing is touched. `ended`: nothing of it is left.
+    """
+    if same(pid, created_at) is None:
+        return {"was_there": False, "ended": True, "killed": 0}
+    family = tree(pid, everything())
+    _signal(family, signal.SIGTERM)
+    _signal(family, signal.SIGCONT)  # a stopped one would not hear it
+    left = _wait(family, grace_s)
+    killed = len(left)
+    if left:
+        # What it started meanwhile goes with it.
+        left = list({one.pid: one for member in left for one in [member, *tree(member.pid, everything())]}.values())
+        _signal(left, signal.SIGKILL)
+        left = _wait(left, _KILLED_S)
+    return {"was_there": True, "ended": not left, "killed": killed}
+
+
+def _signal(family: list[Stat], number: int) -> None:
+    for member in family:
+        if same(member.pid, member.created_at) is not None and member.pid != os.getpid():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(member.pid, number)
+
+
+def _wait(family: list[Stat], within_s: float) -> list[Stat]:
+    """Those that are still there in the end; one that only waits to be noticed by its parent has ended."""
+    deadline = time.monotonic() + within_s
+    while True:
+        left = [one for one in family if (now := same(one.pid, one.created_at)) is not None and now.state not in "ZX"]
+        if not left or time.monotonic() >= deadline:
+            return left
+        time.sleep(_LOOK_S)

@@ -1,0 +1,92 @@
+"""Which processes of a node are heavy, what one is, and what one would find here."""
+
+import os
+import time
+from typing import Any, Final
+
+from distributed_grid.execution.on_node_processes.details import describe
+from distributed_grid.execution.on_node_processes.proc import (
+    TICKS,
+    Stat,
+    environment_of,
+    everything,
+    file_facts,
+    machine,
+    mounts_here,
+    own_raylet,
+    same,
+    tree,
+    user_name,
+)
+
+WINDOW_S: Final = 0.5
+"""The kernel counts CPU time in hundredths of a second."""
+_MOST: Final = 60
+
+
+def scan(whole_machine: bool, heavy_cores: float, heavy_memory: int, raylet: int | None = None) -> dict[str, Any]:
+    """The heavy processes of this node: those below its raylet; with `whole_machine` also all below no raylet."""
+    stats, cores = _measured()
+    ours = _ours(stats, raylet or own_raylet(), whole_machine)
+    weights = [(stat, *_weight(stat, stats, cores)) for stat in ours]
+    heavy = [one for one in weights if one[1] >= heavy_cores or one[2] >= heavy_memory]
+    heavy.sort(key=lambda one: (-one[1], -one[2], one[0].pid))
+    mounts = mounts_here()
+    told = (describe(stat, stats, cores, mounts) for stat, _, _ in heavy[:_MOST])
+    return {"machine": machine(), "processes": [one for one in told if one is not None]}
+
+
+def look_at(pid: int) -> dict[str, Any]:
+    """The same of one process, whatever it weighs; none if there is no such process."""
+    stats, cores = _measured()
+    stat = stats.get(pid)
+    told = None if stat is None or stat.is_kernel else describe(stat, stats, cores, mounts_here())
+    return {"machine": machine(), "processes": [] if told is None else [told]}
+
+
+def find_here(paths: list[str]) -> dict[str, Any]:
+    """Whom work runs as on this node, and what it finds under these paths."""
+    mounts = mounts_here()
+    found = (file_facts(path, mounts) for path in paths)
+    return {
+        "machine": machine(),
+        "uid": os.getuid(),
+        "user": user_name(os.getuid()),
+        "files": {facts["path"]: facts for facts in found if facts is not None},
+    }
+
+
+def environment(pid: int, created_at: float, names: list[str]) -> dict[str, str]:
+    """The values that a process was started with, of these names; raises if it is not there any more."""
+    found = environment_of(pid)
+    if same(pid, created_at) is None:
+        raise ProcessLookupError(f"process {pid} has ended")
+    return {name: found[name] for name in names if name in found}
+
+
+def _measured() -> tuple[dict[int, Stat], dict[int, float]]:
+    """All processes, and how many cores each used over a moment."""
+    before, began = everything(), time.monotonic()
+    time.sleep(WINDOW_S)
+    after, seconds = everything(), time.monotonic() - began
+    cores = {
+        pid: (stat.ticks - before[pid].ticks) / TICKS / seconds
+        for pid, stat in after.items()
+        if pid in before and before[pid].born == stat.born
+    }
+    return after, cores
+
+
+def _ours(stats: dict[int, Stat], raylet: int, whole_machine: bool) -> list[Stat]:
+    below = {stat.pid for stat in tree(raylet, stats)}
+    others = {one.pid for stat in stats.values() if stat.name == "raylet" for one in tree(stat.pid, stats)} - below
+    return [
+        stat
+        for stat in stats.values()
+        if not stat.is_kernel and (stat.pid in below or (whole_machine and stat.pid not in others))
+    ]
+
+
+def _weight(stat: Stat, stats: dict[int, Stat], cores: dict[int, float]) -> tuple[float, int]:
+    family = tree(stat.pid, stats)
+    return sum(cores.get(one.pid, 0.0) for one in family), max(one.memory for one in family)

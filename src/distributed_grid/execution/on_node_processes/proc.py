@@ -1,0 +1,179 @@
+"""The kernel's files about processes, read one by one: a process may end in between."""
+
+import contextlib
+import os
+import time
+from typing import Any, Final, NamedTuple
+
+TICKS: Final = os.sysconf("SC_CLK_TCK")
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+_KERNEL_THREAD: Final = 0x00200000
+_NETWORK: Final = (
+    "nfs",
+    "cifs",
+    "smb",
+    "lustre",
+    "ceph",
+    "gpfs",
+    "beegfs",
+    "gluster",
+    "9p",
+    "virtiofs",
+    "afs",
+    "fuse.",
+)
+
+
+class Stat(NamedTuple):
+    pid: int
+    name: str
+    state: str
+    parent: int
+    born: int
+    """Ticks after the boot."""
+    ticks: int
+    """CPU time so far."""
+    memory: int
+    is_kernel: bool
+
+    @property
+    def created_at(self) -> float:
+        return self.born / TICKS
+
+
+def read(path: str) -> str:
+    """The text of a small file; nothing if it is not there, or not for us."""
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        return file.read().decode(errors="surrogateescape")
+    return ""
+
+
+def link(path: str) -> str:
+    with contextlib.suppress(OSError):
+        return os.readlink(path)  # text, not a path: it may say socket:[123]
+    return ""
+
+
+def stat_of(pid: int) -> Stat | None:
+    text = read(f"/proc/{pid}/stat")
+    if not text:
+        return None
+    begin, end = text.index("("), text.rindex(")")
+    fields = text[end + 2 :].split()
+    return Stat(
+        pid=pid,
+        name=text[begin + 1 : end],
+        state=fields[0],
+        parent=int(fields[1]),
+        born=int(fields[19]),
+        ticks=int(fields[11]) + int(fields[12]),
+        memory=int(fields[21]) * _PAGE,
+        is_kernel=bool(int(fields[6]) & _KERNEL_THREAD),
+    )
+
+
+def everything() -> dict[int, Stat]:
+    """All processes of this machine, or of this container."""
+    pids = (int(name) for name in os.listdir("/proc") if name.isdigit())
+    return {pid: stat for pid in pids if (stat := stat_of(pid)) is not None}
+
+
+def same(pid: int, created_at: float) -> Stat | None:
+    """The process that was meant; None if it is gone, also where its number was given to another since."""
+    found = stat_of(pid)
+    return found if found is not None and abs(found.created_at - created_at) < 0.5 / TICKS else None
+
+
+def tree(root: int, stats: dict[int, Stat]) -> list[Stat]:
+    """A process and all below it, the upper ones first."""
+    children: dict[int, list[int]] = {}
+    for stat in stats.values():
+        children.setdefault(stat.parent, []).append(stat.pid)
+    found, left = [], [root]
+    while left:
+        pid = left.pop(0)
+        if pid in stats:
+            found.append(stats[pid])
+            left += [child for child in children.get(pid, ()) if child != pid]
+    return found
+
+
+def command_of(pid: int) -> list[str]:
+    text = read(f"/proc/{pid}/cmdline")
+    return text.removesuffix("\0").split("\0") if text else []
+
+
+def environment_of(pid: int) -> dict[str, str]:
+    """What it was started with."""
+    pairs = (entry.partition("=") for entry in read(f"/proc/{pid}/environ").split("\0"))
+    return {name: value for name, is_one, value in pairs if is_one and name}
+
+
+def uid_of(pid: int) -> int:
+    for line in read(f"/proc/{pid}/status").splitlines():
+        if line.startswith("Uid:"):
+            return int(line.split()[1])
+    return -1
+
+
+def user_name(uid: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def machine() -> str:
+    """Names what sees the same processes and files: the boot of a kernel, and what is mounted for us."""
+    return f"{read('/proc/sys/kernel/random/boot_id').strip()} {link('/proc/self/ns/mnt')}"
+
+
+def uptime() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def own_raylet() -> int:
+    told = os.environ.get("RAY_RAYLET_PID", "")
+    return int(told) if told.isdigit() and os.path.exists(f"/proc/{told}") else os.getppid()
+
+
+def network_mounts() -> list[str]:
+    """Where file systems are mounted that other machines may have as well."""
+    lines = (line.split() for line in read("/proc/self/mounts").splitlines())
+    return [fields[1] for fields in lines if len(fields) > 2 and fields[2].startswith(_NETWORK)]
+
+
+def mount_points() -> list[str]:
+    return [line.split()[1] for line in read("/proc/self/mounts").splitlines() if len(line.split()) > 2]
+
+
+def file_facts(path: str, mounts: dict[str, bool]) -> dict[str, Any] | None:
+    """`mounts`: mount point -> whether it is a network's."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    is_folder = os.path.isdir(path)
+    return {
+        "path": path,
+        "is_folder": is_folder,
+        "size": 0 if is_folder else found.st_size,
+        "inode": found.st_ino,
+        "is_network": _is_network(os.path.realpath(path), mounts),
+        "may_write": os.access(path, os.W_OK),
+        "may_execute": os.access(path, os.X_OK),
+    }
+
+
+def mounts_here() -> dict[str, bool]:
+    network = set(network_mounts())
+    return {point: point in network for point in mount_points()}
+
+
+def _is_network(path: str, mounts: dict[str, bool]) -> bool:
+    """By the mount that is nearest above it."""
+    while path not in mounts and path not in ("/", ""):
+        path = os.path.dirname(path)
+    return mounts.get(path, False)

@@ -1,0 +1,132 @@
+"""The actor in which a command runs on a node. This module travels by value: nothing of grid is installed there."""
+
+import codecs
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from typing import Any, Final
+
+PREPARED, RUNNING, ENDED, FAILED = "prepared", "running", "ended", "failed"
+_STARTED_S: Final = 30.0
+_LARGEST_PIECE: Final = 256 * 1024
+_FROM_RAY: Final = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+
+
+class Runner:
+    """Runs one command once, in whatever this actor was given of its node.
+
+    It is told what to run, and starts it when it is told to go; asked again, it does not do it again. The command is
+    the child of a keeper, which ends it when this process is gone.
+    """
+
+    def __init__(self, name: str, keeper: str, record: dict[str, Any]) -> None:
+        """`keeper`: the text of `on_node_keeper.py`; `record`: for whoever finds this actor and wants to know."""
+        self._record = record
+        self._state = PREPARED
+        self._why: str | None = None
+        self._pid: int | None = None
+        self._exit_code: int | None = None
+        self._lock = threading.Lock()
+        self._told = threading.Event()
+        self._over = threading.Event()
+        self._folder = _folder()
+        self._log = os.path.join(self._folder, f"{name}.log")
+        self._output, self._output_from = self._log, 0
+        self._order: dict[str, Any] | None = None
+        # Its settings come on a pipe: the arguments of a process are seen by everybody on its machine.
+        self._keeper = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", keeper, "grid-offload-keeper"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            close_fds=True,
+            cwd="/",
+        )
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def prepare(self, order: dict[str, Any], env: dict[str, str], given: dict[str, str]) -> dict[str, Any]:
+        """What to run: `command`, `cwd`, and where it reads and writes; `env`: what is copied, `given`: what is new."""
+        own = {name: os.environ[name] for name in _FROM_RAY if name in os.environ}
+        output = order.get("stdout") or self._log
+        self._output = output
+        self._order = order | {"env": env | own | given, "stdout": output}
+        return self.about()
+
+    def go(self) -> dict[str, Any]:
+        """Start it, once; what came of it."""
+        with self._lock:
+            if self._order is not None and self._state == PREPARED:
+                self._state = RUNNING
+                self._say(start=self._order)
+                self._order = None
+        self._told.wait(_STARTED_S)
+        return self.about()
+
+    def about(self) -> dict[str, Any]:
+        return self._record | {
+            "state": self._state,
+            "why": self._why,
+            "pid": self._pid,
+            "exit_code": self._exit_code,
+            "output": self._output,
+            "output_from": self._output_from,
+            "runner_pid": os.getpid(),
+        }
+
+    def read(self, begin: int) -> dict[str, Any]:
+        """A piece of what it has written, from so many bytes after its beginning."""
+        return read_piece(self._output, self._output_from, begin)
+
+    def end(self, grace_s: float, within_s: float) -> dict[str, Any]:
+        """End it: SIGTERM, and SIGKILL after the grace period."""
+        self._say(end=grace_s)
+        self._over.wait(within_s)
+        return self.about()
+
+    def _say(self, **order: Any) -> None:
+        assert self._keeper.stdin is not None
+        with contextlib.suppress(OSError):  # it has ended; what it said last tells how
+            self._keeper.stdin.write(json.dumps(order).encode() + b"\n")
+            self._keeper.stdin.flush()
+
+    def _listen(self) -> None:
+        assert self._keeper.stdout is not None
+        for line in self._keeper.stdout:
+            said = json.loads(line)
+            if "started" in said:
+                self._pid, self._output_from = said["started"], said["output_from"]
+            elif "failed" in said:
+                self._state, self._why = FAILED, said["failed"]
+            else:
+                self._state, self._exit_code = ENDED, said["ended"]
+            self._told.set()
+        self._keeper.wait()
+        if self._state not in (ENDED, FAILED):  # ended before it was started, or its keeper was killed
+            self._state, self._why = FAILED, "it was never started" if self._pid is None else "its keeper was killed"
+        self._told.set()
+        self._over.set()
+
+
+def read_piece(path: str, output_from: int, begin: int) -> dict[str, Any]:
+    """Text from a log, cut only between characters, and where the next piece begins."""
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        file.seek(output_from + begin)
+        piece = file.read(_LARGEST_PIECE)
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        text = decoder.decode(piece)
+        return {"text": text, "next": begin + len(piece) - len(decoder.getstate()[0])}
+    return {"text": "", "next": begin}
+
+
+def _folder() -> str:
+    """Where logs are kept on this node: with those of Ray, readable by its user alone."""
+    import ray
+
+    session = ray._private.worker._global_node.get_session_dir_path() if ray.is_initialized() else tempfile.gettempdir()
+    folder = os.path.join(session, "grid-runs")
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    return folder

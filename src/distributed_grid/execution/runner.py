@@ -1,0 +1,119 @@
+"""Commands that run on other nodes, each in an actor in the placement group of its lease.
+
+Nothing of one outlives its lease: when the group is removed the actor dies, and with it its command.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from typing import Any, Final
+
+import ray
+from ray import cloudpickle
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from distributed_grid.execution import on_node_runner
+from distributed_grid.execution.process_port import RunnerGone
+from distributed_grid.execution.reservations import group_handle
+from distributed_grid.model.leases import Lease
+from distributed_grid.model.resources import CPU, GPU, MEMORY, ray_name, scale
+
+NAMESPACE: Final = "grid"
+PREFIX: Final = "grid-runner-"
+_CREATE_S: Final = 60.0
+_ANSWER_S: Final = 10.0
+_AT_ONCE: Final = 4
+"""Somebody may ask how it goes while another waits for the end."""
+
+cloudpickle.register_pickle_by_value(on_node_runner)
+
+
+class RayRunners:
+    """Of the cluster that this process is connected to."""
+
+    def create(self, lease: Lease, record: Mapping[str, Any]) -> None:
+        """Put an actor into the lease that takes all of it, and wait until it answers."""
+        assert lease.placement_group is not None
+        strategy = PlacementGroupSchedulingStrategy(
+            group_handle(lease.placement_group),
+            placement_group_bundle_index=0,
+            placement_group_capture_child_tasks=False,
+        )
+        kinds = lease.resources
+        actor = _actor_class().options(
+            name=_name(lease.id),
+            namespace=NAMESPACE,
+            lifetime="detached",
+            num_cpus=kinds[CPU] / scale(CPU),
+            num_gpus=kinds[GPU] / scale(GPU),
+            memory=kinds[MEMORY],
+            resources={ray_name(k): v / scale(k) for k, v in kinds.items() if k not in (CPU, GPU, MEMORY)},
+            max_restarts=0,
+            max_task_retries=0,
+            max_concurrency=_AT_ONCE,
+            scheduling_strategy=strategy,
+        )
+        started = actor.remote(_name(lease.id), _keeper(), dict(record))
+        self._get(started.about.remote(), _CREATE_S)
+
+    def prepare(self, lease_id: str, order: Mapping[str, Any], copied: Any, given: Mapping[str, str]) -> dict[str, Any]:
+        """`copied` refers to values that another node has read: they go from there to here, and are seen by nobody."""
+        return self._ask(lease_id, "prepare", dict(order), copied, dict(given))
+
+    def go(self, lease_id: str) -> dict[str, Any]:
+        return self._ask(lease_id, "go", within_s=_CREATE_S)
+
+    def about(self, lease_id: str) -> dict[str, Any] | None:
+        try:
+            return self._ask(lease_id, "about")
+        except ray.exceptions.GetTimeoutError:
+            return None
+
+    def read(self, lease_id: str, begin: int) -> dict[str, Any]:
+        return self._ask(lease_id, "read", begin)
+
+    def end(self, lease_id: str, grace_s: float, within_s: float) -> dict[str, Any]:
+        return self._ask(lease_id, "end", grace_s, within_s, within_s=within_s + _ANSWER_S)
+
+    def remove(self, lease_id: str) -> None:
+        if (actor := _find(lease_id)) is not None:
+            ray.kill(actor, no_restart=True)
+
+    def known(self) -> list[str]:
+        named: list[Mapping[str, str]] = ray.util.list_named_actors(all_namespaces=True)
+        ours = [one["name"] for one in named if one["namespace"] == NAMESPACE and one["name"].startswith(PREFIX)]
+        return [name.removeprefix(PREFIX) for name in ours]
+
+    def _ask(self, lease_id: str, method: str, *args: Any, within_s: float = _ANSWER_S) -> dict[str, Any]:
+        actor = _find(lease_id)
+        if actor is None:
+            raise RunnerGone(lease_id)
+        return self._get(getattr(actor, method).remote(*args), within_s)
+
+    def _get(self, reference: Any, within_s: float) -> dict[str, Any]:
+        try:
+            said: dict[str, Any] = ray.get(reference, timeout=within_s)
+        except (ray.exceptions.RayActorError, ray.exceptions.ActorUnavailableError) as error:
+            raise RunnerGone(str(error).splitlines()[0]) from error
+        return said
+
+
+def _name(lease_id: str) -> str:
+    return f"{PREFIX}{lease_id}"
+
+
+def _find(lease_id: str) -> Any | None:
+    try:
+        return ray.get_actor(_name(lease_id), namespace=NAMESPACE)
+    except ValueError:
+        return None
+
+
+@cache
+def _actor_class() -> Any:
+    return ray.remote(on_node_runner.Runner)
+
+
+@cache
+def _keeper() -> str:
+    return (resources.files("distributed_grid.execution") / "on_node_keeper.py").read_text()

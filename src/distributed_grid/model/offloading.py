@@ -1,0 +1,205 @@
+"""Processes that could run on another node: what is known of one, what is in the way, and what is recommended."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from distributed_grid.model.nodes import NodeName
+
+
+class ProcessKind(StrEnum):
+    PYTHON = "python"
+    BUILD = "build"
+    SHELL = "shell"  # a script of a shell; one that somebody types into is a launcher
+    OTHER = "other"
+    RAY_DRIVER = "ray driver"
+    RAY = "ray"  # Ray itself, and what runs below one of its nodes
+    GRID = "grid"
+    SERVICE = "service"
+    LAUNCHER = "launcher"  # init, a login, somebody's shell: others run because of it
+
+
+class FileRole(StrEnum):
+    """What a process has to do with a file or folder."""
+
+    FOLDER = "its working directory"
+    PROGRAM = "its program"
+    NAMED = "named by its command"
+    READ = "read by it"
+    WRITTEN = "written by it"
+    INPUT = "its input"
+    OUTPUT = "its output"  # its standard output or error: where it is not there, a log takes its place
+
+
+class StreamKind(StrEnum):
+    """What a standard stream is connected to."""
+
+    NOTHING = "nothing"
+    FILE = "file"
+    TERMINAL = "terminal"
+    PIPE = "pipe"
+    SOCKET = "socket"
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    kind: StreamKind = StreamKind.NOTHING
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """A file as one node sees it."""
+
+    path: str
+    role: FileRole
+    size: int
+    """0 for a folder."""
+    inode: int
+    is_network: bool
+    """On a file system that other machines may have, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileThere:
+    """What another node finds under the same path."""
+
+    is_folder: bool
+    size: int
+    inode: int
+    is_network: bool
+    may_write: bool
+    may_execute: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """What a process would meet on another node."""
+
+    node: NodeName
+    machine: str
+    """Names the kernel and the file systems that are seen: equal ones see the same files."""
+    user: str
+    uid: int
+    files: Mapping[str, FileThere] = field(default_factory=dict)
+    """Those that were asked for and are there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ancestor:
+    pid: int
+    name: str
+    command: tuple[str, ...]
+    uid: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessFacts:
+    """A process with all that it started. Of its environment only the names are known."""
+
+    pid: int
+    created_at: float
+    """Seconds after its machine's boot: with the pid it names one process for good."""
+    node: NodeName
+    machine: str
+    name: str
+    command: tuple[str, ...]
+    cwd: str
+    uid: int
+    user: str
+    worker_uid: int
+    """As whom Ray runs work on that node: whoever is moved runs as that user."""
+    age_s: float
+    cpu: float
+    """Cores in use, with all below it."""
+    memory: int
+    """Bytes, likewise."""
+    gpus: int = 0
+    """Devices that it has open."""
+    gpu_memory: int | None = None
+    """None where nobody can tell."""
+    gpu_utilisation: float | None = None
+    state: str = "S"
+    """As the kernel says it: R, S, D, T, Z ..."""
+    can_be_started: bool = True
+    """Its command line names a program that exists; some processes overwrite theirs."""
+    terminal: str | None = None
+    streams: tuple[Stream, Stream, Stream] = (Stream(), Stream(), Stream())
+    listening: int = 0
+    established: int = 0
+    files: tuple[FileFacts, ...] = ()
+    ancestors: tuple[Ancestor, ...] = ()
+    """The nearest first."""
+    children: int = 0
+    family: tuple[int, ...] = ()
+    """The pids of it and of all below it."""
+    uses_ray: bool = False
+    service: str | None = None
+    """The unit of the service manager that it belongs to."""
+    environment: tuple[str, ...] = ()
+
+    @property
+    def has_terminal(self) -> bool:
+        return self.terminal is not None
+
+    @property
+    def is_child_of_ray(self) -> bool:
+        return any(one.name == "raylet" for one in self.ancestors)
+
+    def files_of(self, *roles: FileRole) -> tuple[FileFacts, ...]:
+        return tuple(file for file in self.files if file.role in roles)
+
+
+class ObstacleCode(StrEnum):
+    """Why a process cannot move."""
+
+    RAYS_OWN = "RaysOwn"
+    RAY_DRIVER = "RayDriver"
+    GRIDS_OWN = "GridsOwn"
+    SERVICE = "Service"
+    LAUNCHER = "Launcher"
+    OTHER_USER = "OtherUser"
+    PART_OF_ANOTHER = "PartOfAnother"
+    NO_COMMAND = "NoCommand"
+    NOT_RUNNING = "NotRunning"
+    TERMINAL = "Terminal"
+    PIPE = "Pipe"
+    SOCKETS = "Sockets"
+    NO_SUCH_USER = "NoSuchUser"
+    FILES_MISSING = "FilesMissing"
+    FILES_DIFFER = "FilesDiffer"
+    NO_CAPACITY = "NoCapacity"
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """One thing that is in the way; shown to users as it stands."""
+
+    code: ObstacleCode
+    detail: str
+
+    def describe(self) -> str:
+        return f"{self.detail} [{self.code}]"
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadingRecommendation:
+    """Work that would better run on another node: a process that runs already, a command, or a function."""
+
+    target_node: NodeName
+    """Whose work it is."""
+    cpu: float
+    memory: int
+    """Bytes."""
+    gpu: float = 0.0
+    destination: NodeName | None = None
+    """Where it should run; None: wherever there is room."""
+    process: ProcessFacts | None = None
+    command: tuple[str, ...] | None = None
+    function: Any | None = None
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    confidence: float = 1.0
+    """0..1: how likely it is that the work is better off there."""
+    reason: str = ""
