@@ -1,14 +1,15 @@
 """One tree of errors: each says what happened, why, and what to do next.
 
     GridError                     1
+      MoveFailed                      a process was stopped, and not started again
       InvalidRequest              2   the caller asked for something that makes no sense
         UnknownResource, InvalidAmount, InvalidDuration, SameNode, ConfigInvalid, TooLarge
       NotFound                    3
         TargetNotFound, SourceNotFound, BoostNotFound, AmbiguousBoost, RequestNotFound, TokenNotFound,
-        RunNotFound
+        RunNotFound, ProcessNotFound, OffloadNotFound
       Refused                     4   understood, and the answer is no
         NoCapacity, SharingDisabled, NotRenewable, NotReserved, TransfersUnavailable, ConfigDiffers,
-        NotOnHead, HomeInUse
+        NotOnHead, HomeInUse, CannotMove
       Unavailable                 5   there is nobody to ask, or nothing to do it with
         NoCluster, ControllerUnreachable, AlreadyRunning, ClusterStartFailed, ExtraMissing, LeaseLost
       AccessDenied                6   who asks may not, or cannot be trusted with an answer
@@ -28,6 +29,7 @@ __all__ = [
     "AlreadyRunning",
     "AmbiguousBoost",
     "BoostNotFound",
+    "CannotMove",
     "CertificateUntrusted",
     "CheckFailed",
     "ClusterStartFailed",
@@ -41,12 +43,15 @@ __all__ = [
     "InvalidDuration",
     "InvalidRequest",
     "LeaseLost",
+    "MoveFailed",
     "NoCapacity",
     "NoCluster",
     "NotFound",
     "NotOnHead",
     "NotRenewable",
     "NotReserved",
+    "OffloadNotFound",
+    "ProcessNotFound",
     "RayUnsuitable",
     "Refused",
     "RequestNotFound",
@@ -89,6 +94,12 @@ class GridError(Exception):
             "try_next": self.try_next,
             "exit_code": self.exit_code,
         }
+
+
+class MoveFailed(GridError):
+    """A process was stopped on its node and could not be started on the other: somebody has to do something."""
+
+    code = "MOVE_FAILED"
 
 
 class InvalidRequest(GridError):
@@ -151,6 +162,14 @@ class TokenNotFound(NotFound):
     code = "TOKEN_NOT_FOUND"
 
 
+class ProcessNotFound(NotFound):
+    code = "PROCESS_NOT_FOUND"
+
+
+class OffloadNotFound(NotFound):
+    code = "OFFLOAD_NOT_FOUND"
+
+
 class Refused(GridError):
     code, exit_code, http_status = "REFUSED", 4, 409
 
@@ -185,6 +204,12 @@ class NotOnHead(Refused):
 
 class HomeInUse(Refused):
     code = "HOME_IN_USE"
+
+
+class CannotMove(Refused):
+    """A process cannot run on another node; each obstacle is a reason."""
+
+    code = "CANNOT_MOVE"
 
 
 class Unavailable(GridError):

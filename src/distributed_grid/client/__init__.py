@@ -25,6 +25,7 @@ from distributed_grid.store.home import GridHome
 RETRY_S: Final = 10.0
 _PAUSE_S: Final = 0.2
 _ANSWER_S: Final = 30.0
+_LOOK_S: Final = 60.0
 _YIELD_S: Final = 120.0
 """A request that takes back what others have waits for their grace period, though it did not ask to wait."""
 _RAYLET_S: Final = 150.0
@@ -128,6 +129,26 @@ class GridClient:
     def report_run(self, boost_id: str, seconds: float, exit_code: int) -> None:
         """Tell how long a command took that ran in a boost."""
         self._call("POST", f"/boosts/{_segment(boost_id)}/runs", {"seconds": seconds, "exit_code": exit_code})
+
+    def offload_candidates(self, node: str | None = None) -> dict[str, Any]:
+        """Heavy processes that could run on another node, and those that could not."""
+        return self._call("GET", "/offload/candidates", params={"node": node} if node else None, patience_s=_LOOK_S)
+
+    def offload(self, body: Mapping[str, Any], *, idempotency_key: str | None = None) -> dict[str, Any]:
+        """Move a process; with `dry_run` only what would be done."""
+        key = idempotency_key or uuid.uuid4().hex
+        patience = _YIELD_S + float(body.get("grace_seconds") or 0)
+        return self._call("POST", "/offload", body, headers={"Idempotency-Key": key}, patience_s=patience)
+
+    def offloads(self) -> dict[str, Any]:
+        return self._call("GET", "/offload")
+
+    def cancel_offload(self, offload_id: str, grace_s: float) -> dict[str, Any]:
+        path = f"/offload/{quote(offload_id, safe='')}/cancel"
+        return self._call("POST", path, {"grace_seconds": grace_s}, patience_s=_ANSWER_S + grace_s)
+
+    def offload_log(self, offload_id: str, begin: int = 0) -> dict[str, Any]:
+        return self._call("GET", f"/offload/{quote(offload_id, safe='')}/log", params={"from": begin})
 
     def sharing_status(self) -> dict[str, Any]:
         return self._call("GET", "/resource-sharing")

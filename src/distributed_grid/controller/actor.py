@@ -32,7 +32,10 @@ class GridController:
     ) -> None:
         # Whoever only puts it into a cluster needs nothing of this, and is quicker without.
         from distributed_grid.controller.runtime import ControllerRuntime
+        from distributed_grid.execution.process_port import Hands
+        from distributed_grid.execution.processes import RayProcesses
         from distributed_grid.execution.ray_cluster import RayCluster
+        from distributed_grid.execution.runner import RayRunners
 
         _stop_being_nice()
         address = ray.get_runtime_context().gcs_address
@@ -46,6 +49,7 @@ class GridController:
             listening=Listening.from_dict(listening),
             adopt=adopt,
             senses=RaySenses(address),
+            hands=Hands(RayProcesses(), RayRunners()),
         )
         self._runtime.start()
 

@@ -19,6 +19,7 @@ from distributed_grid.controller.server import make_server
 from distributed_grid.controller.tokens import Tokens, ensure_token
 from distributed_grid.errors import AlreadyRunning, StoreBroken
 from distributed_grid.execution.port import Cluster
+from distributed_grid.execution.process_port import Hands
 from distributed_grid.model.listening import Listening
 from distributed_grid.monitoring.senses import Senses
 from distributed_grid.orchestration.engine import Engine
@@ -45,6 +46,7 @@ class ControllerRuntime:
         listening: Listening | None = None,
         adopt: bool = False,
         senses: Senses | None = None,
+        hands: Hands | None = None,
     ) -> None:
         self._cluster = cluster
         self._config = config
@@ -56,6 +58,7 @@ class ControllerRuntime:
         self._fingerprint = fingerprint(self._listening.tls_cert) if self._listening.tls_cert else None
         self._adopt = adopt
         self._senses = senses
+        self._hands = hands
         self._ready = threading.Event()
         self._failure: BaseException | None = None
         self._url = ""
@@ -92,7 +95,9 @@ class ControllerRuntime:
             self._ready.set()
 
     async def _serve(self) -> None:
-        engine = Engine(self._cluster, self._config, self._home, adopt=self._adopt, senses=self._senses)
+        engine = Engine(
+            self._cluster, self._config, self._home, adopt=self._adopt, senses=self._senses, hands=self._hands
+        )
         await _when_unlocked(engine.start)
         self.notes = engine.notes
         tokens = Tokens(ensure_token(self._home.token), TokenFile(self._home.tokens), utc_now)

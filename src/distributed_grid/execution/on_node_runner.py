@@ -56,6 +56,11 @@ class Runner:
         self._order = order | {"env": env | own | given, "stdout": output}
         return self.about()
 
+    def note(self, changes: dict[str, Any]) -> dict[str, Any]:
+        """For whoever finds this actor later."""
+        self._record |= changes
+        return self.about()
+
     def go(self) -> dict[str, Any]:
         """Start it, once; what came of it."""
         with self._lock:

@@ -44,6 +44,9 @@ class Runners(Protocol):
     def prepare(
         self, lease_id: str, order: Mapping[str, Any], copied: Any, given: Mapping[str, str]
     ) -> dict[str, Any]: ...
+    def note(self, lease_id: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Put something into its record."""
+
     def go(self, lease_id: str) -> dict[str, Any]: ...
     def about(self, lease_id: str) -> dict[str, Any] | None:
         """None: it is there and does not answer just now."""

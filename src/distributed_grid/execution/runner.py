@@ -60,6 +60,9 @@ class RayRunners:
         """`copied` refers to values that another node has read: they go from there to here, and are seen by nobody."""
         return self._ask(lease_id, "prepare", dict(order), copied, dict(given))
 
+    def note(self, lease_id: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+        return self._ask(lease_id, "note", dict(changes))
+
     def go(self, lease_id: str) -> dict[str, Any]:
         return self._ask(lease_id, "go", within_s=_CREATE_S)
 

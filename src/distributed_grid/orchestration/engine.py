@@ -11,14 +11,18 @@ from distributed_grid.config import GridConfig
 from distributed_grid.decide.hook_urls import check_hook
 from distributed_grid.errors import GridError, Refused, StoreBroken
 from distributed_grid.execution.port import Cluster
+from distributed_grid.execution.process_port import Hands
 from distributed_grid.model.leases import Lease, OnGraceEnd, Purpose
+from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.requests import Ask, make_ask
 from distributed_grid.model.run_times import RunTimes
+from distributed_grid.model.snapshots import NodeSnapshot
 from distributed_grid.model.waiting import Waiting
 from distributed_grid.monitoring.senses import Senses
 from distributed_grid.orchestration.auditing import Auditor
 from distributed_grid.orchestration.belonging import Belongings
 from distributed_grid.orchestration.boost_service import BoostService
+from distributed_grid.orchestration.offloading import Offloading
 from distributed_grid.orchestration.parts import Parts, utc_now
 from distributed_grid.orchestration.rebalancing import Rebalancing
 from distributed_grid.orchestration.returning import begin_release
@@ -41,9 +45,12 @@ class Engine:
         *,
         adopt: bool = False,
         senses: Senses | None = None,
+        hands: Hands | None = None,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
-        """`adopt`: take over boosts of other clusters that this home holds. Without `senses` nothing is measured."""
+        """`adopt`: take over boosts of other clusters that this home holds. Without `senses` nothing is measured, and
+        without `hands` no process is moved.
+        """
         self.config = config
         self.parts = Parts(cluster, config, home.create(), now=now)
         self.service = BoostService(self.parts)
@@ -52,9 +59,13 @@ class Engine:
         self.rebalancing = (
             Rebalancing(self.parts, self.service, self.watching.collector) if self.watching is not None else None
         )
+        self.offloading = None if hands is None else Offloading(self.parts, self.service, hands, self._snapshots)
         self.runs = RunTimes()
         self._belongings = Belongings()
         self._adopt = adopt
+
+    def _snapshots(self) -> Mapping[NodeName, NodeSnapshot]:
+        return {} if self.watching is None else self.watching.collector.snapshots()
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -98,6 +109,8 @@ class Engine:
             self.watching.start()
         if self.rebalancing is not None:
             self.rebalancing.start()
+        if self.offloading is not None:
+            self.offloading.processes.start()
 
     async def request(
         self, body: Mapping[str, Any], *, who: str, team: str = "", idempotency_key: str | None = None
@@ -202,6 +215,8 @@ class Engine:
 
     async def stop(self) -> None:
         """End the upkeep and let go of the lock; boosts stay as they are."""
+        if self.offloading is not None:
+            await self.offloading.processes.stop()
         if self.rebalancing is not None:
             await self.rebalancing.stop()
         if self.watching is not None:

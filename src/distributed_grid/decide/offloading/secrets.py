@@ -50,11 +50,11 @@ def choose_environment(has: Iterable[str], named: Sequence[str] = ()) -> ChosenE
     known = set(has)
     given: dict[str, str] = {}
     wanted: set[str] = set()
-    for one in named:
+    for number, one in enumerate(named, start=1):
         name, is_given, value = one.partition("=")
         if _NAME.fullmatch(name) is None or "\0" in value:
             raise InvalidRequest(
-                f"{name!r} cannot be the name of an environment variable",
+                f"--env number {number} does not begin with the name of a variable",  # it may be a value: not told
                 try_next="Use --env NAME or --env NAME=VALUE.",
             )
         if is_given:

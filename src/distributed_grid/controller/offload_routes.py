@@ -1,0 +1,84 @@
+"""Moving processes, over HTTP."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Header, Query
+
+from distributed_grid.controller import offload_schemas as schemas
+from distributed_grid.controller.access import Asker, needs
+from distributed_grid.errors import Unavailable
+from distributed_grid.model.offloading import MoveRequest
+from distributed_grid.model.principals import Scope
+from distributed_grid.model.requests import seconds
+from distributed_grid.model.resources import CPU, GPU, MEMORY, amount_of, units_of
+from distributed_grid.orchestration.engine import Engine
+from distributed_grid.orchestration.offload_view import move_dict, offloaded_dict, survey_dict
+from distributed_grid.orchestration.offloading import Offloading
+
+
+def add_offload_routes(api: APIRouter, engine: Engine) -> None:
+    def offloading() -> Offloading:
+        if engine.offloading is None:
+            raise Unavailable("This controller cannot reach the processes of its nodes")
+        return engine.offloading
+
+    @api.get("/offload/candidates", response_model=schemas.OffloadCandidates)
+    @needs(Scope.VIEW)
+    async def candidates(node: Annotated[str | None, Query()] = None) -> dict[str, Any]:
+        """Heavy processes that could run on another node, and those that could not, with the reasons."""
+        return survey_dict(await offloading().scan(node))
+
+    @api.post("/offload", response_model=schemas.OffloadAnswer)
+    @needs(Scope.RUN)
+    async def execute(
+        body: schemas.OffloadRequest,
+        asker: Asker,
+        idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
+    ) -> dict[str, Any]:
+        """Stop a process and start the same command on another node."""
+        request = _request(body)
+        if body.dry_run:
+            return {"plan": move_dict(await offloading().plan(request, asker)), "offload": None}
+        move, moved = await offloading().execute(request, asker, asker.own_key(idempotency_key))
+        return {"plan": None if move is None else move_dict(move), "offload": offloaded_dict(moved)}
+
+    @api.get("/offload", response_model=schemas.OffloadStatus)
+    @needs(Scope.VIEW)
+    async def status() -> dict[str, Any]:
+        """The processes that were moved: those that run, and those that ended lately."""
+        return {"offloads": [offloaded_dict(one) for one in offloading().processes.all()]}
+
+    @api.post("/offload/{offload_id}/cancel", response_model=schemas.OffloadedProcess)
+    @needs(Scope.RUN)
+    async def cancel(
+        offload_id: str, asker: Asker, body: Annotated[schemas.CancelOffload | None, Body()] = None
+    ) -> dict[str, Any]:
+        """End a moved process where it runs now."""
+        grace_s = seconds("grace period", (body or schemas.CancelOffload()).grace_seconds, zero_allowed=True)
+        return offloaded_dict(await offloading().cancel(offload_id, grace_s, asker))
+
+    @api.get("/offload/{offload_id}/log", response_model=schemas.OffloadLog)
+    @needs(Scope.RUN)
+    async def log(
+        offload_id: str, asker: Asker, begin: Annotated[int, Query(alias="from", ge=0, le=2**53)] = 0
+    ) -> dict[str, Any]:
+        """A piece of what it has written since it was moved, from so many bytes on."""
+        return await offloading().log(offload_id, begin, asker)
+
+
+def _request(body: schemas.OffloadRequest) -> MoveRequest:
+    def amount(kind: str, given: float | str | None) -> int | None:
+        return None if given is None else units_of(kind, given)
+
+    cpus, gpus = amount(CPU, body.cpus), amount(GPU, body.gpus)
+    return MoveRequest(
+        pid=body.pid,
+        node=body.node,
+        to=None if body.to == "auto" else body.to,
+        keep=body.keep,
+        grace_s=seconds("grace period", body.grace_seconds, zero_allowed=True),
+        env=tuple(body.env),
+        cpu=None if cpus is None else float(amount_of(CPU, cpus)),
+        memory=amount(MEMORY, body.memory),
+        gpu=None if gpus is None else float(amount_of(GPU, gpus)),
+    )

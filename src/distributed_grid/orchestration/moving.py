@@ -1,0 +1,227 @@
+"""One process moves to another node: everything is checked and ready there before anything is stopped here.
+
+The order is its safety. The lease and the actor that will run the command come first; then the old process ends; then
+the new one begins. The actor knows how far it is, so whoever finds it after a crash knows what is left to do, and the
+command is never started while the old process may still run.
+"""
+
+import asyncio
+import shlex
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from distributed_grid.decide.offloading.movable import continues
+from distributed_grid.decide.offloading.recommend import Stuck, ask_for, label_of, recommendation_of
+from distributed_grid.decide.offloading.secrets import ChosenEnvironment, choose_environment, shown_command
+from distributed_grid.errors import CannotMove, GridError, MoveFailed, SameNode, ScopeMissing, Unavailable
+from distributed_grid.execution.process_port import Hands, NodeSilent, RunnerGone
+from distributed_grid.model.instants import instant
+from distributed_grid.model.leases import Lease, OnGraceEnd
+from distributed_grid.model.offloading import (
+    Elsewhere,
+    MoveRequest,
+    ObstacleCode,
+    OffloadingRecommendation,
+    ProcessFacts,
+    StreamKind,
+)
+from distributed_grid.model.principals import Principal, Scope
+from distributed_grid.orchestration.boost_service import BoostService
+from distributed_grid.orchestration.parts import Parts
+from distributed_grid.orchestration.process_survey import ProcessSurvey, alive
+
+KEY: Final = "offload:"
+"""The idempotency keys of these leases begin like this: by it they are known as such."""
+DURATION_S: Final = 1800.0
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What will be done; nothing has happened yet."""
+
+    request: MoveRequest
+    facts: ProcessFacts
+    wanted: OffloadingRecommendation
+    environment: ChosenEnvironment
+    order: Mapping[str, Any]
+    """What is started, and what it reads and writes there."""
+    by_hand: str
+
+
+class Mover:
+    def __init__(self, parts: Parts, service: BoostService, hands: Hands, survey: ProcessSurvey) -> None:
+        self._p = parts
+        self._service = service
+        self._hands = hands
+        self._survey = survey
+
+    async def plan(self, request: MoveRequest, asker: Principal) -> Move:
+        """Check everything that can be checked; raise `CannotMove` with every reason."""
+        if request.to is not None:
+            alive(await self._survey.nodes(), request.to)
+        facts = await self._survey.one(request.pid, request.node)
+        check_owner(facts, asker)
+        if request.to == facts.node:
+            raise SameNode(f"Process {facts.pid} is on {facts.node} already", try_next="Name another node, or auto.")
+        chosen = choose_environment(facts.environment, request.env)
+        measured = recommendation_of(facts)
+        wanted = replace(
+            measured,
+            destination=request.to,
+            cpu=measured.cpu if request.cpu is None else request.cpu,
+            memory=measured.memory if request.memory is None else request.memory,
+            gpu=measured.gpu if request.gpu is None else request.gpu,
+        )
+        found, there = await self._survey.place(wanted, facts)
+        if isinstance(found, Stuck) or there is None:
+            raise refusal(facts, found)
+        order = _order(facts, there, kept=request.keep)
+        return Move(request, facts, found, chosen, order, by_hand(facts))
+
+    async def lease(self, move: Move, asker: Principal, key: str | None) -> Lease:
+        """The capacity that it will run in."""
+        ask = ask_for(
+            move.wanted,
+            duration_s=DURATION_S,
+            grace_s=move.request.grace_s,
+            on_grace_end=OnGraceEnd.KILL,
+            requester=asker.name,
+            team=asker.team or "default",
+            idempotency_key=f"{KEY}{key or uuid.uuid4().hex}",
+        )
+        return await self._service.request(ask)
+
+    async def make_ready(self, move: Move, lease: Lease, asker: Principal) -> None:
+        """An actor stands in the lease and knows what to start."""
+        p, hands, facts = self._p, self._hands, move.facts
+        record = {
+            "kind": "offload",
+            "label": label_of(facts.command),
+            "from_node": facts.node,
+            "from_pid": facts.pid,
+            "created_at": facts.created_at,
+            "to_node": lease.source,
+            "requester": asker.name,
+            "kept": move.request.keep,
+            "grace_s": move.request.grace_s,
+            "began_at": instant(p.now()),
+            "by_hand": move.by_hand,
+            "stopping": False,
+        }
+        try:
+            node_id = p.observer.naming.raylets[facts.node].node_id
+            names = list(move.environment.copied)
+            copied = await asyncio.to_thread(hands.processes.environment, node_id, facts.pid, facts.created_at, names)
+            await asyncio.to_thread(hands.runners.create, lease, record)
+            await asyncio.to_thread(hands.runners.prepare, lease.id, move.order, copied, move.environment.given)
+        except (NodeSilent, RunnerGone, KeyError, TimeoutError) as error:
+            raise Unavailable(
+                f"{lease.source} could not be made ready for process {facts.pid}",
+                because=[f"{type(error).__name__}: {error}"[:300], f"nothing was stopped on {facts.node}"],
+                try_next="Try again, or another node: --to NODE",
+            ) from error
+
+    async def stop_the_old(self, move: Move, lease: Lease) -> str | None:
+        """End the process where it is; why the new one must not be started, if so.
+
+        Raises `Unavailable` where nobody knows what came of it: then the upkeep of moves finds out.
+        """
+        facts, hands = move.facts, self._hands
+        self._p.journal.note(
+            "offload_stopping",
+            f"process {facts.pid} of {facts.node} ({label_of(facts.command)}) ends there, to go on on {lease.source}",
+            lease=lease,
+            node=facts.node,
+            pid=facts.pid,
+            by_hand=move.by_hand,
+        )
+        node_id = self._p.observer.naming.raylets[facts.node].node_id
+        await asyncio.to_thread(hands.runners.note, lease.id, {"stopping": True})
+        try:
+            done = await asyncio.to_thread(
+                hands.processes.stop, node_id, facts.pid, facts.created_at, move.request.grace_s
+            )
+        except NodeSilent as error:
+            raise Unavailable(
+                f"{facts.node} did not answer when process {facts.pid} was to end",
+                because=["it begins on the other node once it is known to have ended, and not before"],
+                try_next="See what comes of it: grid offload status",
+            ) from error
+        if not done["was_there"]:
+            return f"process {facts.pid} ended by itself before it was stopped"
+        return None if done["ended"] else f"process {facts.pid} did not end, even when it was killed"
+
+    async def begin_the_new(self, move: Move, lease: Lease) -> dict[str, Any]:
+        try:
+            said = await asyncio.to_thread(self._hands.runners.go, lease.id)
+        except RunnerGone as error:
+            raise not_started(move, lease, str(error)) from error
+        if said["state"] == "failed":
+            raise not_started(move, lease, str(said["why"]))
+        return said
+
+    async def take_back(self, lease_id: str, reason: str) -> None:
+        """Nothing of it stays: the actor, what it runs, and the lease."""
+        await asyncio.to_thread(self._hands.runners.remove, lease_id)
+        if self._p.ledger.get(lease_id) is not None:
+            try:
+                await self._service.release(lease_id, reason=reason, grace_s=0.0, who="grid")
+            except GridError:
+                return  # somebody else was quicker
+
+
+def check_owner(facts: ProcessFacts, asker: Principal) -> None:
+    """With the scope run one may move one's own processes; those of others only with admin."""
+    if asker.may(Scope.ADMIN) or asker.name == facts.user:
+        return
+    raise ScopeMissing(
+        f"Process {facts.pid} on {facts.node} belongs to {facts.user}, and you are {asker.name}",
+        because=["the scope run lets you move processes of your own"],
+        try_next="Ask whoever has the scope admin.",
+    )
+
+
+def refusal(facts: ProcessFacts, found: object) -> CannotMove:
+    obstacles = found.obstacles if isinstance(found, Stuck) else ()
+    room = [one for one in obstacles if one.code is ObstacleCode.NO_CAPACITY]
+    smaller = "Ask for less with --cpus and --memory, or see what is free: grid node ls"
+    return CannotMove(
+        f"Process {facts.pid} ({facts.name}) cannot leave {facts.node}",
+        because=[one.describe() for one in obstacles],
+        try_next=smaller if obstacles and len(room) == len(obstacles) else "See what could: grid offload scan",
+    )
+
+
+def not_started(move: Move, lease: Lease, why: str) -> GridError:
+    facts = move.facts
+    if move.request.keep:
+        return MoveFailed(f"The command could not be started on {lease.source}", because=[why])
+    return MoveFailed(
+        f"Process {facts.pid} was stopped on {facts.node} and could not be started on {lease.source}: it does not run",
+        because=[why],
+        try_next=f"Start it again by hand on {facts.node}: {move.by_hand}",
+    )
+
+
+def by_hand(facts: ProcessFacts) -> str:
+    """What a person would type to start it again; what may be secret is left for them to fill in."""
+    return f"cd {shlex.quote(facts.cwd)} && {shlex.join(shown_command(facts.command))}"
+
+
+def _order(facts: ProcessFacts, there: Elsewhere, *, kept: bool) -> dict[str, Any]:
+    """The same command in the same folder. Its output goes on in the same files, where those are there and its own."""
+    stdin, stdout, stderr = facts.streams
+
+    def path(number: int) -> str | None:
+        stream = (stdin, stdout, stderr)[number]
+        return stream.path if not kept and continues(facts, stream, there) else None
+
+    return {
+        "command": list(facts.command),
+        "cwd": facts.cwd,
+        "stdin": stdin.path if stdin.kind is StreamKind.FILE else None,
+        "stdout": path(1),
+        "stderr": path(2),
+    }

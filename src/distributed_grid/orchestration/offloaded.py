@@ -1,0 +1,217 @@
+"""Following the processes that were moved: how each one is, and what is left to do when one ends or was cut off.
+
+What is known of each is in the actor that runs it, so a new controller finds all of them again.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Final
+
+from distributed_grid.errors import CannotMove, GridError, MoveFailed, OffloadNotFound
+from distributed_grid.execution.process_port import Hands, RunnerGone
+from distributed_grid.model.instants import parse_instant
+from distributed_grid.model.leases import Lease
+from distributed_grid.model.offloading import Offloaded, OffloadState
+from distributed_grid.orchestration.boost_service import BoostService
+from distributed_grid.orchestration.logs import logger
+from distributed_grid.orchestration.moving import KEY, Mover
+from distributed_grid.orchestration.parts import Parts
+
+log = logger()
+
+_LOOK_S: Final = 0.5
+_KEPT: Final = 50
+"""So many that are over are remembered."""
+
+
+class OffloadedProcesses:
+    def __init__(self, parts: Parts, service: BoostService, hands: Hands, mover: Mover) -> None:
+        self._p = parts
+        self._service = service
+        self._hands = hands
+        self._mover = mover
+        self._known: dict[str, Offloaded] = {}
+        self.moving: set[str] = set()
+        """Somebody is at it just now; what is found half-done besides was cut off by a crash."""
+        self.cancelled: set[str] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()
+        self._stopping = False
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        self._stopping = True
+        self._news.set()
+        if self._task is not None:
+            await self._task
+
+    async def _run(self) -> None:
+        found = False
+        while not self._stopping:
+            try:
+                if not found:
+                    await self._find_again()
+                    found = True
+                await self.turn()
+            except Exception:
+                log.exception("following offloaded processes failed; trying again")
+            self._news.clear()
+            is_busy = any(not one.is_over for one in self._known.values())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_S if is_busy or not found else None):
+                    await self._news.wait()
+
+    # -- what is known -------------------------------------------------------------------------------------
+
+    def all(self) -> list[Offloaded]:
+        """Those that run, and those that ended lately; the newest first."""
+        return sorted(self._known.values(), key=lambda one: (one.began_at, one.id), reverse=True)
+
+    def get(self, lease_id: str) -> Offloaded | None:
+        return self._known.get(lease_id)
+
+    def find(self, prefix: str) -> Offloaded:
+        """The one with this id, or whose id begins like this."""
+        wanted = prefix.strip().lower()
+        found = [one for one in self._known.values() if wanted and one.id.startswith(wanted)]
+        if len(found) != 1:
+            told = f"{len(found)} offloaded processes have" if found else "No offloaded process has"
+            raise OffloadNotFound(f"{told} the id {prefix!r}", try_next="See all of them: grid offload status")
+        return found[0]
+
+    def put(self, one: Offloaded) -> Offloaded:
+        self._known[one.id] = one
+        self._news.set()
+        return one
+
+    # -- following -----------------------------------------------------------------------------------------
+
+    async def turn(self) -> None:
+        """See how each one is, and do what is missing."""
+        for one in [one for one in self._known.values() if not one.is_over and one.id not in self.moving]:
+            await self.look(one)
+        over = [one for one in self.all() if one.is_over]
+        for one in over[_KEPT:]:
+            del self._known[one.id]
+
+    async def look(self, one: Offloaded) -> None:
+        lease = self._p.ledger.get(one.id)
+        is_taken = lease is None or lease.is_winding_down
+        try:
+            said = await asyncio.to_thread(self._hands.runners.about, one.id)
+        except RunnerGone:
+            state = OffloadState.CANCELLED if one.id in self.cancelled else OffloadState.LOST
+            await self._over(one, state, "its lease ended" if is_taken else f"{one.to_node} lost it")
+            return
+        if said is None:
+            return
+        if said["state"] == "prepared":
+            await self._go_on(one, said)
+        elif said["state"] == "running":
+            self.put(as_told(one, said, OffloadState.RUNNING))
+            await self._keep_lease(one, lease)
+        elif said["state"] == "ended":
+            state = OffloadState.CANCELLED if is_taken or one.id in self.cancelled else OffloadState.ENDED
+            await self._over(as_told(one, said, state), state, lease.release_reason if lease is not None else None)
+        else:
+            await self._over(as_told(one, said, OffloadState.FAILED), OffloadState.FAILED, said["why"])
+
+    async def _find_again(self) -> None:
+        """After a restart: what runs, by its actor; and leases of moves that never got so far."""
+        for lease_id in await asyncio.to_thread(self._hands.runners.known):
+            said = await self.about(lease_id)
+            if said is not None and said.get("kind") == "offload" and lease_id not in self._known:
+                self.put(_from_record(lease_id, said))
+        for lease in self._p.ledger:
+            cut_off = (lease.idempotency_key or "").startswith(KEY) and lease.id not in self._known
+            if cut_off and lease.id not in self.moving:
+                await self._mover.take_back(lease.id, "the move was cut off before anything was stopped")
+
+    async def _go_on(self, one: Offloaded, said: Mapping[str, Any]) -> None:
+        """A move that was cut off: the old process decides whether it is completed or given up."""
+        raylet = self._p.observer.naming.raylets.get(one.from_node)
+        if raylet is None:
+            return  # it may come back
+        answers = await asyncio.to_thread(self._hands.processes.look_at, [raylet.node_id], one.from_pid)
+        if raylet.node_id not in answers:
+            return
+        is_there = any(found["created_at"] == said["created_at"] for found in answers[raylet.node_id]["processes"])
+        if is_there or not said["stopping"]:
+            await self.give_up(one, CannotMove("the move was cut off before the process was stopped"))
+            return
+        with contextlib.suppress(RunnerGone):
+            await asyncio.to_thread(self._hands.runners.go, one.id)
+
+    async def _keep_lease(self, one: Offloaded, lease: Lease | None) -> None:
+        """The lease lasts as long as the process; and the process no longer than the lease."""
+        p = self._p
+        if lease is None or lease.is_winding_down:
+            grace_s = 0.0
+            if lease is not None and lease.release_asked_at is not None:
+                spent_s = (p.now() - lease.release_asked_at).total_seconds()
+                grace_s = max(0.0, lease.grace_s - spent_s)
+            with contextlib.suppress(RunnerGone):
+                await asyncio.to_thread(self._hands.runners.end, one.id, grace_s, 0.0)
+        elif lease.expires_at - p.now() < timedelta(seconds=lease.duration_s / 2):
+            with contextlib.suppress(GridError):
+                await self._service.renew(lease.id, who="grid")
+
+    async def give_up(self, one: Offloaded, error: GridError) -> None:
+        """It is not started on the other node."""
+        because = "; ".join([error.message, *error.because])
+        self.put(replace(one, state=OffloadState.FAILED, why=because, ended_at=self._p.now()))
+        self._p.journal.note(
+            "offload_failed",
+            f"{one.label}: not moved from {one.from_node} to {one.to_node}: {because}",
+            node=one.from_node,
+            offload=one.id,
+            runs_nowhere=isinstance(error, MoveFailed) and not one.kept,
+            by_hand=one.by_hand,
+        )
+        await self._mover.take_back(one.id, "the process was not moved")
+
+    async def _over(self, one: Offloaded, state: OffloadState, why: str | None) -> None:
+        if self._known[one.id].is_over:
+            return  # somebody else saw it, too
+        done = self.put(replace(one, state=state, why=why, ended_at=self._p.now()))
+        self.cancelled.discard(one.id)
+        code = "" if done.exit_code is None else f" with exit code {done.exit_code}"
+        self._p.journal.note(
+            "offload_ended",
+            f"{one.label}: {state} on {one.to_node}{code}" + (f" ({why})" if why else ""),
+            node=one.to_node,
+            offload=one.id,
+            state=str(state),
+            exit_code=done.exit_code,
+        )
+        await self._mover.take_back(one.id, f"the process {state}")
+
+    async def about(self, lease_id: str) -> dict[str, Any] | None:
+        try:
+            return await asyncio.to_thread(self._hands.runners.about, lease_id)
+        except RunnerGone:
+            return None
+
+
+def _from_record(lease_id: str, said: Mapping[str, Any]) -> Offloaded:
+    plain = {key: said[key] for key in ("label", "from_node", "from_pid", "to_node", "requester", "kept", "by_hand")}
+    state = OffloadState.MOVING if said["state"] == "prepared" else OffloadState.RUNNING
+    found = Offloaded(id=lease_id, state=state, began_at=parse_instant(said["began_at"]), **plain)
+    return as_told(found, said, state)
+
+
+def as_told(one: Offloaded, said: Mapping[str, Any], state: OffloadState) -> Offloaded:
+    """With what its runner says of it."""
+    return replace(
+        one,
+        state=state,
+        pid=said["pid"],
+        exit_code=said["exit_code"],
+        output=said["output"],
+        output_from=said["output_from"],
+    )

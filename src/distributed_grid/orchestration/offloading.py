@@ -1,0 +1,168 @@
+"""Moving processes to other nodes: what users ask."""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from typing import Any, Final
+
+from distributed_grid.decide.offloading.recommend import Stuck
+from distributed_grid.errors import CannotMove, GridError, ScopeMissing, Unavailable
+from distributed_grid.execution.process_port import Hands, NodeSilent, RunnerGone
+from distributed_grid.model.leases import Lease
+from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.offloading import MoveRequest, Offloaded, OffloadingRecommendation, OffloadState
+from distributed_grid.model.principals import Principal, Scope
+from distributed_grid.orchestration.boost_service import BoostService
+from distributed_grid.orchestration.moving import KEY, Move, Mover
+from distributed_grid.orchestration.offloaded import OffloadedProcesses, as_told
+from distributed_grid.orchestration.parts import Parts
+from distributed_grid.orchestration.process_survey import ProcessSurvey, Snapshots
+
+_PATIENCE_S: Final = 5.0
+
+Survey = tuple[tuple[OffloadingRecommendation, ...], tuple[Stuck, ...], tuple[NodeName, ...]]
+
+
+class Offloading:
+    """Part of the engine, where there are hands to do it."""
+
+    def __init__(self, parts: Parts, service: BoostService, hands: Hands, snapshots: Snapshots) -> None:
+        self._p = parts
+        self._hands = hands
+        self._survey = ProcessSurvey(parts, hands.processes, snapshots)
+        self._mover = Mover(parts, service, hands, self._survey)
+        self.processes = OffloadedProcesses(parts, service, hands, self._mover)
+
+    async def scan(self, node: NodeName | None = None) -> Survey:
+        """The heavy processes of a node, or of all: what could move, what could not, and who did not answer."""
+        return await self._survey.heavy(node)
+
+    async def plan(self, request: MoveRequest, asker: Principal) -> Move:
+        """What `execute` would do; nothing is changed."""
+        with self._refusals_noted(request, asker):
+            move = await self._mover.plan(request, asker)
+            self._check_not_moving(move)
+            return move
+
+    async def execute(
+        self, request: MoveRequest, asker: Principal, key: str | None = None
+    ) -> tuple[Move | None, Offloaded]:
+        """Move a process; what was done, and what runs now. None: an earlier try with the same key has done it."""
+        if key is not None and (earlier := self._p.ledger.with_key(f"{KEY}{key}")) is not None:
+            if (known := self.processes.get(earlier.id)) is not None:
+                return None, known
+            raise Unavailable("An earlier try of this is being settled", try_next="Ask again in a moment.")
+        move = await self.plan(request, asker)
+        with self._refusals_noted(request, asker):
+            lease = await self._mover.lease(move, asker, key)
+        self.processes.moving.add(lease.id)
+        begun = self.processes.put(_begun(self._p, lease, move, asker))
+        # Once it has begun it is carried through, whoever still waits for the answer.
+        return move, await asyncio.shield(asyncio.ensure_future(self._carry_out(move, lease, begun, asker)))
+
+    async def _carry_out(self, move: Move, lease: Lease, begun: Offloaded, asker: Principal) -> Offloaded:
+        mover = self._mover
+        try:
+            await mover.make_ready(move, lease, asker)
+            if not move.request.keep and (why := await mover.stop_the_old(move, lease)) is not None:
+                raise CannotMove(f"Process {move.facts.pid} was not moved", because=[why])
+            said = await mover.begin_the_new(move, lease)
+        except GridError as error:
+            about = await self.processes.about(lease.id) if isinstance(error, Unavailable) else None
+            if about is None or not about["stopping"]:  # else nobody knows yet; whoever follows it finds out
+                await self.processes.give_up(begun, error)
+            raise
+        finally:
+            self.processes.moving.discard(lease.id)
+        running = self.processes.put(as_told(begun, said, OffloadState.RUNNING))
+        self._p.journal.note(
+            "offloaded",
+            f"{begun.label}: process {begun.from_pid} of {begun.from_node} is process {running.pid} of {begun.to_node}"
+            + (", and the old one goes on" if begun.kept else ""),
+            lease=lease,
+            node=begun.to_node,
+            who=asker.name,
+            left_behind=list(move.environment.left_behind),
+        )
+        return running
+
+    async def cancel(self, prefix: str, grace_s: float, asker: Principal) -> Offloaded:
+        """End a moved process where it runs now."""
+        one = self._own(prefix, asker)
+        if one.is_over:
+            return one
+        self.processes.cancelled.add(one.id)
+        told = f"{one.label}: it ends on {one.to_node}"
+        self._p.journal.note("offload_cancelled", told, node=one.to_node, who=asker.name, offload=one.id)
+        with contextlib.suppress(RunnerGone):
+            await asyncio.to_thread(self._hands.runners.end, one.id, grace_s, grace_s + _PATIENCE_S)
+        await self.processes.look(one)
+        return self.processes.get(one.id) or one
+
+    def _own(self, prefix: str, asker: Principal) -> Offloaded:
+        """One that the asker moved; with the scope admin, any."""
+        one = self.processes.find(prefix)
+        if not asker.may(Scope.ADMIN) and asker.name != one.requester:
+            raise ScopeMissing(
+                f"{one.id[:8]} was moved by {one.requester}, and you are {asker.name}",
+                try_next="Ask whoever moved it, or somebody with the scope admin.",
+            )
+        return one
+
+    async def log(self, prefix: str, begin: int, asker: Principal) -> dict[str, Any]:
+        """A piece of what it has written on the other node, from so many bytes on."""
+        one = self._own(prefix, asker)
+        try:
+            piece = await asyncio.to_thread(self._hands.runners.read, one.id, begin)
+        except RunnerGone:
+            piece = await self._left_log(one, begin)
+        return piece | {"is_over": one.is_over, "path": one.output, "node": one.to_node}
+
+    async def _left_log(self, one: Offloaded, begin: int) -> dict[str, Any]:
+        """The log stays on the node when the process is over."""
+        raylet = self._p.observer.naming.raylets.get(one.to_node)
+        if not one.output:
+            return {"text": "", "next": begin}
+        read = self._hands.processes.read_log
+        try:
+            if raylet is None:
+                raise NodeSilent(one.to_node)
+            return await asyncio.to_thread(read, raylet.node_id, one.output, one.output_from, begin)
+        except NodeSilent:
+            raise Unavailable(f"{one.to_node}, which has the log {one.output}, does not answer") from None
+
+    def _check_not_moving(self, move: Move) -> None:
+        for one in self.processes.all():
+            if not one.is_over and not one.kept and (one.from_node, one.from_pid) == (move.facts.node, move.facts.pid):
+                raise CannotMove(f"Process {one.from_pid} is being moved to {one.to_node} already")
+
+    @contextlib.contextmanager
+    def _refusals_noted(self, request: MoveRequest, asker: Principal) -> Iterator[None]:
+        try:
+            yield
+        except GridError as error:
+            of = "" if request.node is None else f" of {request.node}"
+            self._p.journal.note(
+                "offload_refused",
+                f"process {request.pid}{of}: {error.message}",
+                node=request.node,
+                who=asker.name,
+                code=error.code,
+                because=list(error.because),
+            )
+            raise
+
+
+def _begun(p: Parts, lease: Lease, move: Move, asker: Principal) -> Offloaded:
+    return Offloaded(
+        id=lease.id,
+        label=lease.label,
+        from_node=move.facts.node,
+        from_pid=move.facts.pid,
+        to_node=lease.source,
+        requester=asker.name,
+        kept=move.request.keep,
+        state=OffloadState.MOVING,
+        began_at=p.now(),
+        by_hand=move.by_hand,
+    )
