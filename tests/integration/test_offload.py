@@ -1,0 +1,185 @@
+"""A real process, moved to another node of a real cluster."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from live_grid import ONE_LENDER, LiveGrid, until
+from ray._private import state as ray_state
+
+from distributed_grid.execution.on_node_processes.proc import same, stat_of
+
+pytestmark = pytest.mark.cluster
+CONFIG = ONE_LENDER
+
+COUNTS = """
+import json, os, sys
+from pathlib import Path
+numbers = Path("numbers")
+begin = len(numbers.read_text().splitlines()) if numbers.exists() else 0
+Path(f"environment-{os.getpid()}").write_text(json.dumps(dict(os.environ)))
+with numbers.open("a", buffering=1) as file:
+    for number in range(begin, 10**9):
+        file.write(f"{number} {os.getpid()}\\n")
+        print(f"line {number} of {os.getpid()}", flush=True)
+        sum(range(300_000))
+"""
+LISTENS = "import socket; s = socket.create_server(('127.0.0.1', 0)); print('ready', flush=True)\nwhile True: pass"
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator["Desk"]:
+    with contextlib.closing(Desk(tmp_path)) as desk:
+        yield desk
+
+
+class Desk:
+    """Where a person starts programs that go on by themselves."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._started: list[tuple[int, float]] = []
+
+    def start(self, code: str, **environment: str) -> int:
+        """As with nohup and &: its parent is gone at once."""
+        script = self.folder / f"program-{len(self._started)}.py"
+        script.write_text(code)
+        line = f'"{sys.executable}" {script.name} < /dev/null >> log 2>&1 & echo $!'
+        env = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")} | environment
+        said = subprocess.run(["sh", "-c", line], cwd=self.folder, env=env, capture_output=True, text=True, check=True)
+        pid = int(said.stdout)
+        until(lambda: (self.folder / "log").read_text().strip(), 20, "the program running")
+        stat = stat_of(pid)
+        assert stat is not None
+        self._started.append((pid, stat.created_at))
+        return pid
+
+    def numbers(self) -> list[tuple[int, int]]:
+        lines = (self.folder / "numbers").read_text().splitlines()
+        return [(int(line.split()[0]), int(line.split()[1])) for line in lines if line.count(" ") == 1]
+
+    def environment_of(self, pid: int) -> dict[str, str]:
+        found: dict[str, str] = json.loads((self.folder / f"environment-{pid}").read_text())
+        return found
+
+    def close(self) -> None:
+        for pid, created_at in self._started:
+            if same(pid, created_at) is not None:
+                os.kill(pid, signal.SIGKILL)
+
+
+def is_running(pid: int) -> bool:
+    stat = stat_of(pid)
+    return stat is not None and stat.state not in "ZX"
+
+
+def place_of_runner(offload_id: str) -> str:
+    """The node that Ray has its actor on."""
+    actor = ray.get_actor(f"grid-runner-{offload_id}", namespace="grid")
+    return str(ray_state.actors(actor._actor_id.hex())["Address"]["NodeID"])
+
+
+def runners() -> list[str]:
+    return [one["name"] for one in ray.util.list_named_actors(True) if one["name"].startswith("grid-runner")]
+
+
+def one(grid: LiveGrid, offload_id: str) -> dict[str, Any]:
+    return next(o for o in grid.client.offloads()["offloads"] if o["offload_id"] == offload_id)
+
+
+def test_a_process_moves_and_goes_on_without_its_secrets(grid: LiveGrid, desk: Desk) -> None:
+    grid.settled()
+    free = grid.free("lender")["CPU"]
+    pid = desk.start(COUNTS, DB_PASSWORD="s3cret-1", MY_MODE="fast", API_TOKEN="s3cret-2")
+
+    def candidate() -> dict[str, Any] | None:
+        return next((c for c in grid.json("offload", "scan", "head")["candidates"] if c["pid"] == pid), None)
+
+    seen = until(candidate, 20, "the process among those that could move")
+    assert (seen["destination"], seen["kind"], seen["obstacles"]) == ("lender", "python", [])
+    assert seen["confidence"] > 0.3
+
+    said = grid.cli("offload", "execute", str(pid), "--to", "auto", "--env", "MY_MODE", "--env", "NEW=1")
+    assert said.returncode == 0, said.stderr
+    moved = grid.client.offloads()["offloads"][0]
+    offload_id, there = moved["offload_id"], moved["pid"]
+
+    assert not is_running(pid)
+    assert place_of_runner(offload_id) == grid.ids["lender"]
+    assert "not copied: API_TOKEN, DB_PASSWORD" in said.stderr
+    assert offload_id in said.stdout
+
+    until(lambda: desk.numbers()[-1][1] == there, 20, "numbers from the other node")
+    numbers = [number for number, _ in desk.numbers()]
+    assert numbers == list(range(len(numbers))), "it goes on where it was, in the same file, and never runs twice"
+    assert [who for _, who in desk.numbers()] == sorted((who for _, who in desk.numbers()), key=[pid, there].index)
+    until(lambda: f"of {there}" in (desk.folder / "log").read_text(), 20, "its output going on in its old log")
+    assert grid.cli("offload", "log", offload_id[:8]).stdout.startswith("line ")
+
+    has = desk.environment_of(there)
+    assert (has["MY_MODE"], has["NEW"], has["PATH"]) == ("fast", "1", os.environ["PATH"])
+    assert not {"DB_PASSWORD", "API_TOKEN"} & set(has)
+
+    boost = grid.client.boost(offload_id)
+    assert (boost["source_node"], boost["target_node"], boost["purpose"]) == ("lender", "head", "task")
+    until(lambda: grid.free("lender")["CPU"] == free - boost["resources"]["cpu"], 10, "its lease taken from the lender")
+
+    ended = grid.json("offload", "cancel", offload_id[:8], "--grace", "5")
+    assert (ended["state"], ended["exit_code"]) == ("cancelled", -15)
+    until(lambda: grid.state(boost) == "released", 10, "its lease released")
+    assert not is_running(there)
+    until(
+        lambda: not [a for a in ray.util.list_named_actors(True) if a["name"].startswith("grid-runner")], 10, "no actor"
+    )
+    assert grid.cli("offload", "log", offload_id[:8]).stdout.startswith("line "), "its log is still there"
+    told = grid.home.audit_log.read_text() + json.dumps(grid.client.offloads()) + said.stdout + said.stderr
+    assert "s3cret" not in told
+
+
+def test_what_cannot_move_is_refused_and_left_alone(grid: LiveGrid, desk: Desk) -> None:
+    pid = desk.start(LISTENS)
+
+    refused = grid.cli("offload", "execute", str(pid), "--to", "lender")
+
+    assert refused.returncode == 4
+    assert "it has sockets in use: 1 on which it listens [Sockets]" in refused.stderr
+    assert is_running(pid)
+    others = grid.json("offload", "scan", "head")["others"]
+    assert all(other["obstacles"] for other in others)
+    assert not grid.client.boost_status()["boosts"]
+
+
+def test_a_controller_that_starts_again_knows_what_runs_and_sees_it_end(grid: LiveGrid, desk: Desk) -> None:
+    pid = desk.start(COUNTS)
+    moved = grid.client.offload({"pid": pid, "to": "lender", "cpus": 1})["offload"]
+    there, before = moved["pid"], grid.controller_pid()
+
+    os.kill(before, signal.SIGKILL)
+
+    until(lambda: grid.controller_pid() != before, 30, "a new controller")
+    found = until(lambda: grid.client.offloads()["offloads"], 20, "the process known again")
+    assert [(o["offload_id"], o["state"], o["pid"]) for o in found] == [(moved["offload_id"], "running", there)]
+    os.kill(there, signal.SIGKILL)
+    until(lambda: one(grid, moved["offload_id"])["state"] == "ended", 20, "its end seen")
+    assert one(grid, moved["offload_id"])["exit_code"] == -9
+    until(lambda: not grid.client.boost_status()["boosts"], 10, "its lease released")
+
+
+def test_when_its_lease_ends_so_does_the_process(grid: LiveGrid, desk: Desk) -> None:
+    pid = desk.start(COUNTS)
+    moved = grid.client.offload({"pid": pid, "to": "lender", "cpus": 1, "keep": True})["offload"]
+    assert is_running(pid) and is_running(moved["pid"])
+
+    grid.release(moved["offload_id"], grace_seconds=0)
+
+    until(lambda: not is_running(moved["pid"]), 20, "the process gone with its lease")
+    until(lambda: one(grid, moved["offload_id"])["state"] in ("lost", "cancelled"), 20, "that is known")
+    assert is_running(pid), "the old one was to be kept"
