@@ -59,6 +59,8 @@ def is_there(pid: int, created_at: float) -> bool:
 
 def test_it_runs_when_it_is_told_and_tells_how_it_ended(make: Make) -> None:
     runner = make("print('hello'); raise SystemExit(7)")
+    runner.note({"stopping": True})
+    assert runner.about()["stopping"]
     assert runner.about()["state"] == PREPARED
 
     runner.go()

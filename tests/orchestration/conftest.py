@@ -16,6 +16,7 @@ from fake_senses import FakeSenses
 from whole_grid import WholeGrid
 
 from distributed_grid.config import GridConfig
+from distributed_grid.execution.process_port import Hands
 
 NODES: dict[str, dict[str, float]] = {"a": {"cpus": 4, "gpus": 1}, "b": {"cpus": 4}, "c": {"cpus": 4, "gpus": 1}}
 
@@ -31,11 +32,13 @@ def make_grid() -> Iterator[Callable[..., WholeGrid]]:
             seed: int = 0,
             home: Path | None = None,
             senses: FakeSenses | None = None,
+            hands: Hands | None = None,
+            memory: float = 0,
             **sharing: Any,
         ) -> WholeGrid:
             cluster = cluster or FakeCluster()
             for name, base in NODES.items():
-                cluster.add_node(name, **base)
+                cluster.add_node(name, **base, memory=memory)
             config = GridConfig.from_dict(
                 {
                     "name": "lab",
@@ -43,7 +46,8 @@ def make_grid() -> Iterator[Callable[..., WholeGrid]]:
                     "nodes": [{"name": name} for name in NODES],
                 }
             )
-            made.append(WholeGrid(cluster, config, home or Path(folder) / f"home{len(made)}", seed, senses=senses))
+            folder_of_it = home or Path(folder) / f"home{len(made)}"
+            made.append(WholeGrid(cluster, config, folder_of_it, seed, senses=senses, hands=hands))
             return made[-1]
 
         try:

@@ -23,6 +23,7 @@ from fake_cluster import Crashed, FakeCluster, LostReply
 from distributed_grid.config import GridConfig
 from distributed_grid.errors import GridError, StoreBroken
 from distributed_grid.execution.capacity import Capacity, Convergence
+from distributed_grid.execution.process_port import Hands
 from distributed_grid.faults import Point, watched
 from distributed_grid.model.leases import Lease
 from distributed_grid.monitoring.senses import Senses
@@ -120,8 +121,9 @@ class _Engine(Engine):
         now: Callable[[], datetime],
         adopt: bool,
         senses: Senses | None,
+        hands: Hands | None,
     ) -> None:
-        super().__init__(cluster, config, home, adopt=adopt, now=now, senses=senses)
+        super().__init__(cluster, config, home, adopt=adopt, now=now, senses=senses, hands=hands)
         self.disk_is_full = False
         self.parts.applier._capacity = _Capacity(cluster)
         self.parts.file.save = self._saving(self.parts.file.save)  # type: ignore[method-assign]
@@ -167,10 +169,12 @@ class WholeGrid:
         *,
         first_id: int = 1,
         senses: Senses | None = None,
+        hands: Hands | None = None,
     ) -> None:
-        """Without `senses` nothing is measured, and nothing rebalanced."""
+        """Without `senses` nothing is measured, and nothing rebalanced; without `hands` no process is moved."""
         self.cluster = cluster
         self._senses = senses
+        self._hands = hands
         self.clock = cluster.clock
         self.config = config
         self.home = GridHome(folder)
@@ -195,7 +199,7 @@ class WholeGrid:
             self._executor = _Executor(self._loop, self._seed + self._lives)
             self._loop.set_default_executor(self._executor)
             self._loop.set_exception_handler(lambda loop, context: None)
-            self._engine = _Engine(self.cluster, self.config, self.home, self.now, adopt, self._senses)
+            self._engine = _Engine(self.cluster, self.config, self.home, self.now, adopt, self._senses, self._hands)
             self._engine.disk_is_full = self._disk_is_full
             try:
                 self.run(self._engine.start())

@@ -38,7 +38,9 @@ class Processes(Protocol):
 
 
 class Runners(Protocol):
-    """The actors in which commands run, each in the lease that has its id. All raise `RunnerGone`."""
+    """The actors in which commands run, each in the lease that has its id. All raise `RunnerGone`, and `TimeoutError`
+    where one is there and does not answer.
+    """
 
     def create(self, lease: Lease, record: Mapping[str, Any]) -> None: ...
     def prepare(
@@ -49,7 +51,7 @@ class Runners(Protocol):
 
     def go(self, lease_id: str) -> dict[str, Any]: ...
     def about(self, lease_id: str) -> dict[str, Any] | None:
-        """None: it is there and does not answer just now."""
+        """None instead of a `TimeoutError`."""
 
     def read(self, lease_id: str, begin: int) -> dict[str, Any]: ...
     def end(self, lease_id: str, grace_s: float, within_s: float) -> dict[str, Any]: ...

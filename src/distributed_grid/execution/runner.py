@@ -96,8 +96,10 @@ class RayRunners:
     def _get(self, reference: Any, within_s: float) -> dict[str, Any]:
         try:
             said: dict[str, Any] = ray.get(reference, timeout=within_s)
-        except (ray.exceptions.RayActorError, ray.exceptions.ActorUnavailableError) as error:
-            raise RunnerGone(str(error).splitlines()[0]) from error
+        except ray.exceptions.GetTimeoutError:
+            raise
+        except ray.exceptions.RayError as error:  # it died; or what it was to be given could not be had
+            raise RunnerGone((str(error).strip().splitlines() or [type(error).__name__])[-1]) from error
         return said
 
 

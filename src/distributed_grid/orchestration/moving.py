@@ -113,8 +113,10 @@ class Mover:
         try:
             node_id = p.observer.naming.raylets[facts.node].node_id
             names = list(move.environment.copied)
-            copied = await asyncio.to_thread(hands.processes.environment, node_id, facts.pid, facts.created_at, names)
-            await asyncio.to_thread(hands.runners.create, lease, record)
+            copied, _ = await asyncio.gather(
+                asyncio.to_thread(hands.processes.environment, node_id, facts.pid, facts.created_at, names),
+                asyncio.to_thread(hands.runners.create, lease, record),
+            )
             await asyncio.to_thread(hands.runners.prepare, lease.id, move.order, copied, move.environment.given)
         except (NodeSilent, RunnerGone, KeyError, TimeoutError) as error:
             raise Unavailable(
@@ -138,11 +140,13 @@ class Mover:
             by_hand=move.by_hand,
         )
         node_id = self._p.observer.naming.raylets[facts.node].node_id
-        await asyncio.to_thread(hands.runners.note, lease.id, {"stopping": True})
         try:
+            await asyncio.to_thread(hands.runners.note, lease.id, {"stopping": True})
             done = await asyncio.to_thread(
                 hands.processes.stop, node_id, facts.pid, facts.created_at, move.request.grace_s
             )
+        except RunnerGone:
+            return f"its place on {lease.source} was lost before it was stopped"
         except NodeSilent as error:
             raise Unavailable(
                 f"{facts.node} did not answer when process {facts.pid} was to end",
@@ -156,6 +160,11 @@ class Mover:
     async def begin_the_new(self, move: Move, lease: Lease) -> dict[str, Any]:
         try:
             said = await asyncio.to_thread(self._hands.runners.go, lease.id)
+        except TimeoutError as error:
+            raise Unavailable(
+                f"{lease.source} has not said yet whether it could start the command",
+                try_next="See what comes of it: grid offload status",
+            ) from error
         except RunnerGone as error:
             raise not_started(move, lease, str(error)) from error
         if said["state"] == "failed":

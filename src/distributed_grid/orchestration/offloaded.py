@@ -144,7 +144,7 @@ class OffloadedProcesses:
         if is_there or not said["stopping"]:
             await self.give_up(one, CannotMove("the move was cut off before the process was stopped"))
             return
-        with contextlib.suppress(RunnerGone):
+        with contextlib.suppress(RunnerGone, TimeoutError):
             await asyncio.to_thread(self._hands.runners.go, one.id)
 
     async def _keep_lease(self, one: Offloaded, lease: Lease | None) -> None:
@@ -155,7 +155,7 @@ class OffloadedProcesses:
             if lease is not None and lease.release_asked_at is not None:
                 spent_s = (p.now() - lease.release_asked_at).total_seconds()
                 grace_s = max(0.0, lease.grace_s - spent_s)
-            with contextlib.suppress(RunnerGone):
+            with contextlib.suppress(RunnerGone, TimeoutError):
                 await asyncio.to_thread(self._hands.runners.end, one.id, grace_s, 0.0)
         elif lease.expires_at - p.now() < timedelta(seconds=lease.duration_s / 2):
             with contextlib.suppress(GridError):

@@ -94,7 +94,7 @@ class Offloading:
         self.processes.cancelled.add(one.id)
         told = f"{one.label}: it ends on {one.to_node}"
         self._p.journal.note("offload_cancelled", told, node=one.to_node, who=asker.name, offload=one.id)
-        with contextlib.suppress(RunnerGone):
+        with contextlib.suppress(RunnerGone, TimeoutError):
             await asyncio.to_thread(self._hands.runners.end, one.id, grace_s, grace_s + _PATIENCE_S)
         await self.processes.look(one)
         return self.processes.get(one.id) or one
@@ -114,7 +114,7 @@ class Offloading:
         one = self._own(prefix, asker)
         try:
             piece = await asyncio.to_thread(self._hands.runners.read, one.id, begin)
-        except RunnerGone:
+        except (RunnerGone, TimeoutError):
             piece = await self._left_log(one, begin)
         return piece | {"is_over": one.is_over, "path": one.output, "node": one.to_node}
 

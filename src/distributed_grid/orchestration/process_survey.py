@@ -63,11 +63,13 @@ class ProcessSurvey:
             )
         return found[0]
 
-    async def elsewhere(self, nodes: NodeTable, processes: Iterable[ProcessFacts]) -> dict[NodeName, Elsewhere]:
-        """What these would find on each node that answers."""
+    async def elsewhere(
+        self, nodes: NodeTable, processes: Iterable[ProcessFacts], only: NodeName | None = None
+    ) -> dict[NodeName, Elsewhere]:
+        """What these would find on each node that answers; or on one."""
         if not (paths := paths_of(processes)):
             return {}
-        names = {node.node_id: node.name for node in nodes.alive}
+        names = {node.node_id: node.name for node in nodes.alive if only in (None, node.name)}
         answers = await asyncio.to_thread(self._processes.find_on, list(names), paths)
         return {names[node_id]: elsewhere_from(names[node_id], answer) for node_id, answer in answers.items()}
 
@@ -76,13 +78,14 @@ class ProcessSurvey:
     ) -> tuple[OffloadingRecommendation | Stuck, Elsewhere | None]:
         """Where one process can go, with what it finds there; or why nowhere."""
         nodes = await self.nodes()
-        there = await self.elsewhere(nodes, [facts])
+        there = {} if obstacles_here(facts) else await self.elsewhere(nodes, [facts], only=wanted.destination)
         rules = rules_for(self._p, ask_for(wanted))
-        found = find_place(wanted, facts, await self.nodes(), there, self._p.ledger.loans, rules)
+        found = find_place(wanted, facts, nodes, there, self._p.ledger.loans, rules)
         return found, None if isinstance(found, Stuck) else there[found.destination or ""]
 
     async def nodes(self) -> NodeTable:
-        return await self._p.look_to_decide()
+        """As they are seen now. What is granted on it is checked once more, when it is asked for."""
+        return await self._p.look()
 
     def _facts(self, nodes: NodeTable, answers: Mapping[NodeId, Mapping[str, Any]]) -> list[ProcessFacts]:
         names = {node.node_id: node.name for node in nodes.alive}

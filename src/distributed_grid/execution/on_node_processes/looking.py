@@ -8,6 +8,7 @@ from distributed_grid.execution.on_node_processes.details import describe
 from distributed_grid.execution.on_node_processes.proc import (
     TICKS,
     Stat,
+    children_in,
     environment_of,
     everything,
     file_facts,
@@ -28,7 +29,8 @@ def scan(whole_machine: bool, heavy_cores: float, heavy_memory: int, raylet: int
     """The heavy processes of this node: those below its raylet; with `whole_machine` also all below no raylet."""
     stats, cores = _measured()
     ours = _ours(stats, raylet or own_raylet(), whole_machine)
-    weights = [(stat, *_weight(stat, stats, cores)) for stat in ours]
+    children = children_in(stats)
+    weights = [(stat, *_weight(tree(stat.pid, stats, children), cores)) for stat in ours]
     heavy = [one for one in weights if one[1] >= heavy_cores or one[2] >= heavy_memory]
     heavy.sort(key=lambda one: (-one[1], -one[2], one[0].pid))
     mounts = mounts_here()
@@ -87,6 +89,5 @@ def _ours(stats: dict[int, Stat], raylet: int, whole_machine: bool) -> list[Stat
     ]
 
 
-def _weight(stat: Stat, stats: dict[int, Stat], cores: dict[int, float]) -> tuple[float, int]:
-    family = tree(stat.pid, stats)
+def _weight(family: list[Stat], cores: dict[int, float]) -> tuple[float, int]:
     return sum(cores.get(one.pid, 0.0) for one in family), max(one.memory for one in family)
