@@ -22,16 +22,28 @@ from distributed_grid.config import GridConfig, load_config
 from distributed_grid.controller.api import make_app
 from distributed_grid.controller.schemas import DemandStatus, NodeOutlook
 from distributed_grid.decide.diagnosis import diagnose
+from distributed_grid.decide.offloading.secrets import ALLOWED, ALLOWED_BEGINNINGS
 from distributed_grid.decide.policies import POLICIES, PolicyNumbers
 from distributed_grid.model.audit import FindingKind
 from distributed_grid.model.checkup_facts import ControllerFacts, Facts, HomeFacts, MachineFacts
 from distributed_grid.model.leases import LEGAL, LeaseState
+from distributed_grid.model.offloading import ObstacleCode, OffloadState
 from distributed_grid.model.plans import RefusalCode
 from distributed_grid.model.principals import Scope
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "distributed_grid"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+NUMBERS_OF_THREADS = {
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "NUMEXPR_MAX_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+} | {
+    "TOKENIZERS_PARALLELISM",
+    "MALLOC_ARENA_MAX",
+}
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
@@ -350,6 +362,30 @@ def test_the_reasons_of_refusals() -> None:
     rows = table("docs/boosts.md", "Word", "Why this node does not lend")
 
     assert {codes_in(row["Word"])[0] for row in rows} == {str(code) for code in RefusalCode}
+
+
+def test_what_keeps_a_process_from_moving() -> None:
+    rows = table("docs/offloading.md", "Word", "Why it stays")
+    states = table("docs/offloading.md", "State", "Meaning")
+
+    assert [codes_in(row["Word"])[0] for row in rows] == [str(code) for code in ObstacleCode]
+    assert [codes_in(row["State"])[0] for row in states] == [str(state) for state in OffloadState]
+
+
+def test_the_options_of_a_move_are_all_explained() -> None:
+    command, context, _ = resolve(["offload", "execute"])
+    options = {p.opts[0] for p in command.get_params(context) if isinstance(p, click.Option)}
+    explained = {code for row in table("docs/offloading.md", "Option", "Default") for code in codes_in(row["Option"])}
+
+    assert explained == options - {"--help", "--json", "--config"}
+
+
+def test_what_is_copied_of_an_environment_is_explained() -> None:
+    told = {code.rstrip("*") for code in inline_code(ROOT / "docs/offloading.md")}
+
+    assert {*ALLOWED_BEGINNINGS} <= told
+    switches = {name for name in ALLOWED if name.startswith("PYTHON")} - {"PYTHONPATH"}
+    assert ALLOWED - switches - told == NUMBERS_OF_THREADS
 
 
 def test_the_numbers_of_the_policies() -> None:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from builders import LENDS_ALL
 from fake_clock import Clock
 from fake_cluster import FakeCluster
+from fake_hands import FakeHands
 from fake_senses import FakeSenses
 
 from distributed_grid.client import GridClient
@@ -72,6 +73,7 @@ class ServedGrid:
         )
         self.left = 0
         self.senses = FakeSenses()
+        self.hands = FakeHands()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
         self._thread.start()
@@ -80,7 +82,7 @@ class ServedGrid:
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self.engine = engine = Engine(self.cluster, self.config, self.home, senses=self.senses)
+        self.engine = engine = Engine(self.cluster, self.config, self.home, senses=self.senses, hands=self.hands.hands)
         await engine.start()
         tokens = Tokens(ensure_token(self.home.token), TokenFile(self.home.tokens), utc_now)
         socket = listen(self.listening.host, self.listening.port)

@@ -28,7 +28,7 @@ class Scope(StrEnum):
 MEANINGS: Final = {
     Scope.VIEW: "see the cluster, the boosts and the events",
     Scope.LEND: "ask for boosts, renew and release them",
-    Scope.RUN: "run work through grid",
+    Scope.RUN: "run work through grid, and move your own processes",
     Scope.ADMIN: "everything, also tokens and stopping grid",
 }
 
