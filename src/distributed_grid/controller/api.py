@@ -21,8 +21,8 @@ from distributed_grid.controller.event_stream import EventStream
 from distributed_grid.controller.giving_back_routes import add_giving_back_routes
 from distributed_grid.controller.hosts import HostChecked
 from distributed_grid.controller.monitoring_routes import add_metrics_route, add_monitoring_routes
-from distributed_grid.controller.run_routes import add_run_routes
 from distributed_grid.controller.offload_routes import add_offload_routes
+from distributed_grid.controller.run_routes import add_run_routes
 from distributed_grid.controller.sharing_routes import add_sharing_routes
 from distributed_grid.controller.token_routes import add_token_routes
 from distributed_grid.controller.tokens import Tokens
