@@ -154,12 +154,20 @@ class LiveGrid:
 
     # -- commands ------------------------------------------------------------------------------------------
 
-    def cli(self, *args: str, cwd: Path | None = None, env: dict[str, str] | None = None, timeout: float = 120):
+    def cli(
+        self,
+        *args: str,
+        cwd: Path | None = None,
+        env: dict[str, str] | None = None,
+        timeout: float = 120,
+        stdin: str | None = None,
+    ):
         """Run `grid` as a user does."""
         return subprocess.run(
             [GRID, *args],
             env=self.env | (env or {}),
             cwd=cwd or self.folder,
+            input=stdin,
             capture_output=True,
             text=True,
             timeout=timeout,

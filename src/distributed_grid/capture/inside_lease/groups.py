@@ -8,16 +8,17 @@ from typing import Any
 
 from .captured import Captured
 from .own_groups import Amounts, Plan, why_not
+from .replacing import Function
 from .standins import StandIn, StandIns
 
 # Not `from ray.util import placement_group`: that is the function of the same name.
 ray_groups = importlib.import_module("ray.util.placement_group")
 
 
-def replacements(captured: Captured, own: StandIns) -> dict[Callable[..., Any], Callable[..., Any]]:
-    """What takes the place of Ray's own functions."""
-    create, remove = ray_groups.placement_group, ray_groups.remove_placement_group
-    find, table = ray_groups.get_placement_group, ray_groups.placement_group_table
+def replacements(captured: Captured, own: StandIns, layer: Callable[[Function], Function]) -> dict[Function, Function]:
+    """What takes the place of Ray's own functions; `layer` says of each what of it is replaced."""
+    create, remove = layer(ray_groups.placement_group), layer(ray_groups.remove_placement_group)
+    find, table = layer(ray_groups.get_placement_group), layer(ray_groups.placement_group_table)
     current = ray_groups.get_current_placement_group
 
     @functools.wraps(create)

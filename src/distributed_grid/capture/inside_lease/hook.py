@@ -1,7 +1,6 @@
 """Puts a Ray driver's tasks, actors and groups into the lease, once `import ray` is done."""
 
 import functools
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,6 +12,7 @@ from . import groups, options, travelling
 from .captured import Captured
 from .connecting import arguments
 from .libraries import Libraries
+from .replacing import innermost, replace
 from .standins import StandIn, StandIns
 from .strategies import Inside, Outside, settle
 
@@ -24,20 +24,10 @@ def install(environ: Mapping[str, str], *, in_worker: bool = False) -> Libraries
     _hook_connecting(captured, own)
     _hook_membership(captured)
     _hook_submission(captured, own)
-    rebind(groups.replacements(captured, own))
+    replace(groups.replacements(captured, own, innermost if in_worker else lambda function: function))
     if environ.get("GRID_CAPTURE_WORKERS") == "1":
         _hook_workers(captured)
     return Libraries(captured.reports)
-
-
-def rebind(replaced: Mapping[Any, Any]) -> None:
-    """Put functions in the place of others wherever ray has them under a name."""
-    by_id = {id(original): made for original, made in replaced.items()}
-    for name, module in list(sys.modules.items()):
-        if name == "ray" or name.startswith("ray."):
-            for attribute, value in list(vars(module).items()):
-                if id(value) in by_id:
-                    setattr(module, attribute, by_id[id(value)])
 
 
 def _hook_connecting(captured: Captured, own: StandIns) -> None:
@@ -56,7 +46,7 @@ def _hook_connecting(captured: Captured, own: StandIns) -> None:
             captured.guarded("connecting", lambda: captured.connected(node.gcs_address), None)
         return result
 
-    rebind({init: init_in_lease, connect: connect_in_lease})
+    replace({init: init_in_lease, connect: connect_in_lease})
 
 
 def _hook_membership(captured: Captured) -> None:

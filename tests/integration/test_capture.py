@@ -1,0 +1,333 @@
+"""Unmodified programs in a lease: where their work went, by Ray's own account, whatever they said about it."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from live_grid import BIG_AND_SMALL, LiveGrid, group_of, until
+
+pytestmark = pytest.mark.cluster
+
+CONFIG = BIG_AND_SMALL
+
+# What every program below begins with. `told(name, reference)` prints where a task or actor ran: the node, and whether
+# that was in the lease's group.
+BEGINNING = """
+import os, sys
+import ray
+from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
+from ray.util.scheduling_strategies import (
+    In, NodeAffinitySchedulingStrategy as OnNode, NodeLabelSchedulingStrategy as Labelled,
+    PlacementGroupSchedulingStrategy as InGroup,
+)
+
+def here():
+    context = ray.get_runtime_context()
+    name = next(n["Labels"]["grid/name"] for n in ray.nodes() if n["NodeID"] == context.get_node_id())
+    return name, context.get_placement_group_id()
+
+@ray.remote
+def where():
+    return here()
+
+@ray.remote
+class Actor:
+    def where(self):
+        return here()
+
+def told(name, reference):
+    node, group = ray.get(reference, timeout=60) if isinstance(reference, ray.ObjectRef) else reference
+    print(name + ":", node, "inside" if group == os.environ["GRID_PLACEMENT_GROUP"] else "outside", flush=True)
+
+def connect(**more):
+    ray.init(log_to_driver=False, logging_level="ERROR", **more)
+    return {n["Labels"]["grid/name"]: n["NodeID"] for n in ray.nodes() if n["Alive"]}
+"""
+
+
+class Runs:
+    """Programs in one reserved boost of three CPUs on the lender."""
+
+    def __init__(self, grid: LiveGrid, folder: Path) -> None:
+        self.boost = grid.boost("head", "cpu", 3, delivery="reserve", source_node="lender")
+        self.reports: list[dict[str, Any]] = []
+        self._grid, self._folder = grid, folder
+
+    def run(self, program: str, *, stdin: str | None = None, args: tuple[str, ...] = (), **env: str) -> dict[str, str]:
+        """What it printed, by what stands before the colon."""
+        report = self._folder / "report"
+        report.unlink(missing_ok=True)
+        script = self._folder / "program.py"
+        script.write_text(BEGINNING + program)
+        command = args or (str(script),)
+        done = self._grid.cli(
+            *("boost", "shell", self.boost["boost_id"], "--", sys.executable, *command),
+            env={"GRID_RUN_REPORT": str(report)} | env,
+            cwd=self._folder,
+            stdin=stdin,
+        )
+        assert done.returncode == 0, done.stderr
+        self.stderr = done.stderr
+        self.reports = [json.loads(line) for line in report.read_text().splitlines()]
+        return dict(line.split(": ", 1) for line in done.stdout.splitlines())
+
+    def said(self, event: str) -> list[str]:
+        return [f"{report['what']}: {report['why']}" for report in self.reports if report["event"] == event]
+
+    def jobs(self) -> list[str]:
+        return [report["job_id"] for report in self.reports if report["event"] == "job"]
+
+
+@pytest.fixture
+def runs(grid: LiveGrid, tmp_path: Path) -> Iterator[Runs]:
+    groups = live_groups()
+    runs = Runs(grid, tmp_path)
+    yield runs
+    assert group_of(runs.boost)["state"] == "CREATED"  # whatever the program did
+    grid.release(runs.boost, grace_seconds=0)
+    until(lambda: live_groups() == groups, 10, "no group left over")
+    grid.settled()
+
+
+def live_groups() -> set[str]:
+    return {key for key, group in ray.util.placement_group_table().items() if group["state"] != "REMOVED"}
+
+
+INSIDE, ELSEWHERE = "lender inside", "small outside"
+
+
+def test_strategies_that_the_lease_can_meet_are_met_there_and_others_escape_and_are_told(runs: Runs) -> None:
+    told = runs.run("""
+ids = connect(num_cpus=64, num_gpus=8, resources={"widget": 2})
+for name, options in {
+    "nothing": {},
+    "default": dict(scheduling_strategy="DEFAULT"),
+    "spread": dict(scheduling_strategy="SPREAD"),
+    "no group": dict(scheduling_strategy=InGroup(None)),
+    "own node": dict(scheduling_strategy=OnNode(ids["lender"], soft=False)),
+    "soft other node": dict(scheduling_strategy=OnNode(ids["small"], soft=True)),
+    "hard other node": dict(scheduling_strategy=OnNode(ids["small"], soft=False)),
+    "own label": dict(label_selector={"grid/name": "in(lender, other)"}),
+    "other label": dict(label_selector={"grid/name": "small"}),
+    "fallback label": dict(
+        label_selector={"grid/name": "small"}, fallback_strategy=[{"label_selector": {"grid/name": "lender"}}]
+    ),
+    "own node label": dict(scheduling_strategy=Labelled({"grid/name": In("lender")}, soft={"zone": In("west")})),
+    "other node label": dict(scheduling_strategy=Labelled({"grid/name": In("small")})),
+    "own address": dict(resources={k: 0.001 for k in ray.nodes()[0]["Resources"] if k.startswith("node:1")}),
+}.items():
+    told(name, where.options(**options).remote())
+    if name in ("nothing", "spread", "hard other node", "own label"):
+        actor = Actor.options(**options).remote()
+        told(name + " actor", actor.where.remote())
+        ray.kill(actor)
+""")
+
+    outside = {"hard other node", "hard other node actor", "other label", "other node label"}
+    assert {name for name, place in told.items() if place != INSIDE} == outside
+    assert {told[name] for name in outside} == {ELSEWHERE}
+    assert len(told) == 17
+    assert sorted(runs.said("escaped")) == sorted(
+        f"{what}: the lease is on node lender"
+        for what in (
+            f"task __main__.where: on node {runs._grid.ids['small'][:8]}",
+            f"actor Actor: on node {runs._grid.ids['small'][:8]}",
+            "task __main__.where: on a node with grid/name=small",
+        )
+    )
+    rewritten = runs.said("rewritten")
+    assert rewritten[0].startswith("ray.init(num_cpus=64, num_gpus=8, resources={'widget': 2}): ")
+    assert any(line.startswith("task __main__.where: SPREAD: ") for line in rewritten)
+    assert len(runs.jobs()) == 1
+    assert runs.stderr == ""
+
+
+def test_a_group_that_fits_is_a_part_of_the_lease_in_all_its_uses(runs: Runs) -> None:
+    told = runs.run("""
+connect()
+own = placement_group([{"CPU": 1}, {"CPU": 1}], name="trainers")
+print("ready:", own.wait(10), ray.get(own.ready(), timeout=20) == own, own.bundle_count, own.bundle_specs[1])
+print("found by name:", ray.util.get_placement_group("trainers") == own)
+for index in (-1, 0, 1):
+    told(f"bundle {index}", where.options(scheduling_strategy=InGroup(own, index)).remote())
+for name, wrong in {"no such bundle": dict(index=2), "too large": dict(num_cpus=2)}.items():
+    try:
+        where.options(scheduling_strategy=InGroup(own, wrong.pop("index", -1)), **wrong).remote()
+    except ValueError as error:
+        print(name + ":", type(error).__name__)
+
+@ray.remote
+def elsewhere(group):
+    '''A task uses the handle, makes it known again, and removes it.'''
+    found = ray.get(where.options(scheduling_strategy=InGroup(group, 1)).remote())
+    remove_placement_group(group)
+    return found
+
+told("passed to a task", elsewhere.remote(own))
+actor = Actor.options(scheduling_strategy=InGroup(own, 0)).remote()
+told("actor", actor.where.remote())
+shown = placement_group_table(own)
+print("shown:", shown["name"], shown["state"], len(shown["bundles"]))
+
+large = [{"CPU": 2}]
+beside = placement_group(large)
+print("beside:", beside.wait(10))
+told("in beside", where.options(scheduling_strategy=InGroup(beside)).remote())
+remove_placement_group(beside)
+
+remove_placement_group(own)
+print("removed:", placement_group_table(own)["state"])
+try:
+    ray.get(actor.where.remote(), timeout=60)
+except ray.exceptions.RayActorError:
+    print("its actor: gone")
+told("in its place", where.options(scheduling_strategy=InGroup(placement_group(large))).remote())
+
+apart = placement_group([{"CPU": 1}, {"CPU": 1}], strategy="STRICT_SPREAD")
+print("apart:", apart.wait(10))
+told("in apart", where.options(scheduling_strategy=InGroup(apart, 0)).remote())
+remove_placement_group(apart)
+
+remove_placement_group(ray.util.get_current_placement_group())
+told("after all", where.remote())
+""")
+
+    assert told.pop("ready") == "True True 2 {'CPU': 1.0}"
+    assert told.pop("found by name") == "True"
+    assert (told.pop("no such bundle"), told.pop("too large")) == ("ValueError", "ValueError")
+    assert told.pop("shown") == "trainers CREATED 2"
+    assert (told.pop("beside"), told.pop("removed"), told.pop("its actor"), told.pop("apart")) == (
+        *("True", "REMOVED"),
+        *("gone", "True"),
+    )
+    outside = {told.pop("in beside"), told.pop("in apart")}
+    assert all(place.endswith(" outside") for place in outside)
+    assert set(told.values()) == {INSIDE}
+    assert len(told) == 7
+    escaped = [line for line in runs.said("escaped") if line.startswith("placement group")]
+    assert escaped == [
+        "placement group CPU=2: it asks for 2 CPU, and the lease has 3, 2 of them in other groups",
+        "placement group CPU=1+CPU=1: its 2 bundles must be on different nodes, and the lease is on one",
+    ]
+    assert any("was to be removed" in line for line in runs.said("note"))
+
+
+def test_connecting_in_any_way_and_again_is_captured_each_time(runs: Runs) -> None:
+    told = runs.run("""
+connect(runtime_env={"env_vars": {"MINE": "yes"}}, namespace="mine")
+
+@ray.remote
+def mine():
+    return os.environ.get("MINE"), ray.get_runtime_context().namespace
+
+print("passed on:", ray.get(mine.remote()))
+told("first", where.remote())
+named = Actor.options(name="kept", lifetime="detached").remote()
+told("detached", named.where.remote())
+ray.shutdown()
+
+connect(address="auto", namespace="mine")
+told("again", where.options(scheduling_strategy="SPREAD").remote())
+kept = ray.get_actor("kept")
+told("detached, still there", kept.where.remote())
+ray.shutdown()
+
+told("by itself", where.options(scheduling_strategy="SPREAD").remote())
+""")
+
+    assert told.pop("passed on") == "('yes', 'mine')"
+    assert set(told.values()) == {INSIDE}
+    assert len(told) == 5
+    assert len(set(runs.jobs())) == 3
+    assert runs.said("note") == ["detached actor Actor: it is in the lease, and ends with it"]
+    runs._grid.release(runs.boost, grace_seconds=0)
+    until(lambda: "kept" not in [a["name"] for a in ray.util.list_named_actors(all_namespaces=True)], 10)
+    runs.boost = runs._grid.boost("head", "cpu", 1, delivery="reserve", source_node="lender")
+
+
+def test_modules_and_their_processes_arguments_and_input_are_as_without_a_lease_and_inside(
+    runs: Runs, tmp_path: Path
+) -> None:
+    package = tmp_path / "theirs"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "work.py").write_text(
+        BEGINNING
+        + """
+def work(name):
+    connect()
+    told(name, where.options(scheduling_strategy="SPREAD").remote())
+"""
+    )
+    (package / "__main__.py").write_text("""
+import multiprocessing, sys
+from .work import work
+
+if __name__ == "__main__":
+    for how in ("fork", "spawn"):
+        process = multiprocessing.get_context(how).Process(target=work, args=(how,))
+        process.start()
+        process.join()
+    work(sys.argv[1])
+    print("typed:", sys.stdin.read().strip())
+""")
+
+    told = runs.run("", args=("-m", "theirs", "itself"), stdin="hello")
+
+    assert told == {"fork": INSIDE, "spawn": INSIDE, "itself": INSIDE, "typed": "hello"}
+    assert len(set(runs.jobs())) == len({report["pid"] for report in runs.reports if "pid" in report}) == 3
+
+
+def test_work_that_workers_start_is_rewritten_too_where_the_hook_travels_with_it(runs: Runs) -> None:
+    told = runs.run(
+        """
+ids = connect()
+
+@ray.remote(num_cpus=0.5)
+def outer():
+    @ray.remote(num_cpus=0.5)
+    def inner():
+        return ray.get(where.options(scheduling_strategy="SPREAD").remote())
+
+    own = placement_group([{"CPU": 1}])
+    found = {
+        "nested": where.remote(),
+        "nested spread": where.options(scheduling_strategy="SPREAD").remote(),
+        "nested twice": inner.options(scheduling_strategy="DEFAULT").remote(),
+        "nested group": where.options(scheduling_strategy=InGroup(own, 0)).remote(),
+    }
+    found = {name: ray.get(reference) for name, reference in found.items()}
+    remove_placement_group(own)
+    remove_placement_group(ray.util.get_current_placement_group() or own)
+    return found
+
+for place, options in {"inside": {}, "outside": dict(scheduling_strategy=OnNode(ids["small"], soft=False))}.items():
+    for name, found in ray.get(outer.options(**options).remote(), timeout=60).items():
+        told(f"{name} from {place}", found)
+""",
+        GRID_CAPTURE_WORKERS="1",
+    )
+
+    assert len(told) == 8
+    assert set(told.values()) == {INSIDE}
+
+
+def test_another_cluster_than_the_lease_s_is_told_and_its_work_is_left_alone(runs: Runs) -> None:
+    """There is one cluster here, so it is the lease that is another's."""
+    told = runs.run("""
+if len(sys.argv) == 1:
+    another = {"GRID_PLACEMENT_GROUP": "ab" * 18, "RAY_ADDRESS": "192.0.2.1:6379"}
+    os.execve(sys.executable, [sys.executable, __file__, os.environ["RAY_ADDRESS"]], os.environ | another)
+connect(address=sys.argv[1])
+print("task:", ray.get(where.remote())[1])
+print("driver:", ray.util.get_current_placement_group())
+""")
+
+    assert told == {"task": "None", "driver": "None"}
+    (line,) = runs.said("escaped")
+    assert line.endswith("the program connected to another cluster than the lease's")
+    assert runs.jobs() == []
