@@ -44,6 +44,7 @@ def in_group(group: Any, index: int = -1, captures: bool | None = None) -> dict[
     [
         ({}, Wish()),
         ({"num_cpus": 2, "resources": {"widget": 1}}, Wish()),
+        ({"memory": 2**20}, Wish(memory=True)),
         ({"scheduling_strategy": "SPREAD"}, Wish("SPREAD")),
         ({"placement_group": None}, Wish(NoGroup())),
         ({"placement_group_capture_child_tasks": False}, Wish(NoGroup())),
@@ -98,14 +99,16 @@ def test_what_goes_inside_loses_only_what_said_where() -> None:
         "accelerator_type": "A100",
         "placement_group": None,
         "resources": {"node:10.0.0.1": 0.1, "widget": 1},
+        "memory": 2**20,
     }
 
-    new = written(options, IN, LEASE)
+    new = written(options, IN, LEASE, memory=False)
 
     strategy = new.pop("scheduling_strategy")
     assert (strategy.placement_group, strategy.placement_group_bundle_index) == (LEASE, -1)
     assert strategy.placement_group_capture_child_tasks
     assert new == {"num_cpus": 2, "resources": {"widget": 1}}
+    assert written(options, IN, LEASE)["memory"] == 2**20  # where the lease has some
 
 
 def test_what_goes_outside_is_not_captured_by_ray() -> None:

@@ -41,6 +41,11 @@ def test_a_group_that_cannot_be_there_says_why(plan: Plan, reason: str) -> None:
     assert reason in (why_not(plan, LEASE, [], PLACE) or "")
 
 
+def test_memory_is_not_counted_where_the_lease_has_none() -> None:
+    assert why_not(Plan([{"CPU": 1, "memory": 2**40}]), LEASE, [], PLACE)
+    assert why_not(Plan([{"CPU": 1, "memory": 2**40}]), {"CPU": 4.0}, [], PLACE) is None
+
+
 def test_what_the_program_s_other_groups_have_is_not_given_twice() -> None:
     taken = [{"CPU": 2.0}, {"CPU": 1.0}]
 

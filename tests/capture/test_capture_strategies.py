@@ -19,7 +19,10 @@ from distributed_grid.capture.inside_lease.strategies import (
 LEASE = "11" * 18
 HERE, THERE = "aa" * 28, "bb" * 28
 PLACE = Place(
-    HERE, {"grid/name": "lender", "zone": "west"}, frozenset({"CPU", "node:10.0.0.1", "accelerator_type:A100"})
+    HERE,
+    {"grid/name": "lender", "zone": "west"},
+    frozenset({"CPU", "node:10.0.0.1", "accelerator_type:A100"}),
+    without_memory=True,
 )
 
 AMONG = Need("zone", frozenset({"west"}))
@@ -38,6 +41,7 @@ INSIDE = {
     "selector and spread": Wish("SPREAD", selectors=((AMONG,),)),
     "address of the lease's node": Wish(pins=("node:10.0.0.1",)),
     "kind of GPU that the lease's node has": Wish(pins=("accelerator_type:A100",)),
+    "memory, where the lease has none to count": Wish(memory=True),
     "selector inside the lease's group": Wish(InGroup(LEASE), selectors=((AMONG,),)),
 }
 OUTSIDE = {
@@ -76,6 +80,10 @@ def test_a_hard_wish_for_something_else_stays_outside_with_a_reason(wish: Wish) 
 @pytest.mark.parametrize("wish", AS_IT_IS.values(), ids=AS_IT_IS.keys())
 def test_what_ray_puts_into_the_lease_or_refuses_by_itself_is_left_to_ray(wish: Wish) -> None:
     assert settle(wish, PLACE, LEASE) == AsItIs()
+
+
+def test_memory_is_counted_where_the_lease_has_some() -> None:
+    assert settle(Wish(memory=True), Place(HERE), LEASE) == AsItIs()
 
 
 def test_where_the_lease_is_may_be_unknown_then_only_what_names_no_place_is_rewritten() -> None:

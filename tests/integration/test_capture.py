@@ -118,6 +118,7 @@ for name, options in {
     ),
     "own node label": dict(scheduling_strategy=Labelled({"grid/name": In("lender")}, soft={"zone": In("west")})),
     "other node label": dict(scheduling_strategy=Labelled({"grid/name": In("small")})),
+    "memory": dict(memory=2**20),
     "own address": dict(resources={k: 0.001 for k in ray.nodes()[0]["Resources"] if k.startswith("node:1")}),
 }.items():
     told(name, where.options(**options).remote())
@@ -130,12 +131,12 @@ for name, options in {
     outside = {"hard other node", "hard other node actor", "other label", "other node label"}
     assert {name for name, place in told.items() if place != INSIDE} == outside
     assert {told[name] for name in outside} == {ELSEWHERE}
-    assert len(told) == 17
+    assert len(told) == 18
     assert sorted(runs.said("escaped")) == sorted(
         f"{what}: the lease is on node lender"
         for what in (
             f"task __main__.where: on node {runs._grid.ids['small'][:8]}",
-            f"actor Actor: on node {runs._grid.ids['small'][:8]}",
+            f"actor __main__.Actor: on node {runs._grid.ids['small'][:8]}",
             "task __main__.where: on a node with grid/name=small",
         )
     )
@@ -243,7 +244,7 @@ told("by itself", where.options(scheduling_strategy="SPREAD").remote())
     assert set(told.values()) == {INSIDE}
     assert len(told) == 5
     assert len(set(runs.jobs())) == 3
-    assert runs.said("note") == ["detached actor Actor: it is in the lease, and ends with it"]
+    assert runs.said("note") == ["detached actor __main__.Actor: it is in the lease, and ends with it"]
     runs._grid.release(runs.boost, grace_seconds=0)
     until(lambda: "kept" not in [a["name"] for a in ray.util.list_named_actors(all_namespaces=True)], 10)
     runs.boost = runs._grid.boost("head", "cpu", 1, delivery="reserve", source_node="lender")

@@ -14,7 +14,7 @@ from .connecting import arguments
 from .libraries import Libraries
 from .replacing import innermost, replace
 from .standins import StandIn, StandIns
-from .strategies import Inside, Outside, settle
+from .strategies import AsItIs, Inside, Outside, settle
 
 
 def install(environ: Mapping[str, str], *, in_worker: bool = False) -> Libraries:
@@ -27,7 +27,7 @@ def install(environ: Mapping[str, str], *, in_worker: bool = False) -> Libraries
     replace(groups.replacements(captured, own, innermost if in_worker else lambda function: function))
     if environ.get("GRID_CAPTURE_WORKERS") == "1":
         _hook_workers(captured)
-    return Libraries(captured.reports)
+    return Libraries(captured.reports, workers=environ.get("GRID_CAPTURE_WORKERS") == "1")
 
 
 def _hook_connecting(captured: Captured, own: StandIns) -> None:
@@ -68,7 +68,7 @@ def _hook_membership(captured: Captured) -> None:
 def _hook_submission(captured: Captured, own: StandIns) -> None:
     """Every task goes through the one method, every actor through the other."""
 
-    def hooked(original: Callable[..., Any], named: Callable[[Any], str]) -> Callable[..., Any]:
+    def hooked(original: Callable[..., Any], named: Callable[[Any], tuple[str, str]]) -> Callable[..., Any]:
         @functools.wraps(original)
         def remote(self: Any, args: Any = None, kwargs: Any = None, *rest: Any, **given: Any) -> Any:
             if not captured.ready():
@@ -83,25 +83,35 @@ def _hook_submission(captured: Captured, own: StandIns) -> None:
         return remote
 
     tasks, actors = remote_function.RemoteFunction, actor.ActorClass
-    tasks._remote = hooked(tasks._remote, lambda task: f"task {task._function_name}")
-    actors._remote = hooked(actors._remote, lambda made: f"actor {made.__ray_metadata__.class_name}")
+    tasks._remote = hooked(tasks._remote, lambda task: ("task", task._function_name))
+    actors._remote = hooked(actors._remote, lambda made: ("actor", _class_name(made.__ray_metadata__)))
 
 
-def _settled(captured: Captured, given: dict[str, Any], named: Callable[[], str]) -> dict[str, Any]:
+def _class_name(meta: Any) -> str:
+    return f"{meta.modified_class.__module__}.{meta.class_name}" if meta.modified_class else str(meta.class_name)
+
+
+def _settled(captured: Captured, given: dict[str, Any], named: Callable[[], tuple[str, str]]) -> dict[str, Any]:
     """The options with which it goes into the lease, or as it asked, outside."""
-    if given.get("lifetime") == "detached":
-        captured.reports.note(f"detached {named()}", "it is in the lease, and ends with it")
-    if options.says_nothing(given) and captured.is_within():
+    detached = given.get("lifetime") == "detached"
+    if options.says_nothing(given) and not detached and captured.is_within():
         return given
-    wish = options.wish_of(given)
-    outcome = settle(wish, captured.lease.place, captured.lease.group_hex)
+    wish, place = options.wish_of(given), captured.lease.place
+    outcome = settle(wish, place, captured.lease.group_hex)
+    kind, name = named()
+    what = f"{kind} {name}"
+    if isinstance(outcome, Outside):
+        # Ray's libraries have helpers on certain nodes, which reserve nothing.
+        helper = name.startswith("ray.") and given.get("num_cpus") == 0 and not given.get("num_gpus")
+        tell = captured.reports.note if helper else captured.reports.escaped
+        tell(f"{what}: {outcome.asked}", f"{outcome.why}{', but it reserves nothing' if helper else ''}")
+    elif detached:
+        captured.reports.note(f"detached {what}", "it is in the lease, and ends with it")
     if isinstance(outcome, Inside):
-        captured.reports.rewritten(f"{named()}: {outcome.asked}", outcome.why)
-    elif isinstance(outcome, Outside):
-        captured.reports.escaped(f"{named()}: {outcome.asked}", outcome.why)
-    elif wish.strategy is None and not captured.is_within():
-        outcome = Inside("nothing", "a child of one that is outside")
-    return options.written(given, outcome, captured.lease.handle)
+        captured.reports.rewritten(f"{what}: {outcome.asked}", outcome.why)
+    elif wish.strategy is None and isinstance(outcome, AsItIs) and not captured.is_within():
+        outcome = Inside("nothing", "it is started by one that is outside")
+    return options.written(given, outcome, captured.lease.handle, memory=not place.without_memory)
 
 
 def _hook_workers(captured: Captured) -> None:

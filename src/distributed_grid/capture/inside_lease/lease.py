@@ -46,7 +46,12 @@ class Lease:
         if self._place is None:
             node_id = self.seen().get("bundles_to_node_id", {}).get(0, "") or self._node_id
             node: dict[str, Any] = next((node for node in ray.nodes() if node["NodeID"] == node_id), {})
-            self._place = Place(node_id, dict(node.get("Labels", {})), frozenset(node.get("Resources", ())))
+            self._place = Place(
+                node_id,
+                dict(node.get("Labels", {})),
+                frozenset(node.get("Resources", ())),
+                without_memory=bool(self.amounts) and "memory" not in self.amounts,
+            )
         return self._place
 
     def seen(self) -> dict[str, Any]:

@@ -5,17 +5,19 @@ from typing import Final
 
 from .reporting import Reports
 
-_SIZED = "it takes the whole cluster for its own when it decides how much to do at once"
-_WORKERS = "its workers are started by an actor of its own, in placement groups that are not in the lease"
-_CLUSTER = "use --isolation cluster, where all of it is inside"
+_WHOLE = "it takes the whole cluster for its own when it decides how much to do at once"
+_CLUSTER = "--isolation cluster gives it a cluster that is the lease"
+_OF_AN_ACTOR = "its workers are started by an actor of its own"
+_NOT_INSIDE = f"{_OF_AN_ACTOR}, in placement groups outside of the lease; {_CLUSTER}"
+_INSIDE = f"{_OF_AN_ACTOR}, and are in the lease if they fit; {_CLUSTER}"
 
 NOTED: Final = {
-    "ray.data": f"Ray Data: {_SIZED}; what it starts from the program is in the lease; {_CLUSTER}",
-    "ray.tune": f"Ray Tune: {_SIZED}; trials that fit are in the lease; {_CLUSTER}",
-    "ray.train": f"Ray Train: {_WORKERS}; {_CLUSTER}",
-    "ray.rllib": f"RLlib: {_WORKERS}; {_CLUSTER}",
-    "ray.serve": f"Ray Serve: {_WORKERS}, and outlive the program; {_CLUSTER}",
-    "ray.job_submission": "Ray jobs: a job that is submitted is another program, which runs outside of the lease",
+    "ray.data": ("Ray Data", f"{_WHOLE}; its tasks are in the lease; {_CLUSTER}"),
+    "ray.tune": ("Ray Tune", f"{_WHOLE}; trials are in the lease if they fit; {_CLUSTER}"),
+    "ray.train": ("Ray Train", _NOT_INSIDE),
+    "ray.rllib": ("RLlib", _NOT_INSIDE),
+    "ray.serve": ("Ray Serve", _NOT_INSIDE),
+    "ray.job_submission": ("Ray jobs", "a job that is submitted is another program, which runs outside of the lease"),
 }
 
 
@@ -24,14 +26,15 @@ class Libraries:
 
     NOTED = NOTED
 
-    def __init__(self, reports: Reports) -> None:
+    def __init__(self, reports: Reports, *, workers: bool) -> None:
         self._reports = reports
+        self._workers = workers
 
     def imported(self, name: str) -> None:
         """Called from within the import system. What one library imports of another is not the program's choice."""
         if not _importer().startswith("ray."):
-            what, _, why = NOTED[name].partition(": ")
-            self._reports.note(f"{what} is imported", why)
+            library, why = NOTED[name]
+            self._reports.note(f"{library} is imported", _INSIDE if why == _NOT_INSIDE and self._workers else why)
 
 
 def _importer() -> str:

@@ -15,7 +15,7 @@ from ray.util.scheduling_strategies import (
 )
 
 from .labels import Need, needs_of
-from .own_groups import is_pin
+from .own_groups import MEMORY, is_pin
 from .strategies import InGroup, Inside, Labelled, NoGroup, OnNode, Outcome, Outside, Strategy, Wish
 
 Options = Mapping[str, Any]
@@ -28,7 +28,7 @@ def says_nothing(options: Options) -> bool:
     """Most do: Ray puts them into the lease by itself."""
     return (
         options.get("scheduling_strategy") is None
-        and not any(options.get(name) for name in (*_LABEL_OPTIONS, "accelerator_type", "resources"))
+        and not any(options.get(name) for name in (*_LABEL_OPTIONS, *MEMORY, "accelerator_type", "resources"))
         and all(name not in options for name in _GROUP_OPTIONS)
     )
 
@@ -43,6 +43,7 @@ def wish_of(options: Options) -> Wish:
         strategy=_strategy(options),
         selectors=selectors if selector else (),
         pins=(*pins, f"accelerator_type:{accelerator}") if accelerator else tuple(pins),
+        memory=any(options.get(name) for name in MEMORY),
     )
 
 
@@ -86,13 +87,14 @@ def _group(options: Options) -> tuple[Any, int, bool | None]:
     )
 
 
-def written(options: Options, outcome: Outcome, lease: PlacementGroup) -> dict[str, Any]:
-    """The options of one that goes where the outcome says. `lease` is the handle of the lease's group."""
+def written(options: Options, outcome: Outcome, lease: PlacementGroup, *, memory: bool = True) -> dict[str, Any]:
+    """The options of one that goes where the outcome says, into the group `lease`; or without `memory` there."""
     group, index, _ = _group(options)
     in_lease_group = isinstance(group, PlacementGroup) and group.id == lease.id
     plain = {name: value for name, value in options.items() if name not in _GROUP_OPTIONS}
     if isinstance(outcome, Inside):
-        plain = {name: value for name, value in plain.items() if name not in (*_LABEL_OPTIONS, "accelerator_type")}
+        said_where = (*_LABEL_OPTIONS, "accelerator_type", *(() if memory else MEMORY))
+        plain = {name: value for name, value in plain.items() if name not in said_where}
         if plain.get("resources"):
             plain["resources"] = {name: n for name, n in plain["resources"].items() if not is_pin(name)}
     elif isinstance(outcome, Outside):

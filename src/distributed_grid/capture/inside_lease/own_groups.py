@@ -7,6 +7,7 @@ from .labels import needs_of, unmet
 from .strategies import Place
 
 Amounts = Mapping[str, float]
+MEMORY = ("memory", "object_store_memory")
 _STEPS = 10_000
 """Ray counts in ten-thousandths."""
 
@@ -53,6 +54,8 @@ def why_not(plan: Plan, lease: Amounts, taken: Iterable[Amounts], place: Place) 
 def _too_much(plan: Plan, lease: Amounts, taken: Sequence[Amounts]) -> str | None:
     wanted, used = added(plan.bundles), added(taken)
     for name, amount in wanted.items():
+        if name in MEMORY and "memory" not in lease:
+            continue  # where the lease has no memory, none is counted
         has, in_use = _steps(lease.get(name, 0)), _steps(used.get(name, 0))
         if _steps(amount) > has - in_use:
             others = f", {in_use / _STEPS:g} of them in other groups" if in_use else ""

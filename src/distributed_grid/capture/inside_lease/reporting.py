@@ -31,7 +31,8 @@ class Reports:
         self._tell("escaped", what, why)
 
     def note(self, what: str, why: str) -> None:
-        self._tell("note", what, why)
+        if not self._only_escapes:
+            self._tell("note", what, why)
 
     def failed(self, where: str, error: BaseException) -> None:
         """Our own fault: Ray goes on as if we were not there."""

@@ -22,6 +22,8 @@ class Place:
     labels: Mapping[str, str] = field(default_factory=dict)
     resources: frozenset[str] = frozenset()
     """The names of all that the node has; some of them stand for the node itself, or for its kind of GPU."""
+    without_memory: bool = False
+    """The lease has no memory of its own, so there is nothing to count memory against."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,8 @@ class Wish:
     """The label selector, then what it may fall back on: any one will do."""
     pins: tuple[str, ...] = ()
     """Resources that say where rather than how much: "node:10.0.0.1", "accelerator_type:A100"."""
+    memory: bool = False
+    """It says how much memory it will use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +96,12 @@ def settle(wish: Wish, place: Place, lease_group: str) -> Outcome:
         return AsItIs()  # nothing that Ray knows: Ray says so
     met = [
         found
-        for found in (_strategy(wish.strategy, place), _selectors(wish.selectors, place), _pins(wish.pins, place))
+        for found in (
+            _strategy(wish.strategy, place),
+            _selectors(wish.selectors, place),
+            _pins(wish.pins, place),
+            _memory(wish.memory, place),
+        )
         if found is not None
     ]
     outside = [found for found in met if isinstance(found, Outside)]
@@ -139,6 +148,13 @@ def _pins(pins: tuple[str, ...], place: Place) -> Inside | Outside | None:
     if all(pin in place.resources for pin in pins):
         return Inside(f"where {pins[0]} is", "the lease's node has it")
     return Outside(f"where {pins[0]} is", f"the lease is on {_named(place)}")
+
+
+def _memory(memory: bool, place: Place) -> Inside | None:
+    """Ray would refuse it in a group without memory; yet most tasks say nothing about memory, and use some."""
+    if memory and place.without_memory:
+        return Inside("with memory", "the lease has none of its own to count it against, so it is not counted")
+    return None
 
 
 def _listed(needs: tuple[Need, ...]) -> str:
