@@ -25,6 +25,7 @@ def captured(client: GridClient, boost: Mapping[str, Any], report: Path | None =
             "GRID_PLACEMENT_GROUP": boost["placement_group"],
             "GRID_LEASE_NODE": _node_id(client, boost["source_node"]),
             "GRID_LEASE_RESOURCES": json.dumps(ResourceVector.of(**boost["resources"]).to_ray()),
+            "GRID_CAPTURE_WORKERS": os.environ.get("GRID_CAPTURE_WORKERS", "1"),
             "PYTHONPATH": path,
         }
     )
