@@ -11,7 +11,9 @@ from typing import Any, Final
 import pytest
 
 from distributed_grid.decide.demand import explain_demand
+from distributed_grid.decide.loans import Loans
 from distributed_grid.decide.pressure import combined
+from distributed_grid.decide.scheduling import BoostRoom, NodeColumns, Sought
 from distributed_grid.model.demand import Bundle, Demand, LabelConstraint, Pending, Shape
 from distributed_grid.model.forecasts import Accuracy, Forecast
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
@@ -21,6 +23,8 @@ from distributed_grid.model.plans import Grant
 from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import CPU, GB, GPU, MEMORY, ResourceVector, scale
+from distributed_grid.model.rules import NO_RULES, Rules
+from distributed_grid.model.scheduling import SchedulingRequest
 from distributed_grid.model.snapshots import GpuReading, HostReading, NodeSnapshot, OwnUse, Reading
 from distributed_grid.model.teams import Team
 from distributed_grid.model.waiting import Waiting
@@ -217,6 +221,26 @@ def waits(
 ) -> Waiting:
     """A request that has waited for so long at noon."""
     return Waiting(id, ask(amount=amount, **of_ask), NOON - timedelta(seconds=waited_s), until)
+
+
+def boost_room(id: str = "b1", runs_on: str = "gpu1", **free: float) -> BoostRoom:
+    """A reserved boost with so much left in it."""
+    return BoostRoom(id, runs_on, amounts(**free))
+
+
+def sought(
+    *nodes: Node,
+    boosts: tuple[BoostRoom, ...] = (),
+    peers: Mapping[str, Any] | None = None,
+    leases: tuple[Lease, ...] = (),
+    rules: Rules = NO_RULES,
+    snapshots: Mapping[str, NodeSnapshot] | None = None,
+    **request: Any,
+) -> Sought:
+    """A task of gpu-master, unless said otherwise, that seeks a place on these nodes."""
+    asked = SchedulingRequest(**{"target": "gpu-master", "task_id": "t"} | request)
+    columns = NodeColumns.of(NodeTable(nodes), Loans.of(leases), rules, snapshots)
+    return Sought(asked, asked.needs, asked.target or "", columns, boosts, peers or {})
 
 
 def found(bug: str) -> pytest.MarkDecorator:

@@ -1,0 +1,257 @@
+"""A task that wants a place, and the place that it was given."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final, Self
+
+from distributed_grid.errors import InvalidRequest
+from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.priorities import AllocationPriority
+from distributed_grid.model.requests import seconds
+from distributed_grid.model.resources import BUILT_IN, CPU, GPU, MEMORY, ResourceVector, kind_of, units_of
+
+_LONGEST_GANG: Final = 1000
+_LONGEST_NAME: Final = 200
+
+
+class SchedulingStrategy(StrEnum):
+    """Which of the nodes that can carry a task gets it. Others can be added: see `register_strategy`."""
+
+    LOCAL_FIRST = "local_first"
+    BEST_FIT = "best_fit"
+    LOAD_BALANCED = "load_balanced"
+    PERFORMANCE_OPTIMIZED = "performance_optimized"
+    COST_OPTIMIZED = "cost_optimized"
+    SPREAD = "spread"
+    NODE_SPECIFIC = "node_specific"
+
+
+class PlacedBy(StrEnum):
+    """What holds the place."""
+
+    RESERVE = "reserve"  # a lease made for the task: a placement group on the node
+    BOOST = "boost"  # a boost that the target had already
+
+
+@dataclass(frozen=True, slots=True)
+class Affinity:
+    """Near to what, or far from what. Each part that is given counts."""
+
+    nodes: tuple[NodeName, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    tasks: tuple[str, ...] = ()
+    """Tasks that have a place now, by id or by one of their tags."""
+    required: bool = True
+    """False: only where it can be had."""
+
+    @classmethod
+    def parse(cls, given: "Affinity | Mapping[str, Any] | None") -> Self:
+        if given is None:
+            return cls()
+        if isinstance(given, cls) and isinstance(given.nodes, tuple) and isinstance(given.tasks, tuple):
+            return given
+        found = given if isinstance(given, Affinity) else _affinity(given)
+        labels = found.labels
+        if not isinstance(labels, Mapping):
+            raise InvalidRequest(f"Labels are a mapping of names to values, not {labels!r}")
+        return cls(
+            _names("nodes", found.nodes),
+            {str(key): str(value) for key, value in labels.items()},
+            _names("tasks", found.tasks),
+            bool(found.required),
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.nodes or self.labels or self.tasks)
+
+
+def _affinity(given: Mapping[str, Any]) -> Affinity:
+    if not isinstance(given, Mapping) or not given.keys() <= {"nodes", "labels", "tasks", "required"}:
+        raise InvalidRequest(f"An affinity has nodes, labels, tasks and required, not {given!r}")
+    return Affinity(**given)
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulingRequest:
+    """One task, or a gang of equal ones, and what each of them needs. Names may be given as enum members or in
+    lower case, with '_' or '-'. What makes no sense raises an `InvalidRequest`.
+    """
+
+    task_id: str = ""
+    """One is made when it is scheduled, if none is given."""
+    cpu: float = 1.0
+    memory: float = 0.0
+    """GB."""
+    gpu: float = 0.0
+    custom: Mapping[str, float] = field(default_factory=dict)
+    """Custom Ray resources."""
+    target: NodeName | None = None
+    """The node whose task it is; its boosts are for it. None: the head."""
+    node: NodeName | None = None
+    """The only node that will do. None, with `node_specific`: the target."""
+    strategy: SchedulingStrategy | str = ""
+    """local_first; or node_specific, where a node is given."""
+    priority: AllocationPriority | str = AllocationPriority.NORMAL
+    affinity: Affinity | Mapping[str, Any] | None = None
+    anti_affinity: Affinity | Mapping[str, Any] | None = None
+    tags: tuple[str, ...] = ()
+    """By which other tasks can find it."""
+    deadline_seconds: float | None = None
+    """It must have started by then, counted from now."""
+    duration_seconds: float | None = None
+    """How long it is expected to take."""
+    count: int = 1
+    """So many of them, all or none."""
+    wait: bool = False
+    """Where there is no place now, it waits for one: until its deadline, or for ever."""
+
+    def __post_init__(self) -> None:
+        def put(name: str, value: object) -> None:
+            object.__setattr__(self, name, value)
+
+        put("task_id", _text("task id", self.task_id))
+        put("tags", _names("tags", self.tags))
+        put("priority", AllocationPriority.parse(self.priority))
+        put("affinity", Affinity.parse(self.affinity))
+        put("anti_affinity", Affinity.parse(self.anti_affinity))
+        for name in ("target", "node"):
+            put(name, None if getattr(self, name) is None else _text(name, getattr(self, name)) or None)
+        put("strategy", strategy_name(self.strategy) or self._own_strategy)
+        put("custom", {kind_of(name): amount for name, amount in self.custom.items()})
+        for name in ("deadline_seconds", "duration_seconds"):
+            given = getattr(self, name)
+            put(name, None if given is None else seconds(name.partition("_")[0], given))
+        self._check()
+
+    @property
+    def _own_strategy(self) -> SchedulingStrategy:
+        return SchedulingStrategy.LOCAL_FIRST if self.node is None else SchedulingStrategy.NODE_SPECIFIC
+
+    def _check(self) -> None:
+        if isinstance(self.count, bool) or not isinstance(self.count, int) or not 1 <= self.count <= _LONGEST_GANG:
+            raise InvalidRequest(f"The count must be a whole number from 1 to {_LONGEST_GANG}, not {self.count!r}")
+        if self.node is not None and self.strategy != SchedulingStrategy.NODE_SPECIFIC:
+            raise InvalidRequest(
+                f"The strategy {self.strategy} chooses a node, and {self.node} was given",
+                try_next="Leave the strategy out, or prefer the node: affinity={'nodes': [...], 'required': False}.",
+            )
+        if set(self.custom) & set(BUILT_IN):
+            raise InvalidRequest("cpu, gpu and memory have fields of their own")
+        if not self.needs:
+            raise InvalidRequest("A task needs something: cpu, gpu, memory or a custom resource")
+
+    @property
+    def amounts(self) -> dict[str, float]:
+        """What one of them needs, as it was written, by kind; what is not needed is left out."""
+        found = {GPU: self.gpu, CPU: self.cpu, MEMORY: self.memory, **self.custom}
+        return {kind: amount for kind, amount in found.items() if not _is_nothing(amount)}
+
+    @property
+    def needs(self) -> ResourceVector:
+        return ResourceVector({kind: units_of(kind, amount) for kind, amount in self.amounts.items()})
+
+    @property
+    def only_node(self) -> NodeName | None:
+        """The one that will do, where any other would not."""
+        return (self.node or self.target) if self.strategy == SchedulingStrategy.NODE_SPECIFIC else None
+
+    @property
+    def near(self) -> Affinity:
+        return Affinity.parse(self.affinity)
+
+    @property
+    def far(self) -> Affinity:
+        return Affinity.parse(self.anti_affinity)
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """A node that could have carried it, and was not the best."""
+
+    node: NodeName
+    score: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """One task's place."""
+
+    node: NodeName
+    """Where it counts as placed: work in a boost is its target's, on whose hardware ever it runs."""
+    delivery: PlacedBy
+    runs_on: NodeName
+    """Whose hardware it is."""
+    lease_id: str | None = None
+    """The lease that was made for it."""
+    boost_id: str | None = None
+    """The boost that it is in."""
+    placement_group: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulingDecision:
+    """True if there is a place. For a gang, the first one's place is shown as the decision's."""
+
+    task_id: str
+    accepted: bool
+    confidence: float = 0.0
+    """0..1 that it starts within its limit and that its node then stays below the high threshold."""
+    reasons: tuple[str, ...] = ()
+    """Why there; or, for every node, why not."""
+    members: tuple[Placement, ...] = ()
+    """Every place; a gang has several."""
+    alternatives: tuple[Alternative, ...] = ()
+    queued: bool = False
+    """It waits for a place."""
+    position: int | None = None
+    """In the queue, from 1."""
+
+    def __bool__(self) -> bool:
+        return self.accepted
+
+    @property
+    def node(self) -> NodeName | None:
+        return self.members[0].node if self.members else None
+
+    @property
+    def delivery(self) -> PlacedBy | None:
+        return self.members[0].delivery if self.members else None
+
+    @property
+    def lease_id(self) -> str | None:
+        return self.members[0].lease_id if self.members else None
+
+    @property
+    def boost_id(self) -> str | None:
+        return self.members[0].boost_id if self.members else None
+
+    @property
+    def placement_group(self) -> str | None:
+        return self.members[0].placement_group if self.members else None
+
+
+def strategy_name(given: "SchedulingStrategy | str") -> str:
+    """As it is registered: a member where it is one of grid's own."""
+    name = _text("strategy", given).lower().replace("-", "_")
+    try:
+        return SchedulingStrategy(name)
+    except ValueError:
+        return name
+
+
+def _text(what: str, given: object) -> str:
+    if not isinstance(given, str) or len(given) > _LONGEST_NAME or not given.isprintable():
+        raise InvalidRequest(f"The {what} must be a short text, not {given!r:.80}")
+    return given.strip()
+
+
+def _names(what: str, given: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InvalidRequest(f"The {what} must be a list of texts, not {given!r:.80}")
+    return tuple(dict.fromkeys(_text(what, each) for each in given))
+
+
+def _is_nothing(amount: object) -> bool:
+    return not isinstance(amount, str) and amount == 0
