@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 _Run = Callable[["Stage", Effort], Outcome]
 
-NAMES: Final = ("transfer", "reserve", "status", "scale", "idle", "lender", "collecting", "probe", "decisions")
+_ON_A_CLUSTER: Final = ("transfer", "reserve", "status", "scale", "idle", "lender", "collecting", "probe")
+NAMES: Final = (*_ON_A_CLUSTER, "decisions", "scheduling")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ def _measure(effort: Effort, names: tuple[str, ...], json_file: Path) -> list[Ou
 
 
 def _benchmarks() -> dict[str, _Benchmark]:
-    from bench import collecting, decisions, idle, lender, probe, reserve, scale, status, transfer
+    from bench import collecting, decisions, idle, lender, probe, reserve, scale, scheduling, status, transfer
 
     return {
         "transfer": _Benchmark(transfer.comparison.run, transfer.comparison.run_as_library),
@@ -96,6 +97,7 @@ def _benchmarks() -> dict[str, _Benchmark]:
         "lender": _Benchmark(lender.run),
         "collecting": _Benchmark(collecting.run),
         "decisions": _Benchmark(decisions.run),
+        "scheduling": _Benchmark(scheduling.run),
         # A controller would ask the same probes.
         "probe": _Benchmark(without_controller=probe.run),
     }

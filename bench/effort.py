@@ -28,6 +28,8 @@ class Effort:
     """Of which so many wait, where it is asked whether that matters."""
     sizes: tuple[int, ...]
     """On so many nodes; the third is where most is measured."""
+    placements: int
+    """Tasks that are placed without a cluster, to hold what was said of each against what happened."""
 
 
 FULL: Final = Effort(
@@ -43,6 +45,7 @@ FULL: Final = Effort(
     decisions=50_000,
     waiting=300,
     sizes=(10, 30, 100, 300, 1000),
+    placements=5_000,
 )
 QUICK: Final = Effort(
     rounds=15,
@@ -57,4 +60,5 @@ QUICK: Final = Effort(
     decisions=2_000,
     waiting=100,
     sizes=(10, 30, 100),
+    placements=500,
 )

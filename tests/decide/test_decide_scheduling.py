@@ -99,6 +99,14 @@ def test_a_strategy_can_be_added(monkeypatch: pytest.MonkeyPatch) -> None:
     assert strategies()["last_by_name"].told == "the last name"
 
 
+def test_a_strategy_that_knows_nothing_of_a_node_puts_it_last_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registered, "_REGISTERED", dict(registered.strategies()))
+    register_strategy("unsure")(lambda columns, _: np.where(columns.named(["big"]), -7.0, np.nan))
+
+    assert chosen(strategy="unsure", cpu=2) == "big"
+    assert chosen(HOME, SMALL, strategy="unsure", cpu=2) == "gpu-master"
+
+
 def test_a_strategy_that_there_is_not_is_nonsense() -> None:
     with pytest.raises(InvalidRequest, match="Unknown strategy: 'best'"):
         chosen(strategy="best")

@@ -5,7 +5,8 @@ record of what happened puts right (`calibration`). It never decreases when ther
 """
 
 import math
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,13 +24,20 @@ _LEAST, _MOST = 0.005, 0.995
 """Nothing here is certain."""
 _HAS_A_PLACE: Final = 0.98
 _WAITS_FOR_UNKNOWN: Final = 0.3
+_BELIEVED: Final = 10
+_DELAYS: Final = 500
 _SPREAD: Final = 0.1
 """A load's standard deviation over the horizon, where no forecast tells."""
 _NARROWEST, _WIDEST = 0.02, 0.15
 _NINE_TENTHS: Final = 3.29
 """So many standard deviations wide is a forecast's interval."""
-_WILL_BE_USED: Final = 0.5
-"""Of what is spoken for and idle, and of what waits for the node, so much is expected to be used in the end."""
+_IN_THE_END: Final = 0.5
+"""Of what is spoken for and idle, and of what waits for the node, so much will be in use before the task ends."""
+_IS_USED: Final = 0.8
+"""Of what work asks for, so much it uses, on average."""
+_UNSURE_OF_USE: Final = 0.25
+"""And so far it may be from that."""
+_HIGHEST: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +49,9 @@ class Outlook:
     spread: float
 
     def stays_below(self, high: float) -> float:
-        """The probability; of a load that wanders, the highest point counts (the reflection principle)."""
-        away = (high - self.peak) / self.spread
-        return min(_MOST, max(_LEAST, math.erf(away / math.sqrt(2)))) if away > 0 else _LEAST
+        """The probability. Of a load that wanders the highest point counts: half a deviation above where it ends."""
+        away = (high - self.peak) / self.spread - _HIGHEST
+        return min(_MOST, max(_LEAST, _normal(away)))
 
 
 def outlook(
@@ -56,7 +64,7 @@ def outlook(
     total = int(columns.total[kind][row]) if kind in columns.total else 0
     if total <= 0:
         return None
-    spoken_for = float(columns.used(kind)[row])
+    spoken_for = columns.used(kind, row)
     if is_there:
         spoken_for = max(0.0, spoken_for - added / total)
     measured = float(columns.pressure[kind][row])
@@ -66,9 +74,8 @@ def outlook(
         expected = max(now, forecast.value)
         spread = (forecast.high - forecast.low) / _NINE_TENTHS
     waiting = int(columns.pending[kind][row]) if kind in columns.pending else 0
-    idle = max(0.0, spoken_for - now)
-    peak = expected + added / total + _WILL_BE_USED * (idle + min(1.0, waiting / total))
-    return Outlook(peak, min(_WIDEST, max(_NARROWEST, spread)))
+    more = added / total + _IN_THE_END * (max(0.0, spoken_for - now) + min(1.0, waiting / total))
+    return Outlook(expected + _IS_USED * more, math.hypot(min(_WIDEST, max(_NARROWEST, spread)), _UNSURE_OF_USE * more))
 
 
 def stays_below(
@@ -89,15 +96,33 @@ def stays_below(
     return min(_MOST, max(_LEAST, likely))
 
 
-def starts_in_time(limit_s: float | None, wait_s: float | None = 0.0) -> float:
-    """The probability that a task starts within its limit. `wait_s`: until there is a place; None: nobody knows."""
+def gets_a_place(limit_s: float | None, wait_s: float | None) -> float:
+    """The probability that a task which waits has a place within its limit; `wait_s`: expected; None: nobody knows."""
     if wait_s is None:
         return _WAITS_FOR_UNKNOWN
-    if wait_s <= 0 or limit_s is None:
+    if limit_s is None:
         return _HAS_A_PLACE
     # Tasks seldom end when they were expected to: by about half of the time that was left, either way.
-    away = (limit_s - wait_s) / (0.5 * wait_s + 1.0)
-    return _HAS_A_PLACE * 0.5 * (1 + math.erf(away / math.sqrt(2)))
+    return _HAS_A_PLACE * _normal((limit_s - wait_s) / (0.5 * wait_s + 1.0))
+
+
+class StartDelays:
+    """How long tasks took to start once they had a place, as was told of the last ones."""
+
+    def __init__(self, delays_s: Iterable[float] = ()) -> None:
+        self.known: deque[float] = deque(delays_s, maxlen=_DELAYS)
+
+    def add(self, delay_s: float) -> None:
+        self.known.append(delay_s)
+
+    def within(self, limit_s: float) -> float:
+        """The probability that the next one takes no longer; while few are known, as if most did."""
+        in_time = sum(delay <= limit_s for delay in self.known)
+        return (in_time + _BELIEVED * _HAS_A_PLACE) / (len(self.known) + _BELIEVED)
+
+
+def _normal(away: float) -> float:
+    return 0.5 * (1 + math.erf(away / math.sqrt(2)))
 
 
 def horizon_of(duration_s: float | None) -> float:

@@ -18,6 +18,8 @@ _ALTERNATIVES: Final = 3
 _PREFERRED: Final = 1e6
 """What is preferred goes before every score."""
 
+_LAST: Final = 1e12
+
 Refusals = Mapping[NodeName, str]
 """For every node, why not."""
 
@@ -57,9 +59,8 @@ def _scores(sought: Sought, mask: Mask) -> Floats:
         raise ValueError(f"the strategy {sought.request.strategy} gave {scores.shape} scores for {mask.shape} nodes")
     if (wishes := preferred(sought)) is not None:
         scores = scores + _PREFERRED * wishes
-    found: Floats = np.where(mask & ~np.isnan(scores), scores, -np.inf)
-    if not np.isfinite(found).any():  # it gave no number to any of them: then all are equal
-        found = np.where(mask, 0.0, -np.inf)
+    # What a strategy has no number for goes last, but it can carry the task all the same.
+    found: Floats = np.where(mask, np.nan_to_num(scores, nan=-_LAST, posinf=_LAST, neginf=-_LAST), -np.inf)
     return found
 
 
@@ -67,12 +68,13 @@ def _others(sought: Sought, scores: Floats, best: int, could: int) -> tuple[Alte
     count = min(_ALTERNATIVES, could - 1)
     if count <= 0:
         return ()
-    rest = scores.copy()
+    rest, names, found = scores.copy(), sought.columns.names, []
     rest[best] = -np.inf
-    rows = np.argpartition(rest, -count)[-count:] if count < len(rest) else np.arange(len(rest))
-    ranked = sorted((row for row in rows.tolist() if rest[row] > -np.inf), key=lambda row: (-rest[row], row))
-    names = sought.columns.names
-    return tuple(Alternative(names[row], round(float(rest[row]), 4), _told(sought, row)) for row in ranked)
+    for _ in range(count):  # for so few, looking again is quicker than sorting
+        row = int(np.argmax(rest))
+        found.append(Alternative(names[row], round(float(rest[row]), 4), _told(sought, row)))
+        rest[row] = -np.inf
+    return tuple(found)
 
 
 def _told(sought: Sought, row: int) -> str:

@@ -133,15 +133,13 @@ class NodeColumns:
             found[target] = self.own[kind][target] - self.promised[kind][target]
         return found
 
-    def used(self, kind: str) -> Floats:
-        """0..1: what is spoken for, of what there is; 0 where there is nothing of it."""
-        total = self.total.get(kind)
-        if total is None:
-            return np.zeros(len(self))
-        left = np.maximum(self.own[kind] - self.promised[kind], 0)
-        found: Floats = np.clip(1.0 - left / np.maximum(total, 1), 0.0, 1.0)
-        found[total <= 0] = 0.0
-        return found
+    def used(self, kind: str, row: int) -> float:
+        """0..1: what is spoken for on a node, of what it has; 0 where it has nothing of it."""
+        total = int(self.total[kind][row]) if kind in self.total else 0
+        if total <= 0:
+            return 0.0
+        left = int(self.own[kind][row]) - int(self.promised[kind][row])
+        return min(1.0, max(0.0, 1.0 - left / total))
 
     def with_label(self, key: str, value: str) -> Mask:
         """Which nodes have it. Kept until a node's labels change."""
