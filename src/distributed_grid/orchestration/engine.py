@@ -26,6 +26,7 @@ from distributed_grid.orchestration.offloading import Offloading
 from distributed_grid.orchestration.parts import Parts, utc_now
 from distributed_grid.orchestration.rebalancing import Rebalancing
 from distributed_grid.orchestration.returning import begin_release
+from distributed_grid.orchestration.scheduling import Scheduling
 from distributed_grid.orchestration.upkeep import Upkeep
 from distributed_grid.orchestration.watching import Watching
 from distributed_grid.store.home import GridHome
@@ -60,6 +61,7 @@ class Engine:
             Rebalancing(self.parts, self.service, self.watching.collector) if self.watching is not None else None
         )
         self.offloading = None if hands is None else Offloading(self.parts, self.service, hands, self._snapshots)
+        self.scheduling = Scheduling(self.parts, self.service, self.watching.collector if self.watching else None)
         self.runs = RunTimes()
         self._belongings = Belongings()
         self._adopt = adopt
@@ -105,6 +107,7 @@ class Engine:
                 break
         self._upkeep.start()
         self.service.queue.start()
+        self.scheduling.start()
         if self.watching is not None:
             self.watching.start()
         if self.rebalancing is not None:
@@ -182,12 +185,12 @@ class Engine:
 
         Raises `StoreBroken` when all is home but the file does not say so: the next start would bring the boosts back.
         """
-        self.service.queue.is_open = False
+        self.service.queue.is_open = self.scheduling.is_open = False
         try:
             async with contextlib.nullcontext() if self.rebalancing is None else self.rebalancing.at_rest():
                 return await self._give_all_back(force, wait_s, who)
         except BaseException:
-            self.service.queue.is_open = True
+            self.service.queue.is_open = self.scheduling.is_open = True
             raise
 
     async def _give_all_back(self, force: bool, wait_s: float, who: str) -> int:
@@ -221,6 +224,7 @@ class Engine:
             await self.rebalancing.stop()
         if self.watching is not None:
             await self.watching.stop()
+        await self.scheduling.stop()
         await self.service.queue.stop()
         await self._upkeep.stop()
         await self.parts.flush()

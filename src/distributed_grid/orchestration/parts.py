@@ -72,6 +72,7 @@ class Parts:
         """What a node is expected to do, where somebody measures."""
         self.changed = asyncio.Event()
         self.news_for_the_queue = asyncio.Event()
+        self.news_for_the_scheduler = asyncio.Event()
         self.in_flight: set[str] = set()
         self.last_change = self.last_return = datetime.min.replace(tzinfo=UTC)
         self.identity = ClusterIdentity(self.config.name, frozenset(node.name for node in self.config.nodes))
@@ -191,6 +192,7 @@ class Parts:
         self.last_change = self.now()
         self.changed.set()
         self.news_for_the_queue.set()
+        self.news_for_the_scheduler.set()
 
 
 def _is_shown(lease: Lease) -> bool:

@@ -7,6 +7,7 @@ from distributed_grid.decide.fair_share import Account
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.policies import SharingMode, SharingPolicy
 from distributed_grid.model.waiting import Waiting
+from distributed_grid.orchestration.scheduling_state import SchedulingState
 from distributed_grid.store.sharing_file import SharingRecord
 
 
@@ -22,6 +23,7 @@ class SharingState:
     waiting: dict[str, Waiting] = field(default_factory=dict)
     """By id, in the order in which they came."""
     accounts: dict[str, Account] = field(default_factory=dict)
+    scheduling: SchedulingState = field(default_factory=SchedulingState)
 
     @classmethod
     def configured(cls, config: GridConfig) -> "SharingState":
@@ -41,6 +43,7 @@ class SharingState:
         self.cooling = set(record.cooling)
         self.waiting = {each.id: each for each in record.waiting}
         self.accounts = dict(record.accounts)
+        self.scheduling.take(record.scheduling)
 
     def record(self) -> SharingRecord:
         """What goes to disk. Who waits on an open line asks again by itself, and is not kept."""
@@ -50,4 +53,5 @@ class SharingState:
             tuple(sorted(self.cooling)),
             tuple(each for each in self.waiting.values() if each.is_kept),
             dict(self.accounts),
+            self.scheduling.record(),
         )

@@ -16,6 +16,7 @@ from distributed_grid.decide.fair_share import Account
 from distributed_grid.errors import StoreBroken
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.policies import SharingMode, SharingPolicy
+from distributed_grid.model.scheduled import SchedulingRecord
 from distributed_grid.model.waiting import Waiting
 from distributed_grid.store.durable import bytes_of, free_name, keep_as, replace_durably, set_aside
 from distributed_grid.store.identity import ClusterIdentity, decode_identity, encode_identity
@@ -32,6 +33,7 @@ class SharingRecord:
     waiting: tuple[Waiting, ...] = ()
     accounts: Mapping[str, Account] = field(default_factory=dict)
     """What each team has used lately, for its fair share."""
+    scheduling: SchedulingRecord = field(default_factory=SchedulingRecord)
 
 
 _RECORDS: Final = TypeAdapter(SharingRecord)

@@ -1,6 +1,6 @@
 """Which node gets a task: a table of nodes, what is in the way, strategies, and how sure a place is."""
 
-from distributed_grid.decide.scheduling.placing import Choice, Refusals, choose, choose_gang
+from distributed_grid.decide.scheduling.placing import Choice, choose, choose_gang
 from distributed_grid.decide.scheduling.sought import BoostRoom, Sought
 from distributed_grid.decide.scheduling.strategies import register_strategy, strategies
 from distributed_grid.decide.scheduling.table import NodeColumns
@@ -9,7 +9,6 @@ __all__ = [
     "BoostRoom",
     "Choice",
     "NodeColumns",
-    "Refusals",
     "Sought",
     "choose",
     "choose_gang",

@@ -21,7 +21,7 @@ def feasible(sought: Sought) -> Mask:
         mask[home] = columns.up[home]
     for kind, units in sought.needs.items():
         mask &= sought.rooms[kind] >= units
-    for name in sought.not_on:
+    for name in sought.not_on | sought.kept:
         if name in columns.row:
             mask[columns.row[name]] = False
     if home >= 0 and not mask[home] and sought.boosts:
@@ -34,7 +34,7 @@ def fits_itself(sought: Sought, row: int) -> bool:
     columns = sought.columns
     return (
         bool(columns.up[row])
-        and columns.names[row] not in sought.not_on
+        and columns.names[row] not in sought.not_on | sought.kept
         and all(sought.rooms[kind][row] >= units for kind, units in sought.needs.items())
     )
 
@@ -140,6 +140,8 @@ def _lacking(sought: Sought, row: int) -> str:
     columns, name = sought.columns, sought.columns.names[row]
     if name in sought.not_on:
         return "it was busy after all"
+    if name in sought.kept:
+        return "it is kept for a task that has waited longer"
     kind, units = next((k, u) for k, u in sought.needs.items() if sought.rooms[k][row] < u)
     has = max(0, int(sought.rooms[kind][row]))
     total = int(columns.total[kind][row]) if kind in columns.total else 0

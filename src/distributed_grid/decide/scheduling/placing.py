@@ -1,6 +1,5 @@
 """One task's place, or a gang's: all of them, or none."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -8,7 +7,7 @@ import numpy as np
 
 from distributed_grid.decide.scheduling.feasibility import feasible, fits_itself, preferred, stays_together, why_not
 from distributed_grid.decide.scheduling.sought import BoostRoom, Sought
-from distributed_grid.decide.scheduling.strategies import strategy_of
+from distributed_grid.decide.scheduling.strategies import strategy_named
 from distributed_grid.decide.scheduling.table import Floats, Mask
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import ResourceVector
@@ -19,9 +18,6 @@ _PREFERRED: Final = 1e6
 """What is preferred goes before every score."""
 
 _LAST: Final = 1e12
-
-Refusals = Mapping[NodeName, str]
-"""For every node, why not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +50,7 @@ def choose(sought: Sought) -> Choice | None:
 
 
 def _scores(sought: Sought, mask: Mask) -> Floats:
-    scores = np.asarray(strategy_of(sought).scorer(sought.columns, sought), dtype=np.float64)
+    scores = np.asarray(strategy_named(str(sought.request.strategy)).scorer(sought.columns, sought), dtype=np.float64)
     if scores.shape != mask.shape:
         raise ValueError(f"the strategy {sought.request.strategy} gave {scores.shape} scores for {mask.shape} nodes")
     if (wishes := preferred(sought)) is not None:
@@ -95,7 +91,13 @@ def promise(sought: Sought, choice: Choice, times: int = 1) -> Sought:
 
 
 def choose_gang(sought: Sought, count: int) -> tuple[Choice, ...] | None:
-    """Places for all of them, or None. The table is left as it was.
+    """Places for all of them, or None. The table is left as it was."""
+    found = places_for(sought, count)
+    return found if len(found) == count else None
+
+
+def places_for(sought: Sought, count: int) -> tuple[Choice, ...]:
+    """Places for as many of them as have one.
 
     One after the other, each as the strategy says: they are all alike, so a node that takes one of them takes no room
     that another needed more, and all are found if all have room.
@@ -105,10 +107,7 @@ def choose_gang(sought: Sought, count: int) -> tuple[Choice, ...] | None:
     found: list[Choice] = []
     left = sought
     try:
-        for _ in range(count):
-            choice = choose(left)
-            if choice is None:
-                return None
+        while len(found) < count and (choice := choose(left)) is not None:
             found.append(choice)
             left = _with_peer(promise(left, choice), choice.node)
     finally:
@@ -128,11 +127,11 @@ def _with_peer(sought: Sought, node: NodeName) -> Sought:
     return replace(sought, peers=peers)
 
 
-def _on_one_node(sought: Sought, count: int) -> tuple[Choice, ...] | None:
+def _on_one_node(sought: Sought, count: int) -> tuple[Choice, ...]:
     """All of them where they fit together; in boosts only if one boost has room for all."""
     together = replace(sought, needs=ResourceVector({k: count * v for k, v in sought.needs.items()}))
     choice = choose(together)
-    return None if choice is None else (choice,) * count
+    return () if choice is None else (choice,) * count
 
 
 def refusals(sought: Sought) -> dict[NodeName, str]:

@@ -40,6 +40,8 @@ class Sought:
     peers: Peers = field(default_factory=dict)
     not_on: frozenset[NodeName] = frozenset()
     """Nodes that turned out to have nothing for it after all; the target's boosts are not meant."""
+    kept: frozenset[NodeName] = frozenset()
+    """Nodes that are left alone for somebody who waits longer."""
 
     @cached_property
     def home(self) -> int:

@@ -50,13 +50,12 @@ def register_strategy(name: str, told: str = "") -> Callable[[Scorer], Scorer]:
     return register
 
 
-def strategy_of(sought: Sought) -> Strategy:
-    """The request's; raises `InvalidRequest` where there is none of that name."""
-    found = _REGISTERED.get(str(sought.request.strategy))
+def strategy_named(name: str) -> Strategy:
+    """Raises `InvalidRequest` where there is none of that name."""
+    found = _REGISTERED.get(name)
     if found is None:
         raise InvalidRequest(
-            f"Unknown strategy: {str(sought.request.strategy)!r}",
-            try_next=f"Use one of: {', '.join(sorted(_REGISTERED))}.",
+            f"Unknown strategy: {name!r}", try_next=f"Use one of: {', '.join(sorted(map(str, _REGISTERED)))}."
         )
     return found
 

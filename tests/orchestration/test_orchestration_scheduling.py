@@ -1,0 +1,403 @@
+"""Tasks and their places, with the real ledger: what was promised is held, and nobody else gets it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from builders import amounts, ask, cpu, reading
+from fake_cluster import FakeCluster
+from fake_senses import FakeSenses
+from whole_grid import WholeGrid, at_home, together
+
+from distributed_grid.errors import InvalidRequest, RequestNotFound, StoreBroken, TargetNotFound
+from distributed_grid.model.leases import LeaseState, Purpose
+from distributed_grid.model.scheduling import PlacedBy, SchedulingDecision, SchedulingRequest
+from distributed_grid.orchestration.scheduling import Scheduling
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+Make = Callable[..., WholeGrid]
+
+
+def tasks(lab: WholeGrid) -> Scheduling:
+    return lab.engine.scheduling
+
+
+def schedule(lab: WholeGrid, task_id: str = "t", **request: Any) -> SchedulingDecision:
+    """Of node a, which is the head."""
+    return lab.run(tasks(lab).schedule(SchedulingRequest(task_id=task_id, **request), who="ann"))
+
+
+def complete(lab: WholeGrid, task_id: str = "t") -> bool:
+    return lab.run(tasks(lab).complete(task_id, who="ann"))
+
+
+def all_home(lab: WholeGrid) -> None:
+    lab.wait(0.2)  # outcomes are written a moment later
+    at_home(lab)
+
+
+def reserved_boost(lab: WholeGrid, amount: float = 4, source: str = "b", **more: Any) -> str:
+    wish = ask("a", amount=amount, source=source, delivery="reserve", **more)
+    return lab.run(lab.service.request(wish)).id
+
+
+# -- a place ---------------------------------------------------------------------------------------------------
+
+
+def test_a_task_has_its_place_as_a_group_on_its_own_node(lab: WholeGrid) -> None:
+    decision = schedule(lab, cpu=3)
+    assert decision
+    assert (decision.node, decision.delivery) == ("a", PlacedBy.RESERVE)
+    lease = lab.leases[decision.lease_id or ""]
+    assert (lease.source, lease.target, lease.purpose, lease.label) == ("a", "a", Purpose.TASK, "t")
+    assert lease.placement_group == decision.placement_group
+    assert lab.cluster.reserved("a") == cpu(3)
+    assert complete(lab)
+    all_home(lab)
+
+
+def test_a_task_that_is_too_big_for_its_node_goes_to_another(lab: WholeGrid) -> None:
+    lab.cluster.start("a", 3)
+    decision = schedule(lab, cpu=2)
+    assert decision.node in ("b", "c")
+    assert lab.cluster.reserved(decision.node or "") == cpu(2)
+
+
+def test_all_kinds_are_in_one_bundle(make_grid: Make) -> None:
+    lab = make_grid(FakeCluster())
+    decision = schedule(lab, cpu=2, gpu=1)
+    assert lab.cluster.reserved("a") == amounts(cpu=2, gpu=1)
+    assert decision.delivery is PlacedBy.RESERVE
+
+
+def test_a_rejected_task_is_a_decision_with_a_reason_for_every_node(lab: WholeGrid) -> None:
+    decision = schedule(lab, cpu=5)
+    assert not decision
+    assert not decision.queued
+    assert decision.reasons == (
+        "a: 4 of 4 CPUs free, 5 asked",
+        "b: 4 of 4 CPUs can be had, 5 asked",
+        "c: 4 of 4 CPUs can be had, 5 asked",
+    )
+    assert tasks(lab).find("t") == decision
+    assert not complete(lab)
+    all_home(lab)
+
+
+def test_where_sharing_is_off_tasks_are_rejected(make_grid: Make) -> None:
+    assert schedule(make_grid(enabled=False)).reasons == ("Resource sharing not enabled",)
+
+
+@pytest.mark.parametrize(
+    ("request_", "error"),
+    [
+        ({"target": "nowhere"}, TargetNotFound),
+        ({"node": "nowhere"}, TargetNotFound),
+        ({"affinity": {"nodes": ["nowhere"]}}, TargetNotFound),
+        ({"strategy": "best"}, InvalidRequest),
+        ({"gpu": 0.5}, InvalidRequest),
+        ({"task_id": ""}, InvalidRequest),
+    ],
+    ids=str,
+)
+def test_what_makes_no_sense_raises(lab: WholeGrid, request_: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        schedule(lab, **request_)
+    assert not tasks(lab).state.tasks
+
+
+def test_the_same_id_is_the_same_task(lab: WholeGrid) -> None:
+    first = schedule(lab, cpu=3)
+    assert schedule(lab, cpu=3) == first
+    both = lab.run(together(*(tasks(lab).schedule(SchedulingRequest(task_id="u"), who="ann") for _ in range(2))))
+    assert both[0] == both[1]
+    assert len(lab.leases) == 2
+
+
+def test_tasks_that_come_together_never_share_a_core_and_none_is_left_unused(lab: WholeGrid) -> None:
+    wanted = [SchedulingRequest(task_id=f"t{number}", cpu=1) for number in range(15)]
+    found = lab.run(together(*(tasks(lab).schedule(each, who="ann") for each in wanted)))
+    assert sum(bool(each) for each in found) == 12
+    assert all(lab.cluster.reserved(name)["cpu"] == cpu(4)["cpu"] for name in "abc")
+    assert not lab.cluster.violations
+
+
+def test_a_node_that_is_busy_after_all_is_passed_over(lab: WholeGrid) -> None:
+    lab.run(lab.parts.look())
+    lab.cluster.start("a", 4)  # nobody has seen it yet
+    assert schedule(lab, cpu=2).node in ("b", "c")
+
+
+def test_a_node_that_is_busy_after_all_is_told_where_no_other_will_do(lab: WholeGrid) -> None:
+    lab.cluster.start("a", 4)
+    decision = schedule(lab, cpu=2, node="a")
+    assert decision.reasons[0] == "a: 0 of 4 CPUs free, 2 asked"
+
+
+# -- boosts ----------------------------------------------------------------------------------------------------
+
+
+def test_the_target_has_no_room_without_boosts_and_has_with(lab: WholeGrid) -> None:
+    assert not schedule(lab, "before", cpu=6, node="a")
+    lab.run(lab.service.request(ask("a", amount=2, source="b")))
+    decision = schedule(lab, "after", cpu=6, node="a")
+    assert (decision.node, decision.delivery) == ("a", PlacedBy.RESERVE)
+    assert lab.cluster.reserved("a") == cpu(6)
+
+
+def test_several_transfers_add_up(lab: WholeGrid) -> None:
+    for source in "bc":
+        lab.run(lab.service.request(ask("a", amount=3, source=source)))
+    assert schedule(lab, cpu=10, node="a")
+
+
+def test_a_task_in_a_reserved_boost_is_the_targets_and_what_it_has_there_is_not_given_twice(lab: WholeGrid) -> None:
+    lab.cluster.start("a", 4)
+    boost = reserved_boost(lab)
+    first = schedule(lab, "one", cpu=3, node="a")
+    assert (first.node, first.delivery, first.boost_id) == ("a", PlacedBy.BOOST, boost)
+    assert first.members[0].runs_on == "b"
+    assert first.placement_group == lab.leases[boost].placement_group
+    assert not schedule(lab, "two", cpu=2, node="a")
+    assert complete(lab, "one")
+    assert lab.leases[boost].state is LeaseState.ACTIVE, "a boost stays when its task is done"
+    assert schedule(lab, "three", cpu=4, node="a")
+
+
+def test_what_was_promised_in_a_boost_is_so_after_a_crash(lab: WholeGrid) -> None:
+    lab.cluster.start("a", 4)
+    reserved_boost(lab)
+    assert schedule(lab, "one", cpu=3, node="a")
+    lab.crash()
+    assert not schedule(lab, "two", cpu=2, node="a")
+    assert schedule(lab, "one", cpu=3, node="a").delivery is PlacedBy.BOOST
+    assert complete(lab, "one")
+    assert schedule(lab, "two", cpu=2, node="a")
+
+
+def test_another_teams_boost_carries_nothing(lab: WholeGrid) -> None:
+    lab.cluster.start("a", 4)
+    reserved_boost(lab, team="blue")
+    assert not schedule(lab, cpu=3, node="a")
+
+
+def test_a_boost_that_ends_before_the_task_carries_nothing(lab: WholeGrid) -> None:
+    lab.cluster.start("a", 4)
+    reserved_boost(lab, duration_s=60.0)
+    assert not schedule(lab, cpu=3, node="a", duration_seconds=600)
+    assert schedule(lab, cpu=3, node="a", duration_seconds=30)
+
+
+def test_a_task_whose_boost_ends_has_lost_its_place(lab: WholeGrid) -> None:
+    lab.cluster.start("a", 4)
+    boost = reserved_boost(lab)
+    assert schedule(lab, cpu=3, node="a")
+    lab.run(lab.service.release(boost))
+    lab.wait(2.0)
+    assert not tasks(lab).find("t")
+    assert lab.events("task_lost") == ["task t has lost its place on b"]
+    assert not complete(lab)
+
+
+# -- gangs -----------------------------------------------------------------------------------------------------
+
+
+def test_a_gang_has_all_its_places_or_none(lab: WholeGrid) -> None:
+    decision = schedule(lab, cpu=2, count=6, strategy="spread")
+    assert [m.node for m in decision.members].count("b") == 2
+    assert len({m.placement_group for m in decision.members}) == 6
+    assert complete(lab)
+    all_home(lab)
+
+    rejected = schedule(lab, "more", cpu=2, count=7)
+    assert rejected.reasons[0] == "only 6 of 7 have a place, and none is taken without the others"
+    all_home(lab)
+
+
+def test_a_gang_of_which_one_place_is_gone_after_all_leaves_nothing_behind(lab: WholeGrid) -> None:
+    lab.run(lab.parts.look())
+    lab.cluster.start("c", 4)  # nobody has seen it yet
+    assert not schedule(lab, cpu=4, count=3)
+    lab.cluster.finish_everything()
+    lab.wait(2.0)
+    all_home(lab)
+    assert not tasks(lab).state.tasks
+
+
+def test_a_gang_may_be_partly_in_boosts(lab: WholeGrid) -> None:
+    boost = reserved_boost(lab)
+    decision = schedule(lab, cpu=4, count=2, node="a")
+    assert {m.delivery for m in decision.members} == {PlacedBy.BOOST, PlacedBy.RESERVE}
+    assert complete(lab)
+    assert list(lab.leases) == [boost]
+
+
+# -- waiting ---------------------------------------------------------------------------------------------------
+
+
+def test_who_waits_has_a_place_as_soon_as_there_is_one_higher_priorities_first(lab: WholeGrid) -> None:
+    busy = [lab.cluster.start(name, 4) for name in "abc"]
+    low = schedule(lab, "low", cpu=4, wait=True, priority="low")
+    high = schedule(lab, "high", cpu=4, wait=True, priority="high")
+    assert low.queued and not low and (low.position, high.position) == (1, 1)
+    assert tasks(lab).find("low").position == 2
+    lab.cluster.finish(busy[1] or 0)
+    lab.wait(3.0)
+    assert tasks(lab).find("high").node == "b"
+    assert tasks(lab).find("low").queued
+    assert complete(lab, "high")
+    lab.wait(3.0)
+    assert tasks(lab).find("low").node == "b"
+
+
+def test_who_waits_starts_by_itself_when_a_boost_becomes_active(lab: WholeGrid) -> None:
+    lab.cluster.start("a", 4)
+    assert schedule(lab, cpu=3, node="a", wait=True).queued
+    boost = reserved_boost(lab)
+    lab.wait(0.5)
+    assert tasks(lab).find("t").boost_id == boost
+
+
+def test_who_waits_is_let_go_at_its_deadline(lab: WholeGrid) -> None:
+    assert schedule(lab, cpu=5, wait=True, deadline_seconds=10).queued
+    lab.wait(12.0)
+    decision = tasks(lab).find("t")
+    assert not decision.queued
+    assert decision.reasons[0] == "its deadline has passed"
+    assert tasks(lab).state.results == {"queued": 1, "rejected": 1}
+
+
+def test_who_waits_does_so_over_a_crash_and_can_be_taken_back(lab: WholeGrid) -> None:
+    assert schedule(lab, cpu=5, wait=True).queued
+    lab.crash()
+    assert tasks(lab).find("t").queued
+    assert complete(lab)
+    assert tasks(lab).find("t").reasons == ("it was taken back before it had a place",)
+    with pytest.raises(RequestNotFound):
+        tasks(lab).find("never")
+
+
+def test_small_tasks_do_not_keep_a_large_one_waiting_for_ever(lab: WholeGrid) -> None:
+    for name in "ac":
+        lab.cluster.start(name, 4)
+    assert schedule(lab, "s0", cpu=2)
+    assert schedule(lab, "large", cpu=4, wait=True).queued
+    assert schedule(lab, "s1", cpu=2), "at first, small ones may pass"
+    assert complete(lab, "s0")
+    lab.wait(31.0)
+    assert "b: it is kept for a task that has waited longer" in schedule(lab, "s2", cpu=2).reasons
+    assert complete(lab, "s1")
+    lab.wait(5.0)
+    assert tasks(lab).find("large").node == "b"
+
+
+# -- ends ------------------------------------------------------------------------------------------------------
+
+
+def test_a_task_that_nobody_completes_gives_its_place_back_in_the_end(lab: WholeGrid) -> None:
+    assert schedule(lab, cpu=2, duration_seconds=10)
+    lab.wait(70.0)
+    assert lab.leases
+    lab.wait(20.0)
+    all_home(lab)
+    assert not tasks(lab).state.tasks
+
+
+def test_a_task_whose_node_dies_has_lost_its_place(lab: WholeGrid) -> None:
+    assert schedule(lab, cpu=2, node="b")
+    lab.cluster.kill_node("b")
+    lab.wait(10.0)
+    assert not tasks(lab).find("t")
+    assert lab.events("task_lost")
+
+
+def test_complete_works_after_a_crash_also_if_only_the_lease_was_written(lab: WholeGrid) -> None:
+    assert schedule(lab, cpu=2)
+    lab.home.sharing.unlink()
+    lab.crash()
+    assert complete(lab)
+    all_home(lab)
+
+
+def test_what_cannot_be_written_is_told_and_leaves_nothing(lab: WholeGrid) -> None:
+    lab.disk_is_full = True
+    with pytest.raises(StoreBroken):
+        schedule(lab, cpu=2)
+    lab.disk_is_full = False
+    lab.wait(2.0)
+    all_home(lab)
+    assert not tasks(lab).state.tasks
+
+
+def test_grid_that_stops_gives_all_places_back(lab: WholeGrid) -> None:
+    assert schedule(lab, cpu=2)
+    lab.run(lab.engine.give_all_back())
+    assert lab.cluster.is_at_base()
+    assert not schedule(lab, "late", cpu=2)
+
+
+# -- how sure --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def measured(make_grid: Make) -> WholeGrid:
+    senses = FakeSenses()
+    lab = make_grid(senses=senses, mode="share_and_offload", monitoring_interval_seconds=10)
+    for name in "abc":
+        senses.answers[name] = reading(own_cpu=0.2, own_memory=0, cpus=4.0, cpu_used=0.2)
+    lab.wait(30.0)
+    return lab
+
+
+def test_what_was_said_is_held_against_what_happened(measured: WholeGrid) -> None:
+    lab = measured
+    first = schedule(lab, "good", cpu=1, node="a", duration_seconds=60)
+    assert 0.5 < first.confidence < 1
+    lab.run(tasks(lab).started("good"))
+    lab.wait(40.0)
+    assert complete(lab, "good")
+    outcomes = tasks(lab).state.calibrator.outcomes
+    assert [(round(o.predicted.said, 6), o.happened) for o in outcomes] == [(round(first.confidence, 6), True)]
+
+    schedule(lab, "bad", cpu=1, node="a", duration_seconds=60)
+    lab.engine.watching._senses.answers["a"] = reading(cpus=4.0, cpu_used=3.9)  # type: ignore[union-attr]
+    lab.wait(80.0)  # longer than it was to be watched: nobody has to say that it is done
+    assert [o.happened for o in tasks(lab).state.calibrator.outcomes] == [True, False]
+    assert complete(lab, "bad")
+    assert len(tasks(lab).state.calibrator.outcomes) == 2
+    lab.crash()
+    assert len(tasks(lab).state.calibrator.outcomes) == 2
+
+
+def test_a_busy_node_is_less_sure(measured: WholeGrid) -> None:
+    lab = measured
+    calm = schedule(lab, "one", cpu=1, node="a")
+    lab.engine.watching._senses.answers["b"] = reading(cpus=4.0, cpu_used=3.0)  # type: ignore[union-attr]
+    lab.wait(20.0)
+    assert schedule(lab, "two", cpu=1, node="b").confidence < calm.confidence
+
+
+def test_one_that_started_late_did_not_do_as_was_said(measured: WholeGrid) -> None:
+    lab = measured
+    assert schedule(lab, cpu=1, deadline_seconds=5)
+    lab.wait(8.0)
+    lab.run(tasks(lab).started("t"))
+    assert complete(lab)
+    assert [o.happened for o in tasks(lab).state.calibrator.outcomes] == [False]
+    assert list(tasks(lab).state.delays.known) == [pytest.approx(8.0, abs=0.1)]
+
+
+def test_where_nobody_measures_nothing_is_learnt(lab: WholeGrid) -> None:
+    assert schedule(lab, cpu=1)
+    assert complete(lab)
+    assert not tasks(lab).state.calibrator.outcomes
+
+
+def test_a_strategy_of_the_request_is_followed_on_what_is_measured(measured: WholeGrid) -> None:
+    lab = measured
+    lab.engine.watching._senses.answers["b"] = reading(cpus=4.0, cpu_used=3.0)  # type: ignore[union-attr]
+    lab.wait(20.0)
+    apart = replace(SchedulingRequest(task_id="x", strategy="load-balanced"), anti_affinity={"nodes": ["a"]})
+    assert lab.run(tasks(lab).schedule(apart, who="ann")).node == "c"
