@@ -20,16 +20,19 @@ from distributed_grid import errors
 from distributed_grid.cli.app import app
 from distributed_grid.config import GridConfig, load_config
 from distributed_grid.controller.api import make_app
+from distributed_grid.controller.scheduling_schemas import TaskRequest
 from distributed_grid.controller.schemas import DemandStatus, NodeOutlook
 from distributed_grid.decide.diagnosis import diagnose
 from distributed_grid.decide.offloading.secrets import ALLOWED, ALLOWED_BEGINNINGS
 from distributed_grid.decide.policies import POLICIES, PolicyNumbers
+from distributed_grid.decide.scheduling import strategies
 from distributed_grid.model.audit import FindingKind
 from distributed_grid.model.checkup_facts import ControllerFacts, Facts, HomeFacts, MachineFacts
 from distributed_grid.model.leases import LEGAL, LeaseState
 from distributed_grid.model.offloading import ObstacleCode, OffloadState
 from distributed_grid.model.plans import RefusalCode
 from distributed_grid.model.principals import Scope
+from distributed_grid.model.scheduling import SchedulingStrategy
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "distributed_grid"
@@ -436,6 +439,22 @@ def test_the_endpoints() -> None:
     assert {call: codes_in(needed) or needed for call, needed in rows.items()} == needs
     body = spec["components"]["schemas"]["BoostRequest"]["properties"]
     assert [codes_in(row["Field"])[0] for row in table("docs/api.md", "Field", "Default")] == list(body)
+
+
+def test_the_strategies_of_the_scheduler() -> None:
+    rows = table("docs/scheduling.md", "Strategy", "Prefers")
+
+    assert {codes_in(row["Strategy"])[0]: row["Prefers"] for row in rows} == {
+        str(name): strategy.told[0].lower() + strategy.told[1:].rstrip(".")
+        for name, strategy in strategies().items()
+        if name in set(SchedulingStrategy)
+    }
+
+
+def test_the_fields_of_a_task() -> None:
+    rows = table("docs/api.md", "Name", "If left out")
+
+    assert {field for row in rows for field in codes_in(row["Name"])} == set(TaskRequest.model_fields)
 
 
 def test_the_events_of_the_audit_log() -> None:

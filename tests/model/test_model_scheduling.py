@@ -67,6 +67,7 @@ def test_an_affinity_may_be_written_as_a_mapping() -> None:
         {"strategy": 3},
         {"tags": "one"},
         {"task_id": "a\nb"},
+        {"task_id": "a/b"},
         {"affinity": {"node": "a"}},
         {"affinity": ["a"]},
         {"anti_affinity": {"labels": "zone"}},

@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from distributed_grid.controller.metrics import Seen, exposition
 from distributed_grid.decide.demand import explain_demand
+from distributed_grid.decide.scheduling.calibration import Outcome, Predicted
 from distributed_grid.decide.snapshots import take_snapshots
 from distributed_grid.model.demand import Bundle, Pending, Shape
 from distributed_grid.model.leases import LeaseState
@@ -29,5 +30,7 @@ def every_metric() -> Iterator[Metric]:
         {"granted": 1, "refused": 1},
         collecting_s=0.1,
         queue=[waits()],
+        decisions={"accepted": 3, "queued": 1, "rejected": 1},
+        outcomes=[Outcome(Predicted(0.8, 0.7), happened=True), Outcome(Predicted(0.3, 0.4), happened=False)],
     )
     yield from text_string_to_metric_families(exposition(seen).decode())

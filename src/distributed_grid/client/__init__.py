@@ -177,6 +177,23 @@ class GridClient:
     def why(self, request_or_boost: str) -> dict[str, Any]:
         return self._call("GET", f"/why/{_segment(request_or_boost)}")
 
+    def schedule_task(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Find a place for a task. It has an id before it is sent, so that a retry does not make it two."""
+        sent = dict(body) | {"task_id": body.get("task_id") or uuid.uuid4().hex}
+        return self._call("POST", "/tasks", sent, patience_s=_YIELD_S)
+
+    def tasks(self) -> dict[str, Any]:
+        return self._call("GET", "/tasks")
+
+    def task(self, task_id: str) -> dict[str, Any]:
+        return self._call("GET", f"/tasks/{quote(task_id, safe='')}")
+
+    def task_started(self, task_id: str) -> dict[str, Any]:
+        return self._call("POST", f"/tasks/{quote(task_id, safe='')}/started")
+
+    def complete_task(self, task_id: str) -> dict[str, Any]:
+        return self._call("POST", f"/tasks/{quote(task_id, safe='')}/complete")
+
     def cooldown(self, node: str, *, on: bool = True, grace_s: float | None = None) -> dict[str, Any]:
         body = {"on": on, "grace_seconds": grace_s}
         return self._call("POST", f"/nodes/{quote(node, safe='')}/cooldown", body)

@@ -23,6 +23,7 @@ from distributed_grid.controller.hosts import HostChecked
 from distributed_grid.controller.monitoring_routes import add_metrics_route, add_monitoring_routes
 from distributed_grid.controller.offload_routes import add_offload_routes
 from distributed_grid.controller.run_routes import add_run_routes
+from distributed_grid.controller.scheduling_routes import add_scheduling_routes
 from distributed_grid.controller.sharing_routes import add_sharing_routes
 from distributed_grid.controller.token_routes import add_token_routes
 from distributed_grid.controller.tokens import Tokens
@@ -170,6 +171,7 @@ def make_app(
     add_monitoring_routes(api, engine)
     add_sharing_routes(api, engine)
     add_offload_routes(api, engine)
+    add_scheduling_routes(api, engine)
     add_metrics_route(app, engine)
 
     @app.exception_handler(GridError)

@@ -12,6 +12,7 @@ from prometheus_client import ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from distributed_grid.controller.metrics_text import as_text
+from distributed_grid.decide.scheduling.calibration import Outcome, base_rate_brier, brier
 from distributed_grid.model.demand import Demand, WaitReason
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.priorities import AllocationPriority
@@ -55,6 +56,10 @@ class Seen:
     runs: RunTimes = field(default_factory=RunTimes)
     queue: Sequence[Waiting] = ()
     """Requests for boosts that wait for their turn."""
+    decisions: Mapping[str, int] = field(default_factory=dict)
+    """What was decided about tasks: accepted, queued, rejected."""
+    outcomes: Sequence[Outcome] = ()
+    """Of their places: what was said, and what happened."""
 
 
 def exposition(seen: Seen) -> bytes:
@@ -73,6 +78,7 @@ def _all(seen: Seen) -> Iterator[Metric]:
     yield from _waiting(seen.demand, seen.now)
     yield from _lending(seen.leases, seen.events)
     yield from _queue(seen.queue, seen.now)
+    yield from _scheduling(seen.decisions, seen.outcomes)
     yield _gauge("grid_collecting_seconds", "Duration of the last round of measuring", [], [((), seen.collecting_s)])
     times = HistogramMetricFamily("grid_task_execution_seconds", "How long work that grid ran took, as reported")
     times.add_metric([], [*seen.runs.buckets()], seen.runs.total_s)
@@ -210,6 +216,15 @@ def _queue(queue: Sequence[Waiting], now: datetime) -> Iterator[Metric]:
     )
     oldest = max((max(0.0, (now - each.since).total_seconds()) for each in queue), default=0.0)
     yield GaugeMetricFamily("grid_queue_oldest_seconds", "How long the oldest of them has waited", oldest)
+
+
+def _scheduling(decisions: Mapping[str, int], outcomes: Sequence[Outcome]) -> Iterator[Metric]:
+    yield _counter("grid_scheduling_decisions", "Decisions about tasks", "result", decisions)
+    for name, told, value in (
+        ("brier", "How far what was said of tasks' places was from what happened: 0 is best", brier(outcomes)),
+        ("base_rate_brier", "The same for always saying how often it happened", base_rate_brier(outcomes)),
+    ):
+        yield _gauge(f"grid_scheduling_{name}_score", told, [], [((), value)])
 
 
 def _counter(name: str, told: str, label: str, counts: Mapping[str, int]) -> Metric:

@@ -20,6 +20,7 @@ from distributed_grid.orchestration.boost_view import boost_dict
 from distributed_grid.orchestration.cluster_view import nodes_dict, suggestion_dicts
 from distributed_grid.orchestration.engine import Engine
 from distributed_grid.orchestration.node_view import demand_dicts, outlook_dict, recent_dicts
+from distributed_grid.orchestration.scheduling_view import RESULTS
 
 
 def add_monitoring_routes(api: APIRouter, engine: Engine) -> None:
@@ -92,6 +93,8 @@ def add_metrics_route(app: FastAPI, engine: Engine) -> None:
             collecting_s=collector.took_s if collector else None,
             runs=engine.runs,
             queue=tuple(p.sharing.waiting.values()),
+            decisions={result: p.sharing.scheduling.results[result] for result in RESULTS},
+            outcomes=tuple(p.sharing.scheduling.calibrator.outcomes),
         )
         return Response(await asyncio.to_thread(exposition, seen), media_type=CONTENT_TYPE_LATEST)
 

@@ -2,6 +2,7 @@
 
 import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from distributed_grid.faults import Point, fault_point
 from distributed_grid.model.leases import Lease
@@ -11,6 +12,13 @@ from distributed_grid.model.nodes import NodeId
 def group_handle(group_id: str) -> PlacementGroup:
     """The handle that Ray's scheduling strategies take, from any process of the cluster."""
     return PlacementGroup(ray.PlacementGroupID(bytes.fromhex(group_id)))
+
+
+def inside(group_id: str) -> PlacementGroupSchedulingStrategy:
+    """The scheduling strategy that puts a task or actor, and all that it starts, into a group's one bundle."""
+    return PlacementGroupSchedulingStrategy(
+        placement_group=group_handle(group_id), placement_group_bundle_index=0, placement_group_capture_child_tasks=True
+    )
 
 
 def reserve(lease: Lease, node_id: NodeId, within_s: int) -> str | None:

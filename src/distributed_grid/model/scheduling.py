@@ -1,5 +1,6 @@
 """A task that wants a place, and the place that it was given."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -110,7 +111,7 @@ class SchedulingRequest:
         def put(name: str, value: object) -> None:
             object.__setattr__(self, name, value)
 
-        put("task_id", _text("task id", self.task_id))
+        put("task_id", _task_id(self.task_id))
         put("tags", _names("tags", self.tags))
         put("priority", AllocationPriority.parse(self.priority))
         put("affinity", Affinity.parse(self.affinity))
@@ -243,6 +244,13 @@ def strategy_name(given: "SchedulingStrategy | str") -> str:
         return SchedulingStrategy(name)
     except ValueError:
         return name
+
+
+def _task_id(given: object) -> str:
+    found = _text("task id", given)
+    if found and re.fullmatch(r"[0-9A-Za-z._:-]+", found) is None:
+        raise InvalidRequest(f"A task's id has letters, digits and . _ : -, which {found!r} has not only")
+    return found
 
 
 def _text(what: str, given: object) -> str:

@@ -1,16 +1,20 @@
 """Who carries out what a Python caller asks: a running controller, or this very process."""
 
 import asyncio
+import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from distributed_grid.config import ConfigLike, GridConfig, loaded_config
-from distributed_grid.errors import NoCluster
+from distributed_grid.errors import NoCluster, NotFound
 from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.scheduling import SchedulingRequest
 from distributed_grid.model.snapshots import NodeSnapshot
+from distributed_grid.model.teams import DEFAULT_TEAM
 from distributed_grid.monitoring.views import snapshots_from
 from distributed_grid.orchestration.boost_view import boost_dict, status_dict
 from distributed_grid.orchestration.cluster_view import cluster_dict
+from distributed_grid.orchestration.scheduling_view import decision_dict, scheduling_dict
 from distributed_grid.store.home import GridHome
 
 T = TypeVar("T")
@@ -31,6 +35,11 @@ class Backend(Protocol):
     async def sharing(self) -> dict[str, Any]: ...
     async def queue(self) -> dict[str, Any]: ...
     async def plan(self, body: Mapping[str, Any]) -> dict[str, Any]: ...
+    async def schedule_task(self, body: Mapping[str, Any]) -> dict[str, Any]: ...
+    async def task(self, task_id: str) -> dict[str, Any]: ...
+    async def task_started(self, task_id: str) -> dict[str, Any]: ...
+    async def complete_task(self, task_id: str) -> bool: ...
+    async def tasks(self) -> dict[str, Any]: ...
     async def audit_log(self, limit: int) -> list[dict[str, Any]]: ...
     async def cluster(self) -> dict[str, Any]: ...
     def snapshots(self) -> dict[NodeName, NodeSnapshot]: ...
@@ -99,6 +108,25 @@ class RemoteBackend:
 
     async def plan(self, body: Mapping[str, Any]) -> dict[str, Any]:
         return await self._call(lambda: self._client.plan(body))
+
+    async def schedule_task(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        return await self._call(lambda: self._client.schedule_task(body))
+
+    async def task(self, task_id: str) -> dict[str, Any]:
+        return await self._call(lambda: self._client.task(task_id))
+
+    async def task_started(self, task_id: str) -> dict[str, Any]:
+        return await self._call(lambda: self._client.task_started(task_id))
+
+    async def complete_task(self, task_id: str) -> bool:
+        try:
+            await self._call(lambda: self._client.complete_task(task_id))
+        except NotFound:
+            return False
+        return True
+
+    async def tasks(self) -> dict[str, Any]:
+        return await self._call(self._client.tasks)
 
     async def audit_log(self, limit: int) -> list[dict[str, Any]]:
         return await self._call(lambda: self._client.audit_log(limit=limit))
@@ -184,6 +212,22 @@ class LocalBackend:
 
     async def plan(self, body: Mapping[str, Any]) -> dict[str, Any]:
         return await self._allocations.plan(body, who=self._who)
+
+    async def schedule_task(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        request = SchedulingRequest(**{**body, "task_id": body.get("task_id") or uuid.uuid4().hex})
+        return decision_dict(await self._engine.scheduling.schedule(request, who=self._who, team=DEFAULT_TEAM))
+
+    async def task(self, task_id: str) -> dict[str, Any]:
+        return decision_dict(self._engine.scheduling.find(task_id))
+
+    async def task_started(self, task_id: str) -> dict[str, Any]:
+        return decision_dict(await self._engine.scheduling.started(task_id))
+
+    async def complete_task(self, task_id: str) -> bool:
+        return bool(await self._engine.scheduling.complete(task_id, who=self._who))
+
+    async def tasks(self) -> dict[str, Any]:
+        return scheduling_dict(self._engine.scheduling.state)
 
     async def audit_log(self, limit: int) -> list[dict[str, Any]]:
         from distributed_grid.store.audit_log import Wanted

@@ -133,16 +133,13 @@ class ResourceBoost:
 
         For a transfer they name the target node, which has the capacity.
         """
-        if (group := self.placement_group) is None:
+        if self.placement_group_id is None:
             from distributed_grid.execution.ray_gateway import selector_of
 
             return {"label_selector": selector_of(self.target_node)} | more
-        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+        from distributed_grid.execution.reservations import inside
 
-        strategy = PlacementGroupSchedulingStrategy(
-            placement_group=group, placement_group_bundle_index=0, placement_group_capture_child_tasks=True
-        )
-        return {"scheduling_strategy": strategy} | more
+        return {"scheduling_strategy": inside(self.placement_group_id)} | more
 
 
 class ResourceBoostManager(Connected):

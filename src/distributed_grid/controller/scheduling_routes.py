@@ -1,0 +1,51 @@
+"""Scheduling, over HTTP: a task asks for a place, says that it has begun, and that it is done."""
+
+import uuid
+from typing import Any
+
+from fastapi import APIRouter
+
+from distributed_grid.controller import scheduling_schemas as schemas
+from distributed_grid.controller.access import Asker, needs
+from distributed_grid.errors import RequestNotFound
+from distributed_grid.model.principals import Scope
+from distributed_grid.model.scheduling import SchedulingRequest
+from distributed_grid.model.teams import DEFAULT_TEAM
+from distributed_grid.orchestration.engine import Engine
+from distributed_grid.orchestration.scheduling_view import decision_dict, scheduling_dict
+
+
+def add_scheduling_routes(api: APIRouter, engine: Engine) -> None:
+    @api.post("/tasks", response_model=schemas.TaskDecision)
+    @needs(Scope.LEND)
+    async def schedule(body: schemas.TaskRequest, asker: Asker) -> dict[str, Any]:
+        """Find a place for a task, and hold it. That there is none is an answer, too: with a reason for every node."""
+        given = body.model_dump()
+        request = SchedulingRequest(**{**given, "task_id": given["task_id"] or uuid.uuid4().hex})
+        return decision_dict(await engine.scheduling.schedule(request, who=asker.name, team=asker.team or DEFAULT_TEAM))
+
+    @api.get("/tasks", response_model=schemas.TaskList)
+    @needs(Scope.VIEW)
+    async def tasks() -> dict[str, Any]:
+        """Who has a place, who waits, and how good what was said of places was."""
+        return scheduling_dict(engine.scheduling.state)
+
+    @api.get("/tasks/{task_id}", response_model=schemas.TaskDecision)
+    @needs(Scope.VIEW)
+    async def one_task(task_id: str) -> dict[str, Any]:
+        """What was decided about a task last."""
+        return decision_dict(engine.scheduling.find(task_id))
+
+    @api.post("/tasks/{task_id}/started", response_model=schemas.TaskDecision)
+    @needs(Scope.LEND)
+    async def started(task_id: str) -> dict[str, Any]:
+        """Tell that a task has begun: what was said of its start is held against that."""
+        return decision_dict(await engine.scheduling.started(task_id))
+
+    @api.post("/tasks/{task_id}/complete", response_model=schemas.TaskDone)
+    @needs(Scope.LEND)
+    async def complete(task_id: str, asker: Asker) -> dict[str, Any]:
+        """Free what a task held; or wait for its place no longer."""
+        if not await engine.scheduling.complete(task_id, who=asker.name):
+            raise RequestNotFound(f"No task with the id {task_id!r:.80}")
+        return {"task_id": task_id, "completed": True}
