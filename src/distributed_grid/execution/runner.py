@@ -53,7 +53,7 @@ class RayRunners:
             max_concurrency=_AT_ONCE,
             scheduling_strategy=strategy,
         )
-        started = actor.remote(_name(lease.id), _keeper(), dict(record))
+        started = actor.remote(_name(lease.id), keeper_text(), dict(record))
         self._get(started.about.remote(), _CREATE_S)
 
     def prepare(self, lease_id: str, order: Mapping[str, Any], copied: Any, given: Mapping[str, str]) -> dict[str, Any]:
@@ -120,5 +120,5 @@ def _actor_class() -> Any:
 
 
 @cache
-def _keeper() -> str:
+def keeper_text() -> str:
     return (resources.files("distributed_grid.execution") / "on_node_keeper.py").read_text()

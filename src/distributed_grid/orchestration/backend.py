@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from distributed_grid.config import ConfigLike, GridConfig, loaded_config
-from distributed_grid.errors import NoCluster, NotFound
+from distributed_grid.errors import NoCluster, NotFound, Unavailable
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.scheduling import SchedulingRequest
 from distributed_grid.model.snapshots import NodeSnapshot
@@ -40,6 +40,7 @@ class Backend(Protocol):
     async def task_started(self, task_id: str) -> dict[str, Any]: ...
     async def complete_task(self, task_id: str) -> bool: ...
     async def tasks(self) -> dict[str, Any]: ...
+    async def offload(self, body: Mapping[str, Any]) -> dict[str, Any]: ...
     async def audit_log(self, limit: int) -> list[dict[str, Any]]: ...
     async def cluster(self) -> dict[str, Any]: ...
     def snapshots(self) -> dict[NodeName, NodeSnapshot]: ...
@@ -127,6 +128,9 @@ class RemoteBackend:
 
     async def tasks(self) -> dict[str, Any]:
         return await self._call(self._client.tasks)
+
+    async def offload(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        return await self._call(lambda: self._client.offload(body))
 
     async def audit_log(self, limit: int) -> list[dict[str, Any]]:
         return await self._call(lambda: self._client.audit_log(limit=limit))
@@ -228,6 +232,9 @@ class LocalBackend:
 
     async def tasks(self) -> dict[str, Any]:
         return scheduling_dict(self._engine.scheduling.state)
+
+    async def offload(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        raise Unavailable("Processes are moved by a controller", try_next="Start one: grid start")
 
     async def audit_log(self, limit: int) -> list[dict[str, Any]]:
         from distributed_grid.store.audit_log import Wanted

@@ -53,7 +53,7 @@ class ProgramLease:
     async def __aenter__(self) -> Self:
         backend = await self._manager._ready()
         cluster = await backend.cluster()
-        _connect_to_ray(cluster.get("ray_address"))
+        connect_to_ray(cluster.get("ray_address"))
         target = self._target or next(node["name"] for node in cluster["nodes"] if node["is_head"])
         (kind, amount), *others = self._asked.items()
         boost_id = await self._manager.request_boost(
@@ -126,7 +126,7 @@ class ProgramLease:
         return inside(given[0])
 
 
-def _connect_to_ray(address: str | None) -> None:
+def connect_to_ray(address: str | None) -> None:
     """To the controller's cluster; without a controller, this process is connected already."""
     import ray
 

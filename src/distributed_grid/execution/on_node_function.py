@@ -1,0 +1,55 @@
+"""The actor in which a function runs on a node. This module travels by value: nothing of grid is installed there."""
+
+import asyncio
+import inspect
+import io
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+_MOST = 4_000_000
+
+
+class FunctionHost:
+    """Runs one function, plain or async, and keeps what it prints."""
+
+    def __init__(self) -> None:
+        self._printed = _Printed(sys.stdout)
+        sys.stdout = sys.stderr = self._printed
+
+    def run(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        found = function(*args, **kwargs)
+        return asyncio.run(_awaited(found)) if inspect.isawaitable(found) else found
+
+    def read(self, begin: int) -> dict[str, Any]:
+        """What it has printed, from a character on, and where the next piece begins."""
+        text = self._printed.text()[begin:]
+        return {"text": text, "next": begin + len(text)}
+
+
+async def _awaited(found: Any) -> Any:
+    return await found
+
+
+class _Printed(io.TextIOBase):
+    """Kept up to a limit, and passed on to where Ray's workers write."""
+
+    def __init__(self, onwards: Any) -> None:
+        self._onwards = onwards
+        self._kept = io.StringIO()
+        self._lock = threading.Lock()
+
+    def write(self, text: str) -> int:
+        with self._lock:
+            if self._kept.tell() < _MOST:
+                self._kept.write(text)
+        self._onwards.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        self._onwards.flush()
+
+    def text(self) -> str:
+        with self._lock:
+            return self._kept.getvalue()

@@ -1,0 +1,63 @@
+"""The actors in which an executor's tasks run, each in the place that the scheduler has found for it."""
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, Final
+
+import ray
+from ray import cloudpickle
+
+from distributed_grid.execution import on_node_function, on_node_runner
+from distributed_grid.execution.reservations import inside
+from distributed_grid.execution.runner import keeper_text
+from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, ray_name, scale
+
+LOST: Final = (
+    ray.exceptions.RayActorError,
+    ray.exceptions.NodeDiedError,
+    ray.exceptions.ActorUnschedulableError,
+    ray.exceptions.ObjectLostError,
+)
+"""What Ray says when a node or a placement group is gone: nothing that the work itself has done."""
+_AT_ONCE: Final = 4
+"""Somebody may read its output while it runs."""
+
+cloudpickle.register_pickle_by_value(on_node_function)
+
+
+def host_function(group: str, needs: ResourceVector) -> Any:
+    """An actor for a function."""
+    return _in_place(_function_host(), group, needs).remote()
+
+
+def host_command(group: str, needs: ResourceVector, name: str) -> Any:
+    """An actor for a command."""
+    return _in_place(_command_host(), group, needs).remote(name, keeper_text(), {})
+
+
+def run_function(actor: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """A reference to its result."""
+    return actor.run.remote(function, args, dict(kwargs))
+
+
+def _in_place(host: Any, group: str, needs: ResourceVector) -> Any:
+    return host.options(
+        num_cpus=needs[CPU] / scale(CPU),
+        num_gpus=needs[GPU] / scale(GPU),
+        memory=needs[MEMORY] or None,
+        resources={ray_name(k): v / scale(k) for k, v in needs.items() if k not in (CPU, GPU, MEMORY)},
+        max_restarts=0,
+        max_task_retries=0,
+        max_concurrency=_AT_ONCE,
+        scheduling_strategy=inside(group),
+    )
+
+
+@cache
+def _function_host() -> Any:
+    return ray.remote(on_node_function.FunctionHost)
+
+
+@cache
+def _command_host() -> Any:
+    return ray.remote(on_node_runner.Runner)
