@@ -38,16 +38,6 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "distributed_grid"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
-NUMBERS_OF_THREADS = {
-    "OPENBLAS_NUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-    "NUMEXPR_MAX_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-} | {
-    "TOKENIZERS_PARALLELISM",
-    "MALLOC_ARENA_MAX",
-}
-
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
@@ -387,8 +377,8 @@ def test_what_is_copied_of_an_environment_is_explained() -> None:
     told = {code.rstrip("*") for code in inline_code(ROOT / "docs/offloading.md")}
 
     assert {*ALLOWED_BEGINNINGS} <= told
-    switches = {name for name in ALLOWED if name.startswith("PYTHON")} - {"PYTHONPATH"}
-    assert ALLOWED - switches - told == NUMBERS_OF_THREADS
+    in_other_words = {name for name in ALLOWED if name.startswith("PYTHON") or "THREADS" in name}
+    assert told >= ALLOWED - in_other_words
 
 
 def test_the_numbers_of_the_policies() -> None:

@@ -13,7 +13,6 @@ ALLOWED: Final = frozenset(
     | {"PYTHONIOENCODING", "PYTHONFAULTHANDLER", "PYTHONNOUSERSITE", "PYTHONOPTIMIZE"}
     | {"VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "LD_LIBRARY_PATH", "CUDA_HOME", "JAVA_HOME"}
     | {"OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMEXPR_MAX_THREADS", "VECLIB_MAXIMUM_THREADS"}
-    | {"TOKENIZERS_PARALLELISM", "MALLOC_ARENA_MAX"}
 )
 """Copied to the other node without being asked for, with all that begin like `ALLOWED_BEGINNINGS`."""
 ALLOWED_BEGINNINGS: Final = ("LC_", "OMP_", "MKL_")
@@ -21,7 +20,7 @@ ALLOWED_BEGINNINGS: Final = ("LC_", "OMP_", "MKL_")
 HIDDEN: Final = "***"
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET: Final = re.compile(
-    r"token(?!izers)|key|secret|passw|passphrase|pwd$|credential|cookie|private|auth|(^|[_-])pat$|dsn", re.IGNORECASE
+    r"token|key|secret|passw|passphrase|pwd$|credential|cookie|private|auth|(^|[_-])pat$|dsn", re.IGNORECASE
 )
 _IN_TEXT: Final = re.compile(r"(?<=://)[^/@\s]+(?=@)|(?<=Bearer )\S+", re.IGNORECASE)
 
