@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import ray
 from live_grid import ONE_LENDER, LiveGrid, until
 from ray._private import state as ray_state
 
+from distributed_grid.errors import CannotMove
 from distributed_grid.execution.on_node_processes.proc import same, stat_of
 
 pytestmark = pytest.mark.cluster
@@ -61,6 +63,19 @@ class Desk:
         assert stat is not None
         self._started.append((pid, stat.created_at))
         return pid
+
+    @contextlib.contextmanager
+    def typing(self) -> Iterator[int]:
+        """A program in a terminal."""
+        keyboard, screen = pty.openpty()
+        running = subprocess.Popen(["sleep", "600"], stdin=screen, stdout=screen, stderr=screen, start_new_session=True)
+        try:
+            yield running.pid
+        finally:
+            running.kill()
+            running.wait()
+            os.close(keyboard)
+            os.close(screen)
 
     def numbers(self) -> list[tuple[int, int]]:
         lines = (self.folder / "numbers").read_text().splitlines()
@@ -153,13 +168,18 @@ def test_what_cannot_move_is_refused_and_left_alone(grid: LiveGrid, desk: Desk) 
     assert refused.returncode == 4
     assert "it has sockets in use: 1 on which it listens [Sockets]" in refused.stderr
     assert is_running(pid)
+    with desk.typing() as typed_into, pytest.raises(CannotMove) as terminal:
+        grid.client.offload({"pid": typed_into, "to": "lender"})
+    assert [line for line in terminal.value.because if "it uses the terminal /dev/pts/" in line]
     assert not grid.client.boost_status()["boosts"]
 
 
 def test_a_controller_that_starts_again_knows_what_runs_and_sees_it_end(grid: LiveGrid, desk: Desk) -> None:
     pid = desk.start(COUNTS)
-    moved = grid.client.offload({"pid": pid, "to": "lender", "cpus": 1})["offload"]
+    moved = grid.client.offload({"pid": pid, "to": "lender", "cpus": 1, "gpus": 1})["offload"]
     there, before = moved["pid"], grid.controller_pid()
+    until(lambda: (desk.folder / f"environment-{there}").exists(), 20, "the process running there")
+    assert desk.environment_of(there)["CUDA_VISIBLE_DEVICES"] == "0", "it sees the GPU of its lease"
 
     os.kill(before, signal.SIGKILL)
 

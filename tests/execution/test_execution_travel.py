@@ -1,0 +1,62 @@
+"""What runs on other nodes travels by value: where it arrives, nothing of grid is installed."""
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from ray import cloudpickle
+
+from distributed_grid.execution import processes, runner
+
+ELSEWHERE = """
+import pickle, sys
+
+class Nowhere:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("distributed_grid", "structlog", "pydantic"):
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Nowhere())
+import ray  # as in any worker
+function, args = pickle.load(sys.stdin.buffer)
+print(function(*args))
+"""
+
+
+def run_a_command(make: Any, keeper: str) -> str:
+    made = make("travelled", keeper, {})
+    order = {"command": ["echo", "here"], "cwd": "/", "stdin": None, "stderr": None}
+    made.prepare(order, {"PATH": "/usr/bin:/bin"}, {})
+    made.go()
+    made._over.wait(30)
+    return str(made.read(0)["text"] + made.about()["state"])
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "told"),
+    [
+        (processes.look_at, (os.getpid(),), "'processes': [{'pid'"),
+        (processes.scan, (False, 0.0, 0, os.getpid()), "'processes': ["),
+        (processes.find_here, (["/"],), "'files': {'/'"),
+        (processes.environment, (os.getpid(), -1.0, []), None),
+        (processes.stop, (os.getpid(), -1.0, 0.0), "'was_there': False"),
+        (run_a_command, (runner.on_node_runner.Runner, runner._keeper()), "here\nended"),
+    ],
+    ids=["look_at", "scan", "find_here", "environment", "stop", "runner"],
+)
+def test_it_works_where_only_ray_is_installed(function: Any, args: tuple[Any, ...], told: str | None) -> None:
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    try:
+        parcel = cloudpickle.dumps((function, args))
+    finally:
+        cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+    done = subprocess.run([sys.executable, "-c", ELSEWHERE], input=parcel, capture_output=True, check=False, timeout=60)
+
+    said = done.stdout.decode()
+    if told is None:  # there is no such process, and that is what it says
+        assert "ProcessLookupError" in done.stderr.decode()
+    else:
+        assert told in said, done.stderr.decode()
