@@ -13,6 +13,7 @@ from builders import process
 from served_grid import ServedGrid
 
 from distributed_grid.model.resources import GB
+from distributed_grid.orchestration.offload_view import recommendation_from
 
 GRID = str(Path(sys.executable).with_name("grid"))
 NODES = {name: {"cpus": 8, "memory": 16} for name in ("gpu-master", "gpu1")}
@@ -60,6 +61,17 @@ def test_a_scan_shows_what_could_move_where_to_and_how_sure_that_is(served: Serv
     assert "815: it has sockets in use: 1 on which it listens [Sockets]" in typed(served, "offload", "scan", "--all")[0]
     assert "s3cret" not in json.dumps(told(served, "offload", "scan"))
     assert not [line for line in typed(served, "offload", "scan", "--all", width=80)[0].splitlines() if len(line) > 80]
+
+
+def test_a_program_gets_the_same_recommendations_as_data(served: ServedGrid) -> None:
+    (candidate,) = served.client.offload_candidates()["candidates"]
+    found = recommendation_from(candidate)
+
+    assert (found.target_node, found.destination, found.cpu, found.memory) == ("gpu-master", "gpu1", 4.0, 7.25 * GB)
+    assert found.process is not None
+    assert (found.process.pid, found.process.created_at, found.command) == (4711, 100.0, None)
+    moved = served.client.offload({"pid": 4711, "created_at": 100.0, "to": found.destination})
+    assert moved["offload"]["state"] == "running"
 
 
 def test_a_move_says_what_it_will_do_and_what_it_did(served: ServedGrid) -> None:

@@ -29,7 +29,8 @@ from distributed_grid.decide.scheduling import strategies
 from distributed_grid.model.audit import FindingKind
 from distributed_grid.model.checkup_facts import ControllerFacts, Facts, HomeFacts, MachineFacts
 from distributed_grid.model.leases import LEGAL, LeaseState
-from distributed_grid.model.offloading import ObstacleCode, OffloadState
+from distributed_grid.model.offloading import ObstacleCode
+from distributed_grid.model.offloads import OffloadState
 from distributed_grid.model.plans import RefusalCode
 from distributed_grid.model.principals import Scope
 from distributed_grid.model.scheduling import SchedulingStrategy

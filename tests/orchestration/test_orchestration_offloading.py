@@ -21,7 +21,7 @@ from distributed_grid.errors import (
     Unavailable,
 )
 from distributed_grid.model.leases import Purpose
-from distributed_grid.model.offloading import MoveRequest, Offloaded, OffloadState
+from distributed_grid.model.offloads import MoveRequest, Offloaded, OffloadState
 from distributed_grid.model.principals import THE_OWNER, Principal, Scope
 
 ANA = Principal("ana", "vision", frozenset({Scope.RUN}), "t1")
@@ -148,6 +148,7 @@ def test_its_lease_is_renewed_while_it_runs_and_released_when_it_ends(lab: Lab) 
         ({"pid": 1}, ProcessNotFound),
         ({"pid": PID, "node": "nowhere"}, TargetNotFound),
         ({"pid": PID, "to": "nowhere"}, TargetNotFound),
+        ({"pid": PID, "created_at": 5.0}, ProcessNotFound),
         ({"pid": PID, "to": "a"}, SameNode),
         ({"pid": PID, "env": ("NOT_THERE",)}, InvalidRequest),
         ({"pid": PID, "cpu": 64.0}, CannotMove),

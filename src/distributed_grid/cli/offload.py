@@ -76,7 +76,8 @@ def execute(
             show(planned, as_json, lambda data: plan_view(data["plan"]))
             return
         say(plan_view(planned["plan"]))
-        body |= {"node": planned["plan"]["node"], "to": planned["plan"]["destination"]}  # as was just said
+        said = planned["plan"]  # it is done as was said, to the same process
+        body |= {"node": said["node"], "created_at": said["created_at"], "to": said["destination"]}
     show(client.offload(body), as_json, lambda data: moved_view(data["offload"]))
 
 

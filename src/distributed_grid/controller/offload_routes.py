@@ -7,7 +7,7 @@ from fastapi import APIRouter, Body, Header, Query
 from distributed_grid.controller import offload_schemas as schemas
 from distributed_grid.controller.access import Asker, needs
 from distributed_grid.errors import Unavailable
-from distributed_grid.model.offloading import MoveRequest
+from distributed_grid.model.offloads import MoveRequest
 from distributed_grid.model.principals import Scope
 from distributed_grid.model.requests import seconds
 from distributed_grid.model.resources import CPU, GPU, MEMORY, amount_of, units_of
@@ -74,6 +74,7 @@ def _request(body: schemas.OffloadRequest) -> MoveRequest:
     return MoveRequest(
         pid=body.pid,
         node=body.node,
+        created_at=body.created_at,
         to=None if body.to == "auto" else body.to,
         keep=body.keep,
         grace_s=seconds("grace period", body.grace_seconds, zero_allowed=True),

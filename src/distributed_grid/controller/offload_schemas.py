@@ -12,6 +12,7 @@ class OffloadRequest(BaseModel):
 
     pid: Annotated[int, Field(ge=1, le=2**31 - 1)]
     node: Annotated[str | None, Field(description="Where it is; needed if several nodes have such a process")] = None
+    created_at: Annotated[float | None, Field(description="As a scan told it, so that no other is meant")] = None
     to: Annotated[str, Field(description="A node, or auto")] = "auto"
     keep: Annotated[bool, Field(description="Leave the old process as it is")] = False
     grace_seconds: Annotated[float | str, Field(description="How long it has to end before it is killed")] = 10.0
@@ -44,6 +45,9 @@ class OffloadNeeds(BaseModel):
 
 class OffloadCandidate(BaseModel):
     pid: int
+    created_at: float = Field(
+        description="Seconds after its machine's boot: with the pid it names one process for good"
+    )
     node: str
     name: str
     kind: str

@@ -142,13 +142,11 @@ class Keeper:
                 os.kill(pid, number)
 
     def below(self) -> list[int]:
-        """All processes below this one. As it is their reaper, none of them can leave."""
+        """All processes below this one, also ended ones that are not let go yet. As it reaps them, none can leave."""
         children: dict[int, list[int]] = {}
         for name in os.listdir("/proc"):
             with contextlib.suppress(OSError, ValueError), open(f"/proc/{int(name)}/stat") as file:
-                fields = file.read().rpartition(")")[2].split()
-                if fields[0] not in "ZX":
-                    children.setdefault(int(fields[1]), []).append(int(name))
+                children.setdefault(int(file.read().rpartition(")")[2].split()[1]), []).append(int(name))
         found: list[int] = []
         left = [os.getpid()]
         while left:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -204,57 +203,3 @@ class OffloadingRecommendation:
     confidence: float = 1.0
     """0..1: how likely it is that the work is better off there."""
     reason: str = ""
-
-
-class OffloadState(StrEnum):
-    MOVING = "moving"  # checked and leased; the old process ends, the new one has not begun
-    RUNNING = "running"
-    ENDED = "ended"  # by itself, with an exit code
-    CANCELLED = "cancelled"
-    FAILED = "failed"  # it was never started on the other node
-    LOST = "lost"  # its node or its lease is gone, and so is it
-
-
-@dataclass(frozen=True, slots=True)
-class MoveRequest:
-    """Which process is to move, and how."""
-
-    pid: int
-    node: NodeName | None = None
-    """Where it is; None: the only node that has such a process."""
-    to: NodeName | None = None
-    """None: the best that there is."""
-    keep: bool = False
-    """The old one goes on."""
-    grace_s: float = 10.0
-    env: tuple[str, ...] = ()
-    cpu: float | None = None
-    memory: int | None = None
-    gpu: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Offloaded:
-    """A process that was moved, or is being. Its id is that of the lease that it runs in."""
-
-    id: str
-    label: str
-    from_node: NodeName
-    from_pid: int
-    to_node: NodeName
-    requester: str
-    kept: bool
-    state: OffloadState
-    began_at: datetime
-    pid: int | None = None
-    exit_code: int | None = None
-    why: str | None = None
-    output: str = ""
-    output_from: int = 0
-    ended_at: datetime | None = None
-    by_hand: str = ""
-    """The command that starts it again where it was."""
-
-    @property
-    def is_over(self) -> bool:
-        return self.state not in (OffloadState.MOVING, OffloadState.RUNNING)

@@ -15,20 +15,26 @@ from typing import Any, Final
 from distributed_grid.decide.offloading.movable import continues
 from distributed_grid.decide.offloading.recommend import Stuck, ask_for, label_of, recommendation_of
 from distributed_grid.decide.offloading.secrets import ChosenEnvironment, choose_environment, shown_command
-from distributed_grid.errors import CannotMove, GridError, MoveFailed, SameNode, ScopeMissing, Unavailable
+from distributed_grid.errors import (
+    GridError,
+    MoveFailed,
+    ProcessNotFound,
+    SameNode,
+    Unavailable,
+)
 from distributed_grid.execution.process_port import Hands, NodeSilent, RunnerGone
 from distributed_grid.model.instants import instant
 from distributed_grid.model.leases import Lease, OnGraceEnd
 from distributed_grid.model.offloading import (
     Elsewhere,
-    MoveRequest,
-    ObstacleCode,
     OffloadingRecommendation,
     ProcessFacts,
     StreamKind,
 )
-from distributed_grid.model.principals import Principal, Scope
+from distributed_grid.model.offloads import MoveRequest
+from distributed_grid.model.principals import Principal
 from distributed_grid.orchestration.boost_service import BoostService
+from distributed_grid.orchestration.move_refusals import check_owner, not_started, refusal
 from distributed_grid.orchestration.parts import Parts
 from distributed_grid.orchestration.process_survey import ProcessSurvey, alive
 
@@ -62,6 +68,10 @@ class Mover:
         if request.to is not None:
             alive(await self._survey.nodes(), request.to)
         facts = await self._survey.one(request.pid, request.node)
+        if request.created_at not in (None, facts.created_at):
+            raise ProcessNotFound(
+                f"Process {request.pid} on {facts.node} is another one by now", try_next="Look again: grid offload scan"
+            )
         check_owner(facts, asker)
         if request.to == facts.node:
             raise SameNode(f"Process {facts.pid} is on {facts.node} already", try_next="Name another node, or auto.")
@@ -166,10 +176,13 @@ class Mover:
                 try_next="See what comes of it: grid offload status",
             ) from error
         except RunnerGone as error:
-            raise not_started(move, lease, str(error)) from error
+            raise self._not_started(move, lease, str(error)) from error
         if said["state"] == "failed":
-            raise not_started(move, lease, str(said["why"]))
+            raise self._not_started(move, lease, str(said["why"]))
         return said
+
+    def _not_started(self, move: Move, lease: Lease, why: str) -> MoveFailed:
+        return not_started(move.facts, lease.source, why, kept=move.request.keep, by_hand=move.by_hand)
 
     async def take_back(self, lease_id: str, reason: str) -> None:
         """Nothing of it stays: the actor, what it runs, and the lease."""
@@ -179,39 +192,6 @@ class Mover:
                 await self._service.release(lease_id, reason=reason, grace_s=0.0, who="grid")
             except GridError:
                 return  # somebody else was quicker
-
-
-def check_owner(facts: ProcessFacts, asker: Principal) -> None:
-    """With the scope run one may move one's own processes; those of others only with admin."""
-    if asker.may(Scope.ADMIN) or asker.name == facts.user:
-        return
-    raise ScopeMissing(
-        f"Process {facts.pid} on {facts.node} belongs to {facts.user}, and you are {asker.name}",
-        because=["the scope run lets you move processes of your own"],
-        try_next="Ask whoever has the scope admin.",
-    )
-
-
-def refusal(facts: ProcessFacts, found: object) -> CannotMove:
-    obstacles = found.obstacles if isinstance(found, Stuck) else ()
-    room = [one for one in obstacles if one.code is ObstacleCode.NO_CAPACITY]
-    smaller = "Ask for less with --cpus and --memory, or see what is free: grid node ls"
-    return CannotMove(
-        f"Process {facts.pid} ({facts.name}) cannot leave {facts.node}",
-        because=[one.describe() for one in obstacles],
-        try_next=smaller if obstacles and len(room) == len(obstacles) else "See what could: grid offload scan",
-    )
-
-
-def not_started(move: Move, lease: Lease, why: str) -> GridError:
-    facts = move.facts
-    if move.request.keep:
-        return MoveFailed(f"The command could not be started on {lease.source}", because=[why])
-    return MoveFailed(
-        f"Process {facts.pid} was stopped on {facts.node} and could not be started on {lease.source}: it does not run",
-        because=[why],
-        try_next=f"Start it again by hand on {facts.node}: {move.by_hand}",
-    )
 
 
 def by_hand(facts: ProcessFacts) -> str:

@@ -1,12 +1,14 @@
 """Processes that could move, and those that did, as the API's JSON. No value of an environment is in it."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from distributed_grid.decide.offloading.kinds import kind_of_process
 from distributed_grid.decide.offloading.recommend import Stuck, recommendation_of
 from distributed_grid.decide.offloading.secrets import shown_command
 from distributed_grid.model.instants import instant
-from distributed_grid.model.offloading import Offloaded, OffloadingRecommendation, ProcessFacts
+from distributed_grid.model.offloading import OffloadingRecommendation, ProcessFacts
+from distributed_grid.model.offloads import Offloaded
 from distributed_grid.model.resources import GB
 from distributed_grid.orchestration.moving import Move
 from distributed_grid.orchestration.offloading import Survey
@@ -26,6 +28,39 @@ def candidate_dict(one: OffloadingRecommendation) -> dict[str, Any]:
     return _process_dict(one.process) | _needs_dict(one) | {"obstacles": []}
 
 
+def recommendation_from(candidate: Mapping[str, Any]) -> OffloadingRecommendation:
+    """What a client makes of a candidate's JSON. Its command line may have holes: it is moved by its pid."""
+    needs = candidate["needs"]
+    command = tuple(candidate["command"])
+    facts = ProcessFacts(
+        pid=candidate["pid"],
+        created_at=candidate["created_at"],
+        node=candidate["node"],
+        machine="",
+        name=candidate["name"],
+        command=command,
+        cwd=candidate["cwd"],
+        uid=-1,
+        user=candidate["user"],
+        worker_uid=-1,
+        age_s=candidate["age_seconds"],
+        cpu=candidate["cpu"],
+        memory=round(candidate["memory"] * GB),
+        gpus=candidate["gpus"],
+        children=candidate["children"],
+    )
+    return OffloadingRecommendation(
+        target_node=facts.node,
+        cpu=needs["cpu"],
+        memory=round(needs["memory"] * GB),
+        gpu=needs["gpu"],
+        destination=candidate["destination"],
+        process=facts,
+        confidence=candidate["confidence"],
+        reason=candidate["reason"],
+    )
+
+
 def stuck_dict(one: Stuck) -> dict[str, Any]:
     needs = _needs_dict(recommendation_of(one.process)) | {"destination": None, "confidence": 0.0}
     obstacles = [{"code": str(obstacle.code), "detail": obstacle.detail} for obstacle in one.obstacles]
@@ -35,6 +70,7 @@ def stuck_dict(one: Stuck) -> dict[str, Any]:
 def _process_dict(facts: ProcessFacts) -> dict[str, Any]:
     return {
         "pid": facts.pid,
+        "created_at": facts.created_at,
         "node": facts.node,
         "name": facts.name,
         "kind": str(kind_of_process(facts)),

@@ -14,7 +14,7 @@ from distributed_grid.errors import CannotMove, GridError, MoveFailed, OffloadNo
 from distributed_grid.execution.process_port import Hands, RunnerGone
 from distributed_grid.model.instants import parse_instant
 from distributed_grid.model.leases import Lease
-from distributed_grid.model.offloading import Offloaded, OffloadState
+from distributed_grid.model.offloads import Offloaded, OffloadState
 from distributed_grid.orchestration.boost_service import BoostService
 from distributed_grid.orchestration.logs import logger
 from distributed_grid.orchestration.moving import KEY, Mover

@@ -10,7 +10,8 @@ from distributed_grid.errors import CannotMove, GridError, ScopeMissing, Unavail
 from distributed_grid.execution.process_port import Hands, NodeSilent, RunnerGone
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeName
-from distributed_grid.model.offloading import MoveRequest, Offloaded, OffloadingRecommendation, OffloadState
+from distributed_grid.model.offloading import OffloadingRecommendation
+from distributed_grid.model.offloads import MoveRequest, Offloaded, OffloadState
 from distributed_grid.model.principals import Principal, Scope
 from distributed_grid.orchestration.boost_service import BoostService
 from distributed_grid.orchestration.moving import KEY, Move, Mover
