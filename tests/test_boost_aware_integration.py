@@ -1,15 +1,20 @@
 """Boosts and allocations are one: what the one way has taken, the other cannot, and work sees both alike."""
 
 import asyncio
+import time
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import ray
-from live_grid import LiveGrid, group_of, is_pending, on, until, where_am_i
-from sharing_cluster import CONFIG as SHARING
+from live_grid import GB, NOTICE_SOON, TWO_LENDERS, LiveGrid, group_of, is_pending, on, until, where_am_i
 from sharing_cluster import at_the_users_desk  # noqa: F401 - a fixture for all tests here
 
 from distributed_grid.errors import NoCapacity
+from distributed_grid.model.offloading import OffloadingRecommendation
+from distributed_grid.orchestration.enhanced_offloading_executor import EnhancedOffloadingExecutor, OffloadingMode
 from distributed_grid.orchestration.intelligent_scheduler import (
     IntelligentScheduler,
     SchedulingDecision,
@@ -22,7 +27,8 @@ from distributed_grid.orchestration.resource_sharing_orchestrator import Resourc
 
 pytestmark = pytest.mark.cluster
 
-CONFIG = SHARING
+CONFIG = TWO_LENDERS
+ENV = NOTICE_SOON
 
 
 def test_what_a_boost_has_no_allocation_gets_and_the_other_way_round(grid: LiveGrid) -> None:
@@ -158,3 +164,133 @@ class TestIntelligentScheduler:
         asyncio.run(use())
         assert grid.client.boost_status()["boosts"] == []
         grid.settled()
+
+
+def where() -> str:
+    return str(ray.get(where_am_i.options(num_cpus=0).remote()))  # a child goes where its parent is
+
+
+def big(function: Callable[..., Any] = where, **more: Any) -> OffloadingRecommendation:
+    """Three CPUs for the head, which has two."""
+    return OffloadingRecommendation("head", **{"cpu": 3.0, "memory": 0, "function": function} | more)
+
+
+def nothing_is_left(grid: LiveGrid) -> None:
+    until(
+        lambda: not [b for b in grid.client.boost_status()["boosts"] if b["purpose"] == "task"], 10, "no task's lease"
+    )
+    grid.settled()
+
+
+class TestEnhancedOffloadingExecutor:
+    """Work that is too big for its node is offloaded, and kept with enough boosts."""
+
+    async def _run(self, executor: EnhancedOffloadingExecutor, what: OffloadingRecommendation) -> dict[str, Any]:
+        task_id = await executor.execute_offloading(what)
+        result = await executor.get_result(task_id, timeout=60)
+        return await executor.get_task_status(task_id) | {"result": result}
+
+    def test_without_a_boost_it_is_offloaded_and_with_one_or_several_it_is_kept(self, grid: LiveGrid) -> None:
+        async def use() -> None:
+            async with ResourceBoostManager() as boosts, EnhancedOffloadingExecutor(boost_manager=boosts) as executor:
+                away = await self._run(executor, big())
+                assert (away["offloaded"], away["result"] in ("one", "two")) == (True, True), away
+                small = await self._run(executor, big(cpu=1.0))
+                assert (small["kept_on_target"], small["result"]) == (True, "head"), small
+
+                first = await boosts.request_boost(ResourceBoostRequest("head", "cpu", 1))
+                kept = await self._run(executor, big())
+                assert (kept["kept_on_target"], kept["result"]) == (True, "head"), kept
+                assert (await self._run(executor, big(cpu=4.0)))["offloaded"]
+                second = await boosts.request_boost(ResourceBoostRequest("head", "cpu", 1))
+                kept = await self._run(executor, big(cpu=4.0))
+                assert (kept["kept_on_target"], kept["result"]) == (True, "head"), kept
+
+                for boost in (first, second):
+                    assert boost is not None and await boosts.release_boost(boost)
+
+        asyncio.run(use())
+        nothing_is_left(grid)
+
+    def test_with_a_memory_boost_it_is_kept(self, grid: LiveGrid) -> None:
+        needs = OffloadingRecommendation("head", cpu=1.0, memory=5 * GB // 2, function=where)
+
+        async def use() -> None:
+            async with ResourceBoostManager() as boosts, EnhancedOffloadingExecutor(boost_manager=boosts) as executor:
+                waits = await executor.execute_offloading(needs)  # nobody has so much at once
+                while (await executor.get_task_status(waits))["state"] != "waiting":  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+                boost = await boosts.request_boost(ResourceBoostRequest("head", "memory", 1))
+                # The boost can carry it: it starts by itself.
+                assert await executor.get_result(waits, timeout=60) == "head"
+                assert (await executor.get_task_status(waits))["kept_on_target"]
+                assert boost is not None and await boosts.release_boost(boost)
+
+        asyncio.run(use())
+        nothing_is_left(grid)
+
+    def test_no_boost_manager_and_every_kind_of_work(self, grid: LiveGrid, tmp_path: Path) -> None:
+        async def slowly(x: int) -> int:
+            await asyncio.sleep(0)
+            print("from an async function")
+            return x + 1
+
+        def fails() -> None:
+            raise ValueError("as it should")
+
+        script = tmp_path / "script.py"
+        script.write_text("import os, sys; print('in', os.getcwd(), sorted(os.environ)); sys.exit(3)")
+
+        async def use() -> None:
+            async with EnhancedOffloadingExecutor(None, None, mode="offload_only") as executor:
+                plus = await executor.submit(slowly, 1, target="head")
+                assert await executor.get_result(plus, timeout=60) == 2
+                assert "from an async function" in await executor.get_logs(plus)
+                assert (await executor.get_task_status(plus))["offloaded"]
+
+                wrong = await executor.submit(fails)
+                with pytest.raises(ValueError, match="as it should"):
+                    await executor.get_result(wrong, timeout=60)
+
+                command = await executor.run_command([str(script)], cwd=str(tmp_path), env=["MINE=here"])
+                assert await executor.get_result(command, timeout=60) == 3
+                printed = await executor.get_logs(command)
+                assert f"in {tmp_path}" in printed
+                assert "MINE" in printed and "SECRET_TOKEN" not in printed
+
+                hangs = await executor.run_command(["sleep", "600"])
+                while (await executor.get_task_status(hangs))["state"] != "running":  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+                assert await executor.cancel_task(hangs)
+                assert not await executor.cancel_task(hangs)
+                states = {task["task_id"]: task["state"] for task in await executor.get_history()}
+                assert states == {plus: "done", wrong: "failed", command: "failed", hangs: "cancelled"}
+                assert (await executor.get_status())["counts"]["running"] == 0
+
+        asyncio.run(use())
+        nothing_is_left(grid)
+
+    def test_when_its_node_is_lost_work_starts_again_elsewhere(self, grid: LiveGrid, tmp_path: Path) -> None:
+        begun, go = tmp_path / "begun", tmp_path / "go"
+
+        def waits_for(path: str) -> str:
+            with Path(begun).open("a") as file:
+                file.write(where() + "\n")
+            while not Path(path).exists():
+                time.sleep(0.02)
+            return where()
+
+        async def use() -> None:
+            async with EnhancedOffloadingExecutor(mode=OffloadingMode.SHARE_AND_OFFLOAD) as executor:
+                task = await executor.execute_offloading(big(waits_for, args=(str(go),)))
+                await asyncio.to_thread(until, begun.exists, 60, "it has begun")
+                [lost] = begun.read_text().split()
+                await asyncio.to_thread(grid.kill_node, lost)
+                go.touch()
+                assert await executor.get_result(task, timeout=120) == ({"one", "two"} - {lost}).pop()
+                assert (await executor.get_task_status(task))["attempts"] == 2
+                await asyncio.to_thread(grid.start_node, lost)
+
+        asyncio.run(use())
+        until(lambda: len(grid.live_nodes()) == 3, 60, "all nodes are there again")
+        nothing_is_left(grid)

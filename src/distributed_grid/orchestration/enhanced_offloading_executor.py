@@ -38,8 +38,8 @@ class EnhancedOffloadingExecutor(Connected):
     """Takes work for a node and runs it there if the node can carry it, boosts counted; else on another.
 
     `mode`: with `offload_only` work always leaves its node; with `share_and_offload` it stays where it fits; with
-    `dynamic_balancing` it also leaves a node that is under pressure. What finds no place waits, and starts by itself when
-    there is one, as when a boost becomes active.
+    `dynamic_balancing` it also leaves a node that is under pressure. What finds no place waits, and starts by itself
+    when there is one, as when a boost becomes active.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class EnhancedOffloadingExecutor(Connected):
     async def get_task_status(self, task_id: str) -> dict[str, Any]:
         return self._find(task_id).shown()
 
-    async def get_result(self, task_id: str, timeout: float | None = None) -> Any:
+    async def get_result(self, task_id: str, timeout: float | None = None) -> Any:  # noqa: ASYNC109 - as users call it
         """What a function returned or a command's exit code, once it is there; raises what the function raised."""
         task = self._find(task_id)
         if (running := self._running.get(task_id)) is not None:
