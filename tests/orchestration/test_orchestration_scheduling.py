@@ -331,6 +331,36 @@ def test_what_cannot_be_written_is_told_and_leaves_nothing(lab: WholeGrid) -> No
     assert not tasks(lab).state.tasks
 
 
+def test_what_was_promised_in_a_boost_and_cannot_be_written_was_not_promised(
+    lab: WholeGrid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.cluster.start("a", 4)
+    reserved_boost(lab)
+
+    async def full() -> None:
+        raise StoreBroken("no space")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(lab.parts, "commit_sharing", full)
+        with pytest.raises(StoreBroken):
+            schedule(lab, "one", cpu=3, node="a")
+        with pytest.raises(StoreBroken):
+            schedule(lab, "gang", cpu=2, count=3)
+    assert not tasks(lab).state.tasks
+    assert len(lab.leases) == 1, "only the boost is left"
+    assert schedule(lab, "two", cpu=4, node="a")
+
+
+def test_a_task_in_a_boost_that_nobody_completes_does_not_hold_its_place_for_ever(lab: WholeGrid) -> None:
+    lab.cluster.start("a", 4)
+    boost = reserved_boost(lab)
+    assert schedule(lab, cpu=3, node="a", duration_seconds=10)
+    lab.wait(75.0)
+    assert not schedule(lab, "two", cpu=3, node="a")
+    lab.wait(10.0)
+    assert schedule(lab, "three", cpu=3, node="a").boost_id == boost
+
+
 def test_grid_that_stops_gives_all_places_back(lab: WholeGrid) -> None:
     assert schedule(lab, cpu=2)
     lab.run(lab.engine.give_all_back())

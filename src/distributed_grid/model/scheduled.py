@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from distributed_grid.model.requests import DEFAULT_DURATION_S
 from distributed_grid.model.scheduling import Alternative, Placement, SchedulingDecision, SchedulingRequest
 
 
@@ -47,6 +48,18 @@ class ScheduledTask:
     def expected_end(self) -> datetime | None:
         lasts = self.request.duration_seconds
         return None if lasts is None or self.placed_at is None else self.placed_at + timedelta(seconds=lasts)
+
+    @property
+    def held_s(self) -> float | None:
+        """For how long its place is held where nobody says that it is done; None: as long as leases usually last."""
+        lasts = self.request.duration_seconds
+        return None if lasts is None else 2 * lasts + 60.0
+
+    def is_forgotten(self, now: datetime) -> bool:
+        """Its place is in boosts alone, which may last, and it should have been over for long."""
+        if self.placed_at is None or any(member.lease_id is not None for member in self.members):
+            return False
+        return now - self.placed_at > timedelta(seconds=self.held_s or DEFAULT_DURATION_S)
 
     @property
     def confidence(self) -> float:

@@ -79,7 +79,7 @@ class Scheduling:
             raise InvalidRequest("A task needs an id")
         strategy_named(str(request.strategy))
         if request.task_id not in self.state.tasks:
-            task = self._task_of(request, await self._p.look(), who, team)
+            task = self._task_of(request, await self._nodes_with(request), who, team)
             if not self._p.config.resource_sharing.enabled:
                 return self._book.rejected(task, ("Resource sharing not enabled",))
             self.state.tasks.setdefault(task.id, task)
@@ -88,6 +88,13 @@ class Scheduling:
         except asyncio.CancelledError:
             self._abandon(request.task_id)
             raise
+
+    async def _nodes_with(self, request: SchedulingRequest) -> NodeTable:
+        """As they were seen lately, if all that the request names are among them."""
+        known = self._p.known()
+        if known and all(name in known for name in (request.target, request.node, *request.near.nodes) if name):
+            return known
+        return await self._p.look()
 
     def _task_of(self, request: SchedulingRequest, nodes: NodeTable, who: str, team: str) -> ScheduledTask:
         target = request.target or next((node.name for node in nodes.values() if node.is_head), None)
@@ -101,9 +108,10 @@ class Scheduling:
                 )
         if target is None:
             raise TargetNotFound("The cluster has no head to schedule for", try_next="Name a target.")
-        ask = ask_for(self._p.config, request, source=None, who=who, team=team)
+        task = ScheduledTask(request, {}, self._p.now(), who, team)
+        ask = ask_for(self._p.config, task)
         needs = lent_resources(ask, Delivery.RESERVE, rules_for(self._p, ask).companions)
-        return ScheduledTask(request, dict(needs.items()), self._p.now(), who, team)
+        return replace(task, needs=dict(needs.items()))
 
     async def _settled(self, task_id: str) -> SchedulingDecision:
         """Until it has a place; or until it is sure that there is none: what was seen a moment ago does not tell."""
@@ -176,13 +184,16 @@ class Scheduling:
                 await self._p.commit_sharing()
         except Exception as error:  # noqa: BLE001 - told to who asked; who waits in the queue waits on
             self._went_wrong(task, error)
+            await self._leases.give_back(task.id, "it could not be put down", who=task.who)
         finally:
             del self._flights[task.id], self._flying[task.id]
             self._p.news_for_the_scheduler.set()
 
     def _went_wrong(self, task: ScheduledTask, error: Exception) -> None:
+        """What is not on disk was not promised."""
         if task.request.wait and not isinstance(error, InvalidRequest):
             log.error("a task that waits could not be placed; trying again", task=task.id, error=repr(error))
+            self.state.tasks[task.id] = task
             return
         self._failed[task.id] = error
         self.state.tasks.pop(task.id, None)
@@ -270,6 +281,9 @@ class Scheduling:
             lost = any(self._judge.is_lost(m.lease_id or m.boost_id or "") for m in gone)
             self._judge.settle(task, happened=False if lost else None)
             self._book.lost(task, gone)
+        elif task.is_forgotten(self._p.now()):
+            self._judge.settle(task)
+            self._book.done(task, who="grid")
         elif self._judge.is_due(task):
             self._judge.settle(task)
             self.state.tasks[task.id] = replace(task, is_judged=True)

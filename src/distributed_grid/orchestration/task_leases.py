@@ -10,12 +10,9 @@ from distributed_grid.model.leases import Delivery, Lease, Purpose
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.requests import Ask, make_ask
 from distributed_grid.model.scheduled import ScheduledTask
-from distributed_grid.model.scheduling import PlacedBy, Placement, SchedulingRequest
+from distributed_grid.model.scheduling import PlacedBy, Placement
 from distributed_grid.orchestration.boost_service import BoostService
 from distributed_grid.orchestration.parts import Parts
-
-_LEASE_TIMES = 2.0
-_LEASE_MORE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,28 +23,27 @@ class NotToBeHad:
     why: str
 
 
-def ask_for(config: GridConfig, request: SchedulingRequest, *, source: NodeName | None, who: str, team: str) -> Ask:
+def ask_for(config: GridConfig, task: ScheduledTask, *, source: NodeName | None = None) -> Ask:
     """The lease that one task needs: one bundle on one node, which may be the target's own.
 
-    It lasts twice as long as the task is expected to take: `complete_task` ends it, and where nobody says that the task
-    is done, this does.
+    `complete_task` ends it; where nobody says that the task is done, it ends by itself.
     """
+    request = task.request
     (kind, amount), *along = request.amounts.items()
-    lasts = request.duration_seconds
     return make_ask(
         request.target or "",
         kind,
         amount,
         along=dict(along),
         priority=request.priority,
-        duration_s=None if lasts is None else _LEASE_TIMES * lasts + _LEASE_MORE_S,
+        duration_s=task.held_s,
         source=source,
         delivery=Delivery.RESERVE,
-        requester=who,
-        team=team,
+        requester=task.who,
+        team=task.team,
         fractional_gpus=config.resource_sharing.fractional_gpus,
         purpose=Purpose.TASK,
-        label=request.task_id,
+        label=task.id,
         own_too=True,
     )
 
@@ -76,7 +72,7 @@ class TaskLeases:
             held = self._p.ledger.get(boost.id)
             group = held.placement_group if held is not None else None
             return Placement(choice.node, PlacedBy.BOOST, boost.runs_on, boost_id=boost.id, placement_group=group)
-        ask = ask_for(self._p.config, task.request, source=choice.node, who=task.who, team=task.team)
+        ask = ask_for(self._p.config, task, source=choice.node)
         lease = await self._service.request(ask)
         return Placement(choice.node, PlacedBy.RESERVE, lease.source, lease.id, placement_group=lease.placement_group)
 

@@ -138,11 +138,10 @@ def _parts(affinity: Affinity) -> Iterator[str]:
 
 def _lacking(sought: Sought, row: int) -> str:
     columns, name = sought.columns, sought.columns.names[row]
-    if name in sought.not_on:
-        return "it was busy after all"
-    if name in sought.kept:
-        return "it is kept for a task that has waited longer"
-    kind, units = next((k, u) for k, u in sought.needs.items() if sought.rooms[k][row] < u)
+    short = next(((k, u) for k, u in sought.needs.items() if sought.rooms[k][row] < u), None)
+    if short is None:
+        return "it is kept for a task that has waited longer" if name in sought.kept else "it was busy after all"
+    kind, units = short
     has = max(0, int(sought.rooms[kind][row]))
     total = int(columns.total[kind][row]) if kind in columns.total else 0
     asked = f"{amount_of(kind, units)} asked"
