@@ -11,6 +11,7 @@ from builders import amounts, boost_room, cpu, lease, limits, node, reservation,
 from distributed_grid.decide.loans import Loans
 from distributed_grid.decide.scheduling import NodeColumns, Sought, choose, choose_gang, register_strategy, strategies
 from distributed_grid.decide.scheduling.placing import promise, refusals
+from distributed_grid.decide.scheduling.waiting import kept_for
 from distributed_grid.errors import InvalidRequest
 from distributed_grid.model.nodes import Node, NodeTable
 from distributed_grid.model.rules import NO_RULES, Reserve, Rules
@@ -284,6 +285,30 @@ def test_members_that_want_to_be_together_are_on_one_node() -> None:
     assert gang(4, cpu=4, **together) == ["big"] * 4
     assert gang(5, cpu=4, **together) is None
     assert gang(2, cpu=1, **together, peers={"ring": ["big"]}) == ["big"] * 2
+
+
+# -- who waits -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("more", "kept"),
+    [
+        ({"cpu": 8}, {"big"}),
+        ({"cpu": 8, "anti_affinity": {"nodes": ["big"]}}, {"busy"}),  # four of eight are free there
+        ({"cpu": 12, "count": 2}, {"big", "busy"}),
+        ({"cpu": 64}, set()),  # nobody ever could
+        ({"cpu": 4, "node": "small"}, {"small"}),
+    ],
+    ids=str,
+)
+def test_for_who_waits_as_many_nodes_are_kept_as_it_needs(more: dict[str, Any], kept: set[str]) -> None:
+    assert kept_for(sought(HOME, SMALL, BIG, BUSY, **({"target": "busy"} | more))) == kept
+
+
+def test_what_is_kept_is_told() -> None:
+    asked = replace(sought(HOME, BIG, cpu=8), kept=frozenset({"big"}))
+    assert choose(asked) is None
+    assert refusals(asked)["big"] == "it is kept for a task that has waited longer"
 
 
 # -- the table ------------------------------------------------------------------------------------------------
