@@ -283,7 +283,7 @@ class TestEnhancedOffloadingExecutor:
         async def use() -> None:
             async with EnhancedOffloadingExecutor(mode=OffloadingMode.SHARE_AND_OFFLOAD) as executor:
                 task = await executor.execute_offloading(big(waits_for, args=(str(go),)))
-                await asyncio.to_thread(until, begun.exists, 60, "it has begun")
+                await asyncio.to_thread(until, lambda: begun.exists() and begun.read_text(), 60, "it has begun")
                 [lost] = begun.read_text().split()
                 await asyncio.to_thread(grid.kill_node, lost)
                 go.touch()

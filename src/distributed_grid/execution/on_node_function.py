@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import io
+import pickle
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -18,7 +19,8 @@ class FunctionHost:
         self._printed = _Printed(sys.stdout)
         sys.stdout = sys.stderr = self._printed
 
-    def run(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def run(self, packed: bytes, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        function: Callable[..., Any] = pickle.loads(packed)
         found = function(*args, **kwargs)
         return asyncio.run(_awaited(found)) if inspect.isawaitable(found) else found
 
