@@ -153,10 +153,8 @@ class TestIntelligentScheduler:
                 gang = await scheduler.schedule_task(SchedulingRequest(cpu=1, count=3))
                 assert decision.node in ("one", "two")
                 assert await self.runs_on(decision) == decision.node
-                assert sorted({member.node for member in gang.members}) == [
-                    "head",
-                    "one" if decision.node == "two" else "two",
-                ]
+                assert [member.node for member in gang.members].count("head") == 2  # the third finds no room there
+                assert len(gang.members) == 3
                 for done in (decision, gang):
                     assert await scheduler.complete_task(done.task_id)
                     assert self.is_gone(done)
@@ -182,6 +180,11 @@ def nothing_is_left(grid: LiveGrid) -> None:
     grid.settled()
 
 
+def _executor(boosts: ResourceBoostManager) -> EnhancedOffloadingExecutor:
+    """One that leaves work where it fits, however busy the machine is that all nodes share."""
+    return EnhancedOffloadingExecutor(None, None, OffloadingMode.SHARE_AND_OFFLOAD, boosts)
+
+
 class TestEnhancedOffloadingExecutor:
     """Work that is too big for its node is offloaded, and kept with enough boosts."""
 
@@ -192,7 +195,7 @@ class TestEnhancedOffloadingExecutor:
 
     def test_without_a_boost_it_is_offloaded_and_with_one_or_several_it_is_kept(self, grid: LiveGrid) -> None:
         async def use() -> None:
-            async with ResourceBoostManager() as boosts, EnhancedOffloadingExecutor(boost_manager=boosts) as executor:
+            async with ResourceBoostManager() as boosts, _executor(boosts) as executor:
                 away = await self._run(executor, big())
                 assert (away["offloaded"], away["result"] in ("one", "two")) == (True, True), away
                 small = await self._run(executor, big(cpu=1.0))
@@ -200,11 +203,11 @@ class TestEnhancedOffloadingExecutor:
 
                 first = await boosts.request_boost(ResourceBoostRequest("head", "cpu", 1))
                 kept = await self._run(executor, big())
-                assert (kept["kept_on_target"], kept["result"]) == (True, "head"), kept
+                assert (kept["kept_on_target"], kept["result"]) == (True, "head"), kept["reasons"]
                 assert (await self._run(executor, big(cpu=4.0)))["offloaded"]
                 second = await boosts.request_boost(ResourceBoostRequest("head", "cpu", 1))
                 kept = await self._run(executor, big(cpu=4.0))
-                assert (kept["kept_on_target"], kept["result"]) == (True, "head"), kept
+                assert (kept["kept_on_target"], kept["result"]) == (True, "head"), kept["reasons"]
 
                 for boost in (first, second):
                     assert boost is not None and await boosts.release_boost(boost)
@@ -216,7 +219,7 @@ class TestEnhancedOffloadingExecutor:
         needs = OffloadingRecommendation("head", cpu=1.0, memory=5 * GB // 2, function=where)
 
         async def use() -> None:
-            async with ResourceBoostManager() as boosts, EnhancedOffloadingExecutor(boost_manager=boosts) as executor:
+            async with ResourceBoostManager() as boosts, _executor(boosts) as executor:
                 waits = await executor.execute_offloading(needs)  # nobody has so much at once
                 while (await executor.get_task_status(waits))["state"] != "waiting":  # noqa: ASYNC110
                     await asyncio.sleep(0.02)

@@ -11,12 +11,13 @@ from datetime import timedelta
 from typing import Final
 
 from distributed_grid.decide.delivery import lent_resources
+from distributed_grid.decide.lending import own_room
 from distributed_grid.decide.scheduling.strategies import strategy_named
 from distributed_grid.errors import GridError, InvalidRequest, TargetNotFound
 from distributed_grid.model.leases import Delivery
 from distributed_grid.model.nodes import NodeTable
 from distributed_grid.model.scheduled import ScheduledTask
-from distributed_grid.model.scheduling import SchedulingDecision, SchedulingRequest
+from distributed_grid.model.scheduling import SchedulingDecision, SchedulingRequest, SchedulingStrategy
 from distributed_grid.monitoring.collector import Collector
 from distributed_grid.orchestration.boost_rooms import carries_tasks
 from distributed_grid.orchestration.boost_service import BoostService
@@ -82,6 +83,7 @@ class Scheduling:
             task = self._task_of(request, await self._nodes_with(request), who, team)
             if not self._p.config.resource_sharing.enabled:
                 return self._book.rejected(task, ("Resource sharing not enabled",))
+            await self._let_the_view_catch_up(task)
             self.state.tasks.setdefault(task.id, task)
         try:
             return await self._settled(request.task_id)
@@ -112,6 +114,23 @@ class Scheduling:
         ask = ask_for(self._p.config, task)
         needs = lent_resources(ask, Delivery.RESERVE, rules_for(self._p, ask).companions)
         return replace(task, needs=dict(needs.items()))
+
+    async def _let_the_view_catch_up(self, task: ScheduledTask) -> None:
+        """What its own node has got back a moment ago may not be seen yet: that is no reason to send a task away."""
+        p, request = self._p, task.request
+        if request.strategy != SchedulingStrategy.LOCAL_FIRST:
+            return
+        while p.now() < p.last_change + VIEW_LAG:
+            node = (await p.look()).get(request.target or "")
+            if node is None or not node.alive:
+                return
+            loans = p.ledger.loans
+            if all(units <= own_room(node, kind, loans) for kind, units in task.needs.items()):
+                return
+            idle = {kind: node.base[kind] + loans.moved_in(node.name, kind) for kind in task.needs}
+            if any(units > idle[kind] - loans.taken(node.name, kind) for kind, units in task.needs.items()):
+                return  # it would not fit there if nothing ran
+            await asyncio.sleep(_LOOK_AGAIN_S)
 
     async def _settled(self, task_id: str) -> SchedulingDecision:
         """Until it has a place; or until it is sure that there is none: what was seen a moment ago does not tell."""
