@@ -54,7 +54,10 @@ def test_a_task_has_its_place_as_a_group_on_its_own_node(lab: WholeGrid) -> None
     assert (lease.source, lease.target, lease.purpose, lease.label) == ("a", "a", Purpose.TASK, "t")
     assert lease.placement_group == decision.placement_group
     assert lab.cluster.reserved("a") == cpu(3)
+    lab.run(tasks(lab).started("t"))
+    lab.wait(5)
     assert complete(lab)
+    assert lab.engine.runs.total_s >= 5
     all_home(lab)
 
 

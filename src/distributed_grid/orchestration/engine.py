@@ -61,8 +61,9 @@ class Engine:
             Rebalancing(self.parts, self.service, self.watching.collector) if self.watching is not None else None
         )
         self.offloading = None if hands is None else Offloading(self.parts, self.service, hands, self._snapshots)
-        self.scheduling = Scheduling(self.parts, self.service, self.watching.collector if self.watching else None)
         self.runs = RunTimes()
+        collector = self.watching.collector if self.watching else None
+        self.scheduling = Scheduling(self.parts, self.service, self.runs, collector)
         self._belongings = Belongings()
         self._adopt = adopt
 

@@ -16,6 +16,7 @@ from distributed_grid.decide.scheduling.strategies import strategy_named
 from distributed_grid.errors import GridError, InvalidRequest, TargetNotFound
 from distributed_grid.model.leases import Delivery
 from distributed_grid.model.nodes import NodeTable
+from distributed_grid.model.run_times import RunTimes
 from distributed_grid.model.scheduled import ScheduledTask
 from distributed_grid.model.scheduling import SchedulingDecision, SchedulingRequest, SchedulingStrategy
 from distributed_grid.monitoring.collector import Collector
@@ -40,8 +41,10 @@ _VIEW_S: Final = 1.0
 class Scheduling:
     """One cluster's tasks."""
 
-    def __init__(self, parts: Parts, service: BoostService, collector: Collector | None = None) -> None:
+    def __init__(self, parts: Parts, service: BoostService, runs: RunTimes, collector: Collector | None = None) -> None:
+        """`runs` is told how long tasks took."""
         self._p = parts
+        self._runs = runs
         self.state = parts.sharing.scheduling
         self._book = TaskBook(parts)
         self._leases = TaskLeases(parts, service)
@@ -241,6 +244,8 @@ class Scheduling:
         if task is not None:
             if not task.waits:
                 self._judge.settle(task)
+            if task.started_at is not None:
+                self._runs.add((self._p.now() - task.started_at).total_seconds())
             self._chooser.forget(task_id)
             self._book.done(task, who=who)
         freed = await self._leases.give_back(task_id, "its task is done", who=who)
