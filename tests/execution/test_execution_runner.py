@@ -16,7 +16,7 @@ from distributed_grid.execution import runner as of_the_controller
 from distributed_grid.execution.on_node_processes.proc import same, stat_of
 from distributed_grid.execution.on_node_runner import ENDED, FAILED, PREPARED, Runner, read_piece
 
-KEEPER = of_the_controller._keeper()
+KEEPER = of_the_controller.keeper_text()
 Make = Callable[..., Runner]
 
 

@@ -42,7 +42,7 @@ def run_a_command(make: Any, keeper: str) -> str:
         (processes.find_here, (["/"],), "'files': {'/'"),
         (processes.environment, (os.getpid(), -1.0, []), None),
         (processes.stop, (os.getpid(), -1.0, 0.0), "'was_there': False"),
-        (run_a_command, (runner.on_node_runner.Runner, runner._keeper()), "here\nended"),
+        (run_a_command, (runner.on_node_runner.Runner, runner.keeper_text()), "here\nended"),
     ],
     ids=["look_at", "scan", "find_here", "environment", "stop", "runner"],
 )
