@@ -6,7 +6,7 @@
 Uses the cluster that grid runs here. Where none runs, it starts the embedded one of CONFIG (default:
 config/my-cluster-enhanced.yaml) in a folder of its own, and ends it again. Each part also works alone:
 
-    asyncio.run(ResourceSharingDemo("config/my-cluster-enhanced.yaml")._demo_cluster_status())
+    asyncio.run(ResourceSharingDemo("config/my-cluster-enhanced.yaml").cluster_status())
 """
 
 import asyncio
@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 import click
@@ -25,16 +26,27 @@ from rich.console import Console
 from distributed_grid.cli.canvas import Canvas
 from distributed_grid.cli.cluster_view import cluster_view
 from distributed_grid.cli.output import explain
-from distributed_grid.cli.tables import boost_card, boost_table
+from distributed_grid.cli.tables import boost_table
 from distributed_grid.client import GridClient
 from distributed_grid.demo.ray_view import driver_of
 from distributed_grid.demo.stage import own_stage, running_stage
 from distributed_grid.errors import GridError
+from distributed_grid.model.resources import CPU, amount_of
+from distributed_grid.monitoring.resource_metrics import NodeSnapshot, ResourceMetricsCollector
+from distributed_grid.orchestration.intelligent_scheduler import (
+    IntelligentScheduler,
+    SchedulingDecision,
+    SchedulingRequest,
+    SchedulingStrategy,
+    ray_options,
+)
 from distributed_grid.orchestration.resource_boost_manager import (
     ResourceBoost,
     ResourceBoostManager,
     ResourceBoostRequest,
 )
+from distributed_grid.orchestration.resource_sharing_manager import ResourceSharingManager
+from distributed_grid.orchestration.resource_sharing_orchestrator import ResourceSharingOrchestrator
 from distributed_grid.store.home import GridHome
 
 DEFAULT_CONFIG: Final = "config/my-cluster-enhanced.yaml"
@@ -55,7 +67,7 @@ def work(seconds: float) -> tuple[str, float, float]:
 
 
 class ResourceSharingDemo:
-    """Five short demonstrations; `run` shows them all on one cluster."""
+    """Five short demonstrations, each callable alone; `run` shows them all on one cluster."""
 
     def __init__(self, config_path: str = DEFAULT_CONFIG) -> None:
         self.config_path = config_path
@@ -64,77 +76,119 @@ class ResourceSharingDemo:
 
     async def run(self) -> None:
         async with self._cluster():
-            await self._demo_cluster_status()
-            await self._demo_resource_monitoring()
-            await self._demo_resource_request()
-            await self._demo_scheduling()
-            await self._demo_load_balancing()
+            await self.cluster_status()
+            await self.resource_monitoring()
+            await self.resource_request()
+            await self.scheduling()
+            await self.load_balancing()
 
-    async def _demo_cluster_status(self) -> None:
+    async def cluster_status(self) -> None:
         """Every node: what it started with, offers and has free, and what it has lent and borrowed."""
         async with self._cluster():
             self._title("Cluster status")
             click.echo(cluster_view(await self._status(), Canvas.here()))
 
-    async def _demo_resource_monitoring(self) -> None:
-        """What Ray has given out on every node, while a small job comes and goes."""
-        async with self._cluster():
+    async def resource_monitoring(self) -> None:
+        """What Ray has given out on every node while a small job comes and goes; then what was measured."""
+        async with self._cluster(), ResourceMetricsCollector(self.config_path) as metrics:
             self._title("Resource monitoring: CPUs used + free = total, while six tasks come and go")
-            first = (await self._status())["nodes"]
-            self.console.print("".join(f"{node['name']:>16}" for node in first), style="bold")
-            job = [work.options(scheduling_strategy="SPREAD").remote(1 + 0.5 * i) for i in range(6)]
+            latest = await asyncio.to_thread(metrics.get_all_latest_snapshots)
+            self.console.print("".join(f"{name:>16}" for name in latest), style="bold")
+            job = [work.options(scheduling_strategy="SPREAD").remote(0.5 + 0.25 * i) for i in range(6)]
             before, deadline = "", time.monotonic() + TASK_S
             while time.monotonic() < deadline:
                 unfinished = ray.wait(job, num_returns=len(job), timeout=0)[1]
-                sample = "".join(f"{cpus_of(node):>16}" for node in (await self._status())["nodes"])
+                latest = await asyncio.to_thread(metrics.get_all_latest_snapshots)
+                sample = "".join(f"{cpus_of(snapshot):>16}" for snapshot in latest.values())
                 if sample != before:
                     self.console.print(sample)
                 elif not unfinished:
                     break
                 before = sample
-                await asyncio.sleep(0.3)
+                await asyncio.sleep(0.2)
+            for name, snapshot in latest.items():
+                self.console.print(f"{name}: {pressure_of(snapshot)}")
 
-    async def _demo_resource_request(self) -> None:
-        """Ask for a boost, see it, give it back."""
-        async with self._cluster(), ResourceBoostManager(self.config_path) as boosts:
-            self._title("A request")
+    async def resource_request(self) -> None:
+        """Ask for a boost, see it, give it back; then for more than anybody has, which waits for its turn."""
+        async with (
+            self._cluster(),
+            ResourceBoostManager(self.config_path) as boosts,
+            ResourceSharingManager(self.config_path) as sharing,
+        ):
+            self._title("A request, and its allocation")
             async with self._boost(boosts, cpus=2) as boost:
-                if boost is None:
-                    return
-                click.echo(boost_table(await boosts.get_boost_status()))
-                released = await boosts.release_boost(boost.boost_id)
-                self.console.print(f"Released: {released}; active boosts: {len(await boosts.get_active_boosts())}")
+                if boost is not None:
+                    click.echo(boost_table(await boosts.get_boost_status()))
+                    released = await boosts.release_boost(boost.boost_id)
+                    self.console.print(f"Released: {released}; active boosts: {len(await boosts.get_active_boosts())}")
 
-    async def _demo_scheduling(self) -> None:
-        """Ray's own scheduler uses borrowed capacity: a task too big for its node waits, then starts by itself."""
-        async with self._cluster(), ResourceBoostManager(self.config_path) as boosts:
             target = await self._target()
-            has, name = target["total"]["cpu"], target["name"]
-            self._title(f"Scheduling: a task for {has + 2:g} CPUs on {name}, which has {has:g}")
-            task = work.options(num_cpus=has + 2, **pinned_to(target)).remote(0)
-            started, _ = await asyncio.to_thread(ray.wait, [task], timeout=2)
-            self.console.print(f"Before the boost, after 2 s: {'it ran' if started else 'it waits'}")
+            most = sum(node["total"]["cpu"] for node in (await self._status())["nodes"])
+            asked = await sharing.request_resource(target["name"], "cpu", most, "low")
+            found = await sharing.get_allocation(asked)
+            self.console.print(f"{most:g} CPUs, as many as the whole cluster has: {found['state']}")
+            if waiting := found["waiting"]:
+                self.console.print(f"  place {waiting['position']} in the queue: {waiting['reason']}")
+            self.console.print(f"Taken back: {await sharing.release_resource(asked)}")
+
+    async def scheduling(self) -> None:
+        """Where should a task run, and how sure is that? Then one that only a boost makes room for."""
+        async with (
+            self._cluster(),
+            ResourceBoostManager(self.config_path) as boosts,
+            IntelligentScheduler(self.config_path, boosts) as scheduler,
+        ):
+            target = await self._target()
+            self._title(f"Scheduling: three tasks of {target['name']} with 2 CPUs each, as every strategy places them")
+            for strategy in SchedulingStrategy:
+                request = SchedulingRequest(cpu=2, target=target["name"], strategy=strategy)
+                async with AsyncExitStack() as held:
+                    places = [await held.enter_async_context(self._place(scheduler, request)) for _ in range(3)]
+                    self.console.print(f"{strategy:>22}: {', '.join(map(briefly, places))}")
+
+            big = target["total"]["cpu"] + 2
+            self.console.print(f"\nA task for {big:g} CPUs on {target['name']}, which has {target['total']['cpu']:g}:")
+            request = SchedulingRequest(cpu=big, node=target["name"], target=target["name"])
+            async with self._place(scheduler, request) as decision:
+                self.console.print(f"Before the boost: {briefly(decision)} ({decision.reasons[0]})")
+            request = replace(request, wait=True, deadline_seconds=TASK_S)
             async with self._boost(boosts, cpus=2, delivery="transfer") as boost:
                 if boost is None:
                     return
-                node_id, *_ = await asyncio.to_thread(ray.get, task, timeout=TASK_S)
-                where = name if node_id == target["node_id"] else f"node {node_id}"
-                self.console.print(f"With the boost: it started by itself, on {where}")
+                async with self._place(scheduler, request) as decision:
+                    self.console.print(f"With the boost: {briefly(decision)} ({decision.reasons[0]})")
+                    if decision:
+                        task = work.options(**ray_options(decision, num_cpus=big)).remote(0)
+                        node_id, *_ = await asyncio.to_thread(ray.get, task, timeout=TASK_S)
+                        where = target["name"] if node_id == target["node_id"] else f"node {node_id}"
+                        self.console.print(f"It ran with {big:g} CPUs on {where}")
 
-    async def _demo_load_balancing(self) -> None:
-        """A node with more work than it can do at once; with a boost, more of its queue runs at the same time."""
-        async with self._cluster(), ResourceBoostManager(self.config_path) as boosts:
+    async def load_balancing(self) -> None:
+        """A node with more work than it can do at once; with what others lend, more of its queue runs at a time."""
+        async with self._cluster(), ResourceSharingOrchestrator(self.config_path) as orchestrator:
             target = await self._target()
             slots = target["total"]["cpu"]
             self._title(f"Load balancing: {QUEUE} tasks wait for the {slots:g} CPUs of {target['name']}")
-            here = pinned_to(target)
-            self.console.print(f"Alone:          {await self._drain([here])}")
-            async with self._boost(boosts, cpus=slots, delivery="auto") as boost:
-                if boost is None:
-                    return
-                # A boost's options name the target for a transfer, and the reservation on the lender
-                # otherwise: the same code uses the capacity wherever it is.
-                self.console.print(f"With the boost: {await self._drain([here, boost.options()])}")
+            self.console.print(f"Alone:          {await self._drain(target)}")
+            allocation = await orchestrator.request_resources(
+                target["name"], "cpu", slots, priority="high", duration=BOOST_S, delivery="transfer"
+            )
+            try:
+                status = await orchestrator.get_cluster_status()
+                lent = {node["name"]: node["lent"]["cpu"] for node in status["nodes"] if node["lent"]["cpu"]}
+                lenders = ", ".join(f"{name} lends {amount:g}" for name, amount in lent.items())
+                self.console.print(f"It asks for {slots:g} more: {lenders or 'nobody has them now'}")
+                self.console.print(f"With the boost: {await self._drain(target)}")
+            finally:
+                await orchestrator.release_resources(allocation)
+
+    # The names that they had first.
+    _demo_cluster_status = cluster_status
+    _demo_resource_monitoring = resource_monitoring
+    _demo_resource_request = resource_request
+    _demo_scheduling = scheduling
+    _demo_load_balancing = load_balancing
 
     # -- what the demonstrations are made of ------------------------------------------------------------------
 
@@ -186,28 +240,46 @@ class ResourceSharingDemo:
             yield None
             return
         try:
-            listed = (await boosts.get_boost_status())["boosts"]
-            click.echo(boost_card(next(boost for boost in listed if boost["boost_id"] == boost_id)))
-            yield await boosts.get_boost(boost_id)
+            boost = await boosts.get_boost(boost_id)
+            self.console.print(f"{boost.source_node} lends {boost.amount:g} CPUs to {target}")
+            yield boost
         finally:
             await boosts.release_boost(boost_id)
 
-    async def _drain(self, places: list[Mapping[str, Any]]) -> str:
-        """Put the queue onto these places in turn and let it run; how many tasks Ray ran at a time, and where."""
-        turn = itertools.cycle(places)
-        queue = [work.options(num_cpus=1, **next(turn)).remote(0.5) for _ in range(QUEUE)]
+    @asynccontextmanager
+    async def _place(
+        self, scheduler: IntelligentScheduler, request: SchedulingRequest
+    ) -> AsyncIterator[SchedulingDecision]:
+        """Hold what the scheduler decides for a task, if there is a place, until the block ends."""
+        decision = await scheduler.schedule_task(request)
+        try:
+            yield await scheduler.wait_for_place(decision.task_id) if decision.queued else decision
+        finally:
+            await scheduler.complete_task(decision.task_id)
+
+    async def _drain(self, node: Mapping[str, Any]) -> str:
+        """Let the node work through a queue; how many tasks Ray ran at a time."""
+        queue = [work.options(num_cpus=1, **pinned_to(node)).remote(0.5) for _ in range(QUEUE)]
         done = await asyncio.to_thread(ray.get, queue, timeout=TASK_S)
-        names = {node["node_id"]: node["name"] for node in (await self._status())["nodes"]}
-        on = ", ".join(sorted({names[node_id] for node_id, *_ in done}))
-        return f"{len(done)} tasks done, up to {most_at_once(done)} at a time, on {on}"
+        return f"{len(done)} tasks done, up to {most_at_once(done)} at a time"
 
     def _title(self, text: str) -> None:
         self.console.print(f"\n{text}", style="bold cyan")
 
 
-def cpus_of(node: Mapping[str, Any]) -> str:
-    free, total = node["free"]["cpu"], node["total"]["cpu"]
-    return f"{total - free:g} + {free:g} = {total:g}"
+def cpus_of(node: NodeSnapshot) -> str:
+    used, free, total = (amount_of(CPU, amounts[CPU]) for amounts in (node.used, node.free, node.total))
+    return f"{used:g} + {free:g} = {total:g}"
+
+
+def pressure_of(node: NodeSnapshot) -> str:
+    if node.pressure is None or node.measured is None:
+        return "not measured yet"
+    return f"pressure {node.pressure.overall:.0%}, its own work uses {node.measured.own.cpu_used:.1f} cores"
+
+
+def briefly(decision: SchedulingDecision) -> str:
+    return f"{decision.node} ({decision.confidence:.0%} sure)" if decision else "no place"
 
 
 def pinned_to(node: Mapping[str, Any]) -> dict[str, Any]:
