@@ -34,31 +34,6 @@ BOOST_KEYS = {
 UTC = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
-def test_request_status_and_release_as_the_founding_documents_show_them(grid: LiveGrid) -> None:
-    for args in (
-        ["cpu", "2.0", "--priority", "high"],
-        ["gpu", "1", "--duration", "1800"],
-        ["memory", "4.0", "--source", "gpu2"],
-    ):
-        asked = grid.cli("boost", "request", "gpu-master", *args)
-        assert asked.returncode == 0, asked.stderr
-        assert "active" in asked.stdout
-        assert "grid boost release" in asked.stdout
-
-    status = grid.cli("boost", "status")
-    assert status.returncode == 0
-    assert "Active boosts: 3" in status.stdout
-    assert "2 CPUs" in status.stdout and "1 GPU" in status.stdout and "4 GB" in status.stdout
-    for column in ("ID", "Source", "Target", "Type", "Amount", "Allocated", "Expires"):
-        assert column in status.stdout
-
-    boosts = grid.json("boost", "status", "--node", "gpu-master")["boosts"]
-    short = boosts[0]["boost_id"][:8]
-    released = grid.cli("boost", "release", short)
-    assert released.returncode == 0
-    assert f"Released boost {boosts[0]['boost_id']}" in released.stdout
-
-
 def test_the_json_of_a_boost(grid: LiveGrid) -> None:
     boost = grid.json("boost", "request", "gpu-master", "memory", "2.5", "--priority", "critical", "--duration", "90")
 

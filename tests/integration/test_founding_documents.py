@@ -1,0 +1,415 @@
+"""What the documents show that the project began with, run as it stands there. Some of it has moved on since; all of it
+still works."""
+
+import ast
+import asyncio
+import dataclasses
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from live_grid import GB, LiveGrid
+
+from distributed_grid.config import load_config
+from distributed_grid.model.policies import SharingPolicy
+from distributed_grid.monitoring.resource_metrics import ResourceMetricsCollector
+from distributed_grid.orchestration.intelligent_scheduler import IntelligentScheduler
+from distributed_grid.orchestration.resource_boost_manager import ResourceBoostManager, ResourceBoostRequest
+from distributed_grid.orchestration.resource_sharing_manager import AllocationPriority, ResourceSharingManager
+from distributed_grid.orchestration.resource_sharing_orchestrator import ResourceSharingOrchestrator
+from examples.process_large_dataset import enough_memory
+from examples.train_model import a_gpu
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+NODES = ["gpu-master", "gpu1", "gpu2"]
+
+# -- commands -------------------------------------------------------------------------------------------------
+
+REQUESTS = """
+# Request 2 CPU cores for gpu-master with high priority
+poetry run grid boost request gpu-master cpu 2.0 --priority high
+
+# Request 1 GPU for gpu-master for 30 minutes
+poetry run grid boost request gpu-master gpu 1 --duration 1800
+
+# Request 4 GB memory from a specific source node
+poetry run grid boost request gpu-master memory 4.0 --source gpu2
+
+# Request with normal priority (default)
+poetry run grid boost request gpu-master cpu 4.0
+"""
+STATUS = """
+# Show all active boosts
+poetry run grid boost status
+
+# Show boosts for a specific node
+poetry run grid boost status --node gpu-master
+"""
+RELEASE = """
+poetry run grid boost release <boost-id>
+"""
+CPU_EXAMPLE = """
+# Check current status
+poetry run grid boost status
+
+# Request additional CPU resources
+poetry run grid boost request gpu-master cpu 4.0 --priority high --duration 1800
+
+# Run your CPU-intensive task
+python intensive_computation.py
+
+# Release the boost early (optional)
+poetry run grid boost release <boost-id>
+"""
+GPU_EXAMPLE = """
+# Request GPU for training
+poetry run grid boost request gpu-master gpu 1 --priority critical --duration 3600
+
+# The GPU is now available for Ray tasks
+# Run your ML training script
+python train_model.py
+
+# Check boost status
+poetry run grid boost status --node gpu-master
+"""
+MEMORY_EXAMPLE = """
+# Request additional memory
+poetry run grid boost request gpu-master memory 8.0 --source gpu2 --duration 7200
+
+# Process large dataset
+python process_large_dataset.py
+
+# The boost will automatically expire after 2 hours
+"""
+DEBUG_BOOSTS = """
+# Check cluster resources
+poetry run grid cluster status
+
+# Check resource sharing status
+poetry run grid resource-sharing status
+
+# Validate Ray cluster
+poetry run python scripts/validate_ray_cluster.py
+"""
+DEBUG_SHARING = """
+# Check cluster status
+poetry run python -c "
+import asyncio
+from examples.intelligent_sharing_demo import ResourceSharingDemo
+demo = ResourceSharingDemo('config/my-cluster-enhanced.yaml')
+asyncio.run(demo._demo_cluster_status())
+"
+
+# Monitor resources
+poetry run python -c "
+import asyncio
+from examples.intelligent_sharing_demo import ResourceSharingDemo
+demo = ResourceSharingDemo('config/my-cluster-enhanced.yaml')
+asyncio.run(demo._demo_resource_monitoring())
+"
+"""
+# "You can find the boost ID from the status command."
+ITS_ID = 'import json, sys; print(json.load(sys.stdin)["boosts"][-1]["boost_id"])'
+LAST_BOOST = f"$(grid boost status --json | python -c '{ITS_ID}')"
+
+
+@pytest.fixture
+def desk(grid: LiveGrid, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the Python classes find the cluster that `grid` finds."""
+    monkeypatch.setenv("GRID_HOME", str(grid.home.path))
+
+
+def typed(grid: LiveGrid, text: str, cwd: Path = ROOT) -> str:
+    """Type a block of commands, all of which must succeed; what they print."""
+    path = f"{Path(sys.executable).parent}:{grid.env['PATH']}"
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", text.replace("poetry run ", "").replace("<boost-id>", LAST_BOOST)],
+        env=grid.env | {"PATH": path, "RAY_ADDRESS": grid.address},
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=150,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def boosts(grid: LiveGrid) -> list[tuple[str, float, str]]:
+    return [(b["resource_type"], b["amount"], b["priority"]) for b in grid.client.boost_status()["boosts"]]
+
+
+@pytest.mark.cluster
+def test_boosts_are_requested_listed_and_released(grid: LiveGrid) -> None:
+    grid.settled()
+    asked = typed(grid, REQUESTS)
+    assert asked.count("active") == 4
+    assert boosts(grid) == [("cpu", 2, "high"), ("gpu", 1, "normal"), ("memory", 4, "normal"), ("cpu", 4, "normal")]
+
+    listed = typed(grid, STATUS)
+    assert listed.count("Active boosts: 4   Boosted: 6 CPUs, 1 GPU, 4 GB") == 2
+    for column in ("ID", "Source", "Target", "Type", "Amount", "Allocated", "Expires"):
+        assert column in listed
+
+    released = typed(grid, RELEASE)
+    assert "Released boost" in released
+    assert len(boosts(grid)) == 3
+
+
+@pytest.mark.cluster
+def test_a_cpu_boost_for_an_intensive_computation(grid: LiveGrid) -> None:
+    shown = typed(grid, CPU_EXAMPLE, EXAMPLES)
+
+    assert "12 queens: 14,200 solutions" in shown
+    assert "The number is right." in shown
+    assert boosts(grid) == []
+
+
+@pytest.mark.cluster
+def test_a_gpu_boost_for_machine_learning(grid: LiveGrid) -> None:
+    shown = typed(grid, GPU_EXAMPLE, EXAMPLES)
+
+    lender = grid.client.boost_status()["boosts"][0]["source_node"]
+    assert f"gpu-master has a boost: 1 GPU of {lender}" in shown
+    assert f"Training on {lender}, on its GPU 0" in shown
+    assert boosts(grid) == [("gpu", 1, "critical")]
+
+
+@pytest.mark.cluster
+def test_a_memory_boost_for_a_large_dataset(grid: LiveGrid) -> None:
+    shown = typed(grid, MEMORY_EXAMPLE, EXAMPLES)
+
+    assert "gpu-master has 16 GB of memory, and needs 12 GB at once" in shown
+    assert "in 4 shards, all at once on gpu-master" in shown
+    assert "All rows are there, and in order." in shown
+    assert boosts(grid) == [("memory", 8, "normal")]
+
+
+@pytest.mark.cluster
+def test_what_is_for_looking_into_boosts(grid: LiveGrid) -> None:
+    grid.settled()
+    shown = typed(grid, DEBUG_BOOSTS)
+
+    assert "Boosts: none" in shown
+    rows = [line.split() for line in shown.splitlines() if line.startswith("gpu")]
+    assert [row[0] for row in rows if row[-4:] == ["ok"] * 4] == NODES
+    assert "All 3 nodes are sound." in shown
+
+
+@pytest.mark.cluster
+def test_what_is_for_looking_into_sharing(grid: LiveGrid) -> None:
+    grid.settled()
+    shown = typed(grid, DEBUG_SHARING)
+
+    assert "\nCluster status" in shown and "Boosts: none" in shown
+    assert "\nResource monitoring" in shown
+    assert all(f"\n{name}: " in shown for name in NODES)
+
+
+# -- the worked examples without a boost of yours ---------------------------------------------------------------
+
+
+@pytest.mark.cluster
+def test_a_plain_program_runs_in_a_lease(grid: LiveGrid) -> None:
+    shown = typed(grid, "grid run --cpus 2 --source gpu1 -- examples/intensive_computation.py 9")
+
+    assert "9 queens: 352 solutions" in shown
+    assert "9 on gpu1" in shown
+    assert "up to 1 " in shown or "up to 2 " in shown
+
+
+@pytest.mark.cluster
+def test_the_examples_borrow_what_is_missing_and_give_it_back(grid: LiveGrid, desk: None) -> None:
+    @ray.remote
+    def gpus_here() -> list[str]:
+        return ray.get_runtime_context().get_accelerator_ids()["GPU"]
+
+    async def use() -> None:
+        async with a_gpu("gpu-master") as options:
+            assert await gpus_here.options(**options).remote() == ["0"]
+        async with enough_memory("gpu-master", 12):
+            grid.total_is("gpu-master", "memory", 12.0 * GB)
+
+    asyncio.run(use())
+
+    grid.total_is("gpu-master", "memory", 8.0 * GB)
+    assert boosts(grid) == []
+
+
+# -- Python ---------------------------------------------------------------------------------------------------
+
+BASIC_USAGE = """
+from distributed_grid.orchestration.resource_sharing_orchestrator import ResourceSharingOrchestrator
+
+# Create orchestrator
+orchestrator = ResourceSharingOrchestrator(cluster_config, ssh_manager)
+
+# Initialize and start
+await orchestrator.initialize()
+await orchestrator.start()
+
+# Get cluster status
+status = await orchestrator.get_cluster_status()
+
+# Request resources
+request_id = await orchestrator.request_resources(
+    node_id="gpu-master",
+    resource_type="cpu",
+    amount=2.0,
+    priority="high",
+    duration_minutes=30
+)
+
+# Get resource snapshots
+snapshots = orchestrator.get_node_resource_snapshots()
+"""
+# The one about enhanced offloading goes here: EnhancedOffloadingExecutor(ssh_manager, cluster_config, mode=...).
+
+
+async def run_snippet(text: str, names: dict[str, Any]) -> None:
+    """As in a notebook: `await` needs no function around it."""
+    compiled = compile(text, "<snippet>", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    if (running := eval(compiled, names)) is not None:
+        await running
+
+
+@pytest.mark.cluster
+def test_the_python_snippets(grid: LiveGrid, desk: None) -> None:
+    async def use() -> None:
+        names = {"cluster_config": load_config(ROOT / "config/my-cluster-enhanced.yaml").config, "ssh_manager": None}
+        await run_snippet(BASIC_USAGE, names)
+
+        assert [node["name"] for node in names["status"]["nodes"]] == NODES
+        assert grid.client.allocation(names["request_id"])["state"] == "active"
+        assert boosts(grid) == [("cpu", 2, "high")]
+        assert sorted(names["snapshots"]) == NODES
+
+        assert await names["orchestrator"].release_resources(names["request_id"])
+        await names["orchestrator"].stop()
+
+    asyncio.run(use())
+
+
+# -- configuration ----------------------------------------------------------------------------------------------
+
+SHARING_AT_THE_TOP = """
+resource_sharing:
+  enabled: true
+  policy: "balanced"  # Options: balanced, aggressive, conservative
+  rebalance_interval: 30  # seconds
+  pressure_thresholds:
+    cpu:
+      high: 0.8
+      low: 0.3
+    memory:
+      high: 0.8
+      low: 0.3
+    gpu:
+      high: 0.8
+      low: 0.3
+"""
+SHARING_BELOW_EXECUTION = """
+execution:
+  resource_sharing:
+    enabled: true
+    mode: dynamic_balancing  # offload_only, share_and_offload, dynamic_balancing
+    policy: balanced  # conservative, balanced, aggressive, predictive
+    rebalance_interval_seconds: 30
+    monitoring_interval_seconds: 10
+    thresholds:
+      cpu_pressure_high: 0.8
+      cpu_pressure_low: 0.3
+      memory_pressure_high: 0.8
+      memory_pressure_low: 0.3
+      gpu_pressure_high: 0.8
+      gpu_pressure_low: 0.3
+      excess_threshold: 0.2
+"""
+NODE_SETTINGS = """
+nodes:
+- name: gpu-master
+  resource_sharing:
+    can_share: true
+    max_share_cpu: 4
+    max_share_memory_gb: 16
+    max_share_gpu: 0
+    priority: 1.0
+"""
+
+
+@pytest.mark.parametrize("sharing", [SHARING_AT_THE_TOP, SHARING_BELOW_EXECUTION], ids=["top", "execution"])
+def test_the_configuration_snippets_load_without_a_word(sharing: str, tmp_path: Path) -> None:
+    path = tmp_path / "my-cluster.yaml"
+    path.write_text(sharing + NODE_SETTINGS)
+
+    loaded = load_config(path)
+
+    assert loaded.warnings == ()
+    found, (node,) = loaded.config.resource_sharing, loaded.config.nodes
+    assert found.enabled and found.policy == SharingPolicy.BALANCED and found.rebalance_interval_seconds == 30
+    assert (node.name, node.resource_sharing.max_share_cpu, node.resource_sharing.max_share_gpu) == ("gpu-master", 4, 0)
+
+
+# -- the API reference ------------------------------------------------------------------------------------------
+
+REFERENCE = {
+    ResourceBoostManager: {
+        "request_boost": ["request"],
+        "release_boost": ["boost_id"],
+        "get_active_boosts": ["target_node"],
+        "get_boost_status": [],
+    },
+    ResourceSharingOrchestrator: {
+        "initialize": [],
+        "start": [],
+        "stop": [],
+        "get_cluster_status": [],
+        "request_resources": ["node_id", "resource_type", "amount", "priority", "duration"],
+        "release_resources": ["allocation_id"],
+        "get_node_resource_snapshots": [],
+    },
+    ResourceMetricsCollector: {
+        "start": [],
+        "stop": [],
+        "get_all_latest_snapshots": [],
+        "get_resource_trend": ["node_id", "resource_type"],
+        "get_cluster_summary": [],
+    },
+    ResourceSharingManager: {
+        "request_resource": ["node_id", "resource_type", "amount", "priority", "duration"],
+        "release_resource": ["allocation_id"],
+        "get_resource_status": [],
+    },
+    IntelligentScheduler: {"schedule_task": ["request"], "complete_task": ["task_id"], "get_scheduling_status": []},
+}
+
+
+@pytest.mark.parametrize("kind", REFERENCE, ids=lambda kind: kind.__name__)
+def test_every_method_of_the_reference_is_there_and_takes_what_it_took(kind: type) -> None:
+    for name, wanted in REFERENCE[kind].items():
+        parameters = list(inspect.signature(getattr(kind, name)).parameters.values())[1:]
+        assert [parameter.name for parameter in parameters[: len(wanted)]] == wanted, name
+        for more in parameters[len(wanted) :]:
+            assert more.default is not more.empty or more.kind is more.VAR_KEYWORD, f"{name} insists on {more}"
+
+
+def test_a_boost_request_has_the_fields_and_defaults_that_it_had() -> None:
+    fields = [(field.name, field.default) for field in dataclasses.fields(ResourceBoostRequest)][:6]
+
+    assert fields == [
+        ("target_node", dataclasses.MISSING),
+        ("resource_type", dataclasses.MISSING),
+        ("amount", dataclasses.MISSING),
+        ("priority", AllocationPriority.NORMAL),
+        ("duration_seconds", None),
+        ("preferred_source", None),
+    ]
+
+
+def test_the_tests_that_are_named_are_there() -> None:
+    """`pytest tests/test_intelligent_resource_sharing.py::TestResourceSharingManager -v`"""
+    assert "\nclass TestResourceSharingManager:" in (ROOT / "tests/test_intelligent_resource_sharing.py").read_text()
