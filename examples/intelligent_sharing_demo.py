@@ -84,17 +84,17 @@ class ResourceSharingDemo:
 
     async def cluster_status(self) -> None:
         """Every node: what it started with, offers and has free, and what it has lent and borrowed."""
-        async with self._cluster():
+        async with self._cluster(as_driver=False):
             self._title("Cluster status")
             click.echo(cluster_view(await self._status(), Canvas.here()))
 
     async def resource_monitoring(self) -> None:
         """What Ray has given out on every node while a small job comes and goes; then what was measured."""
         async with self._cluster(), ResourceMetricsCollector(self.config_path) as metrics:
-            self._title("Resource monitoring: CPUs used + free = total, while six tasks come and go")
+            self._title("Resource monitoring: CPUs used + free = total, while four tasks come and go")
             latest = await asyncio.to_thread(metrics.get_all_latest_snapshots)
             self.console.print("".join(f"{name:>16}" for name in latest), style="bold")
-            job = [work.options(scheduling_strategy="SPREAD").remote(0.5 + 0.25 * i) for i in range(6)]
+            job = [work.options(scheduling_strategy="SPREAD").remote(0.5 + 0.25 * i) for i in range(4)]
             before, deadline = "", time.monotonic() + TASK_S
             while time.monotonic() < deadline:
                 unfinished = ray.wait(job, num_returns=len(job), timeout=0)[1]
@@ -140,24 +140,23 @@ class ResourceSharingDemo:
             IntelligentScheduler(self.config_path, boosts) as scheduler,
         ):
             target = await self._target()
-            self._title(f"Scheduling: three tasks of {target['name']} with 2 CPUs each, as every strategy places them")
+            self._title(f"Scheduling: three tasks of {target['name']} with 2 CPUs each, all or none, by every strategy")
             for strategy in SchedulingStrategy:
-                request = SchedulingRequest(cpu=2, target=target["name"], strategy=strategy)
-                async with AsyncExitStack() as held:
-                    places = [await held.enter_async_context(self._place(scheduler, request)) for _ in range(3)]
-                    self.console.print(f"{strategy:>22}: {', '.join(map(briefly, places))}")
+                request = SchedulingRequest(cpu=2, count=3, target=target["name"], strategy=strategy)
+                async with self._place(scheduler, request) as decision:
+                    self.console.print(f"{strategy:>22}: {briefly(decision)}")
 
             big = target["total"]["cpu"] + 2
             self.console.print(f"\nA task for {big:g} CPUs on {target['name']}, which has {target['total']['cpu']:g}:")
             request = SchedulingRequest(cpu=big, node=target["name"], target=target["name"])
             async with self._place(scheduler, request) as decision:
-                self.console.print(f"Before the boost: {briefly(decision)} ({decision.reasons[0]})")
+                self.console.print(f"Before the boost: {briefly(decision)}")
             request = replace(request, wait=True, deadline_seconds=TASK_S)
             async with self._boost(boosts, cpus=2, delivery="transfer") as boost:
                 if boost is None:
                     return
                 async with self._place(scheduler, request) as decision:
-                    self.console.print(f"With the boost: {briefly(decision)} ({decision.reasons[0]})")
+                    self.console.print(f"With the boost: {briefly(decision)}")
                     if decision:
                         task = work.options(**ray_options(decision, num_cpus=big)).remote(0)
                         node_id, *_ = await asyncio.to_thread(ray.get, task, timeout=TASK_S)
@@ -193,8 +192,8 @@ class ResourceSharingDemo:
     # -- what the demonstrations are made of ------------------------------------------------------------------
 
     @asynccontextmanager
-    async def _cluster(self) -> AsyncIterator[None]:
-        """A cluster to work on and a connection to it; the one that is open already, inside of `run`."""
+    async def _cluster(self, *, as_driver: bool = True) -> AsyncIterator[None]:
+        """A cluster, and this program as a Ray driver in it if it is to run tasks; inside of `run`, what is there."""
         if self._client is not None:
             yield
             return
@@ -207,7 +206,8 @@ class ResourceSharingDemo:
                 os.environ["GRID_HOME"] = str(stage.home.path)
             else:
                 self.console.print(f"Using the cluster that runs at {stage.ray_address}")
-            cleanup.enter_context(driver_of(stage.ray_address))
+            if as_driver:
+                cleanup.enter_context(driver_of(stage.ray_address))
             self._client = GridClient(stage.home)
             try:
                 yield
@@ -279,7 +279,10 @@ def pressure_of(node: NodeSnapshot) -> str:
 
 
 def briefly(decision: SchedulingDecision) -> str:
-    return f"{decision.node} ({decision.confidence:.0%} sure)" if decision else "no place"
+    """Where to, and how sure; or why not."""
+    if not decision:
+        return f"no place ({decision.reasons[0]})"
+    return f"{', '.join(place.node for place in decision.members)} ({decision.confidence:.0%} sure)"
 
 
 def pinned_to(node: Mapping[str, Any]) -> dict[str, Any]:

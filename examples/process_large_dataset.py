@@ -22,7 +22,7 @@ from distributed_grid.client import GridClient
 from distributed_grid.errors import GridError
 from distributed_grid.orchestration.resource_boost_manager import ResourceBoostManager, ResourceBoostRequest
 
-SHARDS, SHARD_GB, ROWS = 4, 3, 250_000
+SHARDS, SHARD_GB, ROWS = 3, 4, 300_000
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # nodes need not have this file
 
 
