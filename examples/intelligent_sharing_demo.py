@@ -31,7 +31,6 @@ from distributed_grid.client import GridClient
 from distributed_grid.demo.ray_view import driver_of
 from distributed_grid.demo.stage import own_stage, running_stage
 from distributed_grid.errors import GridError
-from distributed_grid.model.resources import CPU, amount_of
 from distributed_grid.monitoring.resource_metrics import NodeSnapshot, ResourceMetricsCollector
 from distributed_grid.orchestration.intelligent_scheduler import (
     IntelligentScheduler,
@@ -92,22 +91,22 @@ class ResourceSharingDemo:
         """What Ray has given out on every node while a small job comes and goes; then what was measured."""
         async with self._cluster(), ResourceMetricsCollector(self.config_path) as metrics:
             self._title("Resource monitoring: CPUs used + free = total, while four tasks come and go")
-            latest = await asyncio.to_thread(metrics.get_all_latest_snapshots)
-            self.console.print("".join(f"{name:>16}" for name in latest), style="bold")
+            names = [node["name"] for node in (await self._status())["nodes"]]
+            self.console.print("".join(f"{name:>16}" for name in names), style="bold")
             job = [work.options(scheduling_strategy="SPREAD").remote(0.5 + 0.25 * i) for i in range(4)]
             before, deadline = "", time.monotonic() + TASK_S
             while time.monotonic() < deadline:
                 unfinished = ray.wait(job, num_returns=len(job), timeout=0)[1]
-                latest = await asyncio.to_thread(metrics.get_all_latest_snapshots)
-                sample = "".join(f"{cpus_of(snapshot):>16}" for snapshot in latest.values())
+                sample = "".join(f"{cpus_of(node):>16}" for node in (await self._status())["nodes"])
                 if sample != before:
                     self.console.print(sample)
                 elif not unfinished:
                     break
                 before = sample
                 await asyncio.sleep(0.2)
-            for name, snapshot in latest.items():
-                self.console.print(f"{name}: {pressure_of(snapshot)}")
+            latest = await asyncio.to_thread(metrics.get_all_latest_snapshots)
+            for name in names:
+                self.console.print(f"{name}: {pressure_of(latest.get(name))}")
 
     async def resource_request(self) -> None:
         """Ask for a boost, see it, give it back; then for more than anybody has, which waits for its turn."""
@@ -267,13 +266,13 @@ class ResourceSharingDemo:
         self.console.print(f"\n{text}", style="bold cyan")
 
 
-def cpus_of(node: NodeSnapshot) -> str:
-    used, free, total = (amount_of(CPU, amounts[CPU]) for amounts in (node.used, node.free, node.total))
-    return f"{used:g} + {free:g} = {total:g}"
+def cpus_of(node: Mapping[str, Any]) -> str:
+    free, total = node["free"]["cpu"], node["total"]["cpu"]
+    return f"{total - free:g} + {free:g} = {total:g}"
 
 
-def pressure_of(node: NodeSnapshot) -> str:
-    if node.pressure is None or node.measured is None:
+def pressure_of(node: NodeSnapshot | None) -> str:
+    if node is None or node.pressure is None or node.measured is None:
         return "not measured yet"
     return f"pressure {node.pressure.overall:.0%}, its own work uses {node.measured.own.cpu_used:.1f} cores"
 
