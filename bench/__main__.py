@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _Run = Callable[["Stage", Effort], Outcome]
 
 _ON_A_CLUSTER: Final = ("transfer", "reserve", "status", "scale", "idle", "lender", "collecting", "probe")
-NAMES: Final = (*_ON_A_CLUSTER, "decisions", "scheduling")
+NAMES: Final = (*_ON_A_CLUSTER, "decisions", "scheduling", "run")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,8 @@ class _Benchmark:
     run: _Run | None = None
     without_controller: _Run | None = None
     """The same in library mode, or what a controller would disturb."""
+    alone: Callable[[Effort], Outcome] | None = None
+    """What any other cluster would disturb; it starts what it needs."""
 
 
 @click.command()
@@ -70,23 +72,34 @@ def _measure(effort: Effort, names: tuple[str, ...], json_file: Path) -> list[Ou
 
     chosen = {name: benchmark for name, benchmark in _benchmarks().items() if name in names}
     outcomes = []
-    with open_stage() as stage:
-        for name, benchmark in chosen.items():
-            if benchmark.run:
-                say(f"{name} ...")
-                outcomes.append(benchmark.run(stage, effort))
-        if any(benchmark.without_controller for benchmark in chosen.values()):
-            stage.take_grid_out()
-        for name, benchmark in chosen.items():
-            if benchmark.without_controller:
-                say(f"{name}, without a controller ...")
-                outcomes.append(benchmark.without_controller(stage, effort))
-        write_json(json_file, as_json(outcomes, circumstances(stage, effort, load)))
+    for name, benchmark in chosen.items():
+        if benchmark.alone:
+            say(f"{name} ...")
+            outcomes.append(benchmark.alone(effort))
+    if any(benchmark.run or benchmark.without_controller for benchmark in chosen.values()):
+        with open_stage() as stage:
+            outcomes += _measure_on(stage, chosen, effort)
+    write_json(json_file, as_json(outcomes, circumstances(effort, load)))
     return outcomes
 
 
+def _measure_on(stage: "Stage", chosen: Mapping[str, _Benchmark], effort: Effort) -> Iterator[Outcome]:
+    from bench.stage import say
+
+    for name, benchmark in chosen.items():
+        if benchmark.run:
+            say(f"{name} ...")
+            yield benchmark.run(stage, effort)
+    if any(benchmark.without_controller for benchmark in chosen.values()):
+        stage.take_grid_out()
+    for name, benchmark in chosen.items():
+        if benchmark.without_controller:
+            say(f"{name}, without a controller ...")
+            yield benchmark.without_controller(stage, effort)
+
+
 def _benchmarks() -> dict[str, _Benchmark]:
-    from bench import collecting, decisions, idle, lender, probe, reserve, scale, scheduling, status, transfer
+    from bench import collecting, decisions, idle, lender, probe, reserve, running, scale, scheduling, status, transfer
 
     return {
         "transfer": _Benchmark(transfer.comparison.run, transfer.comparison.run_as_library),
@@ -100,6 +113,7 @@ def _benchmarks() -> dict[str, _Benchmark]:
         "scheduling": _Benchmark(scheduling.run),
         # A controller would ask the same probes.
         "probe": _Benchmark(without_controller=probe.run),
+        "run": _Benchmark(alone=running.run),
     }
 
 

@@ -12,12 +12,14 @@ import ray
 
 import distributed_grid
 from bench.effort import Effort
-from bench.stage import CONFIG, Stage
+from bench.stage import CONFIG
 from distributed_grid.cluster.processes import child_environment
+from distributed_grid.config import load_config
 
 
-def circumstances(stage: Stage, effort: Effort, load_before: tuple[float, float, float]) -> dict[str, Any]:
+def circumstances(effort: Effort, load_before: tuple[float, float, float]) -> dict[str, Any]:
     settings = child_environment({}, "")
+    nodes = load_config(CONFIG).config.nodes
     return {
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": {
@@ -34,9 +36,7 @@ def circumstances(stage: Stage, effort: Effort, load_before: tuple[float, float,
         },
         "cluster": {
             "config": CONFIG.name,
-            "nodes": [
-                {"name": node.name, "cpus": node.cpu_count, "gpus": node.gpu_count} for node in stage.config.nodes
-            ],
+            "nodes": [{"name": node.name, "cpus": node.cpu_count, "gpus": node.gpu_count} for node in nodes],
             "ray_settings": {name: value for name, value in settings.items() if name.startswith("RAY_")},
         },
         "effort": {name: getattr(effort, name) for name in effort.__slots__},

@@ -30,6 +30,10 @@ class Effort:
     """On so many nodes; the third is where most is measured."""
     placements: int
     """Tasks that are placed without a cluster, to hold what was said of each against what happened."""
+    parts: int
+    """Of a program's work, 0.4 s each."""
+    programs: int
+    """How often it is run, on each side."""
 
 
 FULL: Final = Effort(
@@ -46,6 +50,8 @@ FULL: Final = Effort(
     waiting=300,
     sizes=(10, 30, 100, 300, 1000),
     placements=5_000,
+    parts=50,
+    programs=4,
 )
 QUICK: Final = Effort(
     rounds=15,
@@ -61,4 +67,6 @@ QUICK: Final = Effort(
     waiting=100,
     sizes=(10, 30, 100),
     placements=500,
+    parts=24,
+    programs=2,
 )

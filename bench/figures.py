@@ -52,7 +52,8 @@ class Limits:
     def describe(self, unit: str) -> str:
         parts = []
         if self.times_baseline is not None:
-            parts.append(f"≤ {self.times_baseline:.1f}x")
+            digits = 1 if round(self.times_baseline, 2) == round(self.times_baseline, 1) else 2
+            parts.append(f"≤ {self.times_baseline:.{digits}f}x")
         if self.below is not None:
             parts.append(f"< {self.below:g} {unit}")
         return ", ".join(parts)

@@ -1,20 +1,17 @@
 """What lending costs the lender: its own work, alone and while it lends, with each raylet on a core of its own."""
 
-import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import Any, Final
+from contextlib import contextmanager
+from typing import Final
 
-import psutil
 import ray
 
 from bench.effort import Effort
 from bench.figures import Limits, Line, Outcome, Samples
+from bench.pinning import pinned
 from bench.stage import SOURCE, TARGET, Stage, until
 from distributed_grid.client import GridClient
-from distributed_grid.cluster.processes import trees
-from distributed_grid.cluster.record import load
 
 _LENT: Final = 4
 _WORK: Final = 12_000_000
@@ -43,14 +40,14 @@ def run(stage: Stage, effort: Effort) -> Outcome:
     alone: list[float] = []
     lending: dict[str, list[float]] = {"transfer": [], "reserve": []}
     rounds = max(3, effort.rounds // 6)
-    with _pinned(stage, {SOURCE: {1}, TARGET: {0}}):
+    with pinned(stage.home, {SOURCE: {1}, TARGET: {0}}):
         _once()  # a worker is up
         for _ in range(rounds):
             alone.append(_once())
             with _borrower_at_work(stage, "transfer", _LENT):
                 lending["transfer"].append(_once())
     alone_on_two: list[float] = []
-    with _pinned(stage, {SOURCE: {0, 1}, TARGET: {0}}):
+    with pinned(stage.home, {SOURCE: {0, 1}, TARGET: {0}}):
         for _ in range(rounds):
             alone_on_two.append(_once())
             with _borrower_at_work(stage, "reserve", 1):
@@ -101,24 +98,3 @@ def _borrower_at_work(stage: Stage, delivery: str, cpus: int) -> Iterator[None]:
         client.release_boost(boost.boost_id, {"grace_seconds": 0, "wait_seconds": 20})
         client.close()
         until(stage.is_at_base, what="every node at its base")
-
-
-@contextmanager
-def _pinned(stage: Stage, cores: dict[str, set[int]]) -> Iterator[None]:
-    """Raylets and all that they start run on these cores."""
-    record: Any = load(stage.home)
-    roots = {node.name: psutil.Process(node.pid) for node in record.nodes}
-
-    def pin(name: str, to: set[int]) -> None:
-        for process in trees([roots[name]]):
-            with suppress(psutil.NoSuchProcess, ProcessLookupError):
-                for thread in process.threads():
-                    os.sched_setaffinity(thread.id, to)
-
-    for name, to in cores.items():
-        pin(name, to)
-    try:
-        yield
-    finally:
-        for name in cores:
-            pin(name, set(range(psutil.cpu_count() or 1)))

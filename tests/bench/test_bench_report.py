@@ -119,6 +119,13 @@ def test_a_line_shows_figures_promise_and_verdict() -> None:
     assert found == ["  lending", "30.0 ms", "30.0 ms", "20.0 ms", "1.50x (1.50-1.50)", "≤ 2.0x, < 50 ms", "yes"]
 
 
+@pytest.mark.parametrize(
+    ("times", "shown"), [(2.0, "≤ 2.0x"), (0.4, "≤ 0.4x"), (1 / 1.5, "≤ 0.67x"), (1 / 0.9, "≤ 1.11x")]
+)
+def test_a_promised_ratio_is_shown_so_that_it_tells_who_keeps_it(times: float, shown: str) -> None:
+    assert Limits(times_baseline=times).describe("ms") == shown
+
+
 def test_what_was_not_measured_or_promised_shows_as_a_dash() -> None:
     found = [str(cell) for cell in cells(Line("no boosts", samples(0.456), unit="CPU s/min"))]
 
