@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = (
     "README.md",
     "docs/boosts.md",
+    "docs/running.md",
     "docs/sharing.md",
     "docs/monitoring.md",
     "docs/api.md",
@@ -64,8 +65,9 @@ def steps(page: str) -> list[Step]:
 
 
 def programs() -> dict[str, str]:
-    """The Python blocks of the README that begin with a file's name."""
-    blocks = re.findall(r"^```python\n(# (\w+\.py)\n.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
+    """The Python blocks that begin with a file's name."""
+    pages = "\n".join((ROOT / page).read_text() for page in PAGES)
+    blocks = re.findall(r"^```python\n(# (\w+\.py)\n.*?)^```$", pages, re.M | re.S)
     return {name: text for text, name in blocks}
 
 
@@ -162,4 +164,4 @@ def test_there_are_sessions_to_run_and_no_exception_is_out_of_date() -> None:
     assert {*NOT_RUN, *EXIT_CODES} <= set(commands)
     for command in set(commands) - {*NOT_RUN}:
         assert "192.0.2." not in SHOWN_ADDRESS.sub("", command), f"nothing answers there: {command}"
-    assert set(programs()) == {"train_model.py", "boosts.py"}
+    assert set(programs()) == {"train_model.py", "boosts.py", "sharing.py", "count.py"}

@@ -17,6 +17,11 @@ from live_grid import GB, LiveGrid
 from distributed_grid.config import load_config
 from distributed_grid.model.policies import SharingPolicy
 from distributed_grid.monitoring.resource_metrics import ResourceMetricsCollector
+from distributed_grid.orchestration.enhanced_offloading_executor import (
+    EnhancedOffloadingExecutor,
+    OffloadingMode,
+    OffloadingRecommendation,
+)
 from distributed_grid.orchestration.intelligent_scheduler import IntelligentScheduler
 from distributed_grid.orchestration.resource_boost_manager import ResourceBoostManager, ResourceBoostRequest
 from distributed_grid.orchestration.resource_sharing_manager import AllocationPriority, ResourceSharingManager
@@ -267,7 +272,19 @@ request_id = await orchestrator.request_resources(
 # Get resource snapshots
 snapshots = orchestrator.get_node_resource_snapshots()
 """
-# The one about enhanced offloading goes here: EnhancedOffloadingExecutor(ssh_manager, cluster_config, mode=...).
+ENHANCED_OFFLOADING = """
+from distributed_grid.orchestration.enhanced_offloading_executor import EnhancedOffloadingExecutor
+
+# Create enhanced executor
+executor = EnhancedOffloadingExecutor(
+    ssh_manager,
+    cluster_config,
+    mode=OffloadingMode.DYNAMIC_BALANCING
+)
+
+# Execute with intelligent resource sharing
+task_id = await executor.execute_offloading(recommendation)
+"""
 
 
 async def run_snippet(text: str, names: dict[str, Any]) -> None:
@@ -290,6 +307,15 @@ def test_the_python_snippets(grid: LiveGrid, desk: None) -> None:
 
         assert await names["orchestrator"].release_resources(names["request_id"])
         await names["orchestrator"].stop()
+
+        names |= {
+            "OffloadingMode": OffloadingMode,
+            "recommendation": OffloadingRecommendation("gpu-master", cpu=6.0, memory=0, command=("true",)),
+        }
+        await run_snippet(ENHANCED_OFFLOADING, names)
+        assert await names["executor"].get_result(names["task_id"], timeout=60) == 0
+        assert (await names["executor"].get_task_status(names["task_id"]))["offloaded"]  # gpu-master has four CPUs
+        await names["executor"].stop()
 
     asyncio.run(use())
 
@@ -384,6 +410,7 @@ REFERENCE = {
         "release_resource": ["allocation_id"],
         "get_resource_status": [],
     },
+    EnhancedOffloadingExecutor: {"execute_offloading": ["recommendation"]},
     IntelligentScheduler: {"schedule_task": ["request"], "complete_task": ["task_id"], "get_scheduling_status": []},
 }
 

@@ -31,7 +31,7 @@ def boost_dict(lease: Lease, notes: tuple[str, ...] = ()) -> dict[str, Any]:
         "cause": str(lease.cause),
         "notice": notice_dict(lease.kind, lease.notice),
         "checkpointed_at": None if lease.checkpointed_at is None else instant(lease.checkpointed_at),
-        "resources": lease.resources.to_amounts(),
+        "resources": {kind: amount_of(kind, units) for kind, units in sorted(lease.resources.items())},
         "purpose": str(lease.purpose),
         "label": lease.label,
         "warnings": [*lease.warnings, *notes],

@@ -9,6 +9,7 @@ from distributed_grid.client import GridClient
 from distributed_grid.errors import GridError
 
 _EVERY_S: Final = 1.0
+_SETTLED_S: Final = 1.5
 _ASKING_COSTS: Final = 20
 """The pause is at least so many times what the last answer took: a run of many tasks is asked less often."""
 
@@ -36,10 +37,14 @@ class Progress:
         self._thread.start()
 
     def finish(self) -> None:
-        """A last look, for the summary."""
+        """A last look, for the summary: what Ray's workers did last is known a second later."""
         self._stop.set()
         self._thread.join(10)
+        deadline = time.monotonic() + _SETTLED_S
         self._look()
+        while self.work and self.work["running"] + self.work["waiting"] and time.monotonic() < deadline:
+            time.sleep(_SETTLED_S / 10)
+            self._look()
         self._client.close()
 
     def line(self) -> str:
