@@ -51,6 +51,7 @@ from distributed_grid.store.home import GridHome
 DEFAULT_CONFIG: Final = "config/my-cluster-enhanced.yaml"
 BOOST_S: Final = 120.0  # none of these boosts outlives the demo for long, whatever happens to it
 TASK_S: Final = 60.0
+SETTLES_S: Final = 3.0
 QUEUE: Final = 24
 
 # Tasks go to the nodes by value, so this works from any folder, and when imported.
@@ -91,22 +92,23 @@ class ResourceSharingDemo:
         """What Ray has given out on every node while a small job comes and goes; then what was measured."""
         async with self._cluster(), ResourceMetricsCollector(self.config_path) as metrics:
             self._title("Resource monitoring: CPUs used + free = total, while four tasks come and go")
-            names = [node["name"] for node in (await self._status())["nodes"]]
-            self.console.print("".join(f"{name:>16}" for name in names), style="bold")
+            nodes = (await self._status())["nodes"]
+            self.console.print("".join(f"{node['name']:>16}" for node in nodes), style="bold")
+            before = sample = "".join(map(cpus_of, nodes))
+            self.console.print(before)
             job = [work.options(scheduling_strategy="SPREAD").remote(0.5 + 0.25 * i) for i in range(4)]
-            before, deadline = "", time.monotonic() + TASK_S
-            while time.monotonic() < deadline:
-                unfinished = ray.wait(job, num_returns=len(job), timeout=0)[1]
-                sample = "".join(f"{cpus_of(node):>16}" for node in (await self._status())["nodes"])
-                if sample != before:
+            deadline = time.monotonic() + TASK_S
+            while time.monotonic() < deadline and (job or sample != before):
+                done, job = ray.wait(job, num_returns=len(job), timeout=0) if job else ([], job)
+                if done and not job:  # what Ray shows may be a moment old
+                    deadline = time.monotonic() + SETTLES_S
+                last, sample = sample, "".join(map(cpus_of, (await self._status())["nodes"]))
+                if sample != last:
                     self.console.print(sample)
-                elif not unfinished:
-                    break
-                before = sample
                 await asyncio.sleep(0.2)
             latest = await asyncio.to_thread(metrics.get_all_latest_snapshots)
-            for name in names:
-                self.console.print(f"{name}: {pressure_of(latest.get(name))}")
+            for node in nodes:
+                self.console.print(f"{node['name']}: {pressure_of(latest.get(node['name']))}")
 
     async def resource_request(self) -> None:
         """Ask for a boost, see it, give it back; then for more than anybody has, which waits for its turn."""
@@ -268,7 +270,7 @@ class ResourceSharingDemo:
 
 def cpus_of(node: Mapping[str, Any]) -> str:
     free, total = node["free"]["cpu"], node["total"]["cpu"]
-    return f"{total - free:g} + {free:g} = {total:g}"
+    return f"{f'{total - free:g} + {free:g} = {total:g}':>16}"
 
 
 def pressure_of(node: NodeSnapshot | None) -> str:

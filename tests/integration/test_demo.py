@@ -322,19 +322,19 @@ def test_the_example_shows_all_five_parts(here: Installation) -> None:
     assert shown.stderr == ""
     for part in ("Cluster status", "Resource monitoring", "A request", "Scheduling", "Load balancing"):
         assert f"\n{part}" in shown.stdout
-    monitored = [line.split()[0] for line in shown.stdout.splitlines() if line.count(" = ") == 3]
-    assert len(set(monitored)) > 1 and monitored[-1] == "0", "the numbers move, and come back"
+    monitored = [line for line in shown.stdout.splitlines() if line.count(" = ") == 3]
+    assert len(set(monitored)) > 1 and monitored[-1] == monitored[0], "the numbers move, and come back"
     assert "Released: True; active boosts: 0" in shown.stdout
     assert "20 CPUs, as many as the whole cluster has: waiting" in shown.stdout
     said = dict(line.strip().split(": ", 1) for line in shown.stdout.splitlines() if ": " in line)
     assert all(strategy in said for strategy in SchedulingStrategy)
     assert len(set(said["spread"].partition(" (")[0].split(", "))) > 1
     assert said["node_specific"].startswith("no place (")
-    assert said["Before the boost"] == "no place (gpu-master: 4 of 4 CPUs free, 6 asked)"
+    assert said["Before the boost"].startswith("no place (gpu-master: ")
     assert "It ran with 6 CPUs on gpu-master" in shown.stdout
     alone, boosted = (slots_used(shown.stdout, line) for line in ("Alone:", "With the boost: 24"))
-    assert alone == 4
-    assert boosted > alone
+    assert alone <= 4 and boosted <= 8, "never more than there is"
+    assert said["It asks for 4 more"] in ("gpu1 lends 4", "gpu2 lends 4")
     assert here.boosts() == []
 
 
