@@ -9,6 +9,7 @@ from distributed_grid.cli.asking import ASKING, asks_for_capacity
 from distributed_grid.cli.connection import with_client
 from distributed_grid.cli.output import json_option, say, show
 from distributed_grid.client import GridClient
+from distributed_grid.model.resources import ResourceVector, total, units_of
 
 _YIELDING = "Not free yet: others may be giving something back for it. To see who waits: grid resource-sharing queue"
 
@@ -118,12 +119,10 @@ def status(client: GridClient, node: str | None, with_runs: bool, watch: bool, a
 def _without_runs(found: dict[str, Any]) -> dict[str, Any]:
     """The boosts that somebody asked for as such, and their totals."""
     kept = [boost for boost in found["boosts"] if boost["purpose"] == "boost"]
-    totals = dict(found["resources"])
-    hidden = [boost for boost in found["boosts"] if boost["purpose"] != "boost" and boost["state"] == "active"]
-    for boost in hidden:
-        totals[boost["resource_type"]] -= boost["amount"]
-    resources = {kind: amount for kind, amount in totals.items() if amount}
-    return {"total_active": found["total_active"] - len(hidden), "resources": resources, "boosts": kept}
+    active = [boost for boost in kept if boost["state"] == "active"]
+    amounts = [(boost["resource_type"], boost["amount"]) for boost in active]
+    totals = total([ResourceVector({kind: units_of(kind, amount)}) for kind, amount in amounts]).to_amounts()
+    return {"total_active": len(active), "resources": totals, "boosts": kept}
 
 
 @boost.command()
