@@ -299,7 +299,7 @@ def test_members_that_want_to_be_together_are_on_one_node() -> None:
         ({"cpu": 64}, set()),  # nobody ever could
         ({"cpu": 4, "node": "small"}, {"small"}),
     ],
-    ids=str,
+    ids=lambda value: str(sorted(value)) if isinstance(value, set) else str(value),
 )
 def test_for_who_waits_as_many_nodes_are_kept_as_it_needs(more: dict[str, Any], kept: set[str]) -> None:
     assert kept_for(sought(HOME, SMALL, BIG, BUSY, **({"target": "busy"} | more))) == kept

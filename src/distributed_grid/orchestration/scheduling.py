@@ -124,7 +124,7 @@ class Scheduling:
         if request.strategy != SchedulingStrategy.LOCAL_FIRST:
             return
         while p.now() < p.last_change + VIEW_LAG:
-            node = (await p.look()).get(request.target or "")
+            node = (await p.look_to_decide()).get(request.target or "")
             if node is None or not node.alive:
                 return
             loans = p.ledger.loans
@@ -139,7 +139,7 @@ class Scheduling:
         """Until it has a place; or until it is sure that there is none: what was seen a moment ago does not tell."""
         p = self._p
         sure_at = min(p.last_change, p.now()) + VIEW_LAG
-        fresh = False
+        fresh = p.now() < p.last_change + VIEW_LAG  # what is known may count the last grant twice
         while True:
             await self._round(fresh=fresh)
             if (flying := self._flying.get(task_id)) is not None:
