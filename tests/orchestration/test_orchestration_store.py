@@ -72,7 +72,7 @@ def restarted_with(lab: WholeGrid, data: bytes) -> None:
 def test_a_file_cut_off_anywhere_loses_no_boost(lab: WholeGrid) -> None:
     """Intent and outcome are two writes, so `.previous` knows of every boost, even of the last one."""
     good = two_boosts(lab)
-    for length in (*range(0, len(good) - 1, 3), len(good) - 2):
+    for length in (*range(0, len(good) - 1, 7), len(good) - 2):
         restarted_with(lab, good[:length])
         assert len(lab.leases) == 2
         assert "is damaged" in lab.problems() and "took resource_boosts.json.previous" in lab.problems()

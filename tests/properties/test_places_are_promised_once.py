@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from builders import amounts, boost_room, limits, node, snapshot
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from distributed_grid.decide.lending import room
@@ -16,7 +16,6 @@ from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.rules import NOTHING_KEPT
 from distributed_grid.model.scheduling import SchedulingRequest, SchedulingStrategy
 
-REPEATABLE = settings(derandomize=True, max_examples=300, report_multiple_bugs=False, deadline=None)
 NAMES = ("a", "b", "c", "home")
 
 
@@ -62,7 +61,6 @@ def most(one: Node, kind: str) -> int:
     return one.free[kind] if one.name == "home" else max(0, room(one, kind, Loans(), NOTHING_KEPT))
 
 
-@REPEATABLE
 @given(nodes(), boosts, st.lists(requests, min_size=1, max_size=12))
 def test_no_two_decisions_share_a_unit_and_none_takes_what_is_not_there(
     of: list[Node], has: tuple[BoostRoom, ...], asked: list[SchedulingRequest]
@@ -86,7 +84,6 @@ def test_no_two_decisions_share_a_unit_and_none_takes_what_is_not_there(
         assert boost.free.covers(taken.get(boost.id, ResourceVector()))
 
 
-@REPEATABLE
 @given(nodes(), boosts, requests, st.integers(1, 9))
 def test_a_gang_is_whole_or_not_at_all_and_leaves_no_trace(
     of: list[Node], has: tuple[BoostRoom, ...], request: SchedulingRequest, count: int
@@ -108,7 +105,6 @@ def test_a_gang_is_whole_or_not_at_all_and_leaves_no_trace(
         left = promise(left, choice)
 
 
-@REPEATABLE
 @given(nodes(), boosts, requests, st.integers(1, 6))
 def test_a_gang_is_refused_only_if_that_many_do_not_fit(
     of: list[Node], has: tuple[BoostRoom, ...], request: SchedulingRequest, count: int
@@ -126,7 +122,6 @@ def test_a_gang_is_refused_only_if_that_many_do_not_fit(
     assert (choose_gang(asked, count) is not None) == (fit >= count)
 
 
-@REPEATABLE
 @given(nodes(), boosts, requests)
 def test_there_is_a_place_or_for_every_node_a_reason(
     of: list[Node], has: tuple[BoostRoom, ...], request: SchedulingRequest
@@ -141,7 +136,6 @@ def test_there_is_a_place_or_for_every_node_a_reason(
         assert choice.could == len(NAMES) - len(told)
 
 
-@REPEATABLE
 @given(st.integers(1, 16), st.data(), st.none() | st.floats(0, 1))
 def test_confidence_is_a_probability_and_more_room_never_lowers_it(
     cpus: int, data: st.DataObject, pressure: float | None
@@ -158,7 +152,6 @@ def test_confidence_is_a_probability_and_more_room_never_lowers_it(
     assert found == sorted(found, reverse=True)
 
 
-@REPEATABLE
 @given(nodes(), requests)
 def test_the_same_question_has_the_same_answer(of: list[Node], request: SchedulingRequest) -> None:
     assert choose(asks(of, request, ())) == choose(asks(list(reversed(of)), replace(request), ()))
