@@ -38,7 +38,8 @@ def _how_to_use(boost: Mapping[str, Any], short: str) -> list[str]:
     subject = "The GPU is" if boost["resource_type"] == GPU else "It is"
     return [
         f"{subject} reserved on {boost['source_node']} for your Ray tasks. To use it:",
-        f"  grid boost shell {short} -- python train_model.py     (unmodified; or without a command: a shell)",
+        f"  grid run --boost {short} -- train_model.py     (unmodified; or any command)",
+        f"  grid boost shell {short}                       (a shell in which all of them run there)",
         f"To give it back early:  grid boost release {short}",
     ]
 
