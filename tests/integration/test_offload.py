@@ -1,5 +1,6 @@
 """A real process, moved to another node of a real cluster."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -18,6 +19,8 @@ from ray._private import state as ray_state
 
 from distributed_grid.errors import CannotMove
 from distributed_grid.execution.on_node_processes.proc import same, stat_of
+from distributed_grid.model.offloading import OffloadingRecommendation
+from distributed_grid.orchestration.enhanced_offloading_executor import EnhancedOffloadingExecutor
 
 pytestmark = pytest.mark.cluster
 CONFIG = ONE_LENDER
@@ -202,3 +205,25 @@ def test_when_its_lease_ends_so_does_the_process(grid: LiveGrid, desk: Desk) -> 
     until(lambda: not is_running(moved["pid"]), 20, "the process gone with its lease")
     until(lambda: one(grid, moved["offload_id"])["state"] in ("lost", "cancelled"), 20, "that is known")
     assert is_running(pid), "the old one was to be kept"
+
+
+def test_the_executor_moves_what_it_recommends(grid: LiveGrid, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRID_HOME", str(grid.home.path))
+    pid = desk.start(COUNTS)
+
+    async def use() -> None:
+        async with EnhancedOffloadingExecutor() as executor:
+            found: list[OffloadingRecommendation] = []
+            while not found:
+                found = [one for one in await executor.recommend("head") if one.process and one.process.pid == pid]
+            task_id = await executor.execute_offloading(found[0])
+            status = await executor.get_task_status(task_id)
+            assert (status["state"], status["offloaded"], status["runs_on"]) == ("running", True, "lender")
+            assert await executor.cancel_task(task_id)
+            assert (await executor.get_task_status(task_id))["state"] == "cancelled"
+            assert not await executor.cancel_task(task_id)
+            assert await executor.get_result(task_id, timeout=30) is not None
+            assert isinstance(await executor.get_logs(task_id), str)
+
+    asyncio.run(use())
+    until(lambda: not grid.client.boost_status()["boosts"], 20, "its lease is home")

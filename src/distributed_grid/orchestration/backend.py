@@ -40,7 +40,11 @@ class Backend(Protocol):
     async def task_started(self, task_id: str) -> dict[str, Any]: ...
     async def complete_task(self, task_id: str) -> bool: ...
     async def tasks(self) -> dict[str, Any]: ...
+    async def offload_candidates(self, node: str | None) -> dict[str, Any]: ...
     async def offload(self, body: Mapping[str, Any]) -> dict[str, Any]: ...
+    async def offloads(self) -> dict[str, Any]: ...
+    async def offload_log(self, offload_id: str, begin: int) -> dict[str, Any]: ...
+    async def cancel_offload(self, offload_id: str, grace_s: float) -> dict[str, Any]: ...
     async def audit_log(self, limit: int) -> list[dict[str, Any]]: ...
     async def cluster(self) -> dict[str, Any]: ...
     def snapshots(self) -> dict[NodeName, NodeSnapshot]: ...
@@ -129,8 +133,20 @@ class RemoteBackend:
     async def tasks(self) -> dict[str, Any]:
         return await self._call(self._client.tasks)
 
+    async def offload_candidates(self, node: str | None) -> dict[str, Any]:
+        return await self._call(lambda: self._client.offload_candidates(node))
+
     async def offload(self, body: Mapping[str, Any]) -> dict[str, Any]:
         return await self._call(lambda: self._client.offload(body))
+
+    async def offloads(self) -> dict[str, Any]:
+        return await self._call(self._client.offloads)
+
+    async def offload_log(self, offload_id: str, begin: int) -> dict[str, Any]:
+        return await self._call(lambda: self._client.offload_log(offload_id, begin))
+
+    async def cancel_offload(self, offload_id: str, grace_s: float) -> dict[str, Any]:
+        return await self._call(lambda: self._client.cancel_offload(offload_id, grace_s))
 
     async def audit_log(self, limit: int) -> list[dict[str, Any]]:
         return await self._call(lambda: self._client.audit_log(limit=limit))
@@ -233,8 +249,20 @@ class LocalBackend:
     async def tasks(self) -> dict[str, Any]:
         return scheduling_dict(self._engine.scheduling.state)
 
+    async def offload_candidates(self, node: str | None) -> dict[str, Any]:
+        raise _only_a_controller()
+
     async def offload(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        raise Unavailable("Processes are moved by a controller", try_next="Start one: grid start")
+        raise _only_a_controller()
+
+    async def offloads(self) -> dict[str, Any]:
+        raise _only_a_controller()
+
+    async def offload_log(self, offload_id: str, begin: int) -> dict[str, Any]:
+        raise _only_a_controller()
+
+    async def cancel_offload(self, offload_id: str, grace_s: float) -> dict[str, Any]:
+        raise _only_a_controller()
 
     async def audit_log(self, limit: int) -> list[dict[str, Any]]:
         from distributed_grid.store.audit_log import Wanted
@@ -255,3 +283,8 @@ class LocalBackend:
 
     def _shown(self, lease: Any) -> dict[str, Any]:
         return boost_dict(lease, self._engine.parts.notes.get(lease.id, ()))
+
+
+def _only_a_controller() -> Unavailable:
+    """It reaches the processes of every node, and goes on when this process has ended."""
+    return Unavailable("Processes are moved by a controller", try_next="Put one into the cluster: grid start")

@@ -20,9 +20,10 @@ from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, amount_of, units_of
 from distributed_grid.model.scheduling import Affinity, SchedulingRequest, SchedulingStrategy
 from distributed_grid.orchestration.connected import Connected
-from distributed_grid.orchestration.executed_task import ExecutedTask, TaskState, Work
+from distributed_grid.orchestration.executed_task import ExecutedTask, TaskState, Wish, Work
 from distributed_grid.orchestration.intelligent_scheduler import IntelligentScheduler
 from distributed_grid.orchestration.logs import logger
+from distributed_grid.orchestration.moved_processes import MovedProcesses, recommendations
 from distributed_grid.orchestration.program_lease import connect_to_ray
 from distributed_grid.orchestration.resource_boost_manager import ResourceBoostManager
 from distributed_grid.orchestration.task_execution import Lost, attempt, printed_by
@@ -62,6 +63,7 @@ class EnhancedOffloadingExecutor(Connected):
         self._tasks: dict[str, ExecutedTask] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._ended: deque[str] = deque()
+        self._moved = MovedProcesses()
 
     async def initialize(self) -> None:
         if self._backend is None and self.boost_manager is not None:
@@ -79,6 +81,10 @@ class EnhancedOffloadingExecutor(Connected):
         self._scheduler = None
         await super().close()
 
+    async def recommend(self, node: str | None = None) -> list[OffloadingRecommendation]:
+        """Heavy processes of a node, or of all, that could run elsewhere, the surest first; as `grid offload scan`."""
+        return await recommendations(await self._ready(), node)
+
     # -- giving it work -------------------------------------------------------------------------------------
 
     async def execute_offloading(self, recommendation: OffloadingRecommendation | Mapping[str, Any]) -> str:
@@ -90,7 +96,7 @@ class EnhancedOffloadingExecutor(Connected):
         )
         await self.initialize()
         if given.process is not None:
-            return await self._move(given)
+            return await self._moved.move(given, await self._ready())
         if (given.command is None) == (given.function is None):
             raise InvalidRequest("A recommendation has a process, a command or a function")
         work = (
@@ -99,7 +105,7 @@ class EnhancedOffloadingExecutor(Connected):
             else Work(given.function, given.args, given.kwargs)
         )
         needs = {CPU: given.cpu, GPU: given.gpu, MEMORY: amount_of(MEMORY, given.memory)}
-        return self._begin(work, given.target_node, needs, given.destination)
+        return self._begin(work, needs, Wish(given.target_node, given.destination))
 
     async def submit(
         self,
@@ -110,12 +116,17 @@ class EnhancedOffloadingExecutor(Connected):
         memory: float = 0.0,
         gpu: float = 0.0,
         priority: AllocationPriority | str = AllocationPriority.NORMAL,
+        deadline: float | None = None,
         **kwargs: Any,
     ) -> str:
-        """Run a function, plain or async, for a node (the head, if not given); `memory` is in GB. The task's id."""
+        """Run a function, plain or async, for a node (the head, if not given); `memory` is in GB. The task's id.
+
+        `deadline`: what has found no place after so many seconds is rejected; else it waits.
+        """
         await self.initialize()
-        work = Work(function, args, kwargs)
-        return self._begin(work, await self._target(target), {CPU: cpu, GPU: gpu, MEMORY: memory}, None, priority)
+        needs = {CPU: cpu, GPU: gpu, MEMORY: memory}
+        wish = Wish(await self._target(target), None, priority, deadline)
+        return self._begin(Work(function, args, kwargs), needs, wish)
 
     async def run_command(
         self,
@@ -126,6 +137,7 @@ class EnhancedOffloadingExecutor(Connected):
         memory: float = 0.0,
         gpu: float = 0.0,
         priority: AllocationPriority | str = AllocationPriority.NORMAL,
+        deadline: float | None = None,
         cwd: str | None = None,
         env: Sequence[str] = (),
     ) -> str:
@@ -134,16 +146,21 @@ class EnhancedOffloadingExecutor(Connected):
         Of this process's environment it has what is harmless, and what `env` names (`NAME`, or `NAME=VALUE`).
         """
         await self.initialize()
-        work = _command_work(command, cwd, env)
-        return self._begin(work, await self._target(target), {CPU: cpu, GPU: gpu, MEMORY: memory}, None, priority)
+        needs = {CPU: cpu, GPU: gpu, MEMORY: memory}
+        wish = Wish(await self._target(target), None, priority, deadline)
+        return self._begin(_command_work(command, cwd, env), needs, wish)
 
     # -- asking about it ------------------------------------------------------------------------------------
 
     async def get_task_status(self, task_id: str) -> dict[str, Any]:
+        if task_id in self._moved:
+            return await self._moved.status(task_id, await self._ready())
         return self._find(task_id).shown()
 
     async def get_result(self, task_id: str, timeout: float | None = None) -> Any:  # noqa: ASYNC109 - as users call it
         """What a function returned or a command's exit code, once it is there; raises what the function raised."""
+        if task_id in self._moved:
+            return await asyncio.wait_for(self._moved.result(task_id, await self._ready()), timeout)
         task = self._find(task_id)
         if (running := self._running.get(task_id)) is not None:
             await asyncio.wait_for(asyncio.shield(running), timeout)
@@ -153,10 +170,14 @@ class EnhancedOffloadingExecutor(Connected):
 
     async def get_logs(self, task_id: str) -> str:
         """What it has printed so far."""
+        if task_id in self._moved:
+            return await self._moved.printed(task_id, await self._ready())
         return await printed_by(self._find(task_id))
 
     async def cancel_task(self, task_id: str) -> bool:
         """End it, wherever it is. False if it was over already."""
+        if task_id in self._moved:
+            return await self._moved.cancel(task_id, await self._ready())
         task = self._find(task_id)
         running = self._running.get(task_id)
         if running is None or task.is_over:
@@ -178,25 +199,18 @@ class EnhancedOffloadingExecutor(Connected):
 
     # -- doing it -------------------------------------------------------------------------------------------
 
-    def _begin(
-        self,
-        work: Work,
-        target: str,
-        needs: Mapping[str, float],
-        destination: str | None,
-        priority: AllocationPriority | str = AllocationPriority.NORMAL,
-    ) -> str:
+    def _begin(self, work: Work, needs: Mapping[str, float], wish: Wish) -> str:
         amounts = ResourceVector({kind: units_of(kind, amount) for kind, amount in needs.items() if amount})
-        task = ExecutedTask(uuid.uuid4().hex, target, amounts, work)
+        task = ExecutedTask(uuid.uuid4().hex, wish.target, amounts, work)
         self._tasks[task.id] = task
-        running = asyncio.create_task(self._carry_out(task, destination, priority))
+        running = asyncio.create_task(self._carry_out(task, wish))
         self._running[task.id] = running
         running.add_done_callback(lambda _: self._over(task.id))
         return task.id
 
-    async def _carry_out(self, task: ExecutedTask, destination: str | None, priority: AllocationPriority | str) -> None:
+    async def _carry_out(self, task: ExecutedTask, wish: Wish) -> None:
         try:
-            while not await self._attempt(task, destination, priority):
+            while not await self._attempt(task, wish):
                 log.warning("a task's node is lost; it starts again elsewhere", task=task.id)
         except asyncio.CancelledError:
             task.state, task.error = TaskState.CANCELLED, asyncio.CancelledError("the task was cancelled")
@@ -209,14 +223,14 @@ class EnhancedOffloadingExecutor(Connected):
         finally:
             task.ended_at = time.time()
 
-    async def _attempt(self, task: ExecutedTask, destination: str | None, priority: AllocationPriority | str) -> bool:
+    async def _attempt(self, task: ExecutedTask, wish: Wish) -> bool:
         """One place, one try; False if its node was lost and it may be tried again."""
         assert self._scheduler is not None
         backend = await self._ready()
         task.attempts += 1
         name = task.id if task.attempts == 1 else f"{task.id}-{task.attempts}"
         try:
-            task.decision = await self._place(task, await self._request(task, name, destination, priority))
+            task.decision = await self._place(task, await self._request(task, name, wish))
             task.state, task.started_at = TaskState.RUNNING, time.time()
             await attempt(task, task.decision, backend, name)
         except Lost:
@@ -240,9 +254,7 @@ class EnhancedOffloadingExecutor(Connected):
             raise NoCapacity("No nodes have sufficient available resources", because=decision.reasons)
         return decision
 
-    async def _request(
-        self, task: ExecutedTask, name: str, destination: str | None, priority: AllocationPriority | str
-    ) -> SchedulingRequest:
+    async def _request(self, task: ExecutedTask, name: str, wish: Wish) -> SchedulingRequest:
         away = self.mode is OffloadingMode.OFFLOAD_ONLY
         strategy = SchedulingStrategy.LOCAL_FIRST
         if self.mode is OffloadingMode.DYNAMIC_BALANCING and await self._is_pressed(task.target):
@@ -255,8 +267,9 @@ class EnhancedOffloadingExecutor(Connected):
             gpu=amounts.get(GPU, 0),
             target=task.target,
             strategy=strategy,
-            priority=priority,
-            affinity=Affinity(nodes=(destination,), required=False) if destination else None,
+            priority=wish.priority,
+            deadline_seconds=wish.deadline_s,
+            affinity=Affinity(nodes=(wish.destination,), required=False) if wish.destination else None,
             anti_affinity=Affinity(nodes=(task.target,)) if away else None,
             wait=True,
         )
@@ -272,13 +285,6 @@ class EnhancedOffloadingExecutor(Connected):
             return given
         cluster = await (await self._ready()).cluster()
         return str(next(node["name"] for node in cluster["nodes"] if node["is_head"]))
-
-    async def _move(self, given: OffloadingRecommendation) -> str:
-        """A process that runs already is moved by the controller, which can reach it."""
-        assert given.process is not None
-        body = {"pid": given.process.pid, "node": given.process.node, "to": given.destination or "auto"}
-        moved = await (await self._ready()).offload(body)
-        return str(moved["offload"]["offload_id"])
 
     def _over(self, task_id: str) -> None:
         self._running.pop(task_id, None)

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.scheduling import SchedulingDecision
 
@@ -39,6 +40,17 @@ class Work:
     def label(self) -> str:
         """Never the arguments: there may be secrets in them."""
         return self.command[0] if self.command else getattr(self.function, "__name__", "function")
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Where and when it is to run."""
+
+    target: NodeName
+    destination: NodeName | None = None
+    """Where it had better run."""
+    priority: AllocationPriority | str = AllocationPriority.NORMAL
+    deadline_s: float | None = None
 
 
 @dataclass(slots=True)

@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 _LOOK_AGAIN_S: Final = 0.1
+_LOOK_SELDOM_S: Final = 1.0
 
 
 class IntelligentScheduler(Connected):
@@ -74,8 +75,10 @@ class IntelligentScheduler(Connected):
 
     async def wait_for_place(self, task_id: str) -> SchedulingDecision:
         """Until a task that waits has a place, or will have none."""
-        while (decision := await self.get_decision(task_id)).queued:  # noqa: ASYNC110 - it has to be asked
-            await asyncio.sleep(_LOOK_AGAIN_S)
+        pause = _LOOK_AGAIN_S
+        while (decision := await self.get_decision(task_id)).queued:
+            await asyncio.sleep(pause)
+            pause = min(_LOOK_SELDOM_S, 1.2 * pause)  # many may wait, and all ask the same controller
         return decision
 
     async def task_started(self, task_id: str) -> SchedulingDecision:

@@ -1,0 +1,112 @@
+"""What an executor asks of the scheduler; that the work then runs is shown on a real cluster."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from distributed_grid.errors import InvalidRequest, NoCapacity, RequestNotFound
+from distributed_grid.model.offloading import OffloadingRecommendation
+from distributed_grid.orchestration.enhanced_offloading_executor import EnhancedOffloadingExecutor, OffloadingMode
+
+
+class Controller:
+    """Says of every task that it waits, and then that there is no place for it; knows how busy the head is."""
+
+    def __init__(self, pressure: float | None = 0.1) -> None:
+        self._pressure = None if pressure is None else {"overall": pressure}
+        self.asked: list[dict[str, Any]] = []
+        self.completed: list[str] = []
+
+    async def cluster(self) -> dict[str, Any]:
+        return {"nodes": [{"name": "head", "is_head": True, "pressure": self._pressure}]}
+
+    async def schedule_task(self, body: dict[str, Any]) -> dict[str, Any]:
+        self.asked.append(body)
+        return self._decision(body["task_id"], queued=True, position=1)
+
+    async def task(self, task_id: str) -> dict[str, Any]:
+        return self._decision(task_id, queued=False, position=None)
+
+    async def complete_task(self, task_id: str) -> bool:
+        self.completed.append(task_id)
+        return True
+
+    async def close(self) -> None: ...
+
+    def _decision(self, task_id: str, **more: Any) -> dict[str, Any]:
+        return {
+            "task_id": task_id, "accepted": False, "confidence": 0.0, "reasons": ["head: 0 of 2 CPUs free"],
+            "members": [], "alternatives": [], "node": None, "delivery": None, "lease_id": None, "boost_id": None,
+            "placement_group": None, **more,
+        }  # fmt: skip
+
+
+def asked(controller: Controller, use: Callable[[EnhancedOffloadingExecutor], Any], **options: Any) -> dict[str, Any]:
+    """What the scheduler was asked, for work that then finds no place."""
+
+    async def run() -> None:
+        async with EnhancedOffloadingExecutor(backend=controller, **options) as executor:
+            task_id = await use(executor)
+            with pytest.raises(NoCapacity):
+                await executor.get_result(task_id)
+            status = await executor.get_task_status(task_id)
+            assert (status["state"], status["reasons"]) == ("rejected", ["head: 0 of 2 CPUs free"])
+            assert [task["task_id"] for task in await executor.get_history()] == [task_id]
+            assert controller.completed == [task_id]  # it waits no longer
+
+    asyncio.run(run())
+    [body] = controller.asked
+    return body
+
+
+@pytest.mark.parametrize(
+    ("mode", "pressure", "strategy"),
+    [
+        ("share_and_offload", 0.9, "local_first"),
+        ("dynamic_balancing", 0.1, "local_first"),
+        ("dynamic_balancing", None, "local_first"),  # nobody knows
+        ("dynamic_balancing", 0.9, "load_balanced"),
+        ("offload_only", 0.1, "local_first"),
+    ],
+)
+def test_the_mode_says_where_work_may_go(mode: str, pressure: float | None, strategy: str) -> None:
+    body = asked(Controller(pressure), lambda executor: executor.submit(print, 1), mode=mode)
+    assert body["strategy"] == strategy
+    leaves = (body["anti_affinity"] or {}).get("nodes")
+    assert bool(leaves) == (mode == "offload_only")
+
+
+def test_needs_priority_deadline_and_a_better_place_are_passed_on() -> None:
+    body = asked(
+        Controller(),
+        lambda executor: executor.run_command(
+            ["x"], target="head", cpu=2, memory=1.5, gpu=1, priority="high", deadline=9
+        ),
+    )
+    assert (body["cpu"], body["memory"], body["gpu"], body["target"]) == (2, 1.5, 1, "head")
+    assert (body["priority"], body["deadline_seconds"], body["wait"]) == ("high", 9, True)
+
+    recommended = OffloadingRecommendation("head", cpu=1.0, memory=0, destination="gpu2", command=("x",))
+    body = asked(Controller(), lambda executor: executor.execute_offloading(recommended))
+    assert (list(body["affinity"]["nodes"]), body["affinity"]["required"]) == (["gpu2"], False)
+
+
+def test_what_makes_no_sense_is_said_at_once() -> None:
+    async def run() -> None:
+        async with EnhancedOffloadingExecutor(backend=Controller()) as executor:  # type: ignore[arg-type]
+            for wrong in (
+                {"target_node": "head", "cpu": 1.0, "memory": 0},
+                {"target_node": "head", "cpu": 1.0, "memory": 0, "command": ("x",), "function": print},
+                {"target_node": "head", "cpu": 1.0, "memory": 0, "command": ()},
+            ):
+                with pytest.raises(InvalidRequest):
+                    await executor.execute_offloading(wrong)
+            with pytest.raises(RequestNotFound):
+                await executor.get_task_status("nobody's")
+        with pytest.raises(InvalidRequest):
+            EnhancedOffloadingExecutor(mode="sometimes")
+        assert EnhancedOffloadingExecutor(None, None).mode is OffloadingMode.DYNAMIC_BALANCING
+
+    asyncio.run(run())
