@@ -23,7 +23,7 @@ unit: $(READY)
 # Real clusters on a machine that others use, too: what fails is shown, and run once more on clusters of its own.
 # What fails twice has failed.
 cluster-tests: $(READY)
-	$(BIN)/pytest -m cluster || { \
+	$(BIN)/pytest -m cluster --durations=20 || { \
 		test $$? -eq 1 && echo "Failed once; again, on new clusters:" && \
 		$(BIN)/pytest -m cluster --last-failed --last-failed-no-failures none; }
 

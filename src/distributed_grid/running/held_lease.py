@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from distributed_grid.client import GridClient
-from distributed_grid.errors import GridError, InvalidRequest, NotFound, NotReserved, Refused, Unavailable
+from distributed_grid.errors import GridError, InvalidRequest, NotFound, NotReserved, Refused
 
 DEFAULT_DURATION_S: Final = 120.0
 """For how long a lease lasts if nobody renews it: soon after a machine is gone, what it held is free again."""
@@ -107,20 +107,27 @@ class HeldLease:
         renew_at = time.monotonic() + length / 3
         client = GridClient(self._client.home)
         while not self._stop.wait(look_s):
-            try:
-                if self._is_ours and time.monotonic() >= renew_at:
-                    client.renew_boost(self.id)
-                    renew_at = time.monotonic() + length / 3
-                state = client.boost(self.id)["state"]
-            except (NotFound, Refused) as error:
-                self.ended = error.message
-                return
-            except (Unavailable, GridError):
-                continue  # the controller is away; it comes back, and the lease lasts a while
-            if state not in ("active", "granting"):
-                self.ended = f"it is {state}"
-                return
+            renews = self._is_ours and time.monotonic() >= renew_at
+            if renews:
+                renew_at = time.monotonic() + length / 3
+            if self._look(client, renews=renews) is not None:
+                break
         client.close()
+
+    def why_ended(self) -> str | None:
+        """Asked now: when a program fails because its lease is gone, it may be the first to notice."""
+        return self.ended or self._look(self._client)
+
+    def _look(self, client: GridClient, *, renews: bool = False) -> str | None:
+        try:
+            state = (client.renew_boost(self.id) if renews else client.boost(self.id))["state"]
+        except (NotFound, Refused) as error:
+            self.ended = error.message
+        except GridError:
+            pass  # the controller is away; it comes back, and the lease lasts a while
+        else:
+            self.ended = None if state in ("active", "granting") else f"it is {state}"
+        return self.ended
 
 
 def _length(boost: Mapping[str, Any]) -> float:

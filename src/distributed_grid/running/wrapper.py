@@ -107,6 +107,8 @@ class Wrapper:
             if asked_at is not None and time.monotonic() - asked_at > GRACE_S:
                 return self._ended_by_us(driver, GRACE_S)
         driver.end(0.0)  # what it has left
+        if code != 0 and not self._signals and (why := lease.why_ended()) is not None:
+            self._voice.say(f"grid: the lease is gone: {why}. That is why the program failed.")
         return self._cancelled_code if self._signals and code != 0 else code
 
     def _ended_by_us(self, driver: Driver, grace_s: float) -> int:
