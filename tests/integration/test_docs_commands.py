@@ -73,6 +73,7 @@ def programs() -> dict[str, str]:
 
 def masked(line: str) -> str:
     """A line without what differs from run to run: ids, times, places, amounts, bars; measured GPUs or none."""
+    line = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d(?!:)", "00:00:00", line)  # what is not today has its date
     line = re.sub(r"(?<=%) +-(?= )", " 0%", BARS.sub("", re.sub(r"https?://", "://", line)))
     without_ids = re.sub(r"\b[0-9a-f]{36}\b|\b[0-9a-f]{8}\b", "#", UUID.sub("#", line))
     return " ".join(re.sub(r"\d+(\.\d+)?", "#", without_ids).split())

@@ -39,14 +39,15 @@ def start(runs: Runs, wanted: Wanted, command: Sequence[str], label: str, isolat
     with keeper.stdin as pipe:
         pipe.write(json.dumps(told).encode())
     while True:
+        is_over = keeper.poll() is not None
         found = next((run for run in runs.all() if run.id == run_id), None)
-        if found is not None:
+        if found is not None and (is_over or not found.is_over):  # why it ended is told last
             refused = Path(found.folder) / _REFUSED
             if refused.exists():
                 raise error_from_dict(json.loads(refused.read_text()))
             if found.state != "starting":
                 return found
-        if keeper.poll() is not None and (found is None or not found.is_over):
+        if is_over:
             raise GridError("The run ended before it began", try_next="grid tasks ls")
         time.sleep(_POLL_S)
 

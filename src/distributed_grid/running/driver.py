@@ -14,6 +14,7 @@ from distributed_grid.errors import InvalidRequest
 
 GRACE_S: Final = 5.0
 _PR_SET_PDEATHSIG: Final = 1
+_LIBC: Final = ctypes.CDLL(None)  # opened here: between fork and exec as little as possible may happen
 
 
 class Driver:
@@ -64,6 +65,8 @@ class Driver:
         return 128 + signal.SIGKILL if code is None else code
 
     def _below(self) -> set[psutil.Process]:
+        if self._process.poll() is not None:
+            return set()  # by now its number may be another's
         try:
             return set(psutil.Process(self.pid).children(recursive=True))
         except psutil.NoSuchProcess:
@@ -79,4 +82,4 @@ def _kill(processes: set[psutil.Process]) -> None:
 
 def _end_with_parent() -> None:
     """In the child, before the program: whatever happens to grid, the program does not go on without its lease."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
