@@ -76,6 +76,19 @@ node = ray.get(here.remote())
 print(json.dumps({"node": node, "free": state.available_resources_per_node()[node].get("CPU", 0)}))
 """
 
+GETS_OUT = """
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+ray.init(logging_level="ERROR", log_to_driver=False)
+
+@ray.remote
+def here():
+    return ray.get_runtime_context().get_node_id()
+
+head = next(node["NodeID"] for node in ray.nodes() if node["Labels"]["grid/name"] == "head")
+print(ray.get(here.options(scheduling_strategy=NodeAffinitySchedulingStrategy(head, soft=False)).remote()))
+"""
+
 SURROUNDINGS = """
 import os, sys
 from beside import answer
@@ -208,6 +221,15 @@ def test_all_that_a_script_starts_is_in_the_lease_and_never_more_at_once_than_it
     assert found["free"] == {grid.ids["head"]: 2, grid.ids["lender"]: 4}
     # Ray's own record of the tasks, which the summary is made of, knows of none elsewhere.
     assert ("outside" in done.stderr, " done" in done.stderr) == (False, True), done.stderr
+    nothing_is_left(grid)
+
+
+def test_what_gets_out_is_told_while_it_runs_and_at_the_end(grid: LiveGrid, script: Callable[[str], str]) -> None:
+    done = grid.cli("run", "--", script(GETS_OUT))
+    assert (done.returncode, done.stdout.strip()) == (0, grid.ids["head"]), done.stderr
+    told = [line for line in done.stderr.splitlines() if "outside the lease" in line]
+    assert "on node" in told[0], done.stderr
+    assert "of all that ran: here (1)" in told[-1], done.stderr
     nothing_is_left(grid)
 
 

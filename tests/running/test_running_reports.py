@@ -21,5 +21,5 @@ def test_lines_are_read_as_they_come(tmp_path: Path) -> None:
     with path.open("a") as more:
         more.write('{"event": "rewritten", "what": "SPREAD"}\n{"event": "job", "job_id": "02000000"}\n')
     assert list(reports.news()) == ["kept inside: SPREAD"]
-    assert (reports.escaped, reports.jobs) == (1, ["02000000"])
+    assert reports.jobs == ["02000000"]
     assert list(reports.news()) == []

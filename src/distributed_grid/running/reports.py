@@ -14,7 +14,6 @@ class Reports:
         self._at = 0
         self.jobs: list[str] = []
         self.told: list[str] = []
-        self.escaped = 0
 
     def news(self) -> Iterator[str]:
         """What a person should know, as it comes."""
@@ -23,7 +22,6 @@ class Reports:
             if event == "job" and line.get("job_id") not in self.jobs:
                 self.jobs.append(str(line.get("job_id")))
             elif event in ("escaped", "rewritten", "note"):
-                self.escaped += event == "escaped"
                 text = _in_words(line)
                 self.told.append(text)
                 yield text

@@ -123,9 +123,9 @@ class Wrapper:
         told = [*reports.told, *reports.news()]
         if progress is not None:
             outside = (progress.work or {}).get("outside", {})
-            if outside and not reports.escaped:
+            if outside:  # by Ray's own record: also what no hook has seen
                 names = ", ".join(f"{name} ({count})" for name, count in outside.items())
-                told.append(f"outside the lease: {names}")
+                told.append(f"outside the lease, of all that ran: {names}")
             self._sum_up(code, progress, told)
         lost = lease is not None and lease.ended is not None
         state = "lost" if lost else "cancelled" if self._signals else "done" if code == 0 else "failed"
