@@ -10,8 +10,10 @@ from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner
 from served_grid import ServedGrid
 
+from distributed_grid.cli.audit import audit
 from distributed_grid.cli.audit_view import entry_line
 
 GRID = str(Path(sys.executable).with_name("grid"))
@@ -75,3 +77,15 @@ def test_on_a_terminal_no_line_is_wider_than_that(width: int) -> None:
 
 def test_what_fits_stays_on_its_line() -> None:
     assert entry_line(ENTRY, 200) == entry_line(ENTRY)
+
+
+def test_following_ends_well_with_an_interrupt_that_comes_while_it_writes(
+    served: ServedGrid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("distributed_grid.cli.audit.click.echo", interrupted)
+    monkeypatch.setenv("GRID_HOME", str(served.home.path))
+
+    assert CliRunner().invoke(audit, ["log", "--follow"]).exit_code == 0

@@ -85,6 +85,7 @@ def log(
     from datetime import UTC, datetime
 
     from distributed_grid.cli.audit_view import entry_line
+    from distributed_grid.cli.watching import until_interrupted
     from distributed_grid.model.since import moment
 
     # Made a moment here: who follows the log means the same one all the time.
@@ -93,8 +94,9 @@ def log(
     entries = client.audit_log(**wanted, since=since, limit=limit)
     width = get_terminal_size().columns if is_a_terminal() else None  # else a line each, for grep
     if follow:
-        for entry in _going_on(client, wanted, entries, since):
-            click.echo(json.dumps(entry) if as_json else entry_line(entry, width))
+        with until_interrupted():
+            for entry in _going_on(client, wanted, entries, since):
+                click.echo(json.dumps(entry) if as_json else entry_line(entry, width))
     elif entries or as_json:
         show(
             {"entries": entries}, as_json, lambda found: "\n".join(entry_line(each, width) for each in found["entries"])
@@ -108,13 +110,10 @@ def _going_on(
 ) -> Iterator[dict[str, Any]]:
     """These entries, then new ones as they come. Several may bear the time of the last one: those seen are left out."""
     seen: list[dict[str, Any]] = []
-    try:
-        while True:
-            yield from (entry for entry in entries if entry not in seen)
-            if entries:
-                since = entries[-1]["at"]
-                seen = [entry for entry in entries if entry["at"] == since]
-            time.sleep(_FOLLOW_S)
-            entries = client.audit_log(**wanted, since=since, limit=_MOST)
-    except KeyboardInterrupt:
-        return
+    while True:
+        yield from (entry for entry in entries if entry not in seen)
+        if entries:
+            since = entries[-1]["at"]
+            seen = [entry for entry in entries if entry["at"] == since]
+        time.sleep(_FOLLOW_S)
+        entries = client.audit_log(**wanted, since=since, limit=_MOST)

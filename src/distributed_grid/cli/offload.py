@@ -106,8 +106,10 @@ def log(client: GridClient, offload_id: str, follow: bool, as_json: bool) -> Non
     """What a moved process has written since. ID may be shortened."""
     import time
 
+    from distributed_grid.cli.watching import until_interrupted
+
     begin = 0
-    try:
+    with until_interrupted():
         while True:
             piece = client.offload_log(offload_id, begin)
             show(piece, as_json, lambda data: data["text"]) if as_json else click.echo(piece["text"], nl=False)
@@ -117,8 +119,6 @@ def log(client: GridClient, offload_id: str, follow: bool, as_json: bool) -> Non
                 return
             if is_all:
                 time.sleep(0.5)
-    except KeyboardInterrupt:
-        return
 
 
 @offload.command()

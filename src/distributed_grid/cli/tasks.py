@@ -32,13 +32,14 @@ def show_one(task_id: str, as_json: bool) -> None:
 
 @tasks.command()
 @click.argument("task_id")
-@click.option("-f", "--follow", is_flag=True, help="Go on until it ends.")
+@click.option("-f", "--follow", is_flag=True, help="Go on until it ends, or Ctrl-C.")
 def logs(task_id: str, follow: bool) -> None:
     """The output of one that runs in the background."""
     import sys
     import time
     from pathlib import Path
 
+    from distributed_grid.cli.watching import until_interrupted
     from distributed_grid.errors import InvalidRequest
     from distributed_grid.running.detached import OUTPUT
 
@@ -48,7 +49,7 @@ def logs(task_id: str, follow: bool) -> None:
         raise InvalidRequest(
             f"Run {run.id} wrote to its own terminal", try_next="Output is kept of runs with --detach."
         )
-    with (Path(run.folder) / OUTPUT).open("rb") as output:
+    with until_interrupted(), (Path(run.folder) / OUTPUT).open("rb") as output:
         while True:
             is_over = runs.find(run.id).is_over
             while piece := output.read(65536):

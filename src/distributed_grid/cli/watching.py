@@ -2,7 +2,8 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -12,18 +13,24 @@ from distributed_grid.cli.output import is_a_terminal
 _EVERY_S = 1.0
 
 
-def watch(fetch: Callable[[], Mapping[str, Any]], as_json: bool, render: Callable[[Mapping[str, Any]], Any]) -> None:
-    """Fetch and show once a second until Ctrl-C; as JSON, one line each time."""
+@contextmanager
+def until_interrupted() -> Iterator[None]:
+    """What would go on for ever ends well with Ctrl-C, whatever it was just about."""
     try:
-        if as_json:
-            while True:
-                click.echo(json.dumps(fetch()))
-                time.sleep(_EVERY_S)
-        while True:
-            shown = render(fetch())
-            if is_a_terminal():
-                click.clear()
-            click.echo(shown)
-            time.sleep(_EVERY_S)
+        yield
     except KeyboardInterrupt:
         return
+
+
+def watch(fetch: Callable[[], Mapping[str, Any]], as_json: bool, render: Callable[[Mapping[str, Any]], Any]) -> None:
+    """Fetch and show once a second until Ctrl-C; as JSON, one line each time."""
+    with until_interrupted():
+        while True:
+            if as_json:
+                click.echo(json.dumps(fetch()))
+            else:
+                shown = render(fetch())
+                if is_a_terminal():
+                    click.clear()
+                click.echo(shown)
+            time.sleep(_EVERY_S)
