@@ -36,7 +36,7 @@ def join(lease: Lease, head_address: str) -> None:
             max_restarts=0,
             scheduling_strategy=PlacementGroupSchedulingStrategy(group_handle(lease.placement_group or "")),
         )
-        .remote(start_arguments(lease.resources, head_address))
+        .remote(start_arguments(lease.resources, head_address), visible_devices(lease.resources))
     )
     try:
         why = ray.get(keeper.why_not_up.remote(UP_WITHIN_S), timeout=2 * UP_WITHIN_S)
@@ -77,12 +77,17 @@ def start_arguments(resources: ResourceVector, head_address: str) -> list[str]:
     ]
 
 
+def visible_devices(resources: ResourceVector) -> dict[str, str]:
+    """For the raylet's environment. What has no GPUs sees none: Ray hides them only from what has asked for some."""
+    return {} if resources[GPU] else {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
+
+
 class _Keeper:
     """Runs on the lender."""
 
-    def __init__(self, arguments: list[str]) -> None:
+    def __init__(self, arguments: list[str], environment: dict[str, str]) -> None:
         address = ray.util.get_node_ip_address()
-        self._ray = on_node_raylet.OwnRay(["--node-ip-address", address, *arguments])
+        self._ray = on_node_raylet.OwnRay(["--node-ip-address", address, *arguments], environment)
 
     def why_not_up(self, within_s: float) -> str | None:
         return self._ray.why_not_up(within_s)
