@@ -125,7 +125,7 @@ class ResourceSharingDemo:
                     self.console.print(f"Released: {released}; active boosts: {len(await boosts.get_active_boosts())}")
 
             target = await self._target()
-            most = sum(node["total"]["cpu"] for node in (await self._status())["nodes"])
+            most = sum(node["base"]["cpu"] for node in (await self._status())["nodes"])
             asked = await sharing.request_resource(target["name"], "cpu", most, "low")
             found = await sharing.get_allocation(asked)
             self.console.print(f"{most:g} CPUs, as many as the whole cluster has: {found['state']}")
