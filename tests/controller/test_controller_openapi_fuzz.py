@@ -21,8 +21,8 @@ from served_grid import ServedGrid
 
 from distributed_grid.model.principals import Scope
 
-EXAMPLES = 25
-IF_REFUSED = 8
+EXAMPLES = 15
+IF_REFUSED = 5
 """Who may not is told so before anything is read: what else was sent makes no difference, and if it did, this fails."""
 AS_DESCRIBED = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 HTTP_LEVEL = (400, 404, 405)

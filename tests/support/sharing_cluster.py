@@ -17,7 +17,7 @@ resource_sharing:
   mode: dynamic_balancing
   policy: balanced
   rebalance_interval_seconds: 1
-  monitoring_interval_seconds: 3
+  monitoring_interval_seconds: 1
   min_hold_seconds: 0
   grace_seconds: 6
   thresholds: {excess_threshold: 0, cpu_pressure_high: 0.5, cpu_pressure_low: 0.25, memory_pressure_high: 0.95}
