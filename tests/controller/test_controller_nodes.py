@@ -1,23 +1,14 @@
 """What was measured, over HTTP."""
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 from builders import amounts, reading
+from live_grid import until
 from prometheus_client.parser import text_string_to_metric_families
 from served_grid import ServedGrid
 
 from distributed_grid.errors import NoCapacity
 from distributed_grid.model.demand import Bundle, Pending, Shape
-
-
-def until(condition: Callable[[], Any], within_s: float = 30.0) -> Any:
-    deadline = time.monotonic() + within_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not become true"
-        time.sleep(0.02)
-    return found
 
 
 def node(grid: ServedGrid, name: str) -> dict[str, Any]:

@@ -4,28 +4,19 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from live_grid import until
 from ray import cloudpickle
 
-from distributed_grid.execution import runner as of_the_controller
+from distributed_grid.execution import by_value  # noqa: F401 - a runner travels
 from distributed_grid.execution.on_node_processes.proc import same, stat_of
 from distributed_grid.execution.on_node_runner import ENDED, FAILED, PREPARED, Runner, read_piece
 
-KEEPER = of_the_controller.keeper_text()
 Make = Callable[..., Runner]
-
-
-def until(condition: Callable[[], Any], within_s: float = 60.0) -> Any:
-    deadline = time.monotonic() + within_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not become true"
-        time.sleep(0.01)
-    return found
 
 
 @pytest.fixture
@@ -35,7 +26,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     made: list[Runner] = []
 
     def making(code: str, **order: Any) -> Runner:
-        runner = Runner(f"run-{len(made)}", KEEPER, {"command": "shown"})
+        runner = Runner(f"run-{len(made)}", {"command": "shown"})
         made.append(runner)
         given = order.pop("given", {})
         copied = order.pop("env", {"PATH": os.environ["PATH"]})
@@ -164,7 +155,7 @@ def test_when_its_runner_is_killed_nothing_is_left(tmp_path: Path) -> None:
     )
 
     def run() -> Runner:
-        runner = Runner("killed", KEEPER, {})
+        runner = Runner("killed", {})
         code = "import subprocess, time; subprocess.Popen(['sleep', '600']); time.sleep(600)"
         order = {"command": [sys.executable, "-c", code], "cwd": "/", "stdin": None, "stderr": None}
         runner.prepare(order, dict(os.environ), {})

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from ray import cloudpickle
 
-from distributed_grid.execution import processes, runner
+from distributed_grid.execution import processes
+from distributed_grid.execution.by_value import on_node_raylet, on_node_runner
 
 ELSEWHERE = """
 import pickle, sys
@@ -25,13 +26,21 @@ print(function(*args))
 """
 
 
-def run_a_command(make: Any, keeper: str) -> str:
-    made = make("travelled", keeper, {})
+def run_a_command(make: Any) -> str:
+    made = make("travelled", {})
     order = {"command": ["echo", "here"], "cwd": "/", "stdin": None, "stderr": None}
     made.prepare(order, {"PATH": "/usr/bin:/bin"}, {})
     made.go()
     made._over.wait(30)
     return str(made.read(0)["text"] + made.about()["state"])
+
+
+def start_a_ray(make: Any) -> str:
+    made = make(["--no-such-option"])
+    try:
+        return str(made.why_not_up(60.0))
+    finally:
+        made.end()
 
 
 @pytest.mark.parametrize(
@@ -42,9 +51,10 @@ def run_a_command(make: Any, keeper: str) -> str:
         (processes.find_here, (["/"],), "'files': {'/'"),
         (processes.environment, (os.getpid(), -1.0, []), None),
         (processes.stop, (os.getpid(), -1.0, 0.0), "'was_there': False"),
-        (run_a_command, (runner.on_node_runner.Runner, runner.keeper_text()), "here\nended"),
+        (run_a_command, (on_node_runner.Runner,), "here\nended"),
+        (start_a_ray, (on_node_raylet.OwnRay,), "No such option"),
     ],
-    ids=["look_at", "scan", "find_here", "environment", "stop", "runner"],
+    ids=["look_at", "scan", "find_here", "environment", "stop", "runner", "raylet"],
 )
 def test_it_works_where_only_ray_is_installed(function: Any, args: tuple[Any, ...], told: str | None) -> None:
     cloudpickle.register_pickle_by_value(sys.modules[__name__])

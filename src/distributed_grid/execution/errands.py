@@ -4,15 +4,12 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import ray
-from ray import cloudpickle
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from distributed_grid.execution import on_node
+from distributed_grid.execution.by_value import on_node
 from distributed_grid.model.nodes import NodeId
 
 T = TypeVar("T")
-
-cloudpickle.register_pickle_by_value(on_node)
 
 
 def on(node_id: NodeId, function: Callable[..., T], *args: Any) -> "ray.ObjectRef[T]":

@@ -1,16 +1,20 @@
 """Keeps one command: starts it, tells how it ended, and lets nothing of it outlive whoever wanted it.
 
-This file is run as a program of its own on the node where the command runs; nothing of grid is installed there, so it
-imports only what Python ships. It is the parent of the command, and of everything that the command leaves behind.
+This file is run as a program of its own on the node where the command runs (`on_node_kept.py` starts it); nothing of
+grid is installed there, so it imports only what Python ships. It is the parent of the command, and of everything that
+the command leaves behind. It is itself nobody's child: a Ray worker that ends kills its children, and then nobody would
+end the rest.
 
 It is told what to do in lines of JSON on its standard input, and answers in such lines on its standard output:
 
-    {"start": {"command": [...], "cwd": ..., "env": {...}, "stdin": ..., "stdout": ..., "stderr": ...}}
+    {"start": {"command": [...], "cwd": ..., "env": {...}, "stdin": ..., "stdout": ..., "stderr": ...,
+               "orphaned_s": 2.0, "folder": ...}}
     {"end": 10.0}             end it: SIGTERM, and SIGKILL after so many seconds
 
     {"started": pid, "output_from": bytes}, {"failed": why}, {"ended": exit code, as Python's subprocess has it}
 
-When its standard input ends, whoever wanted the command is gone, and the command goes, too.
+When its standard input ends, whoever wanted the command is gone, and the command goes, too; it has `orphaned_s` for
+that. A `folder` is the command's alone, and goes last.
 """
 
 import contextlib
@@ -18,14 +22,13 @@ import ctypes
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
-import sys
 import time
 from typing import Any
 
-ORPHANED_S = 2.0
-"""How long a command has to end when nobody wants it any more."""
+_ORPHANED_S = 2.0
 _SUBREAPER, _DEATH_SIGNAL = 36, 1
 _LOOK_S = 0.05
 
@@ -45,6 +48,8 @@ class Keeper:
         self.child: subprocess.Popen[bytes] | None = None
         self.kill_at: float | None = None
         self.exit_code: int | None = None
+        self.orphaned_s = _ORPHANED_S
+        self.folder: str | None = None
 
     def run(self) -> None:
         """Until the command has ended, and nothing of it is left."""
@@ -52,8 +57,8 @@ class Keeper:
         waker, wake = os.pipe()
         os.set_blocking(wake, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.signal(signal.SIGTERM, lambda *_: self.end(ORPHANED_S))
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, lambda *_: self.end(self.orphaned_s))
+        signal.signal(signal.SIGINT, lambda *_: None)  # not SIG_IGN, which the command would inherit
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         heard, told = [0, waker], b""
         while not self.is_over():
@@ -64,13 +69,15 @@ class Keeper:
                 part = os.read(0, 65536)
                 if not part:
                     heard.remove(0)
-                    self.end(ORPHANED_S)
+                    self.end(self.orphaned_s)
                 *lines, told = (told + part).split(b"\n")
                 for line in lines:
                     self.obey(json.loads(line))
             self.reap()
             if self.kill_at is not None and time.monotonic() >= self.kill_at:
                 self.signal_all(signal.SIGKILL)
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
         if self.exit_code is not None:
             _tell(ended=self.exit_code)
 
@@ -88,7 +95,10 @@ class Keeper:
         stdin: str | None,
         stdout: str,
         stderr: str | None,
+        orphaned_s: float = _ORPHANED_S,
+        folder: str | None = None,
     ) -> None:
+        self.orphaned_s, self.folder = orphaned_s, folder
         try:
             with contextlib.ExitStack() as files:
                 output = files.enter_context(open(stdout, "ab"))
@@ -113,7 +123,7 @@ class Keeper:
     def end(self, grace_s: float) -> None:
         """A later order may only hurry."""
         kill_at = time.monotonic() + grace_s
-        if self.kill_at is None:
+        if self.kill_at is None and grace_s > 0:
             self.signal_all(signal.SIGTERM)
         self.kill_at = kill_at if self.kill_at is None else min(self.kill_at, kill_at)
 
@@ -123,7 +133,7 @@ class Keeper:
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 if self.child is not None and ended[0] == self.child.pid:
                     self.exit_code = os.waitstatus_to_exitcode(ended[1])
-                    self.end(ORPHANED_S)
+                    self.end(self.orphaned_s)
                     self.signal_all(signal.SIGTERM)
 
     def is_over(self) -> bool:
@@ -156,6 +166,5 @@ class Keeper:
         return found
 
 
-if __name__ == "__main__":
+if __name__ == "__main__" and os.fork() == 0:
     Keeper().run()
-    sys.exit(0)

@@ -2,13 +2,12 @@
 
 import codecs
 import contextlib
-import json
 import os
-import subprocess
-import sys
 import tempfile
 import threading
 from typing import Any, Final
+
+from distributed_grid.execution.on_node_kept import Kept
 
 PREPARED, RUNNING, ENDED, FAILED = "prepared", "running", "ended", "failed"
 _STARTED_S: Final = 30.0
@@ -23,8 +22,8 @@ class Runner:
     the child of a keeper, which ends it when this process is gone.
     """
 
-    def __init__(self, name: str, keeper: str, record: dict[str, Any]) -> None:
-        """`keeper`: the text of `on_node_keeper.py`; `record`: for whoever finds this actor and wants to know."""
+    def __init__(self, name: str, record: dict[str, Any]) -> None:
+        """`record`: for whoever finds this actor and wants to know."""
         self._record = record
         self._state = PREPARED
         self._why: str | None = None
@@ -37,15 +36,7 @@ class Runner:
         self._log = os.path.join(self._folder, f"{name}.log")
         self._output, self._output_from = self._log, 0
         self._order: dict[str, Any] | None = None
-        # Its settings come on a pipe: the arguments of a process are seen by everybody on its machine.
-        self._keeper = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", keeper, "grid-offload-keeper"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-            close_fds=True,
-            cwd="/",
-        )
+        self._kept = Kept()
         threading.Thread(target=self._listen, daemon=True).start()
 
     def prepare(self, order: dict[str, Any], env: dict[str, str], given: dict[str, str]) -> dict[str, Any]:
@@ -66,7 +57,7 @@ class Runner:
         with self._lock:
             if self._order is not None and self._state == PREPARED:
                 self._state = RUNNING
-                self._say(start=self._order)
+                self._kept.tell(start=self._order)
                 self._order = None
         self._told.wait(_STARTED_S)
         return self.about()
@@ -88,20 +79,12 @@ class Runner:
 
     def end(self, grace_s: float, within_s: float) -> dict[str, Any]:
         """End it: SIGTERM, and SIGKILL after the grace period."""
-        self._say(end=grace_s)
+        self._kept.tell(end=grace_s)
         self._over.wait(within_s)
         return self.about()
 
-    def _say(self, **order: Any) -> None:
-        assert self._keeper.stdin is not None
-        with contextlib.suppress(OSError):  # it has ended; what it said last tells how
-            self._keeper.stdin.write(json.dumps(order).encode() + b"\n")
-            self._keeper.stdin.flush()
-
     def _listen(self) -> None:
-        assert self._keeper.stdout is not None
-        for line in self._keeper.stdout:
-            said = json.loads(line)
+        for said in self._kept.heard():
             if "started" in said:
                 self._pid, self._output_from = said["started"], said["output_from"]
             elif "failed" in said:
@@ -109,7 +92,6 @@ class Runner:
             else:
                 self._state, self._exit_code = ENDED, said["ended"]
             self._told.set()
-        self._keeper.wait()
         if self._state not in (ENDED, FAILED):  # ended before it was started, or its keeper was killed
             self._state, self._why = FAILED, "it was never started" if self._pid is None else "its keeper was killed"
         self._told.set()

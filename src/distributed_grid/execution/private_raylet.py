@@ -3,11 +3,10 @@
 from typing import Final
 
 import ray
-from ray import cloudpickle
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from distributed_grid.errors import ClusterStartFailed
-from distributed_grid.execution import on_node_raylet
+from distributed_grid.execution.by_value import on_node_raylet
 from distributed_grid.execution.reservations import group_handle
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, scale
@@ -16,8 +15,6 @@ UP_WITHIN_S: Final = 60.0
 _NAMESPACE: Final = "grid"
 _LEAST_STORE: Final = 100_000_000
 _MOST_STORE: Final = 2_000_000_000
-
-cloudpickle.register_pickle_by_value(on_node_raylet)
 
 
 def join(lease: Lease, head_address: str) -> None:

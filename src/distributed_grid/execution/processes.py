@@ -4,10 +4,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import ray
-from ray import cloudpickle
 
 from distributed_grid.decide.offloading.worth import HEAVY_CPU, HEAVY_MEMORY
-from distributed_grid.execution import on_node_processes, on_node_runner
+from distributed_grid.execution.by_value import on_node_runner
 from distributed_grid.execution.errands import on
 from distributed_grid.execution.on_node_processes.ending import stop
 from distributed_grid.execution.on_node_processes.looking import environment, find_here, look_at, scan
@@ -26,9 +25,6 @@ from distributed_grid.model.offloading import (
 
 _LOOK_S: Final = 20.0
 _KILL_S: Final = 20.0
-
-cloudpickle.register_pickle_by_value(on_node_processes)
-cloudpickle.register_pickle_by_value(on_node_runner)
 
 
 class RayProcesses:

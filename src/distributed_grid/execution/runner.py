@@ -5,14 +5,12 @@ Nothing of one outlives its lease: when the group is removed the actor dies, and
 
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
 from typing import Any, Final
 
 import ray
-from ray import cloudpickle
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from distributed_grid.execution import on_node_runner
+from distributed_grid.execution.by_value import on_node_runner
 from distributed_grid.execution.process_port import RunnerGone
 from distributed_grid.execution.reservations import group_handle
 from distributed_grid.model.leases import Lease
@@ -24,8 +22,6 @@ _CREATE_S: Final = 60.0
 _ANSWER_S: Final = 10.0
 _AT_ONCE: Final = 4
 """Somebody may ask how it goes while another waits for the end."""
-
-cloudpickle.register_pickle_by_value(on_node_runner)
 
 
 class RayRunners:
@@ -53,7 +49,7 @@ class RayRunners:
             max_concurrency=_AT_ONCE,
             scheduling_strategy=strategy,
         )
-        started = actor.remote(_name(lease.id), keeper_text(), dict(record))
+        started = actor.remote(_name(lease.id), dict(record))
         self._get(started.about.remote(), _CREATE_S)
 
     def prepare(self, lease_id: str, order: Mapping[str, Any], copied: Any, given: Mapping[str, str]) -> dict[str, Any]:
@@ -117,8 +113,3 @@ def _find(lease_id: str) -> Any | None:
 @cache
 def _actor_class() -> Any:
     return ray.remote(on_node_runner.Runner)
-
-
-@cache
-def keeper_text() -> str:
-    return (resources.files("distributed_grid.execution") / "on_node_keeper.py").read_text()

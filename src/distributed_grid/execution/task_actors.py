@@ -11,9 +11,8 @@ from typing import Any, Final
 import ray
 from ray import cloudpickle
 
-from distributed_grid.execution import on_node_function, on_node_runner
+from distributed_grid.execution.by_value import on_node_function, on_node_runner
 from distributed_grid.execution.reservations import inside
-from distributed_grid.execution.runner import keeper_text
 from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, ray_name, scale
 
 LOST: Final = (
@@ -26,8 +25,6 @@ LOST: Final = (
 _AT_ONCE: Final = 4
 """Somebody may read its output while it runs."""
 
-cloudpickle.register_pickle_by_value(on_node_function)
-
 
 def host_function(group: str, needs: ResourceVector) -> Any:
     """An actor for a function."""
@@ -36,7 +33,7 @@ def host_function(group: str, needs: ResourceVector) -> Any:
 
 def host_command(group: str, needs: ResourceVector, name: str) -> Any:
     """An actor for a command."""
-    return _in_place(_command_host(), group, needs).remote(name, keeper_text(), {})
+    return _in_place(_command_host(), group, needs).remote(name, {})
 
 
 def run_function(actor: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

@@ -15,7 +15,7 @@ _BUILDS: Final = frozenset(
     | {"nvcc", "cicc", "ld", "mvn", "gradle", "go", "scons", "meson"}
 )
 _RAY_FILES: Final = ("/ray/core/src/ray/", "/ray/dashboard/", "/ray/_private/", "/ray/autoscaler/_private/")
-_GRID_FILES: Final = ("distributed_grid", "grid-offload-keeper")
+_GRID_FILES: Final = ("distributed_grid", "grid-keeper")
 
 
 def kind_of_process(facts: ProcessFacts) -> ProcessKind:
