@@ -36,11 +36,7 @@ def run_a_command(make: Any) -> str:
 
 
 def start_a_ray(make: Any) -> str:
-    made = make(["--no-such-option"])
-    try:
-        return str(made.why_not_up(60.0))
-    finally:
-        made.end()
+    return str(make(["--no-such-option"]).why_not_up(60.0))
 
 
 @pytest.mark.parametrize(
@@ -52,7 +48,7 @@ def start_a_ray(make: Any) -> str:
         (processes.environment, (os.getpid(), -1.0, []), None),
         (processes.stop, (os.getpid(), -1.0, 0.0), "'was_there': False"),
         (run_a_command, (on_node_runner.Runner,), "here\nended"),
-        (start_a_ray, (on_node_raylet.OwnRay,), "No such option"),
+        (start_a_ray, (on_node_raylet.RayletHost,), "No such option"),
     ],
     ids=["look_at", "scan", "find_here", "environment", "stop", "runner", "raylet"],
 )

@@ -18,9 +18,10 @@ from live_grid import GB, LiveGrid, hold_until, on, until, where_am_i
 from distributed_grid.cluster import NodeSpec, local
 from distributed_grid.config import GridConfig
 from distributed_grid.execution.drain import LATCH
+from distributed_grid.execution.named_actors import NAMESPACE, names
 from distributed_grid.execution.ray_cluster import RayCluster
 from distributed_grid.model.snapshots import Reading
-from distributed_grid.monitoring.probes import NAMESPACE, PREFIX, Probes, Unread
+from distributed_grid.monitoring.probes import PREFIX, Probes, Unread
 from distributed_grid.monitoring.resource_metrics import ResourceMetricsCollector
 from distributed_grid.orchestration.resource_sharing_orchestrator import ResourceSharingOrchestrator
 
@@ -74,8 +75,7 @@ def all_read(bare: LiveGrid, probes: Probes) -> dict[str, Reading]:
 
 
 def named_probes() -> set[str]:
-    named = ray.util.list_named_actors(all_namespaces=True)
-    return {one["name"] for one in named if one["namespace"] == NAMESPACE and one["name"].startswith(PREFIX)}
+    return set(names(PREFIX))
 
 
 @ray.remote(num_cpus=1, max_retries=0)

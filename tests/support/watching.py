@@ -9,7 +9,8 @@ import ray
 from live_grid import LiveGrid, until
 from prometheus_client.parser import text_string_to_metric_families
 
-from distributed_grid.monitoring.probes import NAMESPACE, PREFIX
+from distributed_grid.execution.named_actors import NAMESPACE, names
+from distributed_grid.monitoring.probes import PREFIX
 
 NAMES = ("head", "one", "two")
 """Those of the configuration `TWO_LENDERS`."""
@@ -54,9 +55,7 @@ def samples(grid: LiveGrid, metric: str) -> dict[tuple[str, ...], float]:
 
 def probes() -> dict[str, str]:
     """The probes that are in the cluster: the id of the node, and the actor's name."""
-    named = ray.util.list_named_actors(all_namespaces=True)
-    names = [one["name"] for one in named if one["namespace"] == NAMESPACE and one["name"].startswith(PREFIX)]
-    return {name.removeprefix(PREFIX).rpartition("-")[0]: name for name in names}
+    return {name.removeprefix(PREFIX).rpartition("-")[0]: name for name in names(PREFIX)}
 
 
 def probe_pid(node_id: str) -> int:

@@ -10,12 +10,12 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from distributed_grid.config import GridConfig
+from distributed_grid.execution.named_actors import NAMESPACE, find
 from distributed_grid.model.listening import Listening
 from distributed_grid.monitoring.senses import RaySenses
 from distributed_grid.store.home import GridHome
 
 NAME: Final = "grid-controller"
-NAMESPACE: Final = "grid"
 
 
 class GridController:
@@ -113,7 +113,4 @@ def create(
 
 def existing() -> Any | None:
     """The handle of a controller that already is in the cluster."""
-    try:
-        return ray.get_actor(NAME, namespace=NAMESPACE)
-    except ValueError:
-        return None
+    return find(NAME)

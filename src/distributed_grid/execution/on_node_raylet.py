@@ -82,6 +82,18 @@ class OwnRay:
         return self._log.read().decode(errors="replace")
 
 
+class RayletHost:
+    """The actor on the lender that holds one."""
+
+    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+        import ray
+
+        self._ray = OwnRay(["--node-ip-address", ray.util.get_node_ip_address(), *arguments], environment)
+
+    def why_not_up(self, within_s: float) -> str | None:
+        return self._ray.why_not_up(within_s)
+
+
 def _clean(environ: Mapping[str, str]) -> dict[str, str]:
     """Without what another Ray has left in it, but for how one gets in."""
     kept = {name: value for name, value in environ.items() if not name.startswith("RAY_") or "AUTH" in name}

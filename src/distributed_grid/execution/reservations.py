@@ -1,5 +1,7 @@
 """Placement groups on the lender, for the borrower's work alone."""
 
+from typing import Any
+
 import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -7,6 +9,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from distributed_grid.faults import Point, fault_point
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeId
+from distributed_grid.model.resources import ResourceVector
 
 
 def group_handle(group_id: str) -> PlacementGroup:
@@ -19,6 +22,13 @@ def inside(group_id: str) -> PlacementGroupSchedulingStrategy:
     return PlacementGroupSchedulingStrategy(
         placement_group=group_handle(group_id), placement_group_bundle_index=0, placement_group_capture_child_tasks=True
     )
+
+
+def asking_for(resources: ResourceVector) -> dict[str, Any]:
+    """The options of a task or actor that needs so much, in Ray's words."""
+    asked = resources.to_ray()
+    cpus, gpus, memory = (asked.pop(name, 0.0) for name in ("CPU", "GPU", "memory"))
+    return {"num_cpus": cpus, "num_gpus": gpus, "memory": memory or None, "resources": asked}
 
 
 def reserve(lease: Lease, node_id: NodeId, within_s: int) -> str | None:

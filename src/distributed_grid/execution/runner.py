@@ -8,16 +8,14 @@ from functools import cache
 from typing import Any, Final
 
 import ray
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from distributed_grid.execution.by_value import on_node_runner
+from distributed_grid.execution.named_actors import NAMESPACE, find, names
 from distributed_grid.execution.process_port import RunnerGone
-from distributed_grid.execution.reservations import group_handle
+from distributed_grid.execution.reservations import asking_for, inside
 from distributed_grid.model.leases import Lease
-from distributed_grid.model.resources import CPU, GPU, MEMORY, ray_name, scale
 
-NAMESPACE: Final = "grid"
-PREFIX: Final = "grid-runner-"
+_PREFIX: Final = "grid-runner-"
 _CREATE_S: Final = 60.0
 _ANSWER_S: Final = 10.0
 _AT_ONCE: Final = 4
@@ -30,24 +28,15 @@ class RayRunners:
     def create(self, lease: Lease, record: Mapping[str, Any]) -> None:
         """Put an actor into the lease that takes all of it, and wait until it answers."""
         assert lease.placement_group is not None
-        strategy = PlacementGroupSchedulingStrategy(
-            group_handle(lease.placement_group),
-            placement_group_bundle_index=0,
-            placement_group_capture_child_tasks=False,
-        )
-        kinds = lease.resources
         actor = _actor_class().options(
             name=_name(lease.id),
             namespace=NAMESPACE,
             lifetime="detached",
-            num_cpus=kinds[CPU] / scale(CPU),
-            num_gpus=kinds[GPU] / scale(GPU),
-            memory=kinds[MEMORY],
-            resources={ray_name(k): v / scale(k) for k, v in kinds.items() if k not in (CPU, GPU, MEMORY)},
             max_restarts=0,
             max_task_retries=0,
             max_concurrency=_AT_ONCE,
-            scheduling_strategy=strategy,
+            scheduling_strategy=inside(lease.placement_group),
+            **asking_for(lease.resources),
         )
         started = actor.remote(_name(lease.id), dict(record))
         self._get(started.about.remote(), _CREATE_S)
@@ -75,16 +64,14 @@ class RayRunners:
         return self._ask(lease_id, "end", grace_s, within_s, within_s=within_s + _ANSWER_S)
 
     def remove(self, lease_id: str) -> None:
-        if (actor := _find(lease_id)) is not None:
+        if (actor := find(_name(lease_id))) is not None:
             ray.kill(actor, no_restart=True)
 
     def known(self) -> list[str]:
-        named: list[Mapping[str, str]] = ray.util.list_named_actors(all_namespaces=True)
-        ours = [one["name"] for one in named if one["namespace"] == NAMESPACE and one["name"].startswith(PREFIX)]
-        return [name.removeprefix(PREFIX) for name in ours]
+        return [name.removeprefix(_PREFIX) for name in names(_PREFIX)]
 
     def _ask(self, lease_id: str, method: str, *args: Any, within_s: float = _ANSWER_S) -> dict[str, Any]:
-        actor = _find(lease_id)
+        actor = find(_name(lease_id))
         if actor is None:
             raise RunnerGone(lease_id)
         return self._get(getattr(actor, method).remote(*args), within_s)
@@ -100,14 +87,7 @@ class RayRunners:
 
 
 def _name(lease_id: str) -> str:
-    return f"{PREFIX}{lease_id}"
-
-
-def _find(lease_id: str) -> Any | None:
-    try:
-        return ray.get_actor(_name(lease_id), namespace=NAMESPACE)
-    except ValueError:
-        return None
+    return f"{_PREFIX}{lease_id}"
 
 
 @cache

@@ -12,8 +12,8 @@ import ray
 from ray import cloudpickle
 
 from distributed_grid.execution.by_value import on_node_function, on_node_runner
-from distributed_grid.execution.reservations import inside
-from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, ray_name, scale
+from distributed_grid.execution.reservations import asking_for, inside
+from distributed_grid.model.resources import ResourceVector
 
 LOST: Final = (
     ray.exceptions.RayActorError,
@@ -63,14 +63,11 @@ def _is_own(module: ModuleType) -> bool:
 
 def _in_place(host: Any, group: str, needs: ResourceVector) -> Any:
     return host.options(
-        num_cpus=needs[CPU] / scale(CPU),
-        num_gpus=needs[GPU] / scale(GPU),
-        memory=needs[MEMORY] or None,
-        resources={ray_name(k): v / scale(k) for k, v in needs.items() if k not in (CPU, GPU, MEMORY)},
         max_restarts=0,
         max_task_retries=0,
         max_concurrency=_AT_ONCE,
         scheduling_strategy=inside(group),
+        **asking_for(needs),
     )
 
 

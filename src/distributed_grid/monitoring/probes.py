@@ -3,7 +3,7 @@
 import hashlib
 import time
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata, resources
@@ -15,13 +15,13 @@ from ray import cloudpickle
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from distributed_grid.decide.naming import Raylet
+from distributed_grid.execution.named_actors import NAMESPACE, find, names
 from distributed_grid.model.nodes import NodeId
 from distributed_grid.model.snapshots import Reading
 from distributed_grid.monitoring import on_node_probe
 from distributed_grid.monitoring.on_node_probe.probe import Probe
 from distributed_grid.monitoring.wire import reading_from
 
-NAMESPACE: Final = "grid"
 PREFIX: Final = "grid-probe-"
 
 _AT_ONCE: Final = 8
@@ -140,9 +140,9 @@ class Probes:
         self._wanted = {}
         self._kept = {}
         deadline = self.clock() + _STOP_S
-        while left := _names():
+        while left := names(PREFIX):
             for name in left:
-                _kill(_find(name))
+                _kill(find(name))
             if self.clock() > deadline:
                 return len(left)
             time.sleep(0.05)
@@ -151,8 +151,8 @@ class Probes:
     def _take_over(self) -> None:
         """Those of an earlier controller go on; those of another version, and of nodes that are gone, end."""
         ours = {_name(node_id): node_id for node_id in self._wanted}
-        for name in _names():
-            actor = _find(name)
+        for name in names(PREFIX):  # of any version
+            actor = find(name)
             if name in ours and actor is not None:
                 self._kept[ours[name]] = _Kept(actor, self.clock(), actor.about.remote())
             else:
@@ -269,19 +269,6 @@ def _nvml_source() -> bytes:
 
 def _name(node_id: NodeId) -> str:
     return f"{PREFIX}{node_id}-{version()}"
-
-
-def _names() -> list[str]:
-    """All probes in the cluster, of any version."""
-    named: list[Mapping[str, str]] = ray.util.list_named_actors(all_namespaces=True)
-    return [one["name"] for one in named if one["namespace"] == NAMESPACE and one["name"].startswith(PREFIX)]
-
-
-def _find(name: str) -> Any | None:
-    try:
-        return ray.get_actor(name, namespace=NAMESPACE)
-    except ValueError:
-        return None
 
 
 def _kill(actor: Any | None) -> None:

@@ -1,0 +1,21 @@
+"""Grid's own actors in the cluster: detached, and found again by their names."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import ray
+
+NAMESPACE: Final = "grid"
+
+
+def names(prefix: str) -> list[str]:
+    """Of all whose names begin so."""
+    named: list[Mapping[str, str]] = ray.util.list_named_actors(all_namespaces=True)
+    return [one["name"] for one in named if one["namespace"] == NAMESPACE and one["name"].startswith(prefix)]
+
+
+def find(name: str) -> Any | None:
+    try:
+        return ray.get_actor(name, namespace=NAMESPACE)
+    except ValueError:
+        return None
