@@ -14,6 +14,11 @@ def names(prefix: str) -> list[str]:
     return [one["name"] for one in named if one["namespace"] == NAMESPACE and one["name"].startswith(prefix)]
 
 
+def why_gone(error: ray.exceptions.RayError) -> str:
+    """What Ray says at the end of its error: the cause."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1].strip()
+
+
 def find(name: str) -> Any | None:
     try:
         return ray.get_actor(name, namespace=NAMESPACE)

@@ -7,7 +7,7 @@ import ray
 
 from distributed_grid.errors import ClusterStartFailed
 from distributed_grid.execution.by_value import on_node_raylet
-from distributed_grid.execution.named_actors import NAMESPACE
+from distributed_grid.execution.named_actors import NAMESPACE, why_gone
 from distributed_grid.execution.reservations import asking_for, inside
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, scale
@@ -38,7 +38,7 @@ def join(lease: Lease, head_address: str) -> None:
     try:
         why = ray.get(host.why_not_up.remote(_UP_WITHIN_S), timeout=2 * _UP_WITHIN_S)
     except ray.exceptions.RayError as error:
-        why = str(error).splitlines()[0]
+        why = why_gone(error)
     if why is not None:
         ray.kill(host)
         raise ClusterStartFailed(f"The private cluster did not start on {lease.source}", because=[why])

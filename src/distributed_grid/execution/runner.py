@@ -10,7 +10,7 @@ from typing import Any, Final
 import ray
 
 from distributed_grid.execution.by_value import on_node_runner
-from distributed_grid.execution.named_actors import NAMESPACE, find, names
+from distributed_grid.execution.named_actors import NAMESPACE, find, names, why_gone
 from distributed_grid.execution.process_port import RunnerGone
 from distributed_grid.execution.reservations import asking_for, inside
 from distributed_grid.model.leases import Lease
@@ -82,7 +82,7 @@ class RayRunners:
         except ray.exceptions.GetTimeoutError:
             raise
         except ray.exceptions.RayError as error:  # it died; or what it was to be given could not be had
-            raise RunnerGone((str(error).strip().splitlines() or [type(error).__name__])[-1]) from error
+            raise RunnerGone(why_gone(error)) from error
         return said
 
 
