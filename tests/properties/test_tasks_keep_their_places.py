@@ -113,7 +113,7 @@ class World:
                 continue
         self.grid.wait(10.0)
         at_home(self.grid)
-        assert not self.tasks._flights and not self.tasks.state.tasks
+        assert not self.tasks.flights and not self.tasks.state.tasks
 
 
 @pytest.mark.parametrize("seed", range(12))

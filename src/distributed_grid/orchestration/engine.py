@@ -186,12 +186,12 @@ class Engine:
 
         Raises `StoreBroken` when all is home but the file does not say so: the next start would bring the boosts back.
         """
-        self.service.queue.is_open = self.scheduling.is_open = False
+        self.service.queue.is_open = self.scheduling.flights.is_open = False
         try:
             async with contextlib.nullcontext() if self.rebalancing is None else self.rebalancing.at_rest():
                 return await self._give_all_back(force, wait_s, who)
         except BaseException:
-            self.service.queue.is_open = self.scheduling.is_open = True
+            self.service.queue.is_open = self.scheduling.flights.is_open = True
             raise
 
     async def _give_all_back(self, force: bool, wait_s: float, who: str) -> int:

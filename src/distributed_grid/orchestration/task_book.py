@@ -9,7 +9,7 @@ from distributed_grid.decide.scheduling.strategies import strategy_named
 from distributed_grid.errors import RequestNotFound
 from distributed_grid.model.scheduled import ScheduledTask
 from distributed_grid.model.scheduling import Placement, SchedulingDecision
-from distributed_grid.orchestration.choosing_places import Flight
+from distributed_grid.orchestration.choosing_places import Chooser, Flight
 from distributed_grid.orchestration.parts import Parts
 
 _REMEMBERED: Final = 1000
@@ -17,8 +17,10 @@ _REMEMBERED: Final = 1000
 
 
 class TaskBook:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, chooser: Chooser) -> None:
+        """`chooser` knows why the last look had no place for a task, and forgets that with the task."""
         self._p = parts
+        self._chooser = chooser
         self.state = parts.sharing.scheduling
         self._ended: OrderedDict[str, SchedulingDecision] = OrderedDict()
 
@@ -45,17 +47,20 @@ class TaskBook:
             reasons=_why(flight),
             alternatives=first.alternatives,
         )
+        self._chooser.forget(task.id)
         self.state.results["accepted"] += 1
         where = ", ".join(dict.fromkeys(choice.runs_on for choice in flight.choices))
         told = f"task {task.id} has a place on {where}"
         self._p.journal.note("task_placed", told, who=task.who, node=first.runs_on, task=task.id)
 
-    def queued(self, task: ScheduledTask, said: Predicted, reasons: tuple[str, ...]) -> None:
+    def queued(self, task: ScheduledTask, said: Predicted) -> None:
+        reasons = self._chooser.refusals.get(task.id, ())
         self.state.tasks[task.id] = replace(task, predicted=((said.model, said.said),), reasons=reasons)
         self.state.results["queued"] += 1
         self._p.journal.note("task_queued", f"task {task.id} waits for a place", who=task.who, task=task.id)
 
-    def rejected(self, task: ScheduledTask, reasons: tuple[str, ...]) -> SchedulingDecision:
+    def rejected(self, task: ScheduledTask, *first: str) -> SchedulingDecision:
+        reasons = (*first, *self._chooser.refusals.get(task.id, task.reasons))
         self.state.results["rejected"] += 1
         told = f"task {task.id} has no place: {'; '.join(reasons)}"
         self._p.journal.note("task_rejected", told, who=task.who, task=task.id, because=list(reasons))
@@ -78,6 +83,7 @@ class TaskBook:
 
     def ended(self, task: ScheduledTask, *reasons: str) -> SchedulingDecision:
         self.state.tasks.pop(task.id, None)
+        self._chooser.forget(task.id)
         decision = self._ended[task.id] = SchedulingDecision(task.id, accepted=False, reasons=reasons)
         while len(self._ended) > _REMEMBERED:
             self._ended.popitem(last=False)
