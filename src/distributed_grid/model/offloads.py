@@ -15,6 +15,10 @@ class OffloadState(StrEnum):
     FAILED = "failed"  # it was never started on the other node
     LOST = "lost"  # its node or its lease is gone, and so is it
 
+    @property
+    def is_over(self) -> bool:
+        return self not in (OffloadState.MOVING, OffloadState.RUNNING)
+
 
 @dataclass(frozen=True, slots=True)
 class MoveRequest:
@@ -60,4 +64,4 @@ class Offloaded:
 
     @property
     def is_over(self) -> bool:
-        return self.state not in (OffloadState.MOVING, OffloadState.RUNNING)
+        return self.state.is_over

@@ -1,36 +1,25 @@
 """Running functions and commands where the scheduler says: kept on their node, or offloaded to another."""
 
 import asyncio
-import contextlib
-import os
-import sys
-import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from distributed_grid.config import ConfigLike
-from distributed_grid.decide.offloading.secrets import choose_environment
-from distributed_grid.errors import GridError, InvalidRequest, NoCapacity, RequestNotFound
+from distributed_grid.errors import InvalidRequest, RequestNotFound
 from distributed_grid.model.offloading import OffloadingRecommendation
 from distributed_grid.model.policies import SharingMode as OffloadingMode
 from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, amount_of, units_of
-from distributed_grid.model.scheduling import Affinity, SchedulingRequest, SchedulingStrategy
-from distributed_grid.orchestration.connected import Connected
-from distributed_grid.orchestration.executed_task import ExecutedTask, TaskState, Wish, Work
-from distributed_grid.orchestration.intelligent_scheduler import IntelligentScheduler
-from distributed_grid.orchestration.logs import logger
+from distributed_grid.orchestration.carrying_out import Carrier
+from distributed_grid.orchestration.connected import Connected, connect_to_ray, head_of
+from distributed_grid.orchestration.executed_task import ExecutedTask, TaskState, Wish, Work, command_work
 from distributed_grid.orchestration.moved_processes import MovedProcesses, recommendations
-from distributed_grid.orchestration.program_lease import connect_to_ray
 from distributed_grid.orchestration.resource_boost_manager import ResourceBoostManager
-from distributed_grid.orchestration.task_execution import Lost, attempt, printed_by
+from distributed_grid.orchestration.task_execution import printed_by
 
 __all__ = ["EnhancedOffloadingExecutor", "OffloadingMode", "OffloadingRecommendation"]
-
-log = logger()
 
 _REMEMBERED: Final = 1000
 
@@ -53,32 +42,30 @@ class EnhancedOffloadingExecutor(Connected):
         max_retries: int = 1,
         **options: Any,
     ) -> None:
-        """`ssh_manager` may be None: nothing here needs SSH. `max_retries`: how often work starts again elsewhere when
-        its node is lost; a command is never started twice unless this says so."""
-        super().__init__(cluster_config, **options)
+        """`ssh_manager` may be None: nothing here needs SSH. `max_retries`: how often work, a function or a command,
+        starts again elsewhere when its node is lost; with 0 nothing is ever started twice."""
+        super().__init__(cluster_config, shared=boost_manager, **options)
         self.mode = OffloadingMode.parse(mode)
         self.boost_manager = boost_manager
         self._max_retries = max_retries
-        self._scheduler: IntelligentScheduler | None = None
+        self._carrier: Carrier | None = None
         self._tasks: dict[str, ExecutedTask] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._ended: deque[str] = deque()
         self._moved = MovedProcesses()
 
     async def initialize(self) -> None:
-        if self._backend is None and self.boost_manager is not None:
-            self._backend = self._given = await self.boost_manager._ready()
         await super().initialize()
-        if self._scheduler is None:
+        if self._carrier is None:
             assert self._backend is not None
-            self._scheduler = IntelligentScheduler(backend=self._backend)
-            connect_to_ray((await self._backend.cluster()).get("ray_address"))
+            connect_to_ray(await self._backend.cluster())
+            self._carrier = Carrier(self._backend, self.mode, self._max_retries)
 
     async def close(self) -> None:
         """Cancel what runs, and let go."""
         for task_id in list(self._running):
             await self.cancel_task(task_id)
-        self._scheduler = None
+        self._carrier = None
         await super().close()
 
     async def recommend(self, node: str | None = None) -> list[OffloadingRecommendation]:
@@ -94,15 +81,13 @@ class EnhancedOffloadingExecutor(Connected):
             if isinstance(recommendation, OffloadingRecommendation)
             else OffloadingRecommendation(**recommendation)
         )
-        await self.initialize()
+        backend = await self._ready()
         if given.process is not None:
-            return await self._moved.move(given, await self._ready())
+            return await self._moved.move(given, backend)
         if (given.command is None) == (given.function is None):
             raise InvalidRequest("A recommendation has a process, a command or a function")
         work = (
-            _command_work(given.command, None, ())
-            if given.command is not None
-            else Work(given.function, given.args, given.kwargs)
+            command_work(given.command) if given.command is not None else Work(given.function, given.args, given.kwargs)
         )
         needs = {CPU: given.cpu, GPU: given.gpu, MEMORY: amount_of(MEMORY, given.memory)}
         return self._begin(work, needs, Wish(given.target_node, given.destination))
@@ -123,7 +108,6 @@ class EnhancedOffloadingExecutor(Connected):
 
         `deadline`: what has found no place after so many seconds is rejected; else it waits.
         """
-        await self.initialize()
         needs = {CPU: cpu, GPU: gpu, MEMORY: memory}
         wish = Wish(await self._target(target), None, priority, deadline)
         return self._begin(Work(function, args, kwargs), needs, wish)
@@ -145,10 +129,9 @@ class EnhancedOffloadingExecutor(Connected):
 
         Of this process's environment it has what is harmless, and what `env` names (`NAME`, or `NAME=VALUE`).
         """
-        await self.initialize()
         needs = {CPU: cpu, GPU: gpu, MEMORY: memory}
         wish = Wish(await self._target(target), None, priority, deadline)
-        return self._begin(_command_work(command, cwd, env), needs, wish)
+        return self._begin(command_work(command, cwd, env), needs, wish)
 
     # -- asking about it ------------------------------------------------------------------------------------
 
@@ -199,92 +182,19 @@ class EnhancedOffloadingExecutor(Connected):
 
     # -- doing it -------------------------------------------------------------------------------------------
 
+    async def _target(self, given: str | None) -> str:
+        backend = await self._ready()
+        return given or head_of(await backend.cluster())
+
     def _begin(self, work: Work, needs: Mapping[str, float], wish: Wish) -> str:
+        assert self._carrier is not None
         amounts = ResourceVector({kind: units_of(kind, amount) for kind, amount in needs.items() if amount})
         task = ExecutedTask(uuid.uuid4().hex, wish.target, amounts, work)
         self._tasks[task.id] = task
-        running = asyncio.create_task(self._carry_out(task, wish))
+        running = asyncio.create_task(self._carrier.carry_out(task, wish))
         self._running[task.id] = running
         running.add_done_callback(lambda _: self._over(task.id))
         return task.id
-
-    async def _carry_out(self, task: ExecutedTask, wish: Wish) -> None:
-        try:
-            while not await self._attempt(task, wish):
-                log.warning("a task's node is lost; it starts again elsewhere", task=task.id)
-        except asyncio.CancelledError:
-            task.state, task.error = TaskState.CANCELLED, asyncio.CancelledError("the task was cancelled")
-        except NoCapacity as error:
-            task.state, task.error, task.reasons = TaskState.REJECTED, error, tuple(error.because)
-        except Exception as error:  # noqa: BLE001 - whatever the user's function raises is its result
-            task.state, task.error = TaskState.FAILED, error
-        else:
-            task.state = TaskState.DONE if not task.exit_code else TaskState.FAILED
-        finally:
-            task.ended_at = time.time()
-
-    async def _attempt(self, task: ExecutedTask, wish: Wish) -> bool:
-        """One place, one try; False if its node was lost and it may be tried again."""
-        assert self._scheduler is not None
-        backend = await self._ready()
-        task.attempts += 1
-        name = task.id if task.attempts == 1 else f"{task.id}-{task.attempts}"
-        try:
-            task.decision = await self._place(task, await self._request(task, name, wish))
-            task.state, task.started_at = TaskState.RUNNING, time.time()
-            await attempt(task, task.decision, backend, name)
-        except Lost:
-            if task.attempts > self._max_retries:
-                raise
-            return False
-        finally:
-            with contextlib.suppress(GridError):
-                await asyncio.shield(self._scheduler.complete_task(name))
-        return True
-
-    async def _place(self, task: ExecutedTask, request: SchedulingRequest) -> Any:
-        assert self._scheduler is not None
-        decision = await self._scheduler.schedule_task(request)
-        task.reasons = decision.reasons
-        if decision.queued:
-            task.state = TaskState.WAITING
-            decision = await self._scheduler.wait_for_place(request.task_id)
-            task.reasons = decision.reasons
-        if not decision.accepted:
-            raise NoCapacity("No nodes have sufficient available resources", because=decision.reasons)
-        return decision
-
-    async def _request(self, task: ExecutedTask, name: str, wish: Wish) -> SchedulingRequest:
-        away = self.mode is OffloadingMode.OFFLOAD_ONLY
-        strategy = SchedulingStrategy.LOCAL_FIRST
-        if self.mode is OffloadingMode.DYNAMIC_BALANCING and await self._is_pressed(task.target):
-            strategy = SchedulingStrategy.LOAD_BALANCED
-        amounts = task.needs.to_amounts()
-        return SchedulingRequest(
-            task_id=name,
-            cpu=amounts.get(CPU, 0),
-            memory=amounts.get(MEMORY, 0),
-            gpu=amounts.get(GPU, 0),
-            target=task.target,
-            strategy=strategy,
-            priority=wish.priority,
-            deadline_seconds=wish.deadline_s,
-            affinity=Affinity(nodes=(wish.destination,), required=False) if wish.destination else None,
-            anti_affinity=Affinity(nodes=(task.target,)) if away else None,
-            wait=True,
-        )
-
-    async def _is_pressed(self, name: str) -> bool:
-        cluster = await (await self._ready()).cluster()
-        found = next((node for node in cluster["nodes"] if node["name"] == name), None)
-        pressure = None if found is None else found["pressure"]
-        return pressure is not None and pressure["overall"] >= _PRESSED
-
-    async def _target(self, given: str | None) -> str:
-        if given is not None:
-            return given
-        cluster = await (await self._ready()).cluster()
-        return str(next(node["name"] for node in cluster["nodes"] if node["is_head"]))
 
     def _over(self, task_id: str) -> None:
         self._running.pop(task_id, None)
@@ -296,17 +206,3 @@ class EnhancedOffloadingExecutor(Connected):
         if task_id not in self._tasks:
             raise RequestNotFound(f"This executor knows no task {task_id!r}")
         return self._tasks[task_id]
-
-
-_PRESSED: Final = 0.8
-
-
-def _command_work(command: Sequence[str], cwd: str | None, env: Sequence[str]) -> Work:
-    words = [command] if isinstance(command, str) else list(command)
-    if not words:
-        raise InvalidRequest("There is nothing to run")
-    if words[0].endswith(".py"):
-        words = [sys.executable, *words]
-    chosen = choose_environment(os.environ, env)
-    values = {name: os.environ[name] for name in chosen.copied} | dict(chosen.given)
-    return Work(command=tuple(words), cwd=cwd or str(Path.cwd()), env=values)

@@ -1,11 +1,16 @@
 """One piece of work that an executor was given, and how it is getting on."""
 
+import os
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
+from distributed_grid.decide.offloading.secrets import choose_environment
+from distributed_grid.errors import InvalidRequest
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.resources import ResourceVector
@@ -40,6 +45,18 @@ class Work:
     def label(self) -> str:
         """Never the arguments: there may be secrets in them."""
         return self.command[0] if self.command else getattr(self.function, "__name__", "function")
+
+
+def command_work(command: Sequence[str], cwd: str | None = None, env: Sequence[str] = ()) -> Work:
+    """A command as it was given here: in this folder, with what may be copied of this environment and what is named."""
+    words = [command] if isinstance(command, str) else list(command)
+    if not words:
+        raise InvalidRequest("There is nothing to run")
+    if words[0].endswith(".py"):
+        words = [sys.executable, *words]
+    chosen = choose_environment(os.environ, env)
+    values = {name: os.environ[name] for name in chosen.copied} | dict(chosen.given)
+    return Work(command=tuple(words), cwd=cwd or str(Path.cwd()), env=values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,13 +51,8 @@ class IntelligentScheduler(Connected):
         boost_manager: ResourceBoostManager | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(cluster_config, **options)
+        super().__init__(cluster_config, shared=boost_manager, **options)
         self.boost_manager = boost_manager
-
-    async def initialize(self) -> None:
-        if self._backend is None and self.boost_manager is not None:
-            self._backend = self._given = await self.boost_manager._ready()
-        await super().initialize()
 
     async def schedule_task(self, request: SchedulingRequest) -> SchedulingDecision:
         """A place for the task, which is held until it is completed; or why there is none, for every node: such a

@@ -10,6 +10,7 @@ from distributed_grid.model.offloads import OffloadState
 from distributed_grid.orchestration.backend import Backend
 from distributed_grid.orchestration.executed_task import TaskState
 from distributed_grid.orchestration.offload_view import recommendation_from
+from distributed_grid.orchestration.task_execution import read_all
 
 _LOOK_AGAIN_S: Final = 0.3
 _GRACE_S: Final = 10.0
@@ -20,7 +21,6 @@ _STATES: Final[Mapping[str, TaskState]] = {
     OffloadState.FAILED: TaskState.FAILED,
     OffloadState.LOST: TaskState.FAILED,
 }
-_OVER: Final = (OffloadState.ENDED, OffloadState.CANCELLED, OffloadState.FAILED, OffloadState.LOST)
 
 
 async def recommendations(backend: Backend, node: str | None) -> list[OffloadingRecommendation]:
@@ -71,21 +71,16 @@ class MovedProcesses:
 
     async def result(self, task_id: str, backend: Backend) -> int | None:
         """Its exit code, once it has ended."""
-        while (found := await self._find(task_id, backend))["state"] not in _OVER:  # noqa: ASYNC110 - it has to be asked
+        while not _is_over(found := await self._find(task_id, backend)):  # noqa: ASYNC110 - it has to be asked
             await asyncio.sleep(_LOOK_AGAIN_S)
         code: int | None = found["exit_code"]
         return code
 
     async def printed(self, task_id: str, backend: Backend) -> str:
-        pieces: list[str] = []
-        begin = 0
-        while (piece := await backend.offload_log(task_id, begin))["text"]:
-            pieces.append(piece["text"])
-            begin = piece["next"]
-        return "".join(pieces)
+        return await read_all(lambda begin: backend.offload_log(task_id, begin))
 
     async def cancel(self, task_id: str, backend: Backend) -> bool:
-        if (await self._find(task_id, backend))["state"] in _OVER:
+        if _is_over(await self._find(task_id, backend)):
             return False
         await backend.cancel_offload(task_id, _GRACE_S)
         return True
@@ -95,3 +90,7 @@ class MovedProcesses:
             if one["offload_id"] == task_id:
                 return dict(one)
         raise RequestNotFound(f"The controller knows no moved process {task_id!r} any more", try_next="grid audit log")
+
+
+def _is_over(found: Mapping[str, Any]) -> bool:
+    return OffloadState(found["state"]).is_over

@@ -7,6 +7,7 @@ from typing import Any, Final, Self
 from distributed_grid.config import ConfigLike
 from distributed_grid.errors import InvalidRequest, LeaseLost, NoCapacity
 from distributed_grid.model.priorities import AllocationPriority
+from distributed_grid.orchestration.connected import connect_to_ray, head_of
 from distributed_grid.orchestration.resource_boost_manager import (
     ResourceBoost,
     ResourceBoostManager,
@@ -53,8 +54,8 @@ class ProgramLease:
     async def __aenter__(self) -> Self:
         backend = await self._manager._ready()
         cluster = await backend.cluster()
-        connect_to_ray(cluster.get("ray_address"))
-        target = self._target or next(node["name"] for node in cluster["nodes"] if node["is_head"])
+        connect_to_ray(cluster)
+        target = self._target or head_of(cluster)
         (kind, amount), *others = self._asked.items()
         boost_id = await self._manager.request_boost(
             ResourceBoostRequest(
@@ -124,11 +125,3 @@ class ProgramLease:
         if len(given) != 1 or not callable(given[0]):
             raise InvalidRequest("lease.remote takes a function or a class", try_next="@lease.remote(num_cpus=2)")
         return inside(given[0])
-
-
-def connect_to_ray(address: str | None) -> None:
-    """To the controller's cluster; without a controller, this process is connected already."""
-    import ray
-
-    if address is not None and not ray.is_initialized():
-        ray.init(address=address, log_to_driver=True, logging_level="WARNING")

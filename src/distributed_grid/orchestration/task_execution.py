@@ -2,8 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
-from typing import Final
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, Final
 
 from distributed_grid.errors import GridError
 from distributed_grid.model.scheduling import SchedulingDecision
@@ -77,14 +77,17 @@ async def printed_by(task: ExecutedTask) -> str:
     """All that it has printed so far."""
     if task.actor is None or task.is_over:
         return task.printed
+    return await read_all(task.actor.read.remote)
+
+
+async def read_all(read: Callable[[int], Awaitable[Mapping[str, Any]]]) -> str:
+    """A log that is read in pieces, each from where the one before ended."""
     pieces: list[str] = []
     begin = 0
-    while True:
-        piece = await task.actor.read.remote(begin)
-        if not piece["text"]:
-            return "".join(pieces)
+    while (piece := await read(begin))["text"]:
         pieces.append(piece["text"])
         begin = piece["next"]
+    return "".join(pieces)
 
 
 async def _keep_what_it_printed(task: ExecutedTask) -> None:
