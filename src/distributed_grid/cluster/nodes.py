@@ -13,6 +13,7 @@ from typing import Final
 
 from distributed_grid.cluster.ports import ClaimedPorts
 from distributed_grid.errors import ClusterStartFailed, RayUnsuitable
+from distributed_grid.execution.ray_start import AGENT_PORTS, STARTED, STAYING
 from distributed_grid.model.resources import CPU, GPU, MEMORY, describe, scale
 
 NAME_LABEL: Final = "grid/name"
@@ -22,17 +23,8 @@ START_TIMEOUT_S: Final = 60.0
 
 # Small, since all nodes share one host; by default each raylet would take 30 % of its memory.
 _OBJECT_STORE_BYTES: Final = 100_000_000
-_STARTED: Final = "Ray runtime started"
 _LOG_LINES_SHOWN: Final = 12
 POLL_S: Final = 0.05
-
-# Without ports of our choosing each raylet waits seconds for its agents to report theirs.
-_AGENT_PORTS: Final = (
-    "--metrics-export-port",
-    "--dashboard-agent-listen-port",
-    "--dashboard-agent-grpc-port",
-    "--runtime-env-agent-port",
-)
 _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 
 
@@ -112,10 +104,8 @@ def start_command(node: NodeSpec, ray_address: str, ports: ClaimedPorts) -> list
         *("--object-store-memory", str(_OBJECT_STORE_BYTES)),
         *("--resources", json.dumps(dict(node.resources))),
         *("--labels", ",".join(f"{key}={value}" for key, value in labels.items())),
-        *(part for flag in _AGENT_PORTS for part in (flag, str(ports.take()))),
-        *("--log-style", "record", "--log-color", "false"),
-        "--disable-usage-stats",
-        "--block",
+        *(part for flag in AGENT_PORTS for part in (flag, str(ports.take()))),
+        *STAYING,
     ]
 
 
@@ -143,7 +133,7 @@ def wait_until_up(name: str, process: "subprocess.Popen[bytes]", log: Path) -> N
 
 def is_up(name: str, process: "subprocess.Popen[bytes]", log: Path, deadline: float) -> bool:
     """Ray says that the node runs; raises `ClusterStartFailed` if it has ended, or the deadline is over."""
-    if _STARTED in log.read_text(errors="replace"):
+    if STARTED in log.read_text(errors="replace"):
         return True
     if (status := process.poll()) is not None:
         raise start_failed(name, f"Ray ended with exit status {status}", log)

@@ -13,14 +13,8 @@ import time
 from collections.abc import Mapping, Sequence
 
 from distributed_grid.execution.on_node_kept import Kept
+from distributed_grid.execution.ray_start import AGENT_PORTS, STARTED, STAYING
 
-_STARTED = "Ray runtime started"
-_AGENT_PORTS = (
-    "--metrics-export-port",
-    "--dashboard-agent-listen-port",
-    "--dashboard-agent-grpc-port",
-    "--runtime-env-agent-port",
-)
 _GONE_WITHIN_S = 30.0
 
 
@@ -31,10 +25,9 @@ class OwnRay:
         """`arguments`: of `ray start`, but for the ports of its agents and, for a head, where it keeps its files."""
         folder = tempfile.mkdtemp(prefix="grid-ray-", dir="/tmp")  # short: the kernel limits the paths of sockets
         where = ["--temp-dir", folder] if "--head" in arguments else []
-        agents = zip(_AGENT_PORTS, _free_ports(len(_AGENT_PORTS)), strict=True)
+        agents = zip(AGENT_PORTS, _free_ports(len(AGENT_PORTS)), strict=True)
         ports = [part for flag, port in agents for part in (flag, str(port))]
-        ray = [sys.executable, "-P", "-m", "ray.scripts.scripts", "start", *arguments, *where, *ports]
-        quiet = ["--disable-usage-stats", "--log-style", "record", "--log-color", "false", "--block"]
+        ray = [sys.executable, "-P", "-m", "ray.scripts.scripts"]
         log = os.path.join(folder, "ray-start.log")
         self._log = open(log, "x+b")  # noqa: SIM115 - the folder goes with Ray, but what it said is still asked for
         self._failed: str | None = None
@@ -42,7 +35,7 @@ class OwnRay:
         self._kept = Kept()
         self._kept.tell(
             start={
-                "command": [*ray, *quiet],
+                "command": [*ray, "start", *arguments, *where, *ports, *STAYING],
                 "cwd": os.getcwd(),
                 "env": _clean(os.environ),
                 "stdin": None,
@@ -62,7 +55,7 @@ class OwnRay:
             said = self._said()
             if is_over:
                 return self._failed or _last_lines(said) or "Ray ended and wrote nothing to its log"
-            if _STARTED in said:
+            if STARTED in said:
                 return None
         return f"it was not up after {within_s:.0f} s: {_last_lines(self._said())}"
 

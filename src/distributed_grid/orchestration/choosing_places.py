@@ -3,7 +3,7 @@ before have left.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -131,7 +131,7 @@ class Chooser:
         told = [f"{node}: {why}" for node, why in refusals(sought).items()]
         more = [f"and {len(told) - _MOST_REASONS} more nodes"] if len(told) > _MOST_REASONS else []
         if task.request.count > 1:
-            fit = len(places_for(replace(sought), task.request.count))
+            fit = len(places_for(sought, task.request.count))
             told = [f"only {fit} of {task.request.count} have a place, and none is taken without the others", *told]
         return (*told[:_MOST_REASONS], *more)
 

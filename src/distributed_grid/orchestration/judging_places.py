@@ -47,9 +47,8 @@ class Judge:
         return state.calibrator.predict(gets_a_place(task.request.deadline_seconds, wait_s))
 
     def _left_to_start(self, task: ScheduledTask) -> float:
-        limit = START_LIMIT_S if task.request.deadline_seconds is None else task.request.deadline_seconds
         waited = 0.0 if task.request.deadline_seconds is None else (self._p.now() - task.asked_at).total_seconds()
-        return max(0.0, limit - waited)
+        return max(0.0, _start_limit_s(task) - waited)
 
     def _ahead(self, node: NodeName, horizon_s: float) -> dict[str, Forecast]:
         if self._p.forecast is None:
@@ -81,9 +80,8 @@ class Judge:
         """None: nobody knows."""
         if task.placed_at is None:
             return False
-        limit = START_LIMIT_S if task.request.deadline_seconds is None else task.request.deadline_seconds
         since = task.asked_at if task.request.deadline_seconds is not None else task.placed_at
-        if (task.started_at or task.placed_at) - since > timedelta(seconds=limit):
+        if (task.started_at or task.placed_at) - since > timedelta(seconds=_start_limit_s(task)):
             return False
         until = min(self._p.now(), task.placed_at + timedelta(seconds=horizon_of(task.request.duration_seconds)))
         below = [self._stayed_below(node, task.placed_at, until) for node in {m.runs_on for m in task.members}]
@@ -112,6 +110,11 @@ class Judge:
         """Whether a node went, and took the place along."""
         lease = self._p.ledger.get(lease_id)
         return lease is not None and lease.state is LeaseState.LOST
+
+
+def _start_limit_s(task: ScheduledTask) -> float:
+    """Since it was asked for, if it has a deadline; else since it had its place."""
+    return START_LIMIT_S if task.request.deadline_seconds is None else task.request.deadline_seconds
 
 
 def _by_node(choices: Iterable[Choice]) -> dict[tuple[NodeName, bool], int]:

@@ -11,7 +11,7 @@ from distributed_grid.model.offloading import OffloadingRecommendation, ProcessF
 from distributed_grid.model.offloads import Offloaded
 from distributed_grid.model.resources import GB
 from distributed_grid.orchestration.moving import Move
-from distributed_grid.orchestration.offloading import Survey
+from distributed_grid.orchestration.process_survey import Survey
 
 
 def survey_dict(survey: Survey) -> dict[str, Any]:

@@ -5,23 +5,19 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any, Final
 
-from distributed_grid.decide.offloading.recommend import Stuck
 from distributed_grid.errors import CannotMove, GridError, ScopeMissing, Unavailable
 from distributed_grid.execution.process_port import Hands, NodeSilent, RunnerGone
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeName
-from distributed_grid.model.offloading import OffloadingRecommendation
 from distributed_grid.model.offloads import MoveRequest, Offloaded, OffloadState
 from distributed_grid.model.principals import Principal, Scope
 from distributed_grid.orchestration.boost_service import BoostService
 from distributed_grid.orchestration.moving import KEY, Move, Mover
 from distributed_grid.orchestration.offloaded import OffloadedProcesses, as_told
 from distributed_grid.orchestration.parts import Parts
-from distributed_grid.orchestration.process_survey import ProcessSurvey, Snapshots
+from distributed_grid.orchestration.process_survey import ProcessSurvey, Snapshots, Survey
 
 _PATIENCE_S: Final = 5.0
-
-Survey = tuple[tuple[OffloadingRecommendation, ...], tuple[Stuck, ...], tuple[NodeName, ...]]
 
 
 class Offloading:
@@ -35,7 +31,7 @@ class Offloading:
         self.processes = OffloadedProcesses(parts, service, hands, self._mover)
 
     async def scan(self, node: NodeName | None = None) -> Survey:
-        """The heavy processes of a node, or of all: what could move, what could not, and who did not answer."""
+        """The heavy processes of a node, or of all."""
         return await self._survey.heavy(node)
 
     async def plan(self, request: MoveRequest, asker: Principal) -> Move:

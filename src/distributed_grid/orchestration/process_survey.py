@@ -18,6 +18,8 @@ from distributed_grid.orchestration.parts import Parts
 from distributed_grid.orchestration.rules_in_force import rules_for
 
 Snapshots = Callable[[], Mapping[NodeName, NodeSnapshot]]
+Survey = tuple[tuple[OffloadingRecommendation, ...], tuple[Stuck, ...], tuple[NodeName, ...]]
+"""Of heavy processes: what could move, what could not, and which nodes did not answer."""
 
 
 class ProcessSurvey:
@@ -26,19 +28,19 @@ class ProcessSurvey:
         self._processes = processes
         self._snapshots = snapshots
 
-    async def heavy(
-        self, node: NodeName | None = None
-    ) -> tuple[tuple[OffloadingRecommendation, ...], tuple[Stuck, ...], tuple[NodeName, ...]]:
-        """The heavy processes of one node or of all: what could move, what could not, and who did not answer."""
+    async def heavy(self, node: NodeName | None = None) -> Survey:
+        """Of one node or of all."""
         nodes = await self.nodes()
         asked = [alive(nodes, node)] if node is not None else [one.name for one in nodes.alive]
+        if not asked:
+            return (), (), ()
         speak = speakers(nodes)
         wanted = {nodes[name].node_id: name in speak for name in asked}
         answers = await asyncio.to_thread(self._processes.scan, wanted)
         found = self._facts(nodes, answers)
         there = await self.elsewhere(nodes, [facts for facts in found if not obstacles_here(facts)])
-        rules = rules_for(self._p, ask_for(OffloadingRecommendation(asked[0], 1.0, 0))) if asked else None
-        movable, stuck = recommend(found, nodes, there, self._p.ledger.loans, *([rules] if rules else []))
+        rules = rules_for(self._p, ask_for(OffloadingRecommendation(asked[0], 1.0, 0)))
+        movable, stuck = recommend(found, nodes, there, self._p.ledger.loans, rules)
         silent = tuple(name for name in asked if nodes[name].node_id not in answers)
         return movable, stuck, silent
 

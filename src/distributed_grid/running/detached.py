@@ -28,18 +28,18 @@ def start(runs: Runs, wanted: Wanted, command: Sequence[str], label: str, isolat
     run_id = uuid.uuid4().hex[:12]
     # What to run goes through a pipe, since there may be secrets in it.
     told = {"id": run_id, "wanted": asdict(wanted), "command": list(command), "label": label, "isolation": isolation}
-    keeper = subprocess.Popen(
+    wrapper = subprocess.Popen(
         [sys.executable, "-P", "-m", "distributed_grid.running.detached"],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    assert keeper.stdin is not None
-    with keeper.stdin as pipe:
+    assert wrapper.stdin is not None
+    with wrapper.stdin as pipe:
         pipe.write(json.dumps(told).encode())
     while True:
-        is_over = keeper.poll() is not None
+        is_over = wrapper.poll() is not None
         found = next((run for run in runs.all() if run.id == run_id), None)
         if found is not None and (is_over or not found.is_over):  # why it ended is told last
             refused = Path(found.folder) / _REFUSED

@@ -4,8 +4,8 @@ import ctypes
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import psutil
@@ -17,11 +17,22 @@ _PR_SET_PDEATHSIG: Final = 1
 _LIBC: Final = ctypes.CDLL(None)  # opened here: between fork and exec as little as possible may happen
 
 
+@contextmanager
+def explained(program: str) -> Iterator[None]:
+    """Why a program cannot be started, in words for whoever typed it."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise InvalidRequest(f"There is no command {program!r}") from None
+    except PermissionError:
+        raise InvalidRequest(f"{program!r} cannot be executed", try_next=f"python {program}") from None
+
+
 class Driver:
     """One process and its children."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], output: Any = None) -> None:
-        try:
+        with explained(command[0]):
             self._process = subprocess.Popen(
                 command,
                 env=dict(environment),
@@ -30,10 +41,6 @@ class Driver:
                 stdin=subprocess.DEVNULL if output is not None else None,
                 preexec_fn=_end_with_parent if sys.platform == "linux" else None,
             )
-        except FileNotFoundError:
-            raise InvalidRequest(f"There is no command {command[0]!r}") from None
-        except PermissionError:
-            raise InvalidRequest(f"{command[0]!r} cannot be executed", try_next=f"python {command[0]}") from None
 
     @property
     def pid(self) -> int:

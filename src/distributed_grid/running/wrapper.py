@@ -61,7 +61,8 @@ class Wrapper:
                 signal.signal(number, handler)
 
     def _inside(self, lease: HeldLease, output: Any) -> int:
-        reports = Reports(Path(self._run.folder) / "report.jsonl")
+        told = Path(self._run.folder) / "report.jsonl"
+        reports = Reports(told)
         cluster = None
         if self._run.isolation == "cluster":
             from distributed_grid.running.private_cluster import PrivateCluster
@@ -70,7 +71,7 @@ class Wrapper:
             cluster = PrivateCluster(self._client, lease.boost)
             environment = private(lease.boost, cluster.address)
         else:
-            environment = captured(self._client, lease.boost, Path(self._run.folder) / "report.jsonl")
+            environment = captured(self._client, lease.boost, told)
         try:
             if self._signals:
                 return self._over(self._cancelled_code, reports, None)

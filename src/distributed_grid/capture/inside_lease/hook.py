@@ -25,9 +25,10 @@ def install(environ: Mapping[str, str], *, in_worker: bool = False) -> Libraries
     _hook_membership(captured)
     _hook_submission(captured, own)
     replace(groups.replacements(captured, own, innermost if in_worker else lambda function: function))
-    if environ.get("GRID_CAPTURE_WORKERS") == "1":
+    workers_too = environ.get("GRID_CAPTURE_WORKERS") == "1"
+    if workers_too:
         _hook_workers(captured)
-    return Libraries(captured.reports, workers=environ.get("GRID_CAPTURE_WORKERS") == "1")
+    return Libraries(captured.reports, workers=workers_too)
 
 
 def _hook_connecting(captured: Captured, own: StandIns) -> None:
