@@ -64,7 +64,7 @@ def _in_the_foreground(client: GridClient, wanted: Any, command: list[str], runs
 
     with StatusLine() as line:
         voice = Voice(say, line.show, line.is_shown)
-        return Wrapper(client, wanted, command, run.command, run, runs, voice).carry_out()
+        return Wrapper(client, wanted, command, run, runs, voice).carry_out()
 
 
 def _detached(run: Any) -> str:

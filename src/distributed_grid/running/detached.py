@@ -66,7 +66,7 @@ def main() -> int:
         client = GridClient(home, on_wait=say)
         try:
             wanted = Wanted(**told["wanted"])
-            return Wrapper(client, wanted, told["command"], told["label"], run, runs, voice).carry_out(output)
+            return Wrapper(client, wanted, told["command"], run, runs, voice).carry_out(output)
         except GridError as error:
             say(f"grid: {error}")
             (Path(run.folder) / _REFUSED).write_text(json.dumps(error.to_dict()))

@@ -17,8 +17,8 @@ class PrivateCluster:
 
     def __init__(self, client: GridClient, boost: Mapping[str, Any]) -> None:
         with ClaimedPorts() as ports:
-            self.address = f"{own_address()}:{ports.take()}"
-            host, _, port = self.address.rpartition(":")
+            host, port = own_address(), ports.take()
+            self.address = f"{host}:{port}"
             self._head = OwnRay(_head_arguments(host, port, ports.take()))
             try:
                 why = self._head.why_not_up(_UP_WITHIN_S)
@@ -34,10 +34,10 @@ class PrivateCluster:
             self._head.end()
 
 
-def _head_arguments(host: str, port: str, client_port: int) -> list[str]:
+def _head_arguments(host: str, port: int, client_port: int) -> list[str]:
     """Nothing can run on it: the lease is all that there is."""
     return [
-        *("--head", "--port", port, "--node-ip-address", host),
+        *("--head", "--port", str(port), "--node-ip-address", host),
         *("--include-dashboard", "false", "--ray-client-server-port", str(client_port)),
         *("--num-cpus", "0", "--num-gpus", "0", "--memory", "1"),
         *("--object-store-memory", "100000000"),

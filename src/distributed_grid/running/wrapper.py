@@ -34,9 +34,9 @@ class Wrapper:
     """Holds the lease and the program together."""
 
     def __init__(
-        self, client: GridClient, wanted: Wanted, command: Sequence[str], label: str, run: Run, runs: Runs, voice: Voice
+        self, client: GridClient, wanted: Wanted, command: Sequence[str], run: Run, runs: Runs, voice: Voice
     ) -> None:
-        self._client, self._wanted, self._command, self._label = client, wanted, command, label
+        self._client, self._wanted, self._command = client, wanted, command
         self._run, self._runs, self._voice = run, runs, voice
         self._signals: list[int] = []
 
@@ -45,7 +45,7 @@ class Wrapper:
         before = {number: signal.signal(number, self._on_signal) for number in _CANCELLED}
         lease: HeldLease | None = None
         try:
-            lease = HeldLease.of(self._client, self._wanted, self._label)
+            lease = HeldLease.of(self._client, self._wanted, self._run.command)
             self._note(
                 boost_id=lease.id, source_node=lease.boost["source_node"], target_node=lease.boost["target_node"]
             )
