@@ -59,7 +59,9 @@ def test_it_works_where_only_ray_is_installed(function: Any, args: tuple[Any, ..
     finally:
         cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
-    done = subprocess.run([sys.executable, "-c", ELSEWHERE], input=parcel, capture_output=True, check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE], input=parcel, capture_output=True, check=False, timeout=180
+    )
 
     said = done.stdout.decode()
     if told is None:  # there is no such process, and that is what it says
