@@ -36,7 +36,7 @@ def run_a_command(make: Any) -> str:
 
 
 def start_a_ray(make: Any) -> str:
-    return str(make(["--no-such-option"]).why_not_up(60.0))
+    return str(make(["--no-such-option"], {}).why_not_up(60.0))
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ _GONE_WITHIN_S = 30.0
 class OwnRay:
     """One `ray start --block`, which ends with this object or its process."""
 
-    def __init__(self, arguments: Sequence[str]) -> None:
+    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
         """`arguments`: of `ray start`, but for the ports of its agents and, for a head, where it keeps its files."""
         folder = tempfile.mkdtemp(prefix="grid-ray-", dir="/tmp")  # short: the kernel limits the paths of sockets
         where = ["--temp-dir", folder] if "--head" in arguments else []
@@ -37,7 +37,7 @@ class OwnRay:
             start={
                 "command": [*ray, "start", *arguments, *where, *ports, *STAYING],
                 "cwd": os.getcwd(),
-                "env": _clean(os.environ),
+                "env": _clean(os.environ) | dict(environment or {}),
                 "stdin": None,
                 "stdout": log,
                 "stderr": None,
