@@ -12,6 +12,7 @@ from distributed_grid.running.words import command_of, label_of, python
 def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").touch()
+    (tmp_path / "data.txt").touch()
     return tmp_path
 
 
@@ -29,7 +30,7 @@ def test_scripts_and_modules_are_pythons_and_the_rest_is_as_it_is(words: list[st
     assert command_of(words, {}, "PY") == command
 
 
-@pytest.mark.parametrize("words", [[], ["-m"], ["nowhere.py"]])
+@pytest.mark.parametrize("words", [[], ["-m"], ["nowhere.py"], ["no-such-command"], ["./data.txt"]])
 def test_what_cannot_be_run_is_said_before_anything_is_asked_for(words: list[str]) -> None:
     with pytest.raises(InvalidRequest):
         command_of(words, {}, "PY")

@@ -60,10 +60,11 @@ def run(
 
 def _in_the_foreground(client: GridClient, wanted: Any, command: list[str], runs: Any, run: Any) -> int:
     from distributed_grid.cli.status_line import StatusLine
-    from distributed_grid.running.wrapper import Voice, Wrapper
+    from distributed_grid.running.attending import Voice
+    from distributed_grid.running.wrapper import Wrapper
 
     with StatusLine() as line:
-        voice = Voice(say, line.show, line.is_shown)
+        voice = Voice(say, line.show, line.wipe)
         return Wrapper(client, wanted, command, run, runs, voice).carry_out()
 
 

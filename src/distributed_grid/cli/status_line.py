@@ -5,6 +5,8 @@ import sys
 from types import TracebackType
 from typing import Self
 
+from distributed_grid.running.terminal import is_ours, is_read_by_key
+
 _SAVE, _RESTORE = "\x1b7", "\x1b8"
 
 
@@ -12,7 +14,6 @@ class StatusLine:
     """The terminal scrolls only what is above the last line. Where nobody looks, nothing is written."""
 
     def __init__(self) -> None:
-        self.is_shown = sys.stderr.isatty() and sys.stdout.isatty()
         self._size: tuple[int, int] | None = None
 
     def __enter__(self) -> Self:
@@ -21,13 +22,20 @@ class StatusLine:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.wipe()
+
+    def wipe(self) -> None:
+        """Leave the terminal to whoever is next, as when the program is stopped; the next `show` begins anew."""
         if self._size is not None:
             # The whole screen scrolls again, and the line is gone.
             self._write(f"{_SAVE}\x1b[r\x1b[{self._size[1]};1H\x1b[2K{_RESTORE}")
             self._size = None
 
     def show(self, text: str) -> None:
-        if not self.is_shown:
+        if not is_ours():
+            return
+        if is_read_by_key():  # the program writes wherever it likes
+            self.wipe()
             return
         size = shutil.get_terminal_size()
         columns, rows = size.columns, size.lines

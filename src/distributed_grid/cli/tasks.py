@@ -7,7 +7,15 @@ import click
 
 from distributed_grid.cli.output import json_option, say, show
 
-_STATES = {"running": "green", "starting": "yellow", "done": "green", "failed": "red", "cancelled": "yellow"}
+_STATES = {
+    "starting": "yellow",
+    "running": "green",
+    "done": "green",
+    "failed": "red",
+    "refused": "red",
+    "lost": "red",
+    "cancelled": "yellow",
+}
 
 
 @click.group()
@@ -109,9 +117,11 @@ def _table(found: Mapping[str, Any]) -> str:
         ]
         for run in found["tasks"]
     ]
-    return columns(
+    table = columns(
         ["ID", "State", "Exit", "On", "Began", "Took", "Command"], rows, right=["Exit", "Took"], styles=_STATES
     )
+    refused = [f"{run['task_id']}: {run['told'][0]}" for run in found["tasks"] if run["state"] == "refused"]
+    return "\n".join([table, "", *refused] if refused else [table])
 
 
 def _card(run: Mapping[str, Any]) -> str:

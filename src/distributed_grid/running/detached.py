@@ -13,9 +13,10 @@ from typing import Final
 
 from distributed_grid.client import GridClient
 from distributed_grid.errors import GridError, error_from_dict
+from distributed_grid.running.attending import Voice
 from distributed_grid.running.held_lease import Wanted
 from distributed_grid.running.records import Run, Runs
-from distributed_grid.running.wrapper import Voice, Wrapper
+from distributed_grid.running.wrapper import Wrapper
 from distributed_grid.store.home import GridHome
 
 OUTPUT: Final = "output.log"
@@ -38,6 +39,15 @@ def start(runs: Runs, wanted: Wanted, command: Sequence[str], label: str, isolat
     assert wrapper.stdin is not None
     with wrapper.stdin as pipe:
         pipe.write(json.dumps(told).encode())
+    try:
+        return _once_it_runs(runs, run_id, wrapper)
+    except KeyboardInterrupt:
+        wrapper.terminate()  # or it would go on waiting for its lease, and begin one day
+        wrapper.wait()
+        raise
+
+
+def _once_it_runs(runs: Runs, run_id: str, wrapper: "subprocess.Popen[bytes]") -> Run:
     while True:
         is_over = wrapper.poll() is not None
         found = next((run for run in runs.all() if run.id == run_id), None)
@@ -62,13 +72,14 @@ def main() -> int:
         def say(text: str) -> None:
             output.write(text.encode() + b"\n")
 
-        voice = Voice(say, lambda _: None, False)
+        voice = Voice(say, lambda _: None, lambda: None)
         client = GridClient(home, on_wait=say)
         try:
             wanted = Wanted(**told["wanted"])
             return Wrapper(client, wanted, told["command"], run, runs, voice).carry_out(output)
         except GridError as error:
-            say(f"grid: {error}")
+            for line in (error.message, *error.because):
+                say(f"grid: {line}")
             (Path(run.folder) / _REFUSED).write_text(json.dumps(error.to_dict()))
             return error.exit_code
 

@@ -3,7 +3,6 @@
 import ctypes
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
@@ -11,6 +10,7 @@ from typing import Any, Final
 import psutil
 
 from distributed_grid.errors import InvalidRequest
+from distributed_grid.running.signals import let_in
 
 GRACE_S: Final = 5.0
 _PR_SET_PDEATHSIG: Final = 1
@@ -39,7 +39,7 @@ class Driver:
                 stdout=output,
                 stderr=subprocess.STDOUT if output is not None else None,
                 stdin=subprocess.DEVNULL if output is not None else None,
-                preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+                preexec_fn=_as_a_program,
             )
 
     @property
@@ -87,6 +87,7 @@ def _kill(processes: set[psutil.Process]) -> None:
     psutil.wait_procs(processes, timeout=GRACE_S)
 
 
-def _end_with_parent() -> None:
-    """In the child, before the program: whatever happens to grid, the program does not go on without its lease."""
+def _as_a_program() -> None:
+    """In the child, before the program: it hears signals, and does not go on without the lease if grid is killed."""
+    let_in()
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from distributed_grid.client import GridClient
 from distributed_grid.errors import GridError, InvalidRequest, NotFound, NotReserved, Refused
+from distributed_grid.running.signals import kept_back
 
 DEFAULT_DURATION_S: Final = 120.0
 """For how long a lease lasts if nobody renews it: soon after a machine is gone, what it held is free again."""
@@ -77,8 +78,8 @@ class HeldLease:
         self._is_ours = is_ours
         self._stop = threading.Event()
         self.ended: str | None = None
-        self._watch = threading.Thread(target=self._keep, daemon=True)
-        self._watch.start()
+        with kept_back():  # signals are for the main thread
+            threading.Thread(target=self._keep, daemon=True).start()
 
     @classmethod
     def of(cls, client: GridClient, wanted: Wanted, label: str) -> "HeldLease":

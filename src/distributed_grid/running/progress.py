@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from distributed_grid.client import GridClient
 from distributed_grid.errors import GridError
+from distributed_grid.running.signals import kept_back
 
 _EVERY_S: Final = 1.0
 _SETTLED_S: Final = 1.5
@@ -34,7 +35,8 @@ class Progress:
         self.cpu_seconds = 0.0
         self.work: dict[str, Any] | None = None
         self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
+        with kept_back():  # signals are for the main thread
+            self._thread.start()
 
     def finish(self) -> None:
         """A last look, for the summary: what Ray's workers did last is known a second later."""

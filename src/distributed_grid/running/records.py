@@ -24,7 +24,7 @@ _SAME_PROCESS_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run. `state`: starting, running, then how it ended: done, failed, cancelled or lost."""
+    """One run. `state`: starting, running, then how it ended: done, failed, cancelled, lost, or refused: not begun."""
 
     id: str
     command: str
@@ -91,6 +91,9 @@ class Runs:
         replace_durably(Path(run.folder) / "run.json", json.dumps(asdict(changed), indent=2).encode() + b"\n")
         return changed
 
+    def forget(self, run: Run) -> None:
+        shutil.rmtree(run.folder, ignore_errors=True)
+
     def all(self) -> list[Run]:
         """The youngest first. One whose process is gone without a word is lost."""
         return sorted(self._read(), key=lambda run: (-run.began, run.id))
@@ -127,4 +130,4 @@ class Runs:
 
     def _forget_old(self) -> None:
         for run in [run for run in self.all() if run.is_over][_KEPT:]:
-            shutil.rmtree(run.folder, ignore_errors=True)
+            self.forget(run)

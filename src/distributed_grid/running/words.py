@@ -1,6 +1,7 @@
 """What the words behind `grid run --` mean: a Python script, a module, or any command."""
 
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -23,6 +24,10 @@ def command_of(words: Sequence[str], environ: Mapping[str, str], own_python: str
         if not Path(first).is_file():
             raise InvalidRequest(f"There is no script {first!r} here", because=[f"looked in {Path.cwd()}"])
         return [python(environ, own_python), *words]
+    if shutil.which(first, path=environ.get("PATH")) is None:
+        if Path(first).is_file():
+            raise InvalidRequest(f"{first!r} cannot be executed", try_next=f"chmod +x {first}, or: bash {first}")
+        raise InvalidRequest(f"There is no command {first!r}")
     return list(words)
 
 

@@ -1,33 +1,22 @@
 """One run from its lease to its exit code. Whatever happens, the lease goes home and nothing is left over."""
 
-import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from distributed_grid.client import GridClient
-from distributed_grid.errors import GridError, LeaseLost
-from distributed_grid.running.driver import GRACE_S, Driver
+from distributed_grid.errors import GridError, LeaseLost, Unavailable
+from distributed_grid.running.attending import Attendant, Voice
+from distributed_grid.running.driver import Driver
 from distributed_grid.running.held_lease import HeldLease, Wanted
 from distributed_grid.running.progress import Progress, counts
 from distributed_grid.running.records import Run, Runs
 from distributed_grid.running.reports import Reports
+from distributed_grid.running.signals import Cancelled, Signals, kept_back
 from distributed_grid.running.surroundings import captured, private
-
-_POLL_S: Final = 0.1
-_CANCELLED: Final = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
-
-
-@dataclass(frozen=True, slots=True)
-class Voice:
-    """How a run speaks to its user: lines that stay, and one that is written over."""
-
-    say: Callable[[str], None]
-    status: Callable[[str], None]
-    is_watched: bool
 
 
 class Wrapper:
@@ -38,29 +27,41 @@ class Wrapper:
     ) -> None:
         self._client, self._wanted, self._command = client, wanted, command
         self._run, self._runs, self._voice = run, runs, voice
-        self._signals: list[int] = []
+        self._cancelled: int | None = None
 
     def carry_out(self, output: Any = None) -> int:
         """The program's exit code; 130 if it was cancelled; `LeaseLost` if its lease was taken meanwhile."""
-        before = {number: signal.signal(number, self._on_signal) for number in _CANCELLED}
-        lease: HeldLease | None = None
+        with Signals() as signals:
+            lease: HeldLease | None = None
+            try:
+                lease = self._leased()
+                return self._inside(lease, output, signals)
+            except Cancelled as cancelled:
+                self._cancelled = cancelled.number
+                self._voice.say("grid: cancelled before the program began")
+                self._never_began("cancelled", ())
+                return self._cancelled_code
+            except BaseException as error:
+                if not self._run.is_over:
+                    self._note(state="failed", ended=time.time(), told=(*self._run.told, str(error)))
+                raise
+            finally:
+                if lease is not None:
+                    with kept_back():  # whoever is impatient now would only leave it behind
+                        lease.give_back()
+
+    def _leased(self) -> HeldLease:
         try:
             lease = HeldLease.of(self._client, self._wanted, self._run.command)
-            self._note(
-                boost_id=lease.id, source_node=lease.boost["source_node"], target_node=lease.boost["target_node"]
-            )
-            return self._inside(lease, output)
-        except BaseException as error:
-            if not self._run.is_over:
-                self._note(state="failed", ended=time.time(), told=(*self._run.told, str(error)))
+        except GridError as error:
+            state = "failed" if isinstance(error, Unavailable) else "refused"
+            self._never_began(state, (error.message, *error.because))
             raise
-        finally:
-            if lease is not None:
-                lease.give_back()
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        where = lease.boost
+        self._note(boost_id=lease.id, source_node=where["source_node"], target_node=where["target_node"])
+        return lease
 
-    def _inside(self, lease: HeldLease, output: Any) -> int:
+    def _inside(self, lease: HeldLease, output: Any, signals: Signals) -> int:
         told = Path(self._run.folder) / "report.jsonl"
         reports = Reports(told)
         cluster = None
@@ -73,69 +74,51 @@ class Wrapper:
         else:
             environment = captured(self._client, lease.boost, told)
         try:
-            if self._signals:
-                return self._over(self._cancelled_code, reports, None)
-            driver = Driver(self._command, environment, output)
-            self._note(state="running")
-            watched = lease.boost if cluster is None else None
-            progress = Progress(self._client, watched, lambda: reports.jobs, self._voice.status)
-            try:
-                code = self._until_it_ends(driver, lease, reports)
-            finally:
-                progress.finish()
-            return self._over(code, reports, progress, lease)
+            with signals.while_the_program_runs():
+                driver = Driver(self._command, environment, output)
+                self._note(state="running")
+                watched = lease.boost if cluster is None else None
+                progress = Progress(self._client, watched, lambda: reports.jobs, self._voice.status)
+                attendant = Attendant(driver, lease, reports, self._voice, signals)
+                try:
+                    code = attendant.until_it_ends()
+                finally:
+                    progress.finish()
+                self._cancelled = attendant.cancelled
+                if self._cancelled is not None and code != 0 and lease.ended is None:
+                    code = self._cancelled_code
+                return self._over(code, reports, progress, lease)
         finally:
             if cluster is not None:
                 cluster.end()
 
-    def _until_it_ends(self, driver: Driver, lease: HeldLease, reports: Reports) -> int:
-        passed_on = 0
-        asked_at: float | None = None
-        while (code := driver.wait(_POLL_S)) is None:
-            for text in reports.news():
-                self._voice.say(f"grid: {text}")
-            if lease.ended is not None:
-                self._voice.say(f"grid: the lease is gone: {lease.ended}. The program is ended.")
-                return driver.end()
-            for number in self._signals[passed_on:]:
-                passed_on += 1
-                if asked_at is not None:  # a second time means now
-                    return self._ended_by_us(driver, 0.0)
-                asked_at = time.monotonic()
-                # A Ctrl-C at the terminal has reached the program, too.
-                if not (number == signal.SIGINT and self._voice.is_watched):
-                    driver.tell(number)
-            if asked_at is not None and time.monotonic() - asked_at > GRACE_S:
-                return self._ended_by_us(driver, GRACE_S)
-        driver.end(0.0)  # what it has left
-        if code != 0 and not self._signals and (why := lease.why_ended()) is not None:
-            self._voice.say(f"grid: the lease is gone: {why}. That is why the program failed.")
-        return self._cancelled_code if self._signals and code != 0 else code
-
-    def _ended_by_us(self, driver: Driver, grace_s: float) -> int:
-        driver.end(grace_s)
-        return self._cancelled_code
-
     @property
     def _cancelled_code(self) -> int:
-        return _CANCELLED[signal.Signals(self._signals[0])]
+        """As a shell tells it."""
+        return 128 + (self._cancelled or 0)
 
-    def _over(self, code: int, reports: Reports, progress: Progress | None, lease: HeldLease | None = None) -> int:
+    def _never_began(self, state: str, why: Sequence[str]) -> None:
+        """Whoever sat in front of it has seen why; of a run in the background it has to be found again."""
+        if self._run.detached:
+            self._note(state=state, ended=time.time(), told=tuple(why))
+        else:
+            self._runs.forget(self._run)
+            self._run = replace(self._run, ended=time.time())
+
+    def _over(self, code: int, reports: Reports, progress: Progress, lease: HeldLease) -> int:
         told = [*reports.told, *reports.news()]
-        if progress is not None:
-            outside = (progress.work or {}).get("outside", {})
-            if outside:  # by Ray's own record: also what no hook has seen
-                names = ", ".join(f"{name} ({count})" for name, count in outside.items())
-                told.append(f"outside the lease, of all that ran: {names}")
-            self._sum_up(code, progress, told)
-        lost = lease is not None and lease.ended is not None
-        state = "lost" if lost else "cancelled" if self._signals else "done" if code == 0 else "failed"
+        outside = (progress.work or {}).get("outside", {})
+        if outside:  # by Ray's own record: also what no hook has seen
+            names = ", ".join(f"{name} ({count})" for name, count in outside.items())
+            told.append(f"outside the lease, of all that ran: {names}")
+        self._sum_up(code, progress, told)
+        lost = lease.ended is not None
+        state = "lost" if lost else "cancelled" if self._cancelled is not None else "done" if code == 0 else "failed"
         self._note(state=state, ended=time.time(), exit_code=code, told=tuple(told))
-        if lease is not None and not lost:
+        if not lost:
             with suppress(GridError):
                 self._client.report_run(lease.id, time.time() - self._run.began, code)
         if lost:
-            assert lease is not None
             raise LeaseLost(
                 "The run's lease was taken, and the program ended",
                 because=[str(lease.ended)],
@@ -149,9 +132,6 @@ class Wrapper:
         for text in told:
             if text.startswith("outside"):
                 self._voice.say(f"grid: {text}")
-
-    def _on_signal(self, number: int, _frame: Any) -> None:
-        self._signals.append(number)
 
     def _note(self, **changes: Any) -> None:
         self._run = self._runs.save(self._run, **changes)
