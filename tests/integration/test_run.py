@@ -1,6 +1,7 @@
 """`grid run`: a script that knows nothing of grid, its Ray work in a lease; and whatever happens, nothing is left."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ import psutil
 import pytest
 import ray
 from live_grid import GRID, ONE_LENDER, LiveGrid, until, where_am_i
+from terminal import CTRL_C, Terminal
 
 import distributed_grid
 from distributed_grid.errors import LeaseLost, NoCapacity
@@ -173,8 +175,16 @@ class Hanging:
             text=True,
             start_new_session=True,
         )
+        self._until_it_hangs(psutil.Process(self.run.pid))
+
+    def start_at(self, terminal: Terminal, *options: str) -> None:
+        """As a person types it, with its output kept."""
+        terminal.run(f"WORKER_PID={self._path} {GRID} run {' '.join(options)} -- {self._script} | tee log")
+        self._until_it_hangs(terminal.shell)
+
+    def _until_it_hangs(self, above: psutil.Process) -> None:
         until(lambda: self._path.exists() and self._path.read_text(), 30, "the task runs")
-        [self.driver] = [p for p in psutil.Process(self.run.pid).children() if self._script in " ".join(p.cmdline())]
+        [self.driver] = [p for p in above.children(recursive=True) if p.cmdline()[1:] == [self._script]]
         self.worker = psutil.Process(int(self._path.read_text()))
 
     def exit_code(self) -> tuple[int, str]:
@@ -258,18 +268,19 @@ def test_the_program_has_its_folder_environment_arguments_input_and_exit_code(
     nothing_is_left(grid)
 
 
-def test_ctrl_c_ends_what_hangs(grid: LiveGrid, hanging: Hanging) -> None:
-    hanging.start("--cpus", "1")
-    [lease] = leases(grid)
-    assert (lease["label"], lease["source_node"]) == ("script.py", "lender")
-    assert grid.json("boost", "status")["boosts"] == []
-    assert [boost["boost_id"] for boost in grid.json("boost", "status", "--all")["boosts"]] == [lease["boost_id"]]
+def test_ctrl_c_at_a_terminal_ends_what_hangs(grid: LiveGrid, hanging: Hanging, tmp_path: Path) -> None:
+    with contextlib.closing(Terminal(tmp_path, grid.env)) as terminal:
+        hanging.start_at(terminal, "--cpus", "1")
+        [lease] = leases(grid)
+        assert (lease["label"], lease["source_node"]) == ("script.py", "lender")
+        assert grid.json("boost", "status")["boosts"] == []
+        assert [boost["boost_id"] for boost in grid.json("boost", "status", "--all")["boosts"]] == [lease["boost_id"]]
 
-    assert hanging.run is not None
-    os.kill(hanging.run.pid, signal.SIGINT)
+        terminal.type(CTRL_C)
 
-    assert hanging.exit_code()[0] == 130
-    until(hanging.is_gone, 10, "its processes are gone")
+        assert terminal.until_ended() == 130
+        until(hanging.is_gone, 10, "its processes are gone")
+        assert terminal.shows().count("KeyboardInterrupt") == 1, "the program got it once"
     nothing_is_left(grid)
 
 
@@ -314,6 +325,8 @@ def test_a_run_in_the_background_is_listed_read_and_cancelled(grid: LiveGrid, sc
     assert grid.json("tasks", "show", done)["state"] == "done"
     refused = grid.cli("run", "--detach", "--cpus", "99", "--", "true")
     assert (refused.returncode, "No nodes have sufficient" in refused.stderr) == (4, True)
+    last = grid.json("tasks", "ls")["tasks"][0]
+    assert (last["command"], last["state"], last["told"][0][:26]) == ("true", "refused", "No nodes have sufficient a")
     nothing_is_left(grid)
 
 
@@ -323,6 +336,7 @@ def test_what_cannot_be_had_is_refused_and_nothing_runs(grid: LiveGrid, tmp_path
         done = grid.cli("run", *options, "--", "touch", str(mark))
         assert (done.returncode, "No nodes have sufficient" in done.stderr) == (4, True), done.stderr
     assert not mark.exists()
+    assert "touch" not in [task["command"] for task in grid.json("tasks", "ls")["tasks"]]
     nothing_is_left(grid)
 
 

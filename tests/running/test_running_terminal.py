@@ -108,6 +108,7 @@ class Program:
     [
         "$GRID run -- counts.py",
         "$GRID run -- counts.py | tee log",
+        "$GRID run -- counts.py 2>&1 | tee log",  # which Ctrl-C ends, too: nobody reads what is said then
         "$GRID run -- counts.py 2> log",
         "$GRID run -- counts.py < /dev/null > log 2>&1",
     ],

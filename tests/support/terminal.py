@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+import psutil
 from live_grid import until
 
 CTRL_C: Final = "\x03"
@@ -43,6 +44,10 @@ class Terminal:
         self._reading.start()
         self.run(f"PROMPT_COMMAND='{_TELLS_THE_CODE}'")
         self.until_shown("[ended 0]")
+
+    @property
+    def shell(self) -> psutil.Process:
+        return psutil.Process(self._bash.pid)
 
     def type(self, text: str) -> None:
         os.write(self._keyboard, text.encode())

@@ -64,8 +64,21 @@ def _in_the_foreground(client: GridClient, wanted: Any, command: list[str], runs
     from distributed_grid.running.wrapper import Wrapper
 
     with StatusLine() as line:
-        voice = Voice(say, line.show, line.wipe)
+        voice = Voice(_say_to_whoever_is_there, line.show, line.wipe)
         return Wrapper(client, wanted, command, run, runs, voice).carry_out()
+
+
+def _say_to_whoever_is_there(text: str) -> None:
+    """A run goes on, and ends well, also when nobody reads any more: Ctrl-C ends the `tee` behind it as well."""
+    import os
+    import sys
+
+    try:
+        say(text)
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stderr.fileno())
+        os.close(nowhere)
 
 
 def _detached(run: Any) -> str:
