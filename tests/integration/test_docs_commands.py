@@ -18,6 +18,7 @@ PAGES = (
     "README.md",
     "docs/boosts.md",
     "docs/running.md",
+    "docs/offloading.md",
     "docs/sharing.md",
     "docs/monitoring.md",
     "docs/api.md",
@@ -165,4 +166,4 @@ def test_there_are_sessions_to_run_and_no_exception_is_out_of_date() -> None:
     assert {*NOT_RUN, *EXIT_CODES} <= set(commands)
     for command in set(commands) - {*NOT_RUN}:
         assert "192.0.2." not in SHOWN_ADDRESS.sub("", command), f"nothing answers there: {command}"
-    assert set(programs()) == {"train_model.py", "boosts.py", "sharing.py", "count.py"}
+    assert set(programs()) == {"train_model.py", "boosts.py", "sharing.py", "count.py", "crunch.py"}

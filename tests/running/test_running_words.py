@@ -30,7 +30,9 @@ def test_scripts_and_modules_are_pythons_and_the_rest_is_as_it_is(words: list[st
     assert command_of(words, {}, "PY") == command
 
 
-@pytest.mark.parametrize("words", [[], ["-m"], ["nowhere.py"], ["no-such-command"], ["./data.txt"]])
+@pytest.mark.parametrize(
+    "words", [[], ["-m"], ["nowhere.py"], ["no-such-command"], ["echo hello"], ["--cpu", "4"], ["./data.txt"]]
+)
 def test_what_cannot_be_run_is_said_before_anything_is_asked_for(words: list[str]) -> None:
     with pytest.raises(InvalidRequest):
         command_of(words, {}, "PY")

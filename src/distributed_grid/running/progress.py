@@ -61,7 +61,8 @@ class Progress:
     def used(self, elapsed: float | None = None) -> str:
         cpus = 0.0 if self._boost is None else float(self._boost["resources"].get("cpu", 0))
         seconds = time.monotonic() - self._began if elapsed is None else elapsed
-        return f"{self.cpu_seconds:.0f} of {cpus * seconds:.0f} CPU seconds used" if cpus else ""
+        has = round(cpus * seconds)
+        return f"{self.cpu_seconds:.0f} of {has} CPU seconds used" if has else ""
 
     def _watch(self) -> None:
         pause, last = _EVERY_S, time.monotonic()

@@ -1,6 +1,7 @@
 """What the words behind `grid run --` mean: a Python script, a module, or any command."""
 
 import os
+import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,11 +25,24 @@ def command_of(words: Sequence[str], environ: Mapping[str, str], own_python: str
         if not Path(first).is_file():
             raise InvalidRequest(f"There is no script {first!r} here", because=[f"looked in {Path.cwd()}"])
         return [python(environ, own_python), *words]
-    if shutil.which(first, path=environ.get("PATH")) is None:
-        if Path(first).is_file():
-            raise InvalidRequest(f"{first!r} cannot be executed", try_next=f"chmod +x {first}, or: bash {first}")
-        raise InvalidRequest(f"There is no command {first!r}")
+    _check_command(first, environ)
     return list(words)
+
+
+def _check_command(first: str, environ: Mapping[str, str]) -> None:
+    if first.startswith("-"):
+        raise InvalidRequest(f"grid run has no option {first!r}", try_next="See all of them: grid run --help")
+    if shutil.which(first, path=environ.get("PATH")) is not None:
+        return
+    if Path(first).is_file():
+        raise InvalidRequest(f"{first!r} cannot be executed", try_next=f"chmod +x {first}, or: bash {first}")
+    if " " in first:
+        raise InvalidRequest(
+            f"There is no command {first!r}",
+            because=["it is one word, spaces and all"],
+            try_next=f"Leave out the quotes, or let a shell read it: grid run -- sh -c {shlex.quote(first)}",
+        )
+    raise InvalidRequest(f"There is no command {first!r}", because=["looked in PATH"] if "/" not in first else [])
 
 
 def python(environ: Mapping[str, str], own_python: str) -> str:
