@@ -149,7 +149,7 @@ def typed(block: Block) -> Iterator[tuple[int, str]]:
 
 def grid_commands(line: str) -> Iterator[list[str]]:
     """The arguments of every `grid` in a shell line."""
-    filled_in = re.sub(r"\$\([^)]*\)", "1", re.sub(r"<[a-z-]+>", "PLACEHOLDER", line))
+    filled_in = re.sub(r"\$\([a-z. ]+\)", "1", re.sub(r"<[a-z-]+>", "PLACEHOLDER", line))
     words = shlex.shlex(filled_in, posix=True, punctuation_chars=True)
     words.whitespace_split = True
     part: list[str] = []
