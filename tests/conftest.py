@@ -49,7 +49,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """A test that starts a cluster of its own must not find another one running."""
+    """A test that starts a cluster of its own must not find another one running; and Ray starts none by itself."""
+    if hook := sys.modules.get("ray._private.auto_init_hook"):
+        hook.enable_auto_connect = False  # type: ignore[attr-defined]
     if _clusters is not None:
         from shared_clusters import shares
 

@@ -33,3 +33,4 @@ def test_a_private_cluster_needs_a_reservation_a_real_address_and_whole_cpus(ser
     assert "whole CPUs" in ask(served, "POST", f"/boosts/{half}/raylet", at)[1]["error"]["message"]
     assert ask(served, "POST", f"/boosts/{whole}/raylet", {"head_address": "x; rm"})[0] == 422
     assert ask(served, "POST", f"/boosts/{whole}/raylet", at) == (200, {"noted": True})
+    assert ask(served, "DELETE", f"/boosts/{whole}/raylet") == (200, {"noted": True})

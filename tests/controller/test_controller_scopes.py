@@ -24,6 +24,7 @@ DECIDED: dict[str, Scope | str] = {
     "POST /api/v1/boosts/{boost_id}/release": Scope.LEND,
     "GET /api/v1/boosts/{boost_id}/work": Scope.VIEW,
     "POST /api/v1/boosts/{boost_id}/raylet": Scope.RUN,
+    "DELETE /api/v1/boosts/{boost_id}/raylet": Scope.RUN,
     "POST /api/v1/boosts/{boost_id}/renew": Scope.LEND,
     "POST /api/v1/boosts/{boost_id}/runs": Scope.LEND,
     "POST /api/v1/boosts/{boost_id}/checkpoint": Scope.LEND,

@@ -127,6 +127,17 @@ found["best"] = tuner.fit().get_best_result("score", "max").metrics["score"]
 print(json.dumps(found))
 """
 
+ALL_OF_IT = """
+import ray
+ray.init(logging_level="ERROR", log_to_driver=False)
+
+@ray.remote(num_cpus=2)
+def where():
+    return ray.get_runtime_context().get_node_labels()["grid/name"]
+
+print("2 CPUs of", ray.get(where.remote()))
+"""
+
 HANGS = """
 import os, pathlib, time
 import ray
@@ -362,8 +373,8 @@ def test_a_boost_that_was_there_before_stays(grid: LiveGrid) -> None:
 def test_a_private_cluster_has_exactly_what_is_leased_for_data_and_tune_too(
     grid: LiveGrid, script: Callable[[str], str]
 ) -> None:
-    uses_it = script(IN_A_CLUSTER)
-    done = grid.cli("run", "--isolation", "cluster", "--cpus", "2", "--gpus", "1", "--memory", "1", "--", uses_it)
+    boost = grid.boost("head", "gpu", 1, along={"cpu": 2, "memory": 1})
+    done = grid.cli("run", "--isolation", "cluster", "--boost", boost["boost_id"], "--", script(IN_A_CLUSTER))
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     has, pids = found["has"], found["pids"]
@@ -373,8 +384,11 @@ def test_a_private_cluster_has_exactly_what_is_leased_for_data_and_tune_too(
     assert (found["sum"], found["best"]) == (999000, 6)
     assert found["nodes"] == 2  # the raylet in the lease, and a head without capacity
     until(lambda: not any(map(psutil.pid_exists, pids)), 20, "its workers are gone")
-    nothing_is_left(grid)
     until(lambda: not _private_rays(), 20, "its raylets are gone")
+    again = grid.cli("run", "--boost", boost["boost_id"], "--", script(ALL_OF_IT))
+    assert (again.returncode, again.stdout) == (0, "2 CPUs of lender\n"), again.stderr
+    assert grid.release(boost)["state"] == "released"
+    nothing_is_left(grid)
 
 
 def test_a_lease_for_a_block_of_a_program(grid: LiveGrid, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,7 +72,7 @@ def node(
     """A live node: its base, and free whatever is not `used`. `hardware` is (cores, GB)."""
     base = others.pop("base", amounts(cpu=cpus, memory=memory, gpu=gpus))
     total = base + (borrowed or ResourceVector())
-    machine = None if hardware is None else Hardware(hardware[0], round(hardware[1] * GB), f"{name}-host")
+    machine = None if hardware is None else Hardware(hardware[0], round(hardware[1] * GB))
     return Node(
         name=name,
         node_id=others.pop("node_id", f"id-of-{name}"),

@@ -60,6 +60,9 @@ class FakeCluster(FakeWorld):
     def join_private_cluster(self, lease: Lease, head_address: str) -> None:
         pass
 
+    def leave_private_cluster(self, lease: Lease) -> None:
+        pass
+
     def cpus_in_use(self, raylet: Raylet, group_id: str) -> float:
         return 0.0
 

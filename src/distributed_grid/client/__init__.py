@@ -126,6 +126,10 @@ class GridClient:
         path = f"/boosts/{_segment(boost_id)}/raylet"
         self._call("POST", path, {"head_address": head_address}, patience_s=_RAYLET_S)
 
+    def leave_private_cluster(self, boost_id: str) -> None:
+        """End that raylet; the boost goes on."""
+        self._call("DELETE", f"/boosts/{_segment(boost_id)}/raylet", patience_s=_RAYLET_S)
+
     def report_run(self, boost_id: str, seconds: float, exit_code: int) -> None:
         """Tell how long a command took that ran in a boost."""
         self._call("POST", f"/boosts/{_segment(boost_id)}/runs", {"seconds": seconds, "exit_code": exit_code})

@@ -30,3 +30,10 @@ def add_run_routes(api: APIRouter, engine: Engine) -> None:
         """Start a raylet inside a reserved boost that joins another Ray: a private cluster on what was lent."""
         await asyncio.to_thread(join_private_cluster, p, p.ledger.find(boost_id), body.head_address)
         return {"noted": True}
+
+    @api.delete("/boosts/{boost_id}/raylet", response_model=schemas.Noted)
+    @needs(Scope.RUN)
+    async def no_raylet(boost_id: str) -> dict[str, bool]:
+        """End the raylet of a private cluster inside a boost; what was lent is free for other work in it."""
+        await asyncio.to_thread(p.cluster.leave_private_cluster, p.ledger.find(boost_id))
+        return {"noted": True}

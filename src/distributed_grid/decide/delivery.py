@@ -61,7 +61,7 @@ def _hardware_lacks(ask: Ask, target: Node) -> str | None:
     """Why the target's machine cannot carry more of this kind; None if it can, or if nobody knows."""
     if target.hardware is None or ask.kind not in (CPU, MEMORY):
         return None
-    has = target.hardware.cpus * scale(CPU) if ask.kind == CPU else target.hardware.memory
+    has = int(target.hardware.cpus * scale(CPU)) if ask.kind == CPU else target.hardware.memory
     if has - target.total[ask.kind] >= ask.units:
         return None
     return (

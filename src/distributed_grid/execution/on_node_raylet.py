@@ -59,6 +59,9 @@ class OwnRay:
                 return None
         return f"it was not up after {within_s:.0f} s: {_last_lines(self._said())}"
 
+    def until_over(self) -> None:
+        self._over.wait()
+
     def end(self) -> None:
         """All its processes are gone on return, and its files."""
         self._kept.let_go()
@@ -76,7 +79,7 @@ class OwnRay:
 
 
 class RayletHost:
-    """The actor on the lender that holds one."""
+    """The actor on the lender that holds one, and what it runs on; it leaves with it."""
 
     def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
         import ray
@@ -84,7 +87,14 @@ class RayletHost:
         self._ray = OwnRay(["--node-ip-address", ray.util.get_node_ip_address(), *arguments], environment)
 
     def why_not_up(self, within_s: float) -> str | None:
-        return self._ray.why_not_up(within_s)
+        why = self._ray.why_not_up(within_s)
+        if why is None:  # else this actor has yet to tell it
+            threading.Thread(target=self._leave_with_it, daemon=True).start()
+        return why
+
+    def _leave_with_it(self) -> None:
+        self._ray.until_over()
+        os._exit(0)
 
 
 def _clean(environ: Mapping[str, str]) -> dict[str, str]:

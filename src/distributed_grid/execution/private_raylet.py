@@ -1,18 +1,20 @@
 """A raylet of a private cluster inside a reservation: it has exactly what is reserved, and ends with it."""
 
 import json
+import time
 from typing import Final
 
 import ray
 
-from distributed_grid.errors import ClusterStartFailed
+from distributed_grid.errors import ClusterStartFailed, Refused
 from distributed_grid.execution.by_value import on_node_raylet
-from distributed_grid.execution.named_actors import NAMESPACE, why_gone
+from distributed_grid.execution.named_actors import NAMESPACE, find, why_gone
 from distributed_grid.execution.reservations import asking_for, inside
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, scale
 
 _UP_WITHIN_S: Final = 60.0
+_GONE_WITHIN_S: Final = 10.0
 _LEAST_STORE: Final = 100_000_000
 _MOST_STORE: Final = 2_000_000_000
 
@@ -23,10 +25,16 @@ def join(lease: Lease, head_address: str) -> None:
     It is held by an actor that takes the whole bundle: its GPUs are the only ones that the raylet sees, and when the
     lease ends, so does the actor, and with it the raylet.
     """
+    if find(_name(lease)) is not None:
+        raise Refused(
+            f"Boost {lease.id[:8]} has a private cluster already",
+            because=["it takes all that is reserved"],
+            try_next="Wait until that run has ended, or leave out --boost.",
+        )
     host = (
         ray.remote(on_node_raylet.RayletHost)
         .options(
-            name=f"grid-raylet-{lease.id}",
+            name=_name(lease),
             namespace=NAMESPACE,
             lifetime="detached",
             max_restarts=0,
@@ -42,6 +50,21 @@ def join(lease: Lease, head_address: str) -> None:
     if why is not None:
         ray.kill(host)
         raise ClusterStartFailed(f"The private cluster did not start on {lease.source}", because=[why])
+
+
+def leave(lease: Lease) -> None:
+    """End the raylet; what is reserved is free again on return. If there is none, all is well."""
+    host = find(_name(lease))
+    if host is None:
+        return
+    ray.kill(host)
+    deadline = time.monotonic() + _GONE_WITHIN_S
+    while find(_name(lease)) is not None and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def _name(lease: Lease) -> str:
+    return f"grid-raylet-{lease.id}"
 
 
 def start_arguments(resources: ResourceVector, head_address: str) -> list[str]:

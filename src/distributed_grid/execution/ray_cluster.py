@@ -57,6 +57,9 @@ class RayCluster(RayGateway):
     def join_private_cluster(self, lease: Lease, head_address: str) -> None:
         private_raylet.join(lease, head_address)
 
+    def leave_private_cluster(self, lease: Lease) -> None:
+        private_raylet.leave(lease)
+
     def holders_of(self, raylet: Raylet, kind: str) -> tuple[Holder, ...]:
         return holders.holders_of(raylet, kind, self.gcs_address)
 

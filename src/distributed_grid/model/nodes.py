@@ -31,9 +31,8 @@ class SharingLimits:
 class Hardware:
     """What the machine under a node really has, where somebody looked."""
 
-    cpus: int
+    cpus: float
     memory: int
-    host: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from distributed_grid.decide.snapshots import Answers, take_snapshots
 from distributed_grid.decide.trends import WINDOWS, Trend, trend
 from distributed_grid.model.demand import Demand, Pending, Shape
 from distributed_grid.model.leases import Lease
-from distributed_grid.model.nodes import NodeName, NodeTable
+from distributed_grid.model.nodes import Hardware, NodeId, NodeName, NodeTable
 from distributed_grid.model.resources import BUILT_IN
 from distributed_grid.model.snapshots import NodeSnapshot
 from distributed_grid.monitoring.forecasting import Forecast, NodeForecasts, forecaster_maker
@@ -179,6 +179,11 @@ class Collector:
     def silent(self) -> dict[str, str]:
         """Node id -> why nobody knows what it does: nothing is lent from these."""
         return {s.node_id: s.stale_because for s in self.snapshots().values() if s.stale}
+
+    def hardware(self) -> dict[NodeId, Hardware]:
+        """Of every node whose probe has ever answered."""
+        measured = {s.node_id: s.measured.host for s in self._snapshots.values() if s.measured is not None}
+        return {node_id: Hardware(host.cpus, host.memory_total) for node_id, host in measured.items()}
 
     def trends(self, name: NodeName, kind: str) -> dict[str, Trend]:
         """By window: the last 5 minutes, 15 minutes and hour."""

@@ -18,6 +18,7 @@ from distributed_grid.model.requests import Ask, make_ask
 from distributed_grid.model.run_times import RunTimes
 from distributed_grid.model.snapshots import NodeSnapshot
 from distributed_grid.model.waiting import Waiting
+from distributed_grid.monitoring.hardware import AskedOnce
 from distributed_grid.monitoring.senses import Senses
 from distributed_grid.orchestration.auditing import Auditor
 from distributed_grid.orchestration.belonging import Belongings
@@ -57,6 +58,8 @@ class Engine:
         self.service = BoostService(self.parts)
         self._upkeep = Upkeep(self.parts)
         self.watching = Watching(self.parts, senses) if senses is not None else None
+        if self.watching is None:
+            self.parts.observer.hardware = AskedOnce(cluster)
         self.rebalancing = (
             Rebalancing(self.parts, self.service, self.watching.collector) if self.watching is not None else None
         )

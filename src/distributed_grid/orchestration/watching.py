@@ -17,7 +17,7 @@ log = logger()
 
 
 class Watching:
-    """The collector at work for one engine; it tells the journal about pressure, and the observer who is silent."""
+    """The collector at work for one engine; it tells the journal about pressure, and the observer what it knows."""
 
     def __init__(self, parts: Parts, senses: Senses) -> None:
         self._p = parts
@@ -25,6 +25,7 @@ class Watching:
         self.collector = Collector(_EngineSources(parts, senses), settings_of(parts.config), parts.now)
         self.collector.on_pressure(self._note)
         parts.observer.silent = self.collector.silent
+        parts.observer.hardware = lambda _: self.collector.hardware()
         parts.forecast = self.collector.forecast
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None

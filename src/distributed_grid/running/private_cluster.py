@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from distributed_grid.client import GridClient
 from distributed_grid.cluster.ports import ClaimedPorts, own_address
-from distributed_grid.errors import ClusterStartFailed
+from distributed_grid.errors import ClusterStartFailed, GridError
 from distributed_grid.execution.on_node_raylet import OwnRay
 
 _UP_WITHIN_S: Final = 60.0
@@ -16,6 +16,8 @@ class PrivateCluster:
     """Starts with the object, and is gone after `end`, or when this process is."""
 
     def __init__(self, client: GridClient, boost: Mapping[str, Any]) -> None:
+        self._client, self._boost_id = client, boost["boost_id"]
+        self._has_joined = False
         with ClaimedPorts() as ports:
             host, port = own_address(), ports.take()
             self.address = f"{host}:{port}"
@@ -24,12 +26,16 @@ class PrivateCluster:
                 why = self._head.why_not_up(_UP_WITHIN_S)
                 if why is not None:
                     raise ClusterStartFailed("The head of the private cluster did not start", because=[why])
-                client.join_private_cluster(boost["boost_id"], self.address)
+                client.join_private_cluster(self._boost_id, self.address)
+                self._has_joined = True
             except BaseException:
                 self.end()
                 raise
 
     def end(self) -> None:
+        if self._has_joined:
+            with suppress(GridError):  # then its raylet goes with the lease, or after its head
+                self._client.leave_private_cluster(self._boost_id)
         with suppress(OSError):
             self._head.end()
 
