@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+WITH_CLUSTERS := tests/integration $(wildcard tests/test_*.py)
 
 .PHONY: demo test lint unit cluster-tests bench soak storm clean
 
@@ -18,14 +19,14 @@ lint: $(READY)
 	$(BIN)/lint-imports
 
 unit: $(READY)
-	$(BIN)/pytest -m "not cluster" -n 2 --dist loadfile
+	$(BIN)/pytest -m "not cluster" -n 2 --dist loadfile --no-loadscope-reorder
 
 # Real clusters on a machine that others use, too: what fails is shown, and run once more on clusters of its own.
 # What fails twice has failed.
 cluster-tests: $(READY)
-	$(BIN)/pytest -m cluster --durations=20 || { \
+	$(BIN)/pytest -m cluster $(WITH_CLUSTERS) --durations=20 || { \
 		test $$? -eq 1 && echo "Failed once; again, on new clusters:" && \
-		$(BIN)/pytest -m cluster --last-failed --last-failed-no-failures none; }
+		$(BIN)/pytest -m cluster $(WITH_CLUSTERS) --last-failed --last-failed-no-failures none; }
 
 bench: $(READY)
 	$(BIN)/python -m bench
