@@ -3,13 +3,13 @@
     GridError                     1
       MoveFailed                      a process was stopped, and not started again
       InvalidRequest              2   the caller asked for something that makes no sense
-        UnknownResource, InvalidAmount, InvalidDuration, SameNode, ConfigInvalid, TooLarge
+        UnknownResource, InvalidAmount, InvalidDuration, SameNode, ConfigInvalid, TooLarge, InvalidRole
       NotFound                    3
         TargetNotFound, SourceNotFound, BoostNotFound, AmbiguousBoost, RequestNotFound, TokenNotFound,
         RunNotFound, ProcessNotFound, OffloadNotFound
       Refused                     4   understood, and the answer is no
         NoCapacity, SharingDisabled, NotRenewable, NotReserved, TransfersUnavailable, ConfigDiffers,
-        NotOnHead, HomeInUse, CannotMove
+        NotOnHead, HomeInUse, CannotMove, DoesNotFit
       Unavailable                 5   there is nobody to ask, or nothing to do it with
         NoCluster, ControllerUnreachable, AlreadyRunning, ClusterStartFailed, ExtraMissing, LeaseLost
       AccessDenied                6   who asks may not, or cannot be trusted with an answer
@@ -36,12 +36,14 @@ __all__ = [
     "ConfigDiffers",
     "ConfigInvalid",
     "ControllerUnreachable",
+    "DoesNotFit",
     "ExtraMissing",
     "GridError",
     "HomeInUse",
     "InvalidAmount",
     "InvalidDuration",
     "InvalidRequest",
+    "InvalidRole",
     "LeaseLost",
     "MoveFailed",
     "NoCapacity",
@@ -130,6 +132,13 @@ class TooLarge(InvalidRequest):
     code, http_status = "TOO_LARGE", 413
 
 
+class InvalidRole(InvalidRequest):
+    """A role, a pool or a whole workload makes no sense. `problems`: where exactly, and what is wrong there."""
+
+    code = "INVALID_ROLE"
+    problems: tuple[tuple[tuple[str | int, ...], str], ...] = ()
+
+
 class NotFound(GridError):
     code, exit_code, http_status = "NOT_FOUND", 3, 404
 
@@ -210,6 +219,12 @@ class CannotMove(Refused):
     """A process cannot run on another node; each obstacle is a reason."""
 
     code = "CANNOT_MOVE"
+
+
+class DoesNotFit(Refused):
+    """A workload has no room; each reason says which role lacks what."""
+
+    code = "DOES_NOT_FIT"
 
 
 class Unavailable(GridError):

@@ -23,6 +23,10 @@ from distributed_grid.model.plans import Grant
 from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import CPU, GB, GPU, MEMORY, ResourceVector, scale
+from distributed_grid.model.roles.inventory import InventoryNode
+from distributed_grid.model.roles.pools import Pool
+from distributed_grid.model.roles.spec import RoleSpec
+from distributed_grid.model.roles.workload import Workload
 from distributed_grid.model.rules import NO_RULES, Rules
 from distributed_grid.model.scheduling import SchedulingRequest
 from distributed_grid.model.snapshots import GpuReading, HostReading, NodeSnapshot, OwnUse, Reading
@@ -283,3 +287,25 @@ def elsewhere(facts: ProcessFacts, name: str = "gpu1", **changes: Any) -> Elsewh
         for file in facts.files
     }
     return replace(Elsewhere(name, f"machine-of-{name}", facts.user, facts.uid, files), **changes)
+
+
+def workload(*roles: RoleSpec, pools: tuple[Pool, ...] = (), name: str = "run") -> Workload:
+    return Workload(name, roles, pools)
+
+
+def place(
+    name: str = "n1",
+    *,
+    cpus: float = 8,
+    gpus: float = 0,
+    memory: float = 64,
+    used: ResourceVector | None = None,
+    lends: ResourceVector | None = None,
+    labels: Mapping[str, str] | None = None,
+    closed: str = "",
+    **custom: float,
+) -> InventoryNode:
+    """A node to plan on: free is whatever is not `used`; it lends nothing unless told."""
+    has = amounts(cpu=cpus, gpu=gpus, memory=memory, **custom)
+    free = has - (used or ResourceVector())
+    return InventoryNode(name, free, has, labels or {}, closed, lends or ResourceVector())

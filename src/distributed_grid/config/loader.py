@@ -28,13 +28,13 @@ def load_config(source: ConfigSource | str | Path) -> LoadedConfig:
     if not isinstance(source, ConfigSource):
         source = ConfigSource(absolute(source, Path.cwd()), "the caller")
     file = str(source)
-    root, problems = read_tree(_text(source))
+    root, problems = read_tree(text_of(source))
     if root is None:
-        raise _invalid(file, problems)
+        raise invalid(file, problems)
     config, found = check(GridConfig, root)
     problems += found
     if config is None or problems:
-        raise _invalid(file, problems)
+        raise invalid(file, problems)
     return LoadedConfig(
         config=config,
         warnings=tuple(problem.line(file) for problem in unknown_keys(GridConfig, root)),
@@ -43,12 +43,13 @@ def load_config(source: ConfigSource | str | Path) -> LoadedConfig:
     )
 
 
-def _text(source: ConfigSource) -> str:
+def text_of(source: ConfigSource, what: str = "configuration") -> str:
+    """What is in the file; `what`: what it is, for messages."""
     try:
         raw = source.path.read_bytes()
     except OSError as error:
         raise ConfigInvalid(
-            f"Cannot read the configuration {source}",
+            f"Cannot read the {what} {source}",
             because=[f"{source}: {error.strerror} (named by {source.origin})"],
             try_next="Name a file that you can read.",
         ) from error
@@ -56,16 +57,18 @@ def _text(source: ConfigSource) -> str:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         place = place_at(raw.decode("latin-1"), error.start)
-        raise _invalid(str(source), [Problem(("syntax",), "is not UTF-8 text", place)]) from None
+        raise invalid(str(source), [Problem(("syntax",), "is not UTF-8 text", place)], what) from None
 
 
-def _invalid(file: str, problems: Iterable[Problem]) -> ConfigInvalid:
+def invalid(file: str, problems: Iterable[Problem], what: str = "configuration") -> ConfigInvalid:
+    """All that is wrong with a file, in its order."""
+    check = f"grid config check {file}" if what == "configuration" else f"grid roles plan {file}"
     ordered = sorted(dict.fromkeys(problems), key=lambda problem: problem.place or (0, 0))
     count = "a problem" if len(ordered) == 1 else f"{len(ordered)} problems"
     return ConfigInvalid(
-        f"The configuration {file} has {count}",
+        f"The {what} {file} has {count}",
         because=[problem.line(file) for problem in ordered],
-        try_next=f"Correct the file, then check it: grid config check {file}",
+        try_next=f"Correct the file, then check it: {check}",
     )
 
 

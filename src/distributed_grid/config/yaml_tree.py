@@ -27,15 +27,18 @@ class _TooMuch(Exception):
         self.problem = problem
 
 
-def read_tree(text: str) -> tuple[Entry | None, list[Problem]]:
-    """The file's entries, and all that is wrong with its YAML. None where the file holds no mapping."""
+def read_tree(text: str, needs: str = "nodes") -> tuple[Entry | None, list[Problem]]:
+    """The file's entries, and all that is wrong with its YAML. None where the file holds no mapping.
+
+    `needs`: the key that such a file has at least.
+    """
     try:
         root = _compose(text)
         if root is None or _is_empty(root):
-            return None, [_at_top("the file is empty; it needs at least `nodes:`")]
+            return None, [_at_top(f"the file is empty; it needs at least `{needs}:`")]
         if not isinstance(root, MappingNode):
             kind = "a list" if isinstance(root, SequenceNode) else "a single value"
-            return None, [_at_top(f"must be a mapping such as `nodes: [...]`, not {kind}", _start(root))]
+            return None, [_at_top(f"must be a mapping such as `{needs}: [...]`, not {kind}", _start(root))]
         reader = _Reader()
         return reader.entry(root, ()), reader.problems
     except MarkedYAMLError as error:

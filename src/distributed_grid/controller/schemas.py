@@ -106,6 +106,7 @@ class NodeStatus(BaseModel):
     node_id: str
     alive: bool
     is_head: bool
+    labels: dict[str, str] = Field(description="the Ray labels of the node")
     base: Amounts
     total: Amounts
     used: Amounts

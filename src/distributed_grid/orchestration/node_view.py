@@ -56,6 +56,7 @@ def _logical(node: Node, loans: Loans) -> dict[str, Any]:
         "node_id": node.node_id,
         "alive": node.alive,
         "is_head": node.is_head,
+        "labels": dict(node.labels),
         "base": node.base.to_amounts(),
         "total": node.total.to_amounts(),
         "used": (node.total - node.free).at_least_zero().to_amounts(),

@@ -1,0 +1,72 @@
+"""grid roles: whole workloads of actors."""
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from distributed_grid.cli.output import json_option, say, show
+
+if TYPE_CHECKING:
+    from distributed_grid.model.roles.inventory import Inventory
+    from distributed_grid.model.roles.workload import Workload
+
+_LIVE = "live"
+
+
+@click.group()
+def roles() -> None:
+    """Whole workloads of actors: see where each would go before they start."""
+
+
+@roles.command()
+@click.argument("file", type=click.Path())
+@click.option(
+    "--cluster",
+    default=_LIVE,
+    show_default=True,
+    metavar="live|FILE",
+    help="The cluster that runs, with what is free in it now; or one as a configuration file describes it, empty.",
+)
+@json_option
+def plan(file: str, cluster: str, as_json: bool) -> None:
+    """Where every actor of the workload in FILE would be, or what is missing. Nothing is started."""
+    from distributed_grid.cli.canvas import Canvas
+    from distributed_grid.cli.roles_answer import plan_dict
+    from distributed_grid.cli.roles_view import plan_view
+    from distributed_grid.config.roles_file import load_workload
+    from distributed_grid.decide.roles import plan_workload
+    from distributed_grid.errors import DoesNotFit
+
+    loaded = load_workload(file)
+    for warning in loaded.warnings:
+        say(f"Warning: {warning}")
+    inventory = _live() if cluster == _LIVE else _described(cluster, loaded.workload)
+    found = plan_dict(loaded.workload, inventory, plan_workload(loaded.workload, inventory), cluster)
+    show(found, as_json, lambda answer: plan_view(answer, Canvas.here()))
+    if not found["fits"]:
+        sys.exit(DoesNotFit.exit_code)
+
+
+def _live() -> "Inventory":
+    from distributed_grid.client import GridClient
+    from distributed_grid.client.inventory import live_inventory
+
+    client = GridClient(on_wait=say)
+    try:
+        return live_inventory(client.nodes(), client.sharing_status())
+    finally:
+        client.close()
+
+
+def _described(file: str, workload: "Workload") -> "Inventory":
+    from pathlib import Path
+
+    from distributed_grid.config import find_config, load_config
+    from distributed_grid.config.inventory import inventory_of, not_said
+
+    loaded = load_config(find_config(file, {}, Path.cwd()))
+    kinds = {kind for role in workload.roles for kind in role.needs}
+    for line in (*loaded.warnings, *not_said(loaded, kinds)):
+        say(f"Warning: {line}")
+    return inventory_of(loaded)

@@ -1,0 +1,149 @@
+"""A plan as people read it: a map of the nodes with what each carries; or what is missing, and what to do."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import click
+
+from distributed_grid.cli.amounts import listed, short
+from distributed_grid.cli.bars import bar
+from distributed_grid.cli.canvas import Canvas
+from distributed_grid.cli.columns import Column, columns, fit, fitted_table
+from distributed_grid.cli.tables import bold
+from distributed_grid.model.resources import BUILT_IN, CPU, GPU, MEMORY, unit_label
+
+_MOST: Final = 50
+_BAR: Final = 8
+_GAP: Final = "  "
+
+
+def plan_view(plan: Mapping[str, Any], canvas: Canvas) -> str:
+    return "\n".join(_map(plan, canvas) if plan["fits"] else _refusal(plan, canvas))
+
+
+# -- it fits -------------------------------------------------------------------------------------------------
+
+
+def _map(plan: Mapping[str, Any], canvas: Canvas) -> list[str]:
+    used = [node for node in plan["nodes"] if node["units"]]
+    head = [
+        f"{bold(plan['workload'])}  {click.style('fits', fg='green')}",
+        f"{_counted(plan['actors'], 'actor')} in {_counted(plan['units'], 'unit')}",
+        f"on {len(used)} of {_counted(len(plan['nodes']), 'node')}",
+        _sums(plan["nodes"]),
+    ]
+    pools = _pool_lines(plan["pools"])
+    return [
+        *canvas.flow(part for part in head if part),
+        "",
+        *_node_lines(used, canvas),
+        "",
+        _roles_table(plan["roles"], canvas),
+        *(["", *pools] if pools else []),
+    ]
+
+
+def _sums(nodes: Sequence[Mapping[str, Any]]) -> str:
+    parts = []
+    for kind in _kinds(nodes):
+        planned, free = (sum(node[part].get(kind, 0) for node in nodes) for part in ("planned", "free"))
+        parts.append(f"{short(planned)} of {short(free)} {unit_label(kind)}")
+    return ", ".join(parts)
+
+
+def _kinds(nodes: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Those that something is planned of, the usual ones first."""
+    planned = {kind for node in nodes for kind, amount in node["planned"].items() if amount}
+    return [*(kind for kind in (CPU, GPU, MEMORY) if kind in planned), *sorted(planned - set(BUILT_IN))]
+
+
+def _node_lines(nodes: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str]:
+    """Planned of free, for each kind; then who is there."""
+    shown, kinds = nodes[:_MOST], _kinds(nodes)
+    cells = [[_share(node, kind) for kind in kinds] for node in shown]
+    headings = [f"{unit_label(kind)}" for kind in kinds]
+    widths = [max(map(len, [heading, *(row[i] for row in cells)])) for i, heading in enumerate(headings)]
+    name_width = max(len("Node"), *(len(node["name"]) for node in shown))
+    bars = [_bar(node, canvas) for node in shown]
+    room = " " * (_BAR + len(_GAP))
+    header = ["Node".ljust(name_width), *(h.rjust(w) for h, w in zip(headings, widths, strict=True))]
+    lines = [bold(f"{_GAP.join(header)}{_GAP}{room}Actors")]
+    for node, row, drawn in zip(shown, cells, bars, strict=True):
+        amounts = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
+        first = _GAP.join([node["name"].ljust(name_width), *amounts, drawn, ""])
+        lines += canvas.wrapped(_actors(node), indent=" " * len(first), first=first)
+    if len(nodes) > _MOST:
+        lines.append(click.style(f"and {len(nodes) - _MOST} more nodes: see --json", dim=True))
+    return lines
+
+
+def _share(node: Mapping[str, Any], kind: str) -> str:
+    planned, free = node["planned"].get(kind, 0), node["free"].get(kind, 0)
+    return f"{short(planned)}/{short(free)}" if planned or free else "-"
+
+
+def _bar(node: Mapping[str, Any], canvas: Canvas) -> str:
+    """How full it will be of what it will be fullest of."""
+    shares = [amount / node["free"][kind] for kind, amount in node["planned"].items() if amount]
+    return bar(max(shares, default=0.0), _BAR, canvas.blocks)
+
+
+def _actors(node: Mapping[str, Any]) -> str:
+    """ "8 rollout_worker, 1 trainer+trajectory_pool": what shares a process or a bundle stands together."""
+    found = Counter("+".join(member["role"] for member in unit["members"]) for unit in node["units"])
+    return ", ".join(f"{count} {name}" for name, count in found.items())
+
+
+def _roles_table(roles: Sequence[Mapping[str, Any]], canvas: Canvas) -> str:
+    def of(key: str) -> list[str]:
+        return [role[key] or "-" for role in roles]
+
+    spans = [str(r["min"]) if r["min"] == r["max"] else f"{r['min']} to {r['max']}" for r in roles]
+    together = [
+        "-" if role["colocation_group"] is None else f"{role['colocation_group']} ({role['colocation']})"
+        for role in roles
+    ]
+    found = {
+        "role": Column.of("Role", of("role")),
+        "asked": Column.of("Asked", spans, right=True),
+        "placed": Column.of("Placed", [str(role["placed"]) for role in roles], right=True),
+        "nodes": Column.of("Nodes", [str(role["nodes"]) for role in roles], right=True),
+        "each": Column.of("Each", [listed(role["each"]) for role in roles]),
+    }
+    if any(role["pool"] for role in roles):
+        found["pool"] = Column.of("Pool", of("pool"))
+    if any(role["colocation_group"] for role in roles):
+        found["together"] = Column.of("Together", together)
+    give_up = tuple(key for key in ("together", "pool", "each") if key in found)
+    return fitted_table(fit(found, give_up, canvas))
+
+
+def _pool_lines(pools: Sequence[Mapping[str, Any]]) -> list[str]:
+    def planned(pool: Mapping[str, Any]) -> str:
+        parts = ((short(pool["planned"].get(kind, 0)), short(most), kind) for kind, most in pool["quota"].items())
+        return ", ".join(f"{part} of {most} {unit_label(kind)}" for part, most, kind in parts) or "-"
+
+    rows = [(pool["name"], planned(pool), ", ".join(pool["nodes"]) or "all nodes") for pool in pools]
+    return columns(("Pool", "Planned", "Where"), rows).splitlines() if rows else []
+
+
+# -- it does not ---------------------------------------------------------------------------------------------
+
+
+def _refusal(plan: Mapping[str, Any], canvas: Canvas) -> list[str]:
+    sure = "" if plan["certain"] else "   no placement was found, though sums alone do not rule one out"
+    lines = [f"{bold(plan['workload'])}  {click.style('does not fit', fg='red')}{sure}"]
+    for reason in plan["reasons"]:
+        told = f"{'+'.join(reason['roles'])}: {reason['placed']} of {reason['asked']} have a place: {reason['detail']}"
+        lines += canvas.wrapped(told, indent="    ", first="  - ")
+    if plan["remedies"]:
+        lines += ["", bold("What would help:")]
+    for remedy in plan["remedies"]:
+        lines += canvas.wrapped(remedy["told"], indent="    ", first="  - ")
+        lines += [f"      {command}" for command in remedy["commands"]]
+    return lines
+
+
+def _counted(count: int, what: str) -> str:
+    return f"1 {what}" if count == 1 else f"{count:,} {what}s"

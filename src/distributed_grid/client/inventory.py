@@ -1,0 +1,43 @@
+"""The running cluster as something to plan on, from what its controller tells."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from distributed_grid.model.resources import MEMORY, ResourceVector, scale
+from distributed_grid.model.roles.inventory import Inventory, InventoryNode
+
+
+def live_inventory(nodes: Mapping[str, Any], sharing: Mapping[str, Any]) -> Inventory:
+    """From the answers about nodes and about sharing."""
+    shares = {node["name"]: node for node in sharing["nodes"]} if sharing["enabled"] else {}
+    return Inventory(_node(node, shares.get(node["name"])) for node in nodes["nodes"])
+
+
+def _node(node: Mapping[str, Any], shares: Mapping[str, Any] | None) -> InventoryNode:
+    free = _units(node["free"])
+    return InventoryNode(
+        name=node["name"],
+        free=free,
+        total=_units(node["total"]),
+        labels=node["labels"],
+        closed="" if node["alive"] else "it is not connected to the cluster",
+        lends=ResourceVector() if shares is None else _lends(free, shares),
+    )
+
+
+def _lends(free: ResourceVector, shares: Mapping[str, Any]) -> ResourceVector:
+    if not shares["can_share"] or shares["cooling"]:
+        return ResourceVector()
+    lent = _units(shares["lent"])
+    limits = {kind: round(limit * scale(kind)) for kind, limit in shares["limits"].items() if limit is not None}
+    rooms = {kind: min(units, limits[kind] - lent[kind]) if kind in limits else units for kind, units in free.items()}
+    return ResourceVector(rooms).at_least_zero()
+
+
+def _units(amounts: Mapping[str, float]) -> ResourceVector:
+    """Amounts come rounded to four digits; what memory may have gained by that is not planned on."""
+    found = {}
+    for kind, amount in amounts.items():
+        steps = round(amount * 10_000) - (kind == MEMORY and amount != int(amount))
+        found[kind] = max(0, steps) * scale(kind) // 10_000
+    return ResourceVector(found)

@@ -1,0 +1,144 @@
+"""A workload as YAML: the same fields as in Python, and every mistake at its place in the file."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from distributed_grid.config.entries import Entry, Problem, Steps
+from distributed_grid.config.finding import ConfigSource, absolute
+from distributed_grid.config.loader import invalid, text_of
+from distributed_grid.config.values import did_you_mean, shown
+from distributed_grid.config.yaml_tree import read_tree
+from distributed_grid.errors import InvalidRole
+from distributed_grid.model.roles.pools import Pool
+from distributed_grid.model.roles.profiles import PROFILES
+from distributed_grid.model.roles.spec import FIELDS, RoleSpec
+from distributed_grid.model.roles.workload import Workload
+
+T = TypeVar("T", RoleSpec, Pool)
+
+_WORKLOAD: Final = "workload"
+_TOP: Final = ("name", "roles", "resource_pools")
+_CLASS: Final = "class"
+_ROLE_KEYS: Final = ("profile", _CLASS, *(name for name in FIELDS if name != "cls"))
+_POOL_KEYS: Final = ("num_cpus", "num_gpus", "memory_gb", "resources", "nodes")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedWorkload:
+    workload: Workload
+    warnings: tuple[str, ...]
+    source: ConfigSource
+
+
+def load_workload(path: str | Path) -> LoadedWorkload:
+    """Read and check a file; raises `ConfigInvalid` with all of its problems at once."""
+    source = ConfigSource(absolute(path, Path.cwd()), "the command line")
+    root, problems = read_tree(text_of(source, _WORKLOAD), needs="roles")
+    if root is None:
+        raise invalid(str(source), problems, _WORKLOAD)
+    reader = _Reader(root)
+    workload = reader.workload(default_name=source.path.stem.replace(" ", "-"))
+    problems += reader.problems
+    if workload is None or problems:
+        raise invalid(str(source), problems, _WORKLOAD)
+    return LoadedWorkload(workload, tuple(one.line(str(source)) for one in reader.warnings), source)
+
+
+class _Reader:
+    """Makes roles and pools of entries, and collects what is wrong on the way."""
+
+    def __init__(self, root: Entry) -> None:
+        self._root = root
+        self.problems: list[Problem] = []
+        self.warnings: list[Problem] = []
+
+    def workload(self, default_name: str) -> Workload | None:
+        self._say_unknown(self._root, _TOP)
+        pools = [self._made(Pool, "name", *one) for one in self._named("resource_pools", "name", _POOL_KEYS)]
+        roles = [self._made(RoleSpec, "role", *one) for one in self._named("roles", "role", _ROLE_KEYS)]
+        if not self._root.child("roles"):
+            self.problems.append(Problem(("roles",), "is missing", self._root.place))
+        name = self._root.child("name")
+        found = default_name if name is None or name.value is None else name.plain()
+        if self.problems:
+            return None
+        try:
+            return Workload(found, tuple(filter(None, roles)), tuple(filter(None, pools)))
+        except InvalidRole as error:
+            self._note(error, self._root)
+            return None
+
+    def _named(self, section: str, key: str, known: tuple[str, ...]) -> Iterator[tuple[str | None, Entry]]:
+        """What is in a section, with its name: a mapping by name, or a list of mappings that say theirs."""
+        entry = self._root.child(section)
+        if entry is None or entry.value is None:
+            return
+        if not isinstance(entry.value, dict | list):
+            self._wrong(entry, f"must be a mapping by name, or a list, not {shown(entry.plain())}")
+            return
+        by_name = entry.value.items() if isinstance(entry.value, dict) else ((None, one) for one in entry.value)
+        for name, one in by_name:
+            if not isinstance(one.value, dict) and not (one.value is None and name is not None):
+                self._wrong(one, f"must be a mapping, not {shown(one.plain())}")
+                continue
+            self._say_unknown(one, known if name is not None else (key, *known))
+            yield name, one
+
+    def _made(self, make: Callable[..., T], key: str, name: str | None, entry: Entry) -> T | None:
+        given = {step: child.plain() for step, child in (entry.value or {}).items() if child.value is not None}
+        fields = self._fields(entry, given) if make is RoleSpec else {k: v for k, v in given.items() if k in _POOL_KEYS}
+        said = name if name is not None else given.get(key)
+        if said is None:
+            self.problems.append(Problem((*entry.path, key), "is missing", entry.place))
+            return None
+        fields[key] = said
+        try:
+            return make(**fields)
+        except InvalidRole as error:
+            self._note(error, entry)
+            return None
+
+    def _fields(self, entry: Entry, given: dict[str, Any]) -> dict[str, Any]:
+        """What a role says, on top of what its profile says."""
+        fields = {key: value for key, value in given.items() if key in FIELDS}
+        if _CLASS in given:
+            fields["cls"] = given[_CLASS]
+        if isinstance(count := fields.get("count"), dict) and count.keys() == {"min", "max"}:
+            fields["count"] = (count["min"], count["max"])
+        if "profile" not in given:
+            return fields
+        profile = given["profile"]
+        if not isinstance(profile, str) or profile not in PROFILES:
+            hint = did_you_mean(profile, PROFILES) if isinstance(profile, str) else ""
+            self._wrong(entry.value["profile"], f"must be one of {', '.join(PROFILES)}, not {shown(profile)}{hint}")
+            return fields
+        return {**PROFILES[profile], **fields}
+
+    def _note(self, error: InvalidRole, entry: Entry) -> None:
+        """The problems of a role, a pool or the workload, at the places that they are about."""
+        for steps, said in error.problems:
+            path = tuple(_CLASS if step == "cls" else step for step in steps)
+            near, missing = self._located(entry, path)
+            self.problems.append(Problem((*near.path, *missing), said, near.place))
+
+    def _located(self, entry: Entry, path: Steps) -> tuple[Entry, Steps]:
+        """Roles in a list are found by the name that they say."""
+        section = entry.child(path[0]) if path else None
+        if section is not None and isinstance(section.value, list) and len(path) > 1:
+            names = [one.child("role") or one.child("name") for one in section.value]
+            at = next((n for n, name in enumerate(names) if name is not None and name.value == path[1]), None)
+            if at is not None:
+                path = (path[0], at, *path[2:])
+        return entry.nearest(path)
+
+    def _say_unknown(self, entry: Entry, known: Iterable[str]) -> None:
+        names = tuple(known)
+        for key, child in (entry.value or {}).items():
+            if key not in names:
+                said = f"unknown key {key!r} (not used){did_you_mean(key, names)}"
+                self.warnings.append(Problem(child.path, said, child.key_place))
+
+    def _wrong(self, entry: Entry, said: str) -> None:
+        self.problems.append(Problem(entry.path, said, entry.place))

@@ -1,0 +1,135 @@
+"""All that a search for places looks at, worked out once."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from distributed_grid.decide.roles.room import MANY, Mask, Room, Units
+from distributed_grid.decide.roles.units import UnitClass, standing_by_class
+from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.resources import BUILT_IN, GPU, ResourceVector, total
+from distributed_grid.model.roles.inventory import Inventory
+from distributed_grid.model.roles.plan import Unit
+
+Quotas = dict[str, dict[str, int]]
+"""What is left of each pool's limits, by pool and kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """Classes and nodes; the rows of all columns are the nodes in name order, a list's items the classes in theirs."""
+
+    classes: tuple[UnitClass, ...]
+    inventory: Inventory
+    room: Room
+    allowed: list[Mask]
+    """By affinity, pools and whether a node can be used at all."""
+    shunned: list[Mask]
+    """Nodes that have something scarce which this class has no use for: GPUs, or custom resources others ask for."""
+    already: list[Units]
+    quotas: Mapping[str, Mapping[str, int]]
+
+    @classmethod
+    def of(cls, classes: tuple[UnitClass, ...], inventory: Inventory, standing: Iterable[Unit] = ()) -> "Board":
+        units = tuple(standing)
+        by_class = standing_by_class(classes, units)
+        row = {name: number for number, name in enumerate(inventory)}
+        return cls(
+            classes=classes,
+            inventory=inventory,
+            room=Room(inventory),
+            allowed=_allowed(classes, inventory),
+            shunned=_shunned(classes, inventory),
+            already=[_counted(by_class[one.name], row) for one in classes],
+            quotas=_quotas(classes, units),
+        )
+
+    def with_leasts(self, leasts: Mapping[int, int]) -> "Board":
+        """The same with other counts for some classes, and no growth beyond them."""
+        classes = tuple(
+            one.with_counts(leasts[number], leasts[number]) if number in leasts else one
+            for number, one in enumerate(self.classes)
+        )
+        return replace(self, classes=classes)
+
+    def with_more(self, nodes: Mapping[NodeName, ResourceVector], pools: Mapping[str, ResourceVector]) -> "Board":
+        """The same with so much more (or, below zero, less) on some nodes, and in some pools."""
+        inventory = self.inventory.with_more(nodes)
+        quotas = {
+            name: {kind: units + pools[name][kind] if name in pools else units for kind, units in left.items()}
+            for name, left in self.quotas.items()
+        }
+        shunned = _shunned(self.classes, inventory)
+        return replace(self, inventory=inventory, room=Room(inventory), shunned=shunned, quotas=quotas)
+
+    def quotas_left(self) -> Quotas:
+        return {pool: dict(left) for pool, left in self.quotas.items()}
+
+    def fits(self, number: int, room: Room) -> Units:
+        """How many units of a class fit on each node where they may be."""
+        return np.where(self.allowed[number], room.fits(self.classes[number].needs), 0)
+
+    def fit_at_all(self, number: int) -> int:
+        """How many there would be room for if the class were alone."""
+        alone = int(self.fits(number, self.room).sum())
+        return min(alone, pool_room(self.classes[number], self.quotas))
+
+
+def pool_room(one: UnitClass, quotas: Mapping[str, Mapping[str, int]]) -> int:
+    """How many more units of a class its pool allows."""
+    if one.pool is None:
+        return MANY
+    left = quotas[one.pool.name]
+    return min((max(0, left[kind]) // units for kind, units in one.needs.items() if kind in left), default=MANY)
+
+
+def charge(one: UnitClass, count: int, quotas: Quotas) -> None:
+    if one.pool is not None:
+        left = quotas[one.pool.name]
+        for kind in left:
+            left[kind] -= count * one.needs[kind]
+
+
+def _allowed(classes: tuple[UnitClass, ...], inventory: Inventory) -> list[Mask]:
+    nodes = tuple(inventory.values())
+    usable = np.array([not node.closed for node in nodes], dtype=bool)
+    found = []
+    for one in classes:
+        choosy = one.pool is not None and bool(one.pool.where)
+        choosy |= any(role.near or role.far for role in one.roles)
+        mask = usable.copy()
+        if choosy:
+            mask &= np.array([not one.why_not_allowed(node) for node in nodes], dtype=bool)
+        found.append(mask)
+    return found
+
+
+def _shunned(classes: tuple[UnitClass, ...], inventory: Inventory) -> list[Mask]:
+    scarce = dict.fromkeys([GPU, *(kind for one in classes for kind in one.needs if kind not in BUILT_IN)])
+    nodes = tuple(inventory.values())
+    has = {kind: np.array([node.total[kind] > 0 for node in nodes], dtype=bool) for kind in scarce}
+    found = []
+    for one in classes:
+        mask = np.zeros(len(nodes), dtype=bool)
+        for kind, there in has.items():
+            if kind not in one.needs:
+                mask |= there
+        found.append(mask)
+    return found
+
+
+def _counted(units: list[Unit], row: Mapping[str, int]) -> Units:
+    counts = np.zeros(len(row), dtype=np.int64)
+    for unit in units:
+        if unit.node in row:
+            counts[row[unit.node]] += 1
+    return counts
+
+
+def _quotas(classes: tuple[UnitClass, ...], standing: tuple[Unit, ...]) -> dict[str, dict[str, int]]:
+    pools = {one.pool.name: one.pool for one in classes if one.pool is not None}
+    used = {name: total([u.resources for u in standing if u.pool == name]) for name in pools}
+    return {
+        name: {kind: units - used[name][kind] for kind, units in pool.quota.items()} for name, pool in pools.items()
+    }

@@ -1,0 +1,82 @@
+"""Is a placement right? Worked out apart from the search, for who wants to be sure before something is started.
+
+More capacity never makes a placement wrong, so a plan that was made stays good while nobody else takes the room.
+"""
+
+from collections import Counter
+
+from distributed_grid.decide.roles.units import UnitClass, classes_of
+from distributed_grid.model.resources import GPU, ResourceVector, describe, scale, total
+from distributed_grid.model.roles.inventory import Inventory
+from distributed_grid.model.roles.plan import Placement, Unit
+from distributed_grid.model.roles.workload import Workload
+
+
+def violations(placement: Placement, workload: Workload, inventory: Inventory) -> list[str]:
+    """All that is wrong with a placement; empty if it can be carried out as it is."""
+    found = [*_not_all_there(placement, workload)]
+    classes = {one.names: one for one in classes_of(workload)}
+    for name, units in placement.by_node.items():
+        node = inventory.get(name)
+        if node is None or node.closed:
+            found.append(f"{name}: {'there is no such node' if node is None else node.closed}")
+            continue
+        used = total([unit.resources for unit in units])
+        found += [
+            f"{name}: {describe(kind, used[kind])} planned, {describe(kind, max(0, node.free[kind]))} free"
+            for kind in used
+            if used[kind] > max(0, node.free[kind])
+        ]
+        if used[GPU] <= node.free[GPU] and not _devices_hold(node.free, units):
+            found.append(f"{name}: parts of GPUs do not fit on {describe(GPU, node.free[GPU])}")
+        for one in {_class_of(unit, classes): None for unit in units}:
+            if one is None:
+                found.append(f"{name}: a unit is not of this workload")
+            elif why := one.why_not_allowed(node):
+                found.append(f"{name}: {why}")
+    return found + _over_quota(placement, workload)
+
+
+def _class_of(unit: Unit, classes: dict[tuple[str, ...], UnitClass]) -> UnitClass | None:
+    return classes.get(tuple(member.role for member in unit.members))
+
+
+def _not_all_there(placement: Placement, workload: Workload) -> list[str]:
+    there = Counter((member.role, member.index) for unit in placement.units for member in unit.members)
+    found = [f"{role} {index} has {times} places" for (role, index), times in there.items() if times > 1]
+    for role in workload.roles:
+        indexes = sorted(index for name, index in there if name == role.name)
+        if indexes != list(range(len(indexes))) or not role.least <= len(indexes) <= role.most:
+            found.append(f"{role.name}: {len(indexes)} placed, {role.least} to {role.most} wanted, numbered from 0")
+    return found
+
+
+def _over_quota(placement: Placement, workload: Workload) -> list[str]:
+    used = placement.used_by_pool
+    return [
+        f"the pool {pool.name}: {describe(kind, used[pool.name][kind])} planned, {describe(kind, units)} allowed"
+        for pool in workload.pools
+        for kind, units in pool.quota.items()
+        if pool.name in used and used[pool.name][kind] > units
+    ]
+
+
+def _devices_hold(free: ResourceVector, units: tuple[Unit, ...]) -> bool:
+    """Whole GPUs first, then the parts: the largest first, or in the order in which they stand."""
+    one = scale(GPU)
+    asked = [unit.resources[GPU] for unit in units if GPU in unit.resources]
+    parts = [part for part in asked if part < one]
+    whole, rest = divmod(free[GPU], one)
+    devices = [one] * (whole - sum(each // one for each in asked if each >= one)) + ([rest] if rest else [])
+    return any(_hold(devices, order) for order in (sorted(parts, reverse=True), parts, parts[::-1]))
+
+
+def _hold(devices: list[int], parts: list[int]) -> bool:
+    """Each part on the device that is left with the least, as Ray does it."""
+    left = list(devices)
+    for part in parts:
+        able = [number for number, room in enumerate(left) if room >= part]
+        if not able:
+            return False
+        left[min(able, key=lambda number: left[number])] -= part
+    return True

@@ -1,0 +1,167 @@
+"""Small checks of what people write into roles: each returns the value as it is used, or says what is wrong.
+
+A role collects all of its problems before it complains, so every check here raises the same small error.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
+from enum import Enum, StrEnum
+from typing import Any, Final, TypeVar
+
+from distributed_grid.errors import GridError, InvalidAmount, InvalidRole
+from distributed_grid.model.requests import LONGEST_S
+from distributed_grid.model.resources import BUILT_IN, GPU, MEMORY, kind_of, scale, unit_label, units_of
+
+T = TypeVar("T")
+E = TypeVar("E", bound=StrEnum)
+Steps = tuple[str | int, ...]
+
+_LONGEST_NAME: Final = 100
+
+
+class Wrong(ValueError):
+    """What is wrong with one value, in words that follow its name."""
+
+
+class Problems:
+    """All that is wrong, each at its place."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[Steps, str]] = []
+
+    def checked(self, field: str, check: Callable[[Any], T], value: object, otherwise: T) -> T:
+        """The value as `check` gives it; where that is wrong, it is noted, and something harmless is used instead."""
+        try:
+            return check(value)
+        except Wrong as wrong:
+            self.add((field,), str(wrong))
+        except GridError as error:
+            self.add((field,), error.message)
+        return otherwise
+
+    def add(self, path: Steps, said: str) -> None:
+        self.found.append((path, said))
+
+    def complain(self, about: str, try_next: str | None = None) -> None:
+        """Raise if there is anything to say."""
+        if not self.found:
+            return
+        lines = [": ".join([".".join(map(str, path)), said]) if path else said for path, said in self.found]
+        error = InvalidRole(f"{about} makes no sense", because=lines, try_next=try_next)
+        error.problems = tuple(self.found)
+        raise error
+
+
+def name(value: object) -> str:
+    """A word: of an open set, so any Enum's members will do, too."""
+    if isinstance(value, Enum):
+        value = value.value if isinstance(value.value, str) else value.name
+    if not isinstance(value, str) or not value:
+        raise Wrong(f"must be a name, not {shown(value)}")
+    if len(value) > _LONGEST_NAME:
+        raise Wrong(f"must have at most {_LONGEST_NAME} letters, not {len(value)}")
+    if "/" in value or not value.isprintable() or any(letter.isspace() for letter in value):
+        raise Wrong(f"a name has no spaces and no '/', unlike {value!r}")
+    return value
+
+
+def name_or_none(value: object) -> str | None:
+    return None if value is None else name(value)
+
+
+def whole(least: int, most: int) -> Callable[[object], int]:
+    def check(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise Wrong(f"must be a whole number, not {shown(value)}")
+        if not least <= value <= most:
+            raise Wrong(f"must be from {least} to {most}, not {value}")
+        return int(value)
+
+    return check
+
+
+def or_none(check: Callable[[object], T]) -> Callable[[object], T | None]:
+    return lambda value: None if value is None else check(value)
+
+
+def seconds(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise Wrong(f"must be a number of seconds, not {shown(value)}")
+    if not 0 < value <= LONGEST_S:
+        raise Wrong(f"must be above zero and at most a year, not {value}")
+    return float(value)
+
+
+def amount(kind: str) -> Callable[[object], float | int]:
+    """An amount that Ray can count exactly; zero is one, too."""
+
+    def check(value: object) -> float | int:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise Wrong(f"must be a number, not {shown(value)}")
+        if value < 0:
+            raise Wrong(f"must be zero or more, not {value}")
+        if not value:
+            return 0
+        try:
+            units = units_of(kind, value)
+        except InvalidAmount as error:
+            raise Wrong(error.message) from None
+        if kind != MEMORY and Decimal(str(value)) * scale(kind) != units:
+            raise Wrong(f"Ray counts in ten-thousandths; use {units / scale(kind):g} instead of {value}")
+        if kind == GPU and units > scale(GPU) and units % scale(GPU):
+            raise Wrong(f"a part of a GPU, or whole ones: {value} {unit_label(kind)} is neither")
+        return int(value) if float(value).is_integer() else value
+
+    return check
+
+
+def custom_amounts(value: object) -> dict[str, float | int]:
+    found: dict[str, float | int] = {}
+    for key, given in mapping(value).items():
+        kind = kind_of(key)
+        if kind in BUILT_IN:
+            raise Wrong(f"{key!r} is not a custom resource; it has its own field")
+        try:
+            found[kind] = amount(kind)(given)
+        except Wrong as wrong:
+            raise Wrong(f"{key}: {wrong}") from None
+    return {kind: given for kind, given in found.items() if given}
+
+
+def texts(value: object) -> tuple[str, ...]:
+    """A list of words; a single word is no list, since its letters would be taken for one."""
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        raise Wrong(f"must be a list, not {shown(value)}")
+    found = tuple(value)
+    for one in found:
+        if not isinstance(one, str) or not one.strip():
+            raise Wrong(f"must be a list of words, and {shown(one)} is none")
+    return tuple(dict.fromkeys(found))
+
+
+def mapping(value: object) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise Wrong(f"must be a mapping, not {shown(value)}")
+    for key in value:
+        if not isinstance(key, str):
+            raise Wrong(f"its keys must be text, not {shown(key)}")
+    return dict(value)
+
+
+def one_of(options: type[E]) -> Callable[[object], E]:
+    def check(value: object) -> E:
+        try:
+            return options(str(value.value) if isinstance(value, Enum) else str(value).lower().replace("-", "_"))
+        except ValueError:
+            raise Wrong(f"must be one of {', '.join(options)}, not {shown(value)}") from None
+
+    return check
+
+
+def shown(value: object) -> str:
+    if value is None:
+        return "empty"
+    if isinstance(value, Mapping):
+        return "a mapping"
+    return "a list" if isinstance(value, list | tuple) else repr(value)

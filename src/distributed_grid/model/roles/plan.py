@@ -1,0 +1,152 @@
+"""Where every actor of a workload would be, or why there is no room for it. Nothing has been started yet."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from distributed_grid import errors
+from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.resources import ResourceVector, describe, total
+
+
+class UnitKind(StrEnum):
+    ACTOR = "actor"
+    PROCESS = "process"
+    """One actor that hosts an instance of each of its roles."""
+    BUNDLE = "bundle"
+    """An actor for each role, in one bundle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One instance of a role."""
+
+    role: str
+    index: int
+    resources: ResourceVector
+    """What it needs itself; in a process, the unit costs less than its members together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What is placed as one: it becomes one bundle of a placement group."""
+
+    node: NodeName
+    kind: UnitKind
+    members: tuple[Member, ...]
+    resources: ResourceVector
+    pool: str | None = None
+
+    @property
+    def index(self) -> int:
+        return self.members[0].index
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A place for every actor. Indexes of a role run from 0, node by node in name order."""
+
+    workload: str
+    units: tuple[Unit, ...]
+    """Role by role as the workload has them, then by index."""
+
+    @property
+    def by_node(self) -> dict[NodeName, tuple[Unit, ...]]:
+        """The nodes that carry something, by name."""
+        found: dict[NodeName, list[Unit]] = {}
+        for unit in self.units:
+            found.setdefault(unit.node, []).append(unit)
+        return {name: tuple(found[name]) for name in sorted(found)}
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many of each role there are; a role that scales may have more than its least."""
+        found: dict[str, int] = {}
+        for unit in self.units:
+            for member in unit.members:
+                found[member.role] = found.get(member.role, 0) + 1
+        return found
+
+    @property
+    def used_by_pool(self) -> dict[str, ResourceVector]:
+        pools = sorted({unit.pool for unit in self.units if unit.pool is not None})
+        return {name: total([unit.resources for unit in self.units if unit.pool == name]) for name in pools}
+
+    def nodes_of(self, role: str) -> tuple[NodeName, ...]:
+        """Where its members are, by index."""
+        found = {m.index: unit.node for unit in self.units for m in unit.members if m.role == role}
+        return tuple(found[index] for index in sorted(found))
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """What has to be there that is not."""
+
+    where: str
+    """A node's name, or a pool's."""
+    kind: str
+    units: int
+    in_pool: bool = False
+
+    def describe(self) -> str:
+        return f"{describe(self.kind, self.units)} more {'in the pool' if self.in_pool else 'on'} {self.where}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why some actors of a role, or units of a colocation group, have no place."""
+
+    roles: tuple[str, ...]
+    asked: int
+    placed: int
+    detail: str
+
+    def describe(self) -> str:
+        return f"{'+'.join(self.roles)}: {self.placed} of {self.asked} have a place: {self.detail}"
+
+
+class RemedyKind(StrEnum):
+    ADD = "add"
+    SHRINK = "shrink"
+    BOOST = "boost"
+    CHANGE = "change"
+    """Something in the workload's file, or a node that has to come back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """Something that was tried in thought, and made everything fit (but for a change, which is only said)."""
+
+    kind: RemedyKind
+    told: str
+    commands: tuple[str, ...] = ()
+    missing: tuple[Missing, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """The roles to shrink, and to how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class DoesNotFit:
+    workload: str
+    reasons: tuple[Reason, ...]
+    remedies: tuple[Remedy, ...]
+    certain: bool
+    """False: no way was found, though sums alone do not rule one out."""
+
+    @property
+    def missing(self) -> tuple[Missing, ...]:
+        """The smallest amount that was found to make it fit; empty where none does."""
+        return next((remedy.missing for remedy in self.remedies if remedy.kind is RemedyKind.ADD), ())
+
+    @property
+    def headline(self) -> str:
+        return f"The workload {self.workload} does not fit" + ("" if self.certain else ": no placement was found")
+
+    def error(self) -> errors.DoesNotFit:
+        """For who has to stop here."""
+        first = next(iter(self.remedies), None)
+        return errors.DoesNotFit(
+            self.headline,
+            because=[reason.describe() for reason in self.reasons],
+            try_next=None if first is None else "; ".join([first.told, *first.commands]),
+        )

@@ -1,0 +1,178 @@
+"""A role: a named kind of actor in a workload, what each of them needs, and what becomes of those that fail."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from enum import Enum, StrEnum
+from typing import Any, Final
+
+from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, units_of
+from distributed_grid.model.roles import checks
+from distributed_grid.model.roles.checks import Problems, Wrong
+from distributed_grid.model.roles.environment import EnvProfile, additions, allow_list, chosen, profile_parts
+from distributed_grid.model.roles.selectors import NodeSelector
+
+MOST_ACTORS: Final = 100_000
+FOR_EVER: Final = -1
+"""As many restarts as it takes."""
+
+_CLASS: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+
+
+class Colocation(StrEnum):
+    """What members of a colocation group share."""
+
+    PROCESS = "process"
+    """One actor hosts an instance of each role; it costs, in each kind, what its dearest member does."""
+    BUNDLE = "bundle"
+    """Each has its own process, all in one bundle; it costs the sum, and parts of a GPU share one."""
+
+
+class Arrangement(StrEnum):
+    PACK = "pack"
+    """On few nodes."""
+    SPREAD = "spread"
+    """As evenly over nodes as there is room."""
+
+
+class FailurePolicy(StrEnum):
+    RESTART = "restart"
+    RESTART_GANG = "restart_gang"
+    """All members of the role start anew together."""
+    CONTINUE_WITH_HEALTHY = "continue_with_healthy"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class RoleSpec:
+    """One role. What makes no sense raises an `InvalidRole` that names every problem at once."""
+
+    role: str | Enum
+    """Any name; of an Enum's member, its value. Afterwards, `name` has it as text."""
+    cls: type | str | None = None
+    """The class, or "module:Class", which is imported where the actor runs. None: good for planning only."""
+    config: Any = field(default=None, hash=False)
+    """Given to the class as it is."""
+    count: int | tuple[int, int] = 1
+    """So many; or at least and at most so many."""
+    cpus: float = 1
+    gpus: float = 0
+    """A part of one GPU, or whole ones."""
+    memory_gb: float = 0
+    resources: Mapping[str, float] = field(default_factory=dict, hash=False)
+    """Custom Ray resources."""
+    max_concurrency: int | None = None
+    """Calls at a time. None: as Ray has it (1, and 1,000 for a class with async methods)."""
+    env_allow: Sequence[str] = ()
+    """Names of the caller's variables that are passed on."""
+    env: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Variables that are added."""
+    env_profile: EnvProfile | str = EnvProfile.NONE
+    pool: str | None = None
+    colocation_group: str | None = None
+    colocation: Colocation | str = Colocation.PROCESS
+    node_affinity: NodeSelector | Sequence[str] = ()
+    """Only on these nodes: names, or labels as "key=value"."""
+    node_anti_affinity: NodeSelector | Sequence[str] = ()
+    """On none of these."""
+    placement: Arrangement | str = Arrangement.PACK
+    max_restarts: int = 3
+    """Of each actor; -1: for ever."""
+    failure_policy: FailurePolicy | str = FailurePolicy.RESTART
+    failure_budget: int | None = None
+    """So many failures of the role's actors in all; one more ends the workload. None: any number."""
+    startup_deadline_seconds: float = 300.0
+    call_deadline_seconds: float | None = None
+    """None: calls may take as long as they like."""
+
+    def __post_init__(self) -> None:
+        problems = Problems()
+        for name, (check, otherwise) in _CHECKS.items():
+            object.__setattr__(self, name, problems.checked(name, check, getattr(self, name), otherwise))
+        problems.complain(f"The role {self.role or '?'}")
+
+    @property
+    def name(self) -> str:
+        return str(self.role)
+
+    @property
+    def least(self) -> int:
+        return self.count if isinstance(self.count, int) else self.count[0]
+
+    @property
+    def most(self) -> int:
+        return self.count if isinstance(self.count, int) else self.count[1]
+
+    @property
+    def needs(self) -> ResourceVector:
+        """What one of its actors needs."""
+        given = {CPU: self.cpus, GPU: self.gpus, MEMORY: self.memory_gb, **self.resources}
+        return ResourceVector({kind: units_of(kind, amount) for kind, amount in given.items() if amount})
+
+    @property
+    def near(self) -> NodeSelector:
+        """The nodes that it must be on."""
+        return NodeSelector.parse(self.node_affinity)
+
+    @property
+    def far(self) -> NodeSelector:
+        """The nodes that it must not be on."""
+        return NodeSelector.parse(self.node_anti_affinity)
+
+    def environment(self, caller: Mapping[str, str]) -> dict[str, str]:
+        """What its actors find of the caller's environment and beside it; ranks and devices come on top."""
+        allow, defaults = profile_parts(EnvProfile(self.env_profile))
+        return chosen(caller, (*allow, *self.env_allow), self.env, defaults)
+
+    def with_count(self, count: int | tuple[int, int]) -> "RoleSpec":
+        return replace(self, count=count)
+
+
+def _class(value: object) -> type | str | None:
+    if value is None or isinstance(value, type):
+        return value
+    if isinstance(value, str) and _CLASS.fullmatch(value):
+        return value
+    if callable(getattr(value, "options", None)) or hasattr(value, "__ray_metadata__"):
+        raise Wrong("give the class itself, not what ray.remote made of it")
+    raise Wrong(f'must be a class, or "module:Class", not {checks.shown(value)}')
+
+
+def _count(value: object) -> int | tuple[int, int]:
+    if not isinstance(value, tuple | list):
+        return checks.whole(1, MOST_ACTORS)(value)
+    if len(value) != 2:
+        raise Wrong(f"must be a number, or the least and the most, not {len(value)} numbers")
+    least, most = checks.whole(0, MOST_ACTORS)(value[0]), checks.whole(1, MOST_ACTORS)(value[1])
+    if least > most:
+        raise Wrong(f"the least ({least}) is above the most ({most})")
+    return least if least == most else (least, most)
+
+
+# Each field: how it is checked and brought into one form, and what stands in for it while others are checked.
+_CHECKS: Final[Mapping[str, tuple[Any, Any]]] = {
+    "role": (checks.name, ""),
+    "cls": (_class, None),
+    "count": (_count, 1),
+    "cpus": (checks.amount(CPU), 0),
+    "gpus": (checks.amount(GPU), 0),
+    "memory_gb": (checks.amount(MEMORY), 0),
+    "resources": (checks.custom_amounts, {}),
+    "max_concurrency": (checks.or_none(checks.whole(1, 1_000_000)), None),
+    "env_allow": (allow_list, ()),
+    "env": (additions, {}),
+    "env_profile": (checks.one_of(EnvProfile), EnvProfile.NONE),
+    "pool": (checks.name_or_none, None),
+    "colocation_group": (checks.name_or_none, None),
+    "colocation": (checks.one_of(Colocation), Colocation.PROCESS),
+    "node_affinity": (NodeSelector.parse, NodeSelector()),
+    "node_anti_affinity": (NodeSelector.parse, NodeSelector()),
+    "placement": (checks.one_of(Arrangement), Arrangement.PACK),
+    "max_restarts": (checks.whole(FOR_EVER, 1_000_000), 0),
+    "failure_policy": (checks.one_of(FailurePolicy), FailurePolicy.FAIL),
+    "failure_budget": (checks.or_none(checks.whole(0, 1_000_000)), None),
+    "startup_deadline_seconds": (checks.seconds, 1.0),
+    "call_deadline_seconds": (checks.or_none(checks.seconds), None),
+}
+
+FIELDS: Final = tuple(one.name for one in fields(RoleSpec))

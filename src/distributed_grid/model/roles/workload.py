@@ -1,0 +1,90 @@
+"""A whole workload: its roles and their pools, checked against each other when it is made."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from distributed_grid.model.roles import checks
+from distributed_grid.model.roles.checks import Problems, Steps
+from distributed_grid.model.roles.pools import Pool
+from distributed_grid.model.roles.spec import RoleSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Roles that are started together, all or none. What does not go together raises an `InvalidRole`."""
+
+    name: str
+    roles: tuple[RoleSpec, ...]
+    pools: tuple[Pool, ...] = ()
+
+    def __post_init__(self) -> None:
+        problems = Problems()
+        object.__setattr__(self, "name", problems.checked("name", checks.name, self.name, "?"))
+        object.__setattr__(self, "roles", tuple(self.roles))
+        object.__setattr__(self, "pools", tuple(self.pools))
+        if not self.roles:
+            problems.add(("roles",), "a workload has at least one role")
+        _check_names(problems, "roles", [role.name for role in self.roles])
+        _check_names(problems, "resource_pools", [pool.name for pool in self.pools])
+        self._check_pools(problems)
+        for group in self.together:
+            self._check_group(problems, group)
+        problems.complain(f"The workload {self.name}")
+
+    @property
+    def together(self) -> tuple[tuple[RoleSpec, ...], ...]:
+        """The roles by what is placed as one: those of a colocation group, and each of the others for itself."""
+        groups: dict[tuple[str, str], list[RoleSpec]] = {}
+        for role in self.roles:
+            group = role.colocation_group
+            key = ("role", role.name) if group is None else ("group", group)
+            groups.setdefault(key, []).append(role)
+        return tuple(map(tuple, groups.values()))
+
+    def role(self, name: str) -> RoleSpec | None:
+        return next((role for role in self.roles if role.name == name), None)
+
+    def pool(self, name: str | None) -> Pool | None:
+        return next((pool for pool in self.pools if pool.name == name), None)
+
+    def with_counts(self, counts: Mapping[str, int | tuple[int, int]]) -> "Workload":
+        """The same with other counts for some roles."""
+        changed = (r.with_count(counts[r.name]) if r.name in counts else r for r in self.roles)
+        return replace(self, roles=tuple(changed))
+
+    def _check_pools(self, problems: Problems) -> None:
+        known = [pool.name for pool in self.pools]
+        for role in self.roles:
+            if role.pool is not None and role.pool not in known:
+                there = f"there are {', '.join(known)}" if known else "the workload has no pools"
+                problems.add(_at(role, "pool"), f"there is no pool {role.pool!r}; {there}")
+
+    def _check_group(self, problems: Problems, group: tuple[RoleSpec, ...]) -> None:
+        first = group[0]
+        for other in group[1:]:
+            if other.colocation != first.colocation:
+                said = f"{first.name} shares a {first.colocation} in {first.colocation_group}, so this one must, too"
+                problems.add(_at(other, "colocation"), said)
+            if (other.least, other.most) != (first.least, first.most):
+                said = f"{_many(other)}, but {first.name}, in the same colocation group, has {_many(first)}"
+                problems.add(_at(other, "count"), said)
+        pools = {role.pool: role for role in group if role.pool is not None}
+        for pool, role in [*pools.items()][1:]:
+            right, other = next(iter(pools.items()))
+            problems.add(_at(role, "pool"), f"{pool}, but {other.name}, in the same colocation group, is in {right}")
+
+
+def _check_names(problems: Problems, what: str, names: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            problems.add((what, name), "the name is used twice; each needs its own")
+        seen.add(name)
+
+
+def _at(role: RoleSpec, field: str) -> Steps:
+    return ("roles", role.name, field)
+
+
+def _many(role: RoleSpec) -> str:
+    return str(role.least) if role.least == role.most else f"{role.least} to {role.most}"

@@ -1,0 +1,58 @@
+"""Whole workloads of actors, planned before they start.
+
+`Workload`, `RoleSpec` and `Pool` describe one in Python; `load_workload` reads one from YAML. `plan_workload` finds a
+place for every actor on an `Inventory`, or says what is missing.
+"""
+
+from distributed_grid.config.roles_file import LoadedWorkload, load_workload
+from distributed_grid.decide.roles import plan_more, plan_workload, violations
+from distributed_grid.model.roles.environment import DOCUMENTED_ALLOW, PROTECTED, EnvProfile
+from distributed_grid.model.roles.inventory import Inventory, InventoryNode
+from distributed_grid.model.roles.plan import (
+    DoesNotFit,
+    Member,
+    Missing,
+    Placement,
+    Reason,
+    Remedy,
+    RemedyKind,
+    Unit,
+    UnitKind,
+)
+from distributed_grid.model.roles.pools import Pool
+from distributed_grid.model.roles.profiles import COLOCATED_CONCURRENCY, PROFILES, from_profile
+from distributed_grid.model.roles.selectors import NodeSelector
+from distributed_grid.model.roles.spec import Arrangement, Colocation, FailurePolicy, RoleSpec
+from distributed_grid.model.roles.workload import Workload
+
+__all__ = [
+    "COLOCATED_CONCURRENCY",
+    "DOCUMENTED_ALLOW",
+    "PROFILES",
+    "PROTECTED",
+    "Arrangement",
+    "Colocation",
+    "DoesNotFit",
+    "EnvProfile",
+    "FailurePolicy",
+    "Inventory",
+    "InventoryNode",
+    "LoadedWorkload",
+    "Member",
+    "Missing",
+    "NodeSelector",
+    "Placement",
+    "Pool",
+    "Reason",
+    "Remedy",
+    "RemedyKind",
+    "RoleSpec",
+    "Unit",
+    "UnitKind",
+    "Workload",
+    "from_profile",
+    "load_workload",
+    "plan_more",
+    "plan_workload",
+    "violations",
+]
