@@ -43,7 +43,8 @@ def load_workload(path: str | Path) -> LoadedWorkload:
     problems += reader.problems
     if workload is None or problems:
         raise invalid(str(source), problems, _WORKLOAD)
-    return LoadedWorkload(workload, tuple(one.line(str(source)) for one in reader.warnings), source)
+    warnings = sorted(reader.warnings, key=lambda one: one.place or (0, 0))
+    return LoadedWorkload(workload, tuple(one.line(str(source)) for one in warnings), source)
 
 
 class _Reader:
