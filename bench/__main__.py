@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 _Run = Callable[["Stage", Effort], Outcome]
 
 _ON_A_CLUSTER: Final = ("transfer", "reserve", "status", "scale", "idle", "lender", "collecting", "probe")
-NAMES: Final = (*_ON_A_CLUSTER, "decisions", "scheduling", "run")
+NAMES: Final = (*_ON_A_CLUSTER, "decisions", "scheduling", "roles", "run")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,20 @@ def _measure_on(stage: "Stage", chosen: Mapping[str, _Benchmark], effort: Effort
 
 
 def _benchmarks() -> dict[str, _Benchmark]:
-    from bench import collecting, decisions, idle, lender, probe, reserve, running, scale, scheduling, status, transfer
+    from bench import (
+        collecting,
+        decisions,
+        idle,
+        lender,
+        probe,
+        reserve,
+        roles,
+        running,
+        scale,
+        scheduling,
+        status,
+        transfer,
+    )
 
     return {
         "transfer": _Benchmark(transfer.comparison.run, transfer.comparison.run_as_library),
@@ -111,6 +125,7 @@ def _benchmarks() -> dict[str, _Benchmark]:
         "collecting": _Benchmark(collecting.run),
         "decisions": _Benchmark(decisions.run),
         "scheduling": _Benchmark(scheduling.run),
+        "roles": _Benchmark(alone=partial(roles.run, None)),
         # A controller would ask the same probes.
         "probe": _Benchmark(without_controller=probe.run),
         "run": _Benchmark(alone=running.run),

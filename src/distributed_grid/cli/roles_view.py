@@ -14,6 +14,7 @@ from distributed_grid.cli.tables import bold
 from distributed_grid.model.resources import BUILT_IN, CPU, GPU, MEMORY, unit_label
 
 _MOST: Final = 50
+_MOST_REASONS: Final = 10
 _BAR: Final = 8
 _GAP: Final = "  "
 
@@ -134,9 +135,11 @@ def _pool_lines(pools: Sequence[Mapping[str, Any]]) -> list[str]:
 def _refusal(plan: Mapping[str, Any], canvas: Canvas) -> list[str]:
     sure = "" if plan["certain"] else "   no placement was found, though sums alone do not rule one out"
     lines = [f"{bold(plan['workload'])}  {click.style('does not fit', fg='red')}{sure}"]
-    for reason in plan["reasons"]:
+    for reason in plan["reasons"][:_MOST_REASONS]:
         told = f"{'+'.join(reason['roles'])}: {reason['placed']} of {reason['asked']} have a place: {reason['detail']}"
         lines += canvas.wrapped(told, indent="    ", first="  - ")
+    if (more := len(plan["reasons"]) - _MOST_REASONS) > 0:
+        lines.append(click.style(f"  and {more} more: see --json", dim=True))
     if plan["remedies"]:
         lines += ["", bold("What would help:")]
     for remedy in plan["remedies"]:

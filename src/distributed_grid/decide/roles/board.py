@@ -23,6 +23,7 @@ class Board:
     classes: tuple[UnitClass, ...]
     inventory: Inventory
     room: Room
+    usable: Mask
     allowed: list[Mask]
     """By affinity, pools and whether a node can be used at all."""
     shunned: list[Mask]
@@ -35,11 +36,13 @@ class Board:
         units = tuple(standing)
         by_class = standing_by_class(classes, units)
         row = {name: number for number, name in enumerate(inventory)}
+        usable = np.array([not node.closed for node in inventory.values()], dtype=bool)
         return cls(
             classes=classes,
             inventory=inventory,
             room=Room(inventory),
-            allowed=_allowed(classes, inventory),
+            usable=usable,
+            allowed=_allowed(classes, inventory, usable),
             shunned=_shunned(classes, inventory),
             already=[_counted(by_class[one.name], row) for one in classes],
             quotas=_quotas(classes, units),
@@ -91,9 +94,8 @@ def charge(one: UnitClass, count: int, quotas: Quotas) -> None:
             left[kind] -= count * one.needs[kind]
 
 
-def _allowed(classes: tuple[UnitClass, ...], inventory: Inventory) -> list[Mask]:
+def _allowed(classes: tuple[UnitClass, ...], inventory: Inventory, usable: Mask) -> list[Mask]:
     nodes = tuple(inventory.values())
-    usable = np.array([not node.closed for node in nodes], dtype=bool)
     found = []
     for one in classes:
         choosy = one.pool is not None and bool(one.pool.where)

@@ -1,14 +1,14 @@
 """Why a workload has no room, role by role."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import numpy as np
 
 from distributed_grid.decide.roles.board import Board, pool_room
 from distributed_grid.decide.roles.remedies import remedies, weight
-from distributed_grid.decide.roles.searching import Try
+from distributed_grid.decide.roles.searching import Try, ruled_out
 from distributed_grid.decide.roles.units import UnitClass
-from distributed_grid.model.resources import ResourceVector, amount_of, describe, total
+from distributed_grid.model.resources import ResourceVector, amount_of, describe
 from distributed_grid.model.roles.plan import DoesNotFit, Reason
 
 _NEAREST = 3
@@ -22,26 +22,7 @@ def explain(name: str, board: Board, tries: tuple[Try, ...]) -> DoesNotFit:
         for number, one in enumerate(board.classes)
         if best.unplaced[number]
     ]
-    return DoesNotFit(name, tuple(reasons), tuple(remedies(board, tries)), _certain(board))
-
-
-def _certain(board: Board) -> bool:
-    """Whether sums alone rule it out: of one class by itself, of a kind in the whole cluster, or of a pool."""
-    wanted = [one for one in board.classes if one.least]
-    if len(wanted) == 1 or any(board.fit_at_all(n) < one.least for n, one in enumerate(board.classes)):
-        return True
-    usable = total([node.free.at_least_zero() for node in board.inventory.values() if not node.closed])
-    if not usable.covers(total([_times(one) for one in wanted])):
-        return True
-    return any(
-        sum(one.least * one.needs[kind] for one in wanted if one.pool and one.pool.name == pool) > units
-        for pool, left in board.quotas.items()
-        for kind, units in left.items()
-    )
-
-
-def _times(one: UnitClass) -> ResourceVector:
-    return ResourceVector({kind: one.least * units for kind, units in one.needs.items()})
+    return DoesNotFit(name, tuple(reasons), tuple(remedies(board, tries)), ruled_out(board))
 
 
 def _why(board: Board, best: Try, number: int) -> str:
@@ -66,7 +47,7 @@ def _nowhere(board: Board, one: UnitClass) -> str:
         return f"there is no node {unknown[0]}"
     closed = [f"{node.name}: {node.closed}" for node in nodes if node.closed and not one.why_not_allowed(node)]
     if closed:
-        return f"no node that it may be on can be used: {_few(closed)}"
+        return f"no node that it may be on can be used: {_few(closed, len(closed))}"
     return f"it may be on no node: {'; '.join(dict.fromkeys(one.why_not_allowed(node) for node in nodes))}"
 
 
@@ -98,15 +79,15 @@ def _nearest(board: Board, best: Try | None, number: int) -> str:
     room = board.room if best is None else best.room
     lacks = room.lacks(board.classes[number].needs)
     cost = np.where(board.allowed[number], weight(lacks), np.inf)
-    rows = [int(row) for row in np.argsort(cost, kind="stable") if np.isfinite(cost[row])]
     told = [
         f"{room.names[row]} lacks {ResourceVector({k: int(column[row]) for k, column in lacks.items()}).describe()}"
-        for row in rows
+        for row in np.argsort(cost, kind="stable")[:_NEAREST]
+        if np.isfinite(cost[row])
     ]
-    return _few(told)
+    return _few(told, int(np.isfinite(cost).sum()))
 
 
-def _few(told: Iterable[str]) -> str:
-    lines = list(told)
-    more = f", and {len(lines) - _NEAREST} more nodes" if len(lines) > _NEAREST else ""
-    return ", ".join(lines[:_NEAREST]) + more
+def _few(told: Sequence[str], of: int) -> str:
+    """The first of so many."""
+    more = f", and {of - _NEAREST} more nodes" if of > _NEAREST else ""
+    return ", ".join(told[:_NEAREST]) + more

@@ -30,15 +30,14 @@ class Room:
         self.free: dict[str, Units] = {
             kind: np.array([max(0, node.free[kind]) for node in nodes], dtype=np.int64) for kind in kinds
         }
-        # What others use of a GPU is seen only as a sum: as if they shared one device as far as that goes.
-        gpus = [max(0, node.free[GPU]) for node in nodes]
-        widest = max((-(-units // _ONE) for units in gpus), default=0)
-        self.devices: Units = np.zeros((len(nodes), widest), dtype=np.int64)
-        for row, units in enumerate(gpus):
-            whole, part = divmod(units, _ONE)
-            self.devices[row, :whole] = _ONE
-            if part:
-                self.devices[row, whole] = part
+        self.devices: dict[int, Units] = {}
+        """How many GPUs of each node have so much left."""
+        # What others use of GPUs is seen only as a sum: as if they shared one device as far as that goes.
+        for row, node in enumerate(nodes):
+            whole, part = divmod(max(0, node.free[GPU]), _ONE)
+            for left, count in ((_ONE, whole), (part, 1)):
+                if left and count:
+                    self._devices_with(left)[row] += count
 
     def __len__(self) -> int:
         return len(self.names)
@@ -47,28 +46,35 @@ class Room:
         other = Room.__new__(Room)
         other.names = self.names
         other.free = {kind: column.copy() for kind, column in self.free.items()}
-        other.devices = self.devices.copy()
+        other.devices = {left: column.copy() for left, column in self.devices.items()}
         return other
+
+    def _devices_with(self, left: int) -> Units:
+        return self.devices.setdefault(left, np.zeros(len(self), dtype=np.int64))
 
     def column(self, kind: str) -> Units:
         """What is left of a kind on every node."""
+        found = np.zeros(len(self), dtype=np.int64)
         if kind == GPU:
-            found: Units = self.devices.sum(axis=1)
+            for left, count in self.devices.items():
+                found += left * count
             return found
-        column = self.free.get(kind)
-        return np.zeros(len(self), dtype=np.int64) if column is None else column
+        return self.free.get(kind, found)
 
     def fits(self, needs: ResourceVector) -> Units:
         """How many such units fit on each node."""
         found = np.full(len(self), MANY, dtype=np.int64)
         for kind, units in needs.items():
-            if kind != GPU:
-                each = self.column(kind) // units
-            elif units >= _ONE:
-                each = (self.devices == _ONE).sum(axis=1) // (units // _ONE)
-            else:
-                each = (self.devices // units).sum(axis=1)
-            np.minimum(found, each, out=found)
+            np.minimum(found, self._gpu_units(units) if kind == GPU else self.column(kind) // units, out=found)
+        return found
+
+    def _gpu_units(self, units: int) -> Units:
+        """How many of such a part of a GPU, or of so many whole ones, each node has."""
+        found = np.zeros(len(self), dtype=np.int64)
+        if units >= _ONE:
+            return self.devices[_ONE] // (units // _ONE) if _ONE in self.devices else found
+        for left, count in self.devices.items():
+            found += count * (left // units)
         return found
 
     def take(self, needs: ResourceVector, counts: Units) -> None:
@@ -76,19 +82,24 @@ class Room:
         for kind, units in needs.items():
             if kind != GPU:
                 self.free[kind] -= units * counts
-                continue
-            for row in np.flatnonzero(counts):
-                self._take_gpus(int(row), units, int(counts[row]))
+            elif units >= _ONE:
+                self.devices[_ONE] -= units // _ONE * counts
+            else:
+                self._take_parts(units, counts.copy())
 
-    def _take_gpus(self, row: int, units: int, count: int) -> None:
-        devices = self.devices[row]
-        if units >= _ONE:
-            devices[np.flatnonzero(devices == _ONE)[: count * (units // _ONE)]] = 0
-            return
-        for device in np.argsort(devices, kind="stable"):  # the one with the least left that still holds some
-            each = min(count, int(devices[device]) // units)
-            devices[device] -= each * units
-            count -= each
+    def _take_parts(self, units: int, counts: Units) -> None:
+        """Each part on the device that has the least left and still holds it, as Ray does."""
+        for left in sorted(left for left in self.devices if left >= units):
+            there, each = self.devices[left].copy(), left // units
+            here = np.minimum(counts, there * each)
+            filled, rest = np.divmod(here, each)
+            begun = (rest > 0).astype(np.int64)
+            self.devices[left] -= filled + begun
+            if after := left - each * units:
+                self._devices_with(after)[:] += filled
+            for some in np.unique(rest[rest > 0]):
+                self._devices_with(left - int(some) * units)[:] += rest == some
+            counts -= here
 
     def lacks(self, needs: ResourceVector) -> dict[str, Units]:
         """By kind, how much is missing on each node for one such unit; of GPUs, whole devices."""
@@ -97,20 +108,28 @@ class Room:
             if kind != GPU:
                 found[kind] = np.maximum(0, units - self.column(kind))
             elif units >= _ONE:
-                found[kind] = np.maximum(0, units - _ONE * (self.devices == _ONE).sum(axis=1))
+                found[kind] = np.maximum(0, units - _ONE * self._gpu_units(_ONE))
             else:
-                found[kind] = np.where((self.devices >= units).any(axis=1), 0, _ONE)
+                found[kind] = np.where(self._gpu_units(units) > 0, 0, _ONE)
+        return found
+
+    def lacks_for(self, row: int, needs: ResourceVector, count: int) -> dict[str, int]:
+        """The same for several such units on one node."""
+        found: dict[str, int] = {}
+        for kind, units in needs.items():
+            if kind != GPU:
+                found[kind] = max(0, count * units - int(self.column(kind)[row]))
+            elif units >= _ONE:
+                found[kind] = max(0, count * units - _ONE * int(self._gpu_units(_ONE)[row]))
+            else:
+                left = max(0, count - int(self._gpu_units(units)[row]))
+                found[kind] = _ONE * -(-left // (_ONE // units))
         return found
 
     def add(self, row: int, more: ResourceVector) -> None:
         """Let a node have so much more; GPUs are whole devices."""
         for kind, units in more.items():
-            if kind != GPU:
+            if kind == GPU:
+                self._devices_with(_ONE)[row] += units // _ONE
+            else:
                 self.free.setdefault(kind, np.zeros(len(self), dtype=np.int64))[row] += units
-                continue
-            new = units // _ONE
-            # A device with nothing left is as good as none: its place is used for a new one.
-            unused = int(np.count_nonzero(self.devices[row] == 0))
-            if unused < new:
-                self.devices = np.pad(self.devices, ((0, 0), (0, new - unused)))
-            self.devices[row, np.flatnonzero(self.devices[row] == 0)[:new]] = _ONE

@@ -19,6 +19,10 @@ _AS_ASKED: Final = None
 _WAYS: Final = (_AS_ASKED, False, True)
 """Whether classes are spread: as the roles say; or, where that finds no place, none or all of them."""
 
+_MANY_CLASSES: Final = 100
+_FEW_TRIES: Final = 3
+"""With very many classes, small differences between orders matter little, and each try takes long."""
+
 
 @dataclass(slots=True)
 class Try:
@@ -53,16 +57,29 @@ def search(board: Board) -> tuple[Try, ...]:
     return tuple(sorted(tries, key=lambda one: sum(one.unplaced)))
 
 
-def fits(board: Board) -> bool:
-    return search(board)[0].complete
+def ruled_out(board: Board) -> bool:
+    """Whether sums alone say that there is no room: of one class by itself, of a kind on all nodes, or of a pool."""
+    wanted = [one for one in board.classes if one.least]
+    if any(board.fit_at_all(number) < one.least for number, one in enumerate(board.classes) if one.least):
+        return True
+    if len(wanted) == 1:
+        return False
+    for kind in dict.fromkeys(kind for one in wanted for kind in one.needs):
+        asked = sum(one.least * one.needs[kind] for one in wanted)
+        if asked > int(board.room.column(kind)[board.usable].sum()):
+            return True
+    return any(
+        sum(one.least * one.needs[kind] for one in wanted if one.pool and one.pool.name == pool) > units
+        for pool, left in board.quotas.items()
+        for kind, units in left.items()
+    )
 
 
 def _variants(board: Board) -> Iterator[tuple[tuple[int, ...], bool | None]]:
     orders = _orders(board)
-    several = sum(one.least > 0 for one in board.classes) > 1
-    for spread in _WAYS if several else _WAYS[:1]:
-        for order in orders:
-            yield order, spread
+    wanted = sum(one.least > 0 for one in board.classes)
+    ways = [(order, spread) for spread in (_WAYS if wanted > 1 else _WAYS[:1]) for order in orders]
+    yield from ways[:_FEW_TRIES] if wanted > _MANY_CLASSES else ways
 
 
 def _orders(board: Board) -> tuple[tuple[int, ...], ...]:

@@ -3,10 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from distributed_grid import errors
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import ResourceVector, describe, total
+
+_MOST_REASONS: Final = 10
 
 
 class UnitKind(StrEnum):
@@ -147,6 +150,6 @@ class DoesNotFit:
         first = next(iter(self.remedies), None)
         return errors.DoesNotFit(
             self.headline,
-            because=[reason.describe() for reason in self.reasons],
+            because=[reason.describe() for reason in self.reasons[:_MOST_REASONS]],
             try_next=None if first is None else "; ".join([first.told, *first.commands]),
         )
