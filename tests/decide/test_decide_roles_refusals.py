@@ -133,7 +133,7 @@ def test_a_boost_that_helps_is_told_as_a_command() -> None:
     boost = remedy(refused(load, *nodes), RemedyKind.BOOST)
 
     assert boost.told == "if cpu1 lends gpu1 2 CPUs, it fits"
-    assert boost.commands == ("grid boost request gpu1 cpu 2 --source cpu1",)
+    assert boost.commands == ("grid boost request gpu1 cpu 2 --source cpu1 --delivery transfer",)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from distributed_grid import errors
 from distributed_grid.cli.app import app
 from distributed_grid.config import GridConfig, load_config
-from distributed_grid.config.roles_file import load_workload
+from distributed_grid.config.roles_file import POOL_KEYS, ROLE_KEYS, load_workload
 from distributed_grid.controller.api import make_app
 from distributed_grid.controller.scheduling_schemas import TaskRequest
 from distributed_grid.controller.schemas import DemandStatus, NodeOutlook
@@ -34,6 +34,8 @@ from distributed_grid.model.offloading import ObstacleCode
 from distributed_grid.model.offloads import OffloadState
 from distributed_grid.model.plans import RefusalCode
 from distributed_grid.model.principals import Scope
+from distributed_grid.model.roles.environment import DOCUMENTED_ALLOW
+from distributed_grid.model.roles.profiles import PROFILES
 from distributed_grid.model.scheduling import SchedulingStrategy
 
 ROOT = Path(__file__).parents[2]
@@ -449,6 +451,24 @@ def test_the_fields_of_a_task() -> None:
     rows = table("docs/api.md", "Name", "If left out")
 
     assert {field for row in rows for field in codes_in(row["Name"])} == set(TaskRequest.model_fields)
+
+
+def test_the_keys_of_a_role_and_of_a_pool() -> None:
+    told = [key for row in table("docs/roles.md", "Key", "If left out") for key in codes_in(row["Key"])]
+
+    assert told == [*ROLE_KEYS]
+    assert {*POOL_KEYS[1:]} <= {*inline_code(ROOT / "docs/roles.md")}
+
+
+def test_the_profiles_of_roles() -> None:
+    rows = table("docs/roles.md", "Profile", "CPUs", "GPUs", "Calls at a time")
+    told = {codes_in(row["Profile"])[0]: [int(cell) for cell in list(row.values())[1:]] for row in rows}
+
+    assert told == {name: [one["cpus"], one["gpus"], one["max_concurrency"]] for name, one in PROFILES.items()}
+
+
+def test_the_documented_environment() -> None:
+    assert {*DOCUMENTED_ALLOW} <= {*inline_code(ROOT / "docs/roles.md")}
 
 
 def test_the_events_of_the_audit_log() -> None:

@@ -152,12 +152,11 @@ def test_shrinking_and_boosts_that_are_told_make_it_fit(load: Workload, there: l
             assert isinstance(plan_workload(load.with_counts(remedy.counts), Inventory(there)), Placement)
         if remedy.kind is RemedyKind.BOOST:
             moved: dict[str, ResourceVector] = {}
-            for command in remedy.commands:
-                _, _, _, target, kind, amount, _, source = command.split()
-                units = amounts(**{kind: float(amount)})
-                moved[target] = moved.get(target, ResourceVector()) + units
-                moved[source] = moved.get(source, ResourceVector()) - units
-                assert Inventory(there)[source].lends.covers(units)
+            for one in remedy.boosts:
+                units = ResourceVector({one.kind: one.units})
+                moved[one.target] = moved.get(one.target, ResourceVector()) + units
+                moved[one.source] = moved.get(one.source, ResourceVector()) - units
+                assert Inventory(there)[one.source].lends.covers(units)
             assert isinstance(plan_workload(load, Inventory(there).with_more(moved)), Placement)
 
 

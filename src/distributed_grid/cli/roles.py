@@ -9,6 +9,7 @@ from distributed_grid.cli.output import json_option, say, show
 
 if TYPE_CHECKING:
     from distributed_grid.model.roles.inventory import Inventory
+    from distributed_grid.model.roles.plan import DoesNotFit, Placement
     from distributed_grid.model.roles.workload import Workload
 
 _LIVE = "live"
@@ -36,25 +37,41 @@ def plan(file: str, cluster: str, as_json: bool) -> None:
     from distributed_grid.cli.roles_view import plan_view
     from distributed_grid.config.roles_file import load_workload
     from distributed_grid.decide.roles import plan_workload
-    from distributed_grid.errors import DoesNotFit
+    from distributed_grid.errors import Refused
 
     loaded = load_workload(file)
     for warning in loaded.warnings:
         say(f"Warning: {warning}")
-    inventory = _live() if cluster == _LIVE else _described(cluster, loaded.workload)
-    found = plan_dict(loaded.workload, inventory, plan_workload(loaded.workload, inventory), cluster)
-    show(found, as_json, lambda answer: plan_view(answer, Canvas.here()))
-    if not found["fits"]:
-        sys.exit(DoesNotFit.exit_code)
+    if cluster == _LIVE:
+        inventory, found = _plan_live(loaded.workload)
+    else:
+        inventory = _described(cluster, loaded.workload)
+        found = plan_workload(loaded.workload, inventory)
+    answer = plan_dict(loaded.workload, inventory, found, cluster)
+    show(answer, as_json, lambda told: plan_view(told, Canvas.here()))
+    if not answer["fits"]:
+        sys.exit(Refused.exit_code)
 
 
-def _live() -> "Inventory":
+def _plan_live(workload: "Workload") -> "tuple[Inventory, Placement | DoesNotFit]":
+    """On what is free now. Of boosts that would help, those are told that would be granted."""
     from distributed_grid.client import GridClient
     from distributed_grid.client.inventory import live_inventory
+    from distributed_grid.decide.roles import plan_workload
+    from distributed_grid.errors import NoCluster
+    from distributed_grid.model.roles.plan import Placement
 
     client = GridClient(on_wait=say)
     try:
-        return live_inventory(client.nodes(), client.sharing_status())
+        inventory = live_inventory(client.nodes(), client.sharing_status())
+        found = plan_workload(workload, inventory)
+        if isinstance(found, Placement):
+            return inventory, found
+        granted = [all(client.plan(boost.body())["fits"] for boost in remedy.boosts) for remedy in found.remedies]
+        return inventory, found.with_remedies(granted)
+    except NoCluster as error:
+        also = "To plan on a cluster that a file describes: --cluster FILE"
+        raise NoCluster(error.message, because=error.because, try_next=f"{error.try_next}. {also}") from None
     finally:
         client.close()
 

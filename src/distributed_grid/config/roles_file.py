@@ -21,8 +21,8 @@ T = TypeVar("T", RoleSpec, Pool)
 _WORKLOAD: Final = "workload"
 _TOP: Final = ("name", "roles", "resource_pools")
 _CLASS: Final = "class"
-_ROLE_KEYS: Final = ("profile", _CLASS, *(name for name in FIELDS if name != "cls"))
-_POOL_KEYS: Final = ("num_cpus", "num_gpus", "memory_gb", "resources", "nodes")
+ROLE_KEYS: Final = ("role", "profile", *(_CLASS if name == "cls" else name for name in FIELDS if name != "role"))
+POOL_KEYS: Final = ("name", "num_cpus", "num_gpus", "memory_gb", "resources", "nodes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,8 @@ class _Reader:
 
     def workload(self, default_name: str) -> Workload | None:
         self._say_unknown(self._root, _TOP)
-        pools = [self._made(Pool, "name", *one) for one in self._named("resource_pools", "name", _POOL_KEYS)]
-        roles = [self._made(RoleSpec, "role", *one) for one in self._named("roles", "role", _ROLE_KEYS)]
+        pools = [self._made(Pool, "name", *one) for one in self._named("resource_pools", POOL_KEYS)]
+        roles = [self._made(RoleSpec, "role", *one) for one in self._named("roles", ROLE_KEYS)]
         if not self._root.child("roles"):
             self.problems.append(Problem(("roles",), "is missing", self._root.place))
         name = self._root.child("name")
@@ -71,8 +71,8 @@ class _Reader:
             self._note(error, self._root)
             return None
 
-    def _named(self, section: str, key: str, known: tuple[str, ...]) -> Iterator[tuple[str | None, Entry]]:
-        """What is in a section, with its name: a mapping by name, or a list of mappings that say theirs."""
+    def _named(self, section: str, known: tuple[str, ...]) -> Iterator[tuple[str | None, Entry]]:
+        """What is in a section, with its name: a mapping by name, or a list of mappings that say theirs first."""
         entry = self._root.child(section)
         if entry is None or entry.value is None:
             return
@@ -84,12 +84,12 @@ class _Reader:
             if not isinstance(one.value, dict) and not (one.value is None and name is not None):
                 self._wrong(one, f"must be a mapping, not {shown(one.plain())}")
                 continue
-            self._say_unknown(one, known if name is not None else (key, *known))
+            self._say_unknown(one, known if name is None else known[1:])
             yield name, one
 
     def _made(self, make: Callable[..., T], key: str, name: str | None, entry: Entry) -> T | None:
         given = {step: child.plain() for step, child in (entry.value or {}).items() if child.value is not None}
-        fields = self._fields(entry, given) if make is RoleSpec else {k: v for k, v in given.items() if k in _POOL_KEYS}
+        fields = self._fields(entry, given) if make is RoleSpec else {k: v for k, v in given.items() if k in POOL_KEYS}
         said = name if name is not None else given.get(key)
         if said is None:
             self.problems.append(Problem((*entry.path, key), "is missing", entry.place))

@@ -11,8 +11,8 @@ from distributed_grid.decide.roles.board import Board, charge
 from distributed_grid.decide.roles.room import Units
 from distributed_grid.decide.roles.searching import Try, place, ruled_out, search
 from distributed_grid.model.nodes import NodeName
-from distributed_grid.model.resources import BUILT_IN, CPU, GB, GPU, MEMORY, ResourceVector, amount_of, describe, scale
-from distributed_grid.model.roles.plan import Missing, Remedy, RemedyKind
+from distributed_grid.model.resources import BUILT_IN, CPU, GB, GPU, MEMORY, ResourceVector, describe, scale
+from distributed_grid.model.roles.plan import BoostWish, Missing, Remedy, RemedyKind
 
 _MOST_TRIES: Final = 4
 _MANY_CLASSES: Final = 100
@@ -83,7 +83,7 @@ def remedies(board: Board, tries: tuple[Try, ...]) -> Iterator[Remedy]:
     enough = next((lack for lack in lacks if trying.fits(board.with_more(lack.nodes, lack.pools))), None)
     if enough is not None:
         missing = enough.missing()
-        yield Remedy(RemedyKind.ADD, f"with {_in_words(missing)}, it fits", (), missing)
+        yield Remedy(RemedyKind.ADD, f"with {_in_words(missing)}, it fits", missing)
     yield from _shrink(board, tries[0], trying)
 
 
@@ -158,17 +158,17 @@ def _boost(board: Board, lack: Lack, trying: Trying) -> Remedy | None:
     if lack.pools or not wanted or len(wanted) > _MOST_COMMANDS or any(kind == GPU for _, kind, _ in wanted):
         return None
     moved = dict(lack.nodes)
-    commands, told = [], []
+    boosts: list[BoostWish] = []
     for target, kind, units in wanted:
         source = _lender(board, lack, moved, target, kind, units)
         if source is None:
             return None
         moved[source] = moved.get(source, ResourceVector()) - ResourceVector({kind: units})
-        told.append(f"{source} lends {target} {describe(kind, units)}")
-        commands.append(f"grid boost request {target} {kind} {amount_of(kind, units)} --source {source}")
+        boosts.append(BoostWish(target, source, kind, units))
     if not trying.fits(board.with_more(moved, {})):
         return None
-    return Remedy(RemedyKind.BOOST, f"if {_and(told)}, it fits", tuple(commands), lack.missing())
+    told = _and([f"{one.source} lends {one.target} {describe(one.kind, one.units)}" for one in boosts])
+    return Remedy(RemedyKind.BOOST, f"if {told}, it fits", lack.missing(), tuple(boosts))
 
 
 def _lender(

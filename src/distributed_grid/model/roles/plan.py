@@ -1,13 +1,14 @@
 """Where every actor of a workload would be, or why there is no room for it. Nothing has been started yet."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Final
+from itertools import compress
+from typing import Any, Final
 
 from distributed_grid import errors
 from distributed_grid.model.nodes import NodeName
-from distributed_grid.model.resources import ResourceVector, describe, total
+from distributed_grid.model.resources import ResourceVector, amount_of, describe, total
 
 _MOST_REASONS: Final = 10
 
@@ -108,24 +109,52 @@ class Reason:
         return f"{'+'.join(self.roles)}: {self.placed} of {self.asked} have a place: {self.detail}"
 
 
+@dataclass(frozen=True, slots=True)
+class BoostWish:
+    """Capacity that would have to move from one node to another."""
+
+    target: NodeName
+    source: NodeName
+    kind: str
+    units: int
+
+    @property
+    def command(self) -> str:
+        """Transferred, since it is the target's own capacity that has to grow."""
+        amount = amount_of(self.kind, self.units)
+        return f"grid boost request {self.target} {self.kind} {amount} --source {self.source} --delivery transfer"
+
+    def body(self) -> dict[str, Any]:
+        """The same as the API takes it."""
+        return {
+            "target_node": self.target,
+            "source_node": self.source,
+            "resource_type": self.kind,
+            "amount": amount_of(self.kind, self.units),
+            "delivery": "transfer",
+        }
+
+
 class RemedyKind(StrEnum):
     ADD = "add"
     SHRINK = "shrink"
     BOOST = "boost"
-    CHANGE = "change"
-    """Something in the workload's file, or a node that has to come back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """Something that was tried in thought, and made everything fit (but for a change, which is only said)."""
+    """Something that was tried in thought, and made everything fit."""
 
     kind: RemedyKind
     told: str
-    commands: tuple[str, ...] = ()
     missing: tuple[Missing, ...] = ()
+    boosts: tuple[BoostWish, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict, hash=False)
     """The roles to shrink, and to how many."""
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        return tuple(boost.command for boost in self.boosts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +173,10 @@ class DoesNotFit:
     @property
     def headline(self) -> str:
         return f"The workload {self.workload} does not fit" + ("" if self.certain else ": no placement was found")
+
+    def with_remedies(self, good: Sequence[bool]) -> "DoesNotFit":
+        """The same with those remedies only that are said to be good."""
+        return replace(self, remedies=tuple(compress(self.remedies, good)))
 
     def error(self) -> errors.DoesNotFit:
         """For who has to stop here."""
