@@ -6,7 +6,7 @@ from builders import amounts, place, workload
 from distributed_grid.decide.roles import plan_workload
 from distributed_grid.errors import DoesNotFit as DoesNotFitError
 from distributed_grid.model.roles.inventory import Inventory, InventoryNode
-from distributed_grid.model.roles.plan import DoesNotFit, Missing, Placement, Remedy, RemedyKind
+from distributed_grid.model.roles.plan import DoesNotFit, Missing, Remedy, RemedyKind
 from distributed_grid.model.roles.pools import Pool
 from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.model.roles.workload import Workload
@@ -165,13 +165,16 @@ def test_gpus_are_not_moved_by_boosts() -> None:
     assert RemedyKind.BOOST not in [one.kind for one in refused(workload(RoleSpec("r", gpus=2)), *nodes).remedies]
 
 
-def test_where_sums_do_not_rule_it_out_it_says_that_none_was_found() -> None:
+def test_where_all_ways_were_seen_it_is_certain() -> None:
     load = workload(RoleSpec("a", cpus=6, count=2), RoleSpec("b", cpus=3, count=2))
-    nodes = [place("x", cpus=10), place("y", cpus=8)]
-    found = plan_workload(load, Inventory(nodes))
 
-    if isinstance(found, Placement):  # a better search than today's
-        return
+    assert refused(load, place("x", cpus=10), place("y", cpus=8)).certain, "18 of 18 CPUs, but 6 + 3 leaves 1"
+
+
+def test_where_there_are_too_many_ways_it_says_that_none_was_found() -> None:
+    load = workload(RoleSpec("a", cpus=9, count=13), RoleSpec("b", cpus=4, count=20))
+    found = refused(load, *(place(f"n{number}", cpus=16) for number in range(13)))
+
     assert not found.certain and "no placement was found" in found.headline
 
 

@@ -1,14 +1,16 @@
 """Plans of any workload on any nodes: nothing is overfilled, all or nothing is placed, and what is told to help does.
 
 More capacity never makes a plan wrong that was made. It is not promised that the search finds a plan again with more
-capacity, where several kinds of units have to be packed together; for one kind it is.
+capacity, where several kinds of units have to be packed together on many nodes; for one kind it is, and on few nodes.
 """
 
+import numpy as np
 from builders import amounts, place, workload
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from distributed_grid.decide.roles import plan_more, plan_workload, violations
+from distributed_grid.decide.roles.spreading import Way, arrange
 from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.roles.inventory import Inventory, InventoryNode
 from distributed_grid.model.roles.plan import DoesNotFit, Placement, RemedyKind
@@ -164,14 +166,14 @@ def test_shrinking_and_boosts_that_are_told_make_it_fit(load: Workload, there: l
     st.lists(st.tuples(st.integers(1, 6), st.integers(1, 3)), min_size=1, max_size=3),
     st.lists(st.integers(1, 10), min_size=1, max_size=3),
 )
-def test_a_refusal_that_is_certain_is_right(sizes: list[tuple[int, int]], rooms: list[int]) -> None:
-    """Held against all ways there are."""
+def test_a_small_workload_fits_exactly_if_it_can(sizes: list[tuple[int, int]], rooms: list[int]) -> None:
+    """Held against all ways there are; on so few nodes a place is found if there is one."""
     load = workload(*(RoleSpec(f"r{n}", cpus=cpus, count=count) for n, (cpus, count) in enumerate(sizes)))
     found = plan_workload(load, Inventory(place(f"n{n}", cpus=cpus) for n, cpus in enumerate(rooms)))
     possible = can_be_packed([cpus for cpus, count in sizes for _ in range(count)], tuple(sorted(rooms)))
 
-    assert possible or isinstance(found, DoesNotFit)
-    assert not (possible and isinstance(found, DoesNotFit) and found.certain)
+    assert possible == isinstance(found, Placement)
+    assert isinstance(found, Placement) or found.certain
 
 
 def can_be_packed(sizes: list[int], rooms: tuple[int, ...]) -> bool:
@@ -183,6 +185,37 @@ def can_be_packed(sizes: list[int], rooms: tuple[int, ...]) -> bool:
         for n, room in enumerate(rooms)
         if room >= first and (n == 0 or rooms[n - 1] != room)
     )
+
+
+ROOMS = st.lists(st.integers(0, 9), min_size=1, max_size=8)
+
+
+@given(ROOMS, st.integers(1, 30), st.data())
+def test_packing_takes_the_fewest_nodes_there_can_be(rooms: list[int], count: int, data: st.DataObject) -> None:
+    counts = arranged(rooms, count, Way.PACK, data)
+
+    fewest = next(n for n in range(len(rooms) + 1) if sum(sorted(rooms, reverse=True)[:n]) >= sum(counts))
+    assert sum(map(bool, counts)) == fewest
+
+
+@given(ROOMS, st.integers(1, 30), st.data())
+def test_spreading_is_even_but_for_nodes_that_are_full(rooms: list[int], count: int, data: st.DataObject) -> None:
+    counts = arranged(rooms, count, Way.SPREAD, data)
+
+    open_ones = [here for here, room in zip(counts, rooms, strict=True) if here < room]
+    assert max(counts) <= min(open_ones, default=max(counts)) + 1
+
+
+def arranged(rooms: list[int], count: int, way: Way, data: st.DataObject) -> list[int]:
+    """So many on nodes with so much room, of which none is shunned: all that fit are placed, and nowhere too many."""
+    fits, nothing = np.array(rooms, dtype=np.int64), np.zeros(len(rooms), dtype=np.int64)
+    counts = arrange(fits, nothing > 0, count, nothing, way).tolist()
+    assert sum(counts) == min(count, sum(rooms))
+    assert all(0 <= here <= room for here, room in zip(counts, rooms, strict=True))
+    shunned = np.array(data.draw(st.lists(st.booleans(), min_size=len(rooms), max_size=len(rooms))), dtype=bool)
+    apart = arrange(fits, shunned, count, nothing, way)
+    assert int(apart[shunned].sum()) == max(0, min(count, sum(rooms)) - int(fits[~shunned].sum()))
+    return [int(here) for here in counts]
 
 
 @given(workloads(), nodes(), st.integers(1, 3))

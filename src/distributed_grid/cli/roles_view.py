@@ -133,7 +133,7 @@ def _pool_lines(pools: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _refusal(plan: Mapping[str, Any], canvas: Canvas) -> list[str]:
-    sure = "" if plan["certain"] else "   no placement was found, though sums alone do not rule one out"
+    sure = "" if plan["certain"] else "   no placement was found; that there is none is not proven"
     lines = [f"{bold(plan['workload'])}  {click.style('does not fit', fg='red')}{sure}"]
     for reason in plan["reasons"][:_MOST_REASONS]:
         told = f"{'+'.join(reason['roles'])}: {reason['placed']} of {reason['asked']} have a place: {reason['detail']}"

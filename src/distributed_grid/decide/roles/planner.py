@@ -7,7 +7,8 @@ import numpy as np
 
 from distributed_grid.decide.roles.board import Board
 from distributed_grid.decide.roles.reasons import explain
-from distributed_grid.decide.roles.searching import Try, grow, search
+from distributed_grid.decide.roles.searching import grow, search
+from distributed_grid.decide.roles.tries import Try
 from distributed_grid.decide.roles.units import UnitClass, classes_of, standing_by_class
 from distributed_grid.errors import InvalidRole
 from distributed_grid.model.roles.inventory import Inventory
@@ -34,10 +35,10 @@ def plan_more(
 
 
 def _plan(name: str, board: Board, standing: tuple[Unit, ...]) -> Placement | DoesNotFit:
-    tries = search(board)
-    best = tries[0]
-    if not best.complete:
-        return explain(name, board, tries)
+    found = search(board)
+    if not found.complete:
+        return explain(name, board, found)
+    best = found.tries[0]
     grow(board, best)
     return Placement(name, tuple(_units(board, best, standing)))
 

@@ -6,7 +6,8 @@ import numpy as np
 
 from distributed_grid.decide.roles.board import Board, pool_room
 from distributed_grid.decide.roles.remedies import remedies, weight
-from distributed_grid.decide.roles.searching import Try, ruled_out
+from distributed_grid.decide.roles.searching import Search
+from distributed_grid.decide.roles.tries import Try
 from distributed_grid.decide.roles.units import UnitClass
 from distributed_grid.model.resources import ResourceVector, amount_of, describe
 from distributed_grid.model.roles.plan import DoesNotFit, Reason
@@ -14,15 +15,15 @@ from distributed_grid.model.roles.plan import DoesNotFit, Reason
 _NEAREST = 3
 
 
-def explain(name: str, board: Board, tries: tuple[Try, ...]) -> DoesNotFit:
+def explain(name: str, board: Board, found: Search) -> DoesNotFit:
     """From the try that came nearest."""
-    best = tries[0]
+    best = found.tries[0]
     reasons = [
         Reason(one.names, one.least, one.least - best.unplaced[number], _why(board, best, number))
         for number, one in enumerate(board.classes)
         if best.unplaced[number]
     ]
-    return DoesNotFit(name, tuple(reasons), tuple(remedies(board, tries)), ruled_out(board))
+    return DoesNotFit(name, tuple(reasons), tuple(remedies(board, found.tries)), found.certain)
 
 
 def _why(board: Board, best: Try, number: int) -> str:

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from distributed_grid.decide.roles.board import Board, charge
 from distributed_grid.decide.roles.room import Units
-from distributed_grid.decide.roles.searching import Try, place, ruled_out, search
+from distributed_grid.decide.roles.searching import place, search
+from distributed_grid.decide.roles.tries import Try
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import BUILT_IN, CPU, GB, GPU, MEMORY, ResourceVector, describe, scale
 from distributed_grid.model.roles.plan import BoostWish, Missing, Remedy, RemedyKind
@@ -64,12 +65,9 @@ class Trying:
         each = len(board.classes) * (len(board.room) + 200)
         if self._left < each:
             return False
-        self._left -= each
-        if ruled_out(board):
-            return False
-        tries = search(board)
-        self._left -= each * len(tries)
-        return tries[0].complete
+        found = search(board)
+        self._left -= each * found.attempts
+        return found.complete
 
 
 def remedies(board: Board, tries: tuple[Try, ...]) -> Iterator[Remedy]:

@@ -1,60 +1,64 @@
 """The search for places: one class after the other, the hardest to place first; in several orders, if it takes that.
 
 All units of a class are alike, so a class on its own is placed exactly: if there is room for all, all are placed. With
-several classes this is bin packing, for which a few good orders are tried, and the first that works is taken.
+several classes this is bin packing, for which good orders are tried, and the first that works is taken; on few nodes,
+then all ways there are.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain, islice, permutations, product
 from typing import Final
 
 import numpy as np
 
-from distributed_grid.decide.roles.board import Board, Quotas, charge, pool_room
-from distributed_grid.decide.roles.room import Room, Units
-from distributed_grid.decide.roles.spreading import arrange
+from distributed_grid.decide.roles.board import Board, charge, pool_room
+from distributed_grid.decide.roles.exhausting import exhaust, is_small
+from distributed_grid.decide.roles.spreading import Way, arrange
+from distributed_grid.decide.roles.tries import Try
 from distributed_grid.model.resources import BUILT_IN, GPU
 
-_AS_ASKED: Final = None
-_WAYS: Final = (_AS_ASKED, False, True)
-"""Whether classes are spread: as the roles say; or, where that finds no place, none or all of them."""
+_WORK: Final = 2_000_000
+"""How much is tried where nothing fits: classes times nodes, each time."""
 
-_MANY_CLASSES: Final = 100
-_FEW_TRIES: Final = 3
-"""With very many classes, small differences between orders matter little, and each try takes long."""
+_FEWEST_TRIES: Final = 3
+_MOST_TRIES: Final = 400
+_KEPT: Final = 12
+_MOST_MIXED: Final = 6
 
 
-@dataclass(slots=True)
-class Try:
-    """Where things went, and what is left."""
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What came of it."""
 
-    room: Room
-    quotas: Quotas
-    counts: list[Units]
-    """By class: how many on each node."""
-    unplaced: list[int]
+    tries: tuple[Try, ...]
+    """One that is complete, alone; or those that came nearest, the best first."""
+    certain: bool = False
+    """There is no way, and that is proven."""
+    attempts: int = 1
+    """How many there were, as a measure of the work."""
 
     @property
     def complete(self) -> bool:
-        return not any(self.unplaced)
-
-    def copy(self) -> "Try":
-        quotas = {pool: dict(left) for pool, left in self.quotas.items()}
-        return Try(self.room.copy(), quotas, list(self.counts), list(self.unplaced))
-
-    def restore(self, before: "Try") -> None:
-        self.room, self.quotas, self.counts = before.room, before.quotas, before.counts
+        return self.tries[0].complete
 
 
-def search(board: Board) -> tuple[Try, ...]:
-    """The first try that places the least of every class, alone; or all of them, the one with the fewest left first."""
+def search(board: Board) -> Search:
+    """Places for the least of every class."""
     tries: list[Try] = []
-    for order, spread in _variants(board):
-        found = _attempt(board, order, spread)
+    hopeless = ruled_out(board)
+    attempts = 1
+    for variant in islice(_variants(board), _FEWEST_TRIES if hopeless else None):
+        found = _attempt(board, variant)
+        attempts += 1
         if found.complete:
-            return (found,)
-        tries.append(found)
-    return tuple(sorted(tries, key=lambda one: sum(one.unplaced)))
+            return Search((found,), attempts=attempts)
+        tries = sorted([*tries, found], key=lambda one: sum(one.unplaced))[:_KEPT]
+    if hopeless or not is_small(board):
+        return Search(tuple(tries), hopeless, attempts)
+    every = exhaust(board, _orders(board)[0])
+    best = tuple(tries) if every.found is None else (every.found,)
+    return Search(best, every.all_seen, attempts + every.steps)
 
 
 def ruled_out(board: Board) -> bool:
@@ -75,11 +79,24 @@ def ruled_out(board: Board) -> bool:
     )
 
 
-def _variants(board: Board) -> Iterator[tuple[tuple[int, ...], bool | None]]:
+Variant = tuple[tuple[int, Way], ...]
+"""The classes in the order in which they are placed, and how each is."""
+
+
+def _variants(board: Board) -> Iterator[Variant]:
+    """As the roles say, in several orders; then all classes in one way; then mixes, as far as that is worth it."""
     orders = _orders(board)
-    wanted = sum(one.least > 0 for one in board.classes)
-    ways = [(order, spread) for spread in (_WAYS if wanted > 1 else _WAYS[:1]) for order in orders]
-    yield from ways[:_FEW_TRIES] if wanted > _MANY_CLASSES else ways
+    asked = [Way.SPREAD if one.spreads else Way.PACK for one in board.classes]
+    classes = len(orders[0])
+    most = max(_FEWEST_TRIES, min(_MOST_TRIES, _WORK // ((classes + 1) * (len(board.room) + 200))))
+    first = (tuple((number, asked[number]) for number in order) for order in orders)
+    alike = (tuple((number, way) for number in order) for way in Way for order in orders)
+    mixes: Iterator[Variant] = iter(())
+    if classes <= _MOST_MIXED and not is_small(board):  # where it is small, all ways are gone through anyway
+        every = product(product(Way, repeat=classes), permutations(orders[0]))
+        mixes = (tuple(zip(order, ways, strict=True)) for ways, order in every)
+    variants = dict.fromkeys(islice(chain(first, alike, mixes), 2 * most))
+    yield from islice(variants, 1 if classes < 2 else most)
 
 
 def _orders(board: Board) -> tuple[tuple[int, ...], ...]:
@@ -108,30 +125,28 @@ def _orders(board: Board) -> tuple[tuple[int, ...], ...]:
     return tuple(dict.fromkeys(map(tuple, found)))
 
 
-def _attempt(board: Board, order: tuple[int, ...], spread: bool | None) -> Try:
-    nothing = np.zeros(len(board.room), dtype=np.int64)
-    found = Try(board.room.copy(), board.quotas_left(), [nothing] * len(board.classes), [0] * len(board.classes))
-    for number in order:
+def _attempt(board: Board, variant: Variant) -> Try:
+    found = Try.begin(board)
+    for number, way in variant:
         wanted = board.classes[number].least
-        found.unplaced[number] = wanted - place(board, found, number, wanted, spread=spread)
+        found.unplaced[number] = wanted - place(board, found, number, wanted, way)
     return found
 
 
-def place(board: Board, on: Try, number: int, count: int, *, spread: bool | None = None) -> int:
-    """Put up to `count` more units of a class where there is room; how many it were."""
+def place(board: Board, on: Try, number: int, count: int, way: Way | None = None) -> int:
+    """Put up to `count` more units of a class where there is room; how many it were. Unless told, as its roles say."""
     one = board.classes[number]
     counts = arrange(
         board.fits(number, on.room),
         board.shunned[number],
         min(count, pool_room(one, on.quotas)),
         board.already[number] + on.counts[number],
-        spread=one.spreads if spread is None else spread,
+        way or (Way.SPREAD if one.spreads else Way.PACK),
     )
     placed = int(counts.sum())
     if placed:
-        on.room.take(one.needs, counts)
+        on.put(one.needs, number, counts)
         charge(one, placed, on.quotas)
-        on.counts[number] = on.counts[number] + counts
     return placed
 
 

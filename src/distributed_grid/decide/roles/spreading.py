@@ -1,16 +1,25 @@
 """How many of a number of alike units each node gets: on few nodes, or as evenly as there is room."""
 
+from enum import Enum
+
 import numpy as np
 
 from distributed_grid.decide.roles.room import Mask, Units
 
 
-def arrange(fits: Units, shunned: Mask, count: int, already: Units, *, spread: bool) -> Units:
+class Way(Enum):
+    PACK = "few nodes"
+    SPREAD = "evenly"
+    TIGHT = "the fullest nodes first"
+    """Asked for by nobody; it places some mixes that the others do not."""
+
+
+def arrange(fits: Units, shunned: Mask, count: int, already: Units, chosen: Way) -> Units:
     """Places for `count` units, or for as many as fit. Nodes that are shunned get only what the others cannot hold.
 
     `already`: how many of the same are there from before; evenness counts them in.
     """
-    way = _spread if spread else _pack
+    way = {Way.PACK: _pack, Way.SPREAD: _spread, Way.TIGHT: _tight}[chosen]
     first = np.where(shunned, 0, fits)
     held = min(count, int(first.sum()))
     counts = way(first, held, already)
@@ -37,6 +46,15 @@ def _pack(fits: Units, count: int, already: Units) -> Units:
         rest = roomiest[full:]
         able = rest[fits[rest] >= left]
         counts[able[np.lexsort((able, fits[able], already[able] == 0))[0]]] += left
+    return counts
+
+
+def _tight(fits: Units, count: int, already: Units) -> Units:
+    """Node by node, those first that hold the fewest."""
+    order = np.lexsort((already == 0, fits))
+    before = np.cumsum(fits[order]) - fits[order]
+    counts = np.zeros_like(fits)
+    counts[order] = np.clip(count - before, 0, fits[order])
     return counts
 
 

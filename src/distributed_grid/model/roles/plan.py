@@ -163,7 +163,7 @@ class DoesNotFit:
     reasons: tuple[Reason, ...]
     remedies: tuple[Remedy, ...]
     certain: bool
-    """False: no way was found, though sums alone do not rule one out."""
+    """False: no way was found, but there may be one."""
 
     @property
     def missing(self) -> tuple[Missing, ...]:
