@@ -39,7 +39,7 @@ def run(_stage: "Stage | None", effort: Effort) -> Outcome:
     }
     return Outcome(
         f"planning {actors:,} actors on {nodes:,} nodes",
-        "nothing: there is no other planner to compare with",
+        "nothing else",
         tuple(Line(what, _each(load, there, effort), None, _PROMISED) for what, load in cases.items()),
     )
 

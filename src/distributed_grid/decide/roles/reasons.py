@@ -5,10 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from distributed_grid.decide.roles.board import Board, pool_room
-from distributed_grid.decide.roles.remedies import remedies, weight
+from distributed_grid.decide.roles.remedies import remedies
 from distributed_grid.decide.roles.searching import Search
 from distributed_grid.decide.roles.tries import Try
 from distributed_grid.decide.roles.units import UnitClass
+from distributed_grid.decide.roles.worth import worth_by_node
 from distributed_grid.model.resources import ResourceVector, amount_of, describe
 from distributed_grid.model.roles.plan import DoesNotFit, Reason
 
@@ -79,7 +80,7 @@ def _nearest(board: Board, best: Try | None, number: int) -> str:
     """The nodes that lack the least."""
     room = board.room if best is None else best.room
     lacks = room.lacks(board.classes[number].needs)
-    cost = np.where(board.allowed[number], weight(lacks), np.inf)
+    cost = np.where(board.allowed[number], worth_by_node(lacks), np.inf)
     told = [
         f"{room.names[row]} lacks {ResourceVector({k: int(column[row]) for k, column in lacks.items()}).describe()}"
         for row in np.argsort(cost, kind="stable")[:_NEAREST]

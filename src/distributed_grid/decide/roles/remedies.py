@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distributed_grid.decide.roles.board import Board, charge
-from distributed_grid.decide.roles.room import Units
 from distributed_grid.decide.roles.searching import place, search
 from distributed_grid.decide.roles.tries import Try
+from distributed_grid.decide.roles.worth import worth, worth_by_node
 from distributed_grid.model.nodes import NodeName
-from distributed_grid.model.resources import BUILT_IN, CPU, GB, GPU, MEMORY, ResourceVector, describe, scale
+from distributed_grid.model.resources import BUILT_IN, CPU, GB, GPU, MEMORY, ResourceVector, describe
 from distributed_grid.model.roles.plan import BoostWish, Missing, Remedy, RemedyKind
 
 _MOST_TRIES: Final = 4
@@ -29,9 +28,6 @@ _ONE_BY_ONE: Final = 500
 _SIXTEENTH: Final = GB // 16
 """Memory is asked for in parts that four digits can tell exactly."""
 
-_WEIGHTS: Final = {GPU: 1000.0, CPU: 1.0, MEMORY: 0.125}
-"""How bad it is to lack one (a device, a core, a GB); of a custom resource, a hundred cores."""
-
 
 @dataclass(frozen=True, slots=True)
 class Lack:
@@ -43,8 +39,7 @@ class Lack:
 
     @property
     def cost(self) -> float:
-        vectors = (*self.nodes.values(), *self.pools.values())
-        return sum(_weight(kind) * units / scale(kind) for vector in vectors for kind, units in vector.items())
+        return sum(worth(vector) for vector in (*self.nodes.values(), *self.pools.values()))
 
     def missing(self) -> tuple[Missing, ...]:
         places = [(name, vector, False) for name, vector in self.nodes.items()]
@@ -101,7 +96,7 @@ def _lack(board: Board, found: Try) -> Lack | None:
         while unplaced[number]:
             steps += 1
             count = 1 if steps <= _ONE_BY_ONE else unplaced[number]
-            row = int(np.argmin(np.where(allowed, weight(left.room.lacks(one.needs)), np.inf)))
+            row = int(np.argmin(np.where(allowed, worth_by_node(left.room.lacks(one.needs)), np.inf)))
             lacking = left.room.lacks_for(row, one.needs, count)
             more = ResourceVector({kind: _up(kind, units) for kind, units in lacking.items()})
             if more:
@@ -130,17 +125,6 @@ def _pools_lack(board: Board, left: Try, unplaced: list[int]) -> dict[str, Resou
             unplaced[number] -= place(board, left, number, unplaced[number])
         charge(one, unplaced[number], left.quotas)
     return dict(sorted(found.items()))
-
-
-def weight(lacking: Mapping[str, Units]) -> NDArray[np.float64]:
-    """One number for each node: how much it lacks of everything."""
-    parts = [column * (_weight(kind) / scale(kind)) for kind, column in lacking.items()]
-    found: NDArray[np.float64] = np.sum(parts, axis=0, dtype=np.float64) if parts else np.zeros(1)
-    return found
-
-
-def _weight(kind: str) -> float:
-    return _WEIGHTS.get(kind, 100.0)
 
 
 def _up(kind: str, units: int) -> int:

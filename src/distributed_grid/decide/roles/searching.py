@@ -16,6 +16,7 @@ from distributed_grid.decide.roles.board import Board, charge, pool_room
 from distributed_grid.decide.roles.exhausting import exhaust, is_small
 from distributed_grid.decide.roles.spreading import Way, arrange
 from distributed_grid.decide.roles.tries import Try
+from distributed_grid.decide.roles.worth import worth
 from distributed_grid.model.resources import BUILT_IN, GPU
 
 _WORK: Final = 2_000_000
@@ -53,12 +54,17 @@ def search(board: Board) -> Search:
         attempts += 1
         if found.complete:
             return Search((found,), attempts=attempts)
-        tries = sorted([*tries, found], key=lambda one: sum(one.unplaced))[:_KEPT]
+        tries = sorted([*tries, found], key=lambda one: _worth(board, one.unplaced))[:_KEPT]
     if hopeless or not is_small(board):
         return Search(tuple(tries), hopeless, attempts)
     every = exhaust(board, _orders(board)[0])
     best = tuple(tries) if every.found is None else (every.found,)
     return Search(best, every.all_seen, attempts + every.steps)
+
+
+def _worth(board: Board, unplaced: list[int]) -> float:
+    """Of all that has no place."""
+    return sum(count * worth(one.needs) for count, one in zip(unplaced, board.classes, strict=True) if count)
 
 
 def ruled_out(board: Board) -> bool:
