@@ -81,6 +81,14 @@ def test_no_line_is_longer_than_the_terminal(folder: Path, file: str, width: int
     assert [line for line in shown.splitlines() if len(line) > width] == []
 
 
+def test_a_workload_that_begins_with_nothing_is_shown_like_any_other(folder: Path) -> None:
+    (folder / "later.yaml").write_text("roles:\n  a: {count: [0, 3], cpus: 99}\n")
+
+    done = type_it(folder, "later.yaml", "--cluster", "lab.yaml")
+
+    assert done.returncode == 0 and "0 actors in 0 units   on 0 of 3 nodes" in done.stdout
+
+
 def test_a_mistake_in_the_file_is_told_at_its_place(folder: Path) -> None:
     (folder / "bad.yaml").write_text("roles:\n  a: {gpus: 1.5}\n")
 

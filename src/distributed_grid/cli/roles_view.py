@@ -65,7 +65,7 @@ def _node_lines(nodes: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str]
     cells = [[_share(node, kind) for kind in kinds] for node in shown]
     headings = [f"{unit_label(kind)}" for kind in kinds]
     widths = [max(map(len, [heading, *(row[i] for row in cells)])) for i, heading in enumerate(headings)]
-    name_width = max(len("Node"), *(len(node["name"]) for node in shown))
+    name_width = max(map(len, ("Node", *(node["name"] for node in shown))))
     bars = [_bar(node, canvas) for node in shown]
     room = " " * (_BAR + len(_GAP))
     header = ["Node".ljust(name_width), *(h.rjust(w) for h, w in zip(headings, widths, strict=True))]
