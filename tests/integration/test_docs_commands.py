@@ -152,6 +152,7 @@ def test_what_a_page_shows_is_what_happens(grid: LiveGrid, shell: Shell, page: s
         pytest.skip("there is no curl here")
     grid.settled()
     until(lambda: {node["state"] for node in grid.client.nodes()["nodes"]} == {"ok"}, 60, "all nodes measured")
+    until(lambda: not grid.client.demand()["demand"], 30, "what waited for the page before is forgotten")
     reader = Reader(shell, grid.address)
 
     for step in steps(page):
