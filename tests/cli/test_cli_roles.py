@@ -22,7 +22,8 @@ def type_it(folder: Path, *words: str, home: Path | None = None, **env: str) -> 
     return subprocess.run(
         [GRID, "roles", "plan", *words],
         cwd=folder,
-        env={**os.environ, "GRID_HOME": str(home or folder / "home"), "PYTHONIOENCODING": "utf-8"} | env,
+        env={**os.environ, "GRID_HOME": str(home or folder / "home"), "PYTHONIOENCODING": "utf-8", "COLUMNS": "120"}
+        | env,
         capture_output=True,
         text=True,
         encoding="utf-8",
