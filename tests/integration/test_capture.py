@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import ray
 from live_grid import BIG_AND_SMALL, LiveGrid, group_of, until
+from placed_programs import PLACES
 
 pytestmark = pytest.mark.cluster
 
@@ -16,37 +17,21 @@ CONFIG = BIG_AND_SMALL
 
 # What every program below begins with. `told(name, reference)` prints where a task or actor ran: the node, and whether
 # that was in the lease's group.
-BEGINNING = """
+BEGINNING = (
+    PLACES
+    + """
 import os, sys
-import ray
 from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import (
     In, NodeAffinitySchedulingStrategy as OnNode, NodeLabelSchedulingStrategy as Labelled,
     PlacementGroupSchedulingStrategy as InGroup,
 )
 
-def here():
-    context = ray.get_runtime_context()
-    name = next(n["Labels"]["grid/name"] for n in ray.nodes() if n["NodeID"] == context.get_node_id())
-    return name, context.get_placement_group_id()
-
-@ray.remote
-def where():
-    return here()
-
-@ray.remote
-class Actor:
-    def where(self):
-        return here()
-
 def told(name, reference):
     node, group = ray.get(reference, timeout=60) if isinstance(reference, ray.ObjectRef) else reference
     print(name + ":", node, "inside" if group == os.environ["GRID_PLACEMENT_GROUP"] else "outside", flush=True)
-
-def connect(**more):
-    ray.init(log_to_driver=False, logging_level="ERROR", **more)
-    return {n["Labels"]["grid/name"]: n["NodeID"] for n in ray.nodes() if n["Alive"]}
 """
+)
 
 
 class Runs:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import ray
 from live_grid import BIG_AND_SMALL, GRID, LiveGrid, until
+from placed_programs import PLACES
 
 pytestmark = pytest.mark.cluster
 
@@ -16,9 +17,10 @@ CONFIG = BIG_AND_SMALL
 INSIDE, ELSEWHERE = "lender inside", "small outside"
 
 # What every program has. A way that fails says so under its own name, and the others go on.
-WORK = """
+WORK = (
+    PLACES
+    + """
 import contextlib, os, sys
-import ray
 
 current = ""
 
@@ -34,27 +36,9 @@ def way(name):
 def say(what, text):
     print(f"{current}/{what}: {text}", flush=True)
 
-def here():
-    context = ray.get_runtime_context()
-    name = next(n["Labels"]["grid/name"] for n in ray.nodes() if n["NodeID"] == context.get_node_id())
-    return name, context.get_placement_group_id()
-
-@ray.remote
-def where():
-    return here()
-
-@ray.remote
-class Actor:
-    def where(self):
-        return here()
-
 def told(what, reference):
     node, group = ray.get(reference, timeout=60)
     say(what, f"{node} {'inside' if group == os.environ['GRID_PLACEMENT_GROUP'] else 'outside'}")
-
-def connect(**more):
-    ray.init(log_to_driver=False, logging_level="ERROR", **more)
-    return {n["Labels"]["grid/name"]: n["NodeID"] for n in ray.nodes() if n["Alive"]}
 
 def try_it(**options):
     told("task", where.options(**options).remote())
@@ -70,6 +54,7 @@ def connect_and_try(how):
         connect()
         try_it(scheduling_strategy="SPREAD")
 """
+)
 
 PLACING = """
 from ray.util.placement_group import placement_group, remove_placement_group

@@ -138,6 +138,15 @@ def where():
 print("2 CPUs of", ray.get(where.remote()))
 """
 
+ITS_DEVICES = """
+import json, os, sys
+import ray
+ray.init(logging_level="ERROR", log_to_driver=False)
+seen = ray.get(ray.remote(lambda: os.environ.get("CUDA_VISIBLE_DEVICES")).remote())
+print(json.dumps([ray.cluster_resources()["CPU"], ray.cluster_resources().get("GPU", 0), seen]))
+sys.exit(5)
+"""
+
 HANGS = """
 import os, pathlib, time
 import ray
@@ -389,6 +398,17 @@ def test_a_private_cluster_has_exactly_what_is_leased_for_data_and_tune_too(
     assert (again.returncode, again.stdout) == (0, "2 CPUs of lender\n"), again.stderr
     assert grid.release(boost)["state"] == "released"
     nothing_is_left(grid)
+
+
+def test_a_private_cluster_on_a_lease_of_its_own_sees_no_gpus_that_it_has_not(
+    grid: LiveGrid, script: Callable[[str], str]
+) -> None:
+    done = grid.cli("run", "--isolation", "cluster", "--", script(ITS_DEVICES))
+
+    assert done.returncode == 5, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == [1.0, 0, ""]  # on a lender that has one
+    nothing_is_left(grid)
+    until(lambda: not _private_rays(), 20, "its raylets are gone")
 
 
 def test_a_lease_for_a_block_of_a_program(grid: LiveGrid, monkeypatch: pytest.MonkeyPatch) -> None:
