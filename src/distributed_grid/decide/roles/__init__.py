@@ -1,6 +1,7 @@
 """Where the actors of a workload go, or why there is no room. Pure, and equal inputs give equal plans."""
 
 from distributed_grid.decide.roles.checking import violations
+from distributed_grid.decide.roles.holdings import holdings
 from distributed_grid.decide.roles.planner import plan_more, plan_workload
 
-__all__ = ["plan_more", "plan_workload", "violations"]
+__all__ = ["holdings", "plan_more", "plan_workload", "violations"]
