@@ -1,0 +1,47 @@
+"""What is known of a run of roles, as plain data: it travels as JSON, and is written only by the run's owner."""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+Record = Mapping[str, Any]
+"""See docs/api.md for what is in it."""
+Wish = dict[str, Any]
+"""{"counts": {role: count}, "down": bool, "at": ISO}"""
+
+
+class RunState(StrEnum):
+    STARTING = "starting"
+    RUNNING = "running"
+    DEGRADED = "degraded"
+    STOPPING = "stopping"
+    ENDED = "ended"
+    FAILED = "failed"
+    LOST = "lost"
+    """Only readers say this: its owner is gone without a word, and its actors with it."""
+
+
+OVER = frozenset({RunState.ENDED, RunState.FAILED, RunState.LOST})
+
+
+def is_over(record: Record) -> bool:
+    return record["state"] in OVER
+
+
+def as_seen(record: Record, *, owner_is_dead: bool) -> Record:
+    """The record as a reader shows it: a run whose owner died without a word is lost."""
+    if not owner_is_dead or is_over(record):
+        return record
+    owner = record["owner"]
+    why = f"the process that kept it, {owner['pid']} on {owner['node']}, is gone; Ray ended its actors"
+    members = [{**member, "state": "gone"} for member in record["members"]]
+    roles = [{**role, "up": 0} for role in record["roles"]]
+    return {**record, "state": RunState.LOST, "why": why, "progress": "", "members": members, "roles": roles}
+
+
+def merged(wishes: Sequence[Wish]) -> Wish | None:
+    """All wishes as one, the oldest first: the last count for a role holds, and down stays down."""
+    if not wishes:
+        return None
+    counts = {role: count for wish in wishes for role, count in wish["counts"].items()}
+    return {"counts": counts, "down": any(wish["down"] for wish in wishes), "at": wishes[-1]["at"]}

@@ -1,0 +1,147 @@
+"""Records and wishes of runs: what is promised of names, and that no wish gets lost. On Ray: tests/integration."""
+
+import pytest
+from fake_shelf import FakeShelf
+from role_runs import a_run
+
+from distributed_grid.errors import InvalidRequest
+from distributed_grid.execution.role_records import RoleRecords
+from distributed_grid.model.roles.runs import Record, as_seen
+
+
+@pytest.fixture
+def shelf() -> FakeShelf:
+    return FakeShelf()
+
+
+@pytest.fixture
+def records(shelf: FakeShelf) -> RoleRecords:
+    return RoleRecords(shelf)
+
+
+def second(**others: object) -> Record:
+    return a_run(owner={"node": "b", "pid": 2, "job_id": "the second"}, began_at="later", **others)
+
+
+def test_what_was_written_last_is_read(records: RoleRecords) -> None:
+    records.write_record(a_run())
+    records.write_record(a_run(state="degraded"))
+    records.write_record(a_run("another"))
+
+    assert records.read_record("run-1") == a_run(state="degraded")
+    assert records.names() == ["another", "run-1"]
+
+
+def test_a_removed_record_takes_its_wishes_along(records: RoleRecords, shelf: FakeShelf) -> None:
+    records.write_record(a_run())
+    records.wish("run-1", down=True)
+    records.wish("run-10", down=True)  # whose name only begins alike
+
+    assert records.remove_record("run-1")
+    assert not records.remove_record("run-1")
+    assert records.read_record("run-1") is None
+    assert records.wished("run-1") is None
+    assert records.take_wish("run-10") is not None
+    assert not shelf.kept
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a/b", "x" * 101, None, 7])
+def test_a_name_that_could_not_be_a_key_is_refused(records: RoleRecords, name: object) -> None:
+    with pytest.raises(InvalidRequest, match="The name of the run"):
+        records.read_record(name)  # type: ignore[arg-type]
+
+
+# -- claiming a name -----------------------------------------------------------------------------------------
+
+
+def test_only_one_run_that_lives_has_a_name(records: RoleRecords) -> None:
+    assert records.claim(a_run(state="starting")) is None
+
+    assert records.claim(second()) == a_run(state="starting")
+    assert records.read_record("run-1") == a_run(state="starting")
+
+
+@pytest.mark.parametrize("state", ["ended", "failed"])
+def test_the_name_of_a_run_that_is_over_is_free(records: RoleRecords, state: str) -> None:
+    records.write_record(a_run(state=state))
+    records.wish("run-1", down=True)
+
+    assert records.claim(second()) is None
+    assert records.read_record("run-1") == second()
+    assert records.wished("run-1") is None, "what was wished of the run before"
+
+
+def test_the_name_of_a_run_whose_owner_is_dead_is_free(records: RoleRecords, shelf: FakeShelf) -> None:
+    records.write_record(a_run())
+    shelf.dead.add("job-of-run-1")
+
+    assert records.claim(second()) is None
+
+
+def test_of_two_that_want_the_name_of_a_dead_run_at_once_one_has_it(records: RoleRecords, shelf: FakeShelf) -> None:
+    """Both have seen that it is over before either writes."""
+    records.write_record(a_run(state="ended"))
+
+    class AnotherComesFirst(FakeShelf):
+        def put(self, key: str, value: bytes, *, replace: bool) -> bool:
+            if key.startswith("heir:"):
+                assert records.claim(second()) is None
+            return shelf.put(key, value, replace=replace)
+
+    slow = AnotherComesFirst()
+    slow.get, slow.keys, slow.dead_jobs = shelf.get, shelf.keys, shelf.dead_jobs  # type: ignore[method-assign]
+
+    assert RoleRecords(slow).claim(a_run(state="starting")) == second()
+    assert records.read_record("run-1") == second()
+
+
+# -- wishes --------------------------------------------------------------------------------------------------
+
+
+def test_wishes_add_up_and_the_last_count_holds(records: RoleRecords) -> None:
+    records.wish("run-1", counts={"rollout_worker": 3, "trainer": 1})
+    records.wish("run-1", down=True)
+    records.wish("run-1", counts={"rollout_worker": 5})
+
+    taken = records.take_wish("run-1")
+
+    assert taken is not None
+    assert (taken["counts"], taken["down"]) == ({"rollout_worker": 5, "trainer": 1}, True)
+    assert records.take_wish("run-1") is None
+
+
+def test_a_wish_that_comes_while_others_are_taken_is_not_lost(records: RoleRecords, shelf: FakeShelf) -> None:
+    records.wish("run-1", counts={"rollout_worker": 3})
+    remove = shelf.remove
+
+    def remove_slowly(key: str) -> bool:
+        shelf.remove = remove  # type: ignore[method-assign]
+        records.wish("run-1", down=True)
+        return remove(key)
+
+    shelf.remove = remove_slowly  # type: ignore[method-assign]
+
+    first, then = records.take_wish("run-1"), records.take_wish("run-1")
+
+    assert first is not None and then is not None
+    assert (first["down"], then["down"]) == (False, True)
+
+
+# -- as readers see it ---------------------------------------------------------------------------------------
+
+
+def test_a_run_whose_owner_died_without_a_word_is_lost(records: RoleRecords, shelf: FakeShelf) -> None:
+    shelf.dead.add("job-of-run-1")
+    assert records.with_dead_owners([a_run(), a_run("run-2")]) == {"run-1"}
+
+    seen = as_seen(a_run(), owner_is_dead=records.owner_is_dead(a_run()))
+
+    assert seen["state"] == "lost"
+    assert "4711 on a" in seen["why"]
+    assert {member["state"] for member in seen["members"]} == {"gone"}
+    assert {role["up"] for role in seen["roles"]} == {0}
+
+
+def test_a_run_that_said_how_it_ended_stays_as_it_said() -> None:
+    assert as_seen(a_run(state="failed"), owner_is_dead=True) == a_run(state="failed")
+    assert as_seen(a_run(), owner_is_dead=False) == a_run()
