@@ -36,6 +36,7 @@ from distributed_grid.model.plans import RefusalCode
 from distributed_grid.model.principals import Scope
 from distributed_grid.model.roles.environment import DOCUMENTED_ALLOW
 from distributed_grid.model.roles.profiles import PROFILES
+from distributed_grid.model.roles.spec import FailurePolicy
 from distributed_grid.model.scheduling import SchedulingStrategy
 
 ROOT = Path(__file__).parents[2]
@@ -465,6 +466,12 @@ def test_the_profiles_of_roles() -> None:
     told = {codes_in(row["Profile"])[0]: [int(cell) for cell in list(row.values())[1:]] for row in rows}
 
     assert told == {name: [one["cpus"], one["gpus"], one["max_concurrency"]] for name, one in PROFILES.items()}
+
+
+def test_the_failure_policies_of_roles() -> None:
+    told = [codes_in(row["Policy"])[0] for row in table("docs/roles.md", "Policy", "What is done")]
+
+    assert told == [*FailurePolicy]
 
 
 def test_the_documented_environment() -> None:

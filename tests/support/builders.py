@@ -23,6 +23,7 @@ from distributed_grid.model.plans import Grant
 from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import CPU, GB, GPU, MEMORY, ResourceVector, scale
+from distributed_grid.model.roles.failures import Failure
 from distributed_grid.model.roles.inventory import InventoryNode
 from distributed_grid.model.roles.pools import Pool
 from distributed_grid.model.roles.spec import RoleSpec
@@ -309,3 +310,9 @@ def place(
     has = amounts(cpu=cpus, gpu=gpus, memory=memory, **custom)
     free = has - (used or ResourceVector())
     return InventoryNode(name, free, has, labels or {}, closed, lends or ResourceVector())
+
+
+def failure(role: str = "worker", index: int = 0, *, restarts: int = 0, left: int = 3, **others: Any) -> Failure:
+    """An actor that died; its role had no failure but this one and its restarts, unless `failures` says so."""
+    failures = others.pop("failures", {role: restarts + 1})
+    return Failure(role, index, restarts, failures, left, **others)

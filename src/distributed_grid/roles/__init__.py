@@ -7,7 +7,6 @@ place for every actor on an `Inventory`, or says what is missing.
 from distributed_grid.config.roles_file import LoadedWorkload, load_workload
 from distributed_grid.decide.roles import plan_more, plan_workload, violations
 from distributed_grid.model.roles.environment import DOCUMENTED_ALLOW, PROTECTED, EnvProfile
-from distributed_grid.model.roles.holdings import Holding
 from distributed_grid.model.roles.inventory import Inventory, InventoryNode
 from distributed_grid.model.roles.plan import (
     DoesNotFit,
@@ -36,7 +35,6 @@ __all__ = [
     "DoesNotFit",
     "EnvProfile",
     "FailurePolicy",
-    "Holding",
     "Inventory",
     "InventoryNode",
     "LoadedWorkload",

@@ -1,0 +1,115 @@
+"""What becomes of a run when one of its actors fails: it starts anew, with or without its gang; or the run goes on
+without it; or the run ends.
+
+A process that hosts several roles fails for all of them: the strictest of their policies is followed, and the
+budget of each is charged.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from distributed_grid.model.roles.failures import Act, Failure, Verdict
+from distributed_grid.model.roles.spec import FOR_EVER, Colocation, FailurePolicy, RoleSpec
+from distributed_grid.model.roles.workload import Workload
+
+STRICTEST_FIRST: Final = (
+    FailurePolicy.FAIL,
+    FailurePolicy.RESTART_GANG,
+    FailurePolicy.RESTART,
+    FailurePolicy.CONTINUE_WITH_HEALTHY,
+)
+_RESTARTS: Final = (FailurePolicy.RESTART_GANG, FailurePolicy.RESTART)
+
+
+def judge_failures(failures: Iterable[Failure], workload: Workload) -> tuple[Verdict, ...]:
+    """What is to be done about all that failed at the same time, such as when a node dies.
+
+    Each is judged by how things were before any of it, so a gang that lost several members is restarted once. If one
+    of the failures ends the workload, that is all there is to do.
+    """
+    verdicts = [judge_failure(failure, workload) for failure in failures]
+    if ends := [one for one in verdicts if one.act is Act.END]:
+        return (ends[0],)
+    gangs: dict[tuple[str, ...], Verdict] = {}
+    for one in verdicts:
+        if one.act is Act.RESTART_GANG:
+            gangs.setdefault(one.roles, one)
+    anew = {role for roles in gangs for role in roles}
+    # Members of a process fail as one, even if each of its roles was told of.
+    alone = {(one.roles, one.index): one for one in verdicts if not anew & {*one.roles}}
+    return (*gangs.values(), *alone.values())
+
+
+def judge_failure(failure: Failure, workload: Workload) -> Verdict:
+    """What is to be done about one actor that failed."""
+    group = next(group for group in workload.together if failure.role in [role.name for role in group])
+    process = group[0].colocation_group is not None and group[0].colocation == Colocation.PROCESS
+    hosted = group if process else tuple(role for role in group if role.name == failure.role)
+    who = f"{'+'.join(role.name for role in hosted)} {failure.index}"
+    policy = min((FailurePolicy(role.failure_policy) for role in hosted), key=STRICTEST_FIRST.index)
+    if why := _why_it_ends(failure, hosted, policy, who):
+        everybody = tuple(role.name for role in workload.roles)
+        return Verdict(Act.END, everybody, failure.index, f"{why}{_told_last(failure)}")
+    if policy is FailurePolicy.RESTART_GANG:
+        names = tuple(role.name for role in group)
+        then = f"all of {'+'.join(names)} start anew{_nth_restart(failure, hosted)}"
+        return Verdict(Act.RESTART_GANG, names, failure.index, f"{_told(failure, who)}; {then}")
+    names = tuple(role.name for role in hosted)
+    if policy is FailurePolicy.RESTART:
+        told = f"{_told(failure, who)}; it starts anew{_nth_restart(failure, hosted)}"
+        return Verdict(Act.RESTART, names, failure.index, told)
+    told = f"{_told(failure, who)}; the run goes on with {failure.left} of {hosted[0].name}"
+    return Verdict(Act.GO_ON, names, failure.index, told)
+
+
+def _why_it_ends(failure: Failure, hosted: tuple[RoleSpec, ...], policy: FailurePolicy, who: str) -> str:
+    """Empty if the workload can go on."""
+    for role in hosted:
+        if role.failure_policy == FailurePolicy.FAIL:
+            return f"{who} {failure.what}, and nothing of {role.name} may fail"
+    for role in hosted:
+        had = failure.failures.get(role.name, 1)
+        if role.failure_budget is not None and had > role.failure_budget:
+            return (
+                f"{who} {failure.what}: the {_nth(had)} failure of {role.name}, and its budget is {role.failure_budget}"
+            )
+    if policy is FailurePolicy.CONTINUE_WITH_HEALTHY:
+        return "" if failure.left > 0 else f"{who} {failure.what}, and none of {hosted[0].name} is left"
+    may = _may_restart(hosted)
+    if may is None or failure.restarts < may:
+        return ""
+    if not may:
+        return f"{who} {failure.what} and may not be restarted"
+    if policy is FailurePolicy.RESTART_GANG:
+        return f"{who} {failure.what} after its gang was restarted {_times(failure.restarts)}, as often as it may be"
+    return f"{who} {failure.what} for the {_nth(failure.restarts + 1)} time and may be restarted {_times(may)}"
+
+
+def _may_restart(hosted: tuple[RoleSpec, ...]) -> int | None:
+    """As often as the one that may least; None: for ever. A role that goes on without its members asks for nothing."""
+    said = [role.max_restarts for role in hosted if role.failure_policy in _RESTARTS]
+    return min((most for most in said if most != FOR_EVER), default=None)
+
+
+def _told(failure: Failure, who: str) -> str:
+    where = f" on {failure.node}" if failure.node else ""
+    return f"{who} {failure.what}{where}{': ' if failure.why else ''}{failure.why}"
+
+
+def _told_last(failure: Failure) -> str:
+    said = ": ".join(part for part in (failure.node, failure.why) if part)
+    return f" ({said})" if said else ""
+
+
+def _nth_restart(failure: Failure, hosted: tuple[RoleSpec, ...]) -> str:
+    may = _may_restart(hosted)
+    return "" if may is None else f" (restart {failure.restarts + 1} of {may})"
+
+
+def _nth(number: int) -> str:
+    ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
+
+
+def _times(number: int) -> str:
+    return {1: "once", 2: "twice"}.get(number, f"{number} times")
