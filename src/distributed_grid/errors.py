@@ -2,8 +2,10 @@
 
     GridError                     1
       MoveFailed                      a process was stopped, and not started again
+      MemberFailed                    a call to a member of a role raised
       InvalidRequest              2   the caller asked for something that makes no sense
-        UnknownResource, InvalidAmount, InvalidDuration, SameNode, ConfigInvalid, TooLarge, InvalidRole
+        UnknownResource, InvalidAmount, InvalidDuration, SameNode, ConfigInvalid, TooLarge, InvalidRole,
+        UnknownMethod
       NotFound                    3
         TargetNotFound, SourceNotFound, BoostNotFound, AmbiguousBoost, RequestNotFound, TokenNotFound,
         RunNotFound, ProcessNotFound, OffloadNotFound
@@ -11,7 +13,8 @@
         NoCapacity, SharingDisabled, NotRenewable, NotReserved, TransfersUnavailable, ConfigDiffers,
         NotOnHead, HomeInUse, CannotMove, DoesNotFit
       Unavailable                 5   there is nobody to ask, or nothing to do it with
-        NoCluster, ControllerUnreachable, AlreadyRunning, ClusterStartFailed, ExtraMissing, LeaseLost
+        NoCluster, ControllerUnreachable, AlreadyRunning, ClusterStartFailed, ExtraMissing, LeaseLost,
+        MemberLost, CallTimedOut
       AccessDenied                6   who asks may not, or cannot be trusted with an answer
         ScopeMissing, TooManyAttempts, WrongHost, CertificateUntrusted
       RayUnsuitable               7   a Ray too old, or without what grid needs
@@ -29,6 +32,7 @@ __all__ = [
     "AlreadyRunning",
     "AmbiguousBoost",
     "BoostNotFound",
+    "CallTimedOut",
     "CannotMove",
     "CertificateUntrusted",
     "CheckFailed",
@@ -45,6 +49,8 @@ __all__ = [
     "InvalidRequest",
     "InvalidRole",
     "LeaseLost",
+    "MemberFailed",
+    "MemberLost",
     "MoveFailed",
     "NoCapacity",
     "NoCluster",
@@ -69,6 +75,7 @@ __all__ = [
     "TooManyAttempts",
     "TransfersUnavailable",
     "Unavailable",
+    "UnknownMethod",
     "UnknownResource",
     "WrongHost",
     "error_from_dict",
@@ -104,6 +111,20 @@ class MoveFailed(GridError):
     code = "MOVE_FAILED"
 
 
+class MemberFailed(GridError):
+    """A call to a member of a role raised. `cause` is what it raised, where that can be had here."""
+
+    code = "MEMBER_FAILED"
+    role: str = ""
+    rank: int | None = None
+    node: str = ""
+    remote_traceback: str = ""
+
+    @property
+    def cause(self) -> BaseException | None:
+        return self.__cause__
+
+
 class InvalidRequest(GridError):
     code, exit_code, http_status = "INVALID_REQUEST", 2, 422
 
@@ -137,6 +158,12 @@ class InvalidRole(InvalidRequest):
 
     code = "INVALID_ROLE"
     problems: tuple[tuple[tuple[str | int, ...], str], ...] = ()
+
+
+class UnknownMethod(InvalidRequest, AttributeError):
+    """A role's class has no such method; an `AttributeError`, too, since handles have methods as attributes."""
+
+    code = "UNKNOWN_METHOD"
 
 
 class NotFound(GridError):
@@ -249,6 +276,23 @@ class ClusterStartFailed(Unavailable):
 
 class LeaseLost(Unavailable):
     code = "LEASE_LOST"
+
+
+class MemberLost(Unavailable):
+    """A member of a role is gone, with what it was doing; `why` as far as that is known."""
+
+    code = "MEMBER_LOST"
+    role: str = ""
+    rank: int | None = None
+    why: str = ""
+
+
+class CallTimedOut(Unavailable):
+    """Not all answered in time. `ranks`: those that did not."""
+
+    code, http_status = "CALL_TIMED_OUT", 504
+    role: str = ""
+    ranks: tuple[int, ...] = ()
 
 
 class ExtraMissing(Unavailable):

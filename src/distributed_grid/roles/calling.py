@@ -1,0 +1,103 @@
+"""Calls to members that are waited for: the short way while all goes well, and what is done when it does not."""
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from distributed_grid.errors import CallTimedOut, GridError
+from distributed_grid.roles.failures import Failed, member_lost, timed_out
+from distributed_grid.roles.roster import Ref, Seat, SeatAway
+from distributed_grid.roles.transport import Transport
+
+_COUNTING: Final = threading.Lock()
+"""One for all: it is held for some additions, and a group takes it once and not for each member."""
+
+
+class Call:
+    """A method with its arguments, and until when it must be over."""
+
+    __slots__ = ("args", "deadline_s", "kwargs", "method", "transport", "until")
+
+    def __init__(
+        self,
+        transport: Transport,
+        method: str,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        deadline_s: float | None,
+    ) -> None:
+        self.transport, self.method, self.args, self.kwargs = transport, method, args, kwargs
+        self.deadline_s = deadline_s
+        self.until = None if deadline_s is None else time.monotonic() + deadline_s
+
+    @property
+    def left_s(self) -> float | None:
+        return None if self.until is None else max(0.0, self.until - time.monotonic())
+
+    def on_all(self, seats: Sequence[Seat]) -> list[Any]:
+        """The values in the order of the seats; where one failed, a `Failed` stands in its place.
+
+        Waits until all have ended, or until the deadline. What was sent is never sent again.
+        """
+        submit, method, args, kwargs = self.transport.submit, self.method, self.args, self.kwargs
+        refs: list[Ref] = []
+        count(seats, 1)
+        try:
+            try:
+                for seat in seats:
+                    refs.append(submit(seat, method, args, kwargs))
+            except SeatAway:
+                return self._one_by_one(seats, refs)
+            try:
+                return self.transport.collect(refs, self.deadline_s)
+            except Exception:  # noqa: BLE001 (members raise anything; each is asked for what it was)
+                return self._one_by_one(seats, refs)
+        finally:
+            count(seats, -1)
+
+    def send(self, seat: Seat) -> Ref:
+        """Send it to one; where that is away, wait for it. Raises `MemberLost` or `CallTimedOut`."""
+        while True:
+            try:
+                return self.transport.submit(seat, self.method, self.args, self.kwargs)
+            except SeatAway:
+                if not seat.wait(self.left_s):
+                    raise timed_out(seat, self.method, self.deadline_s) from None
+                if seat.gone:
+                    raise member_lost(seat, self.method, seat.why, sent=False) from None
+
+    def ended(self, ref: Ref, seat: Seat) -> Any:
+        """The value, or a `Failed`."""
+        try:
+            return self.transport.outcome(ref, seat, self.method, self.left_s)
+        except CallTimedOut:
+            seat.remember(ref)  # it goes on there
+            return Failed(timed_out(seat, self.method, self.deadline_s))
+        except GridError as error:
+            return Failed(error)
+
+    def _one_by_one(self, seats: Sequence[Seat], refs: list[Ref]) -> list[Any]:
+        """The rest of a call that went to the first so many: it goes to all that are there, then to who was away."""
+        sent: dict[int, Ref] = dict(enumerate(refs))
+        found: dict[int, Any] = {}
+        rest = range(len(refs), len(seats))
+        for index in rest:
+            with suppress(SeatAway):
+                sent[index] = self.transport.submit(seats[index], self.method, self.args, self.kwargs)
+        for index in rest:
+            if index not in sent:
+                try:
+                    sent[index] = self.send(seats[index])
+                except GridError as error:
+                    found[index] = Failed(error)
+        for index, ref in sent.items():
+            found[index] = self.ended(ref, seats[index])
+        return [found[index] for index in range(len(seats))]
+
+
+def count(seats: Sequence[Seat], by: int) -> None:
+    with _COUNTING:
+        for seat in seats:
+            seat.waited += by

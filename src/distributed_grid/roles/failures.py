@@ -1,0 +1,123 @@
+"""The errors of calls to members, in words: made here for every transport."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from distributed_grid.config.values import did_you_mean
+from distributed_grid.errors import CallTimedOut, GridError, MemberFailed, MemberLost, UnknownMethod
+from distributed_grid.roles.roster import Seat
+
+_MOST_TOLD: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """How one of several calls ended; apart from values, which may be exceptions, too."""
+
+    error: GridError
+
+
+def member_failed(seat: Seat, method: str, cause: BaseException | None, traceback: str, said: str = "") -> MemberFailed:
+    """`said`: what it raised, in one line, where the exception itself cannot be had."""
+    if cause is not None and not said:
+        said = _last_line(cause)
+    error = MemberFailed(f"{_who(seat)} failed in {method}(): {said}", because=[traceback] if traceback else [])
+    error.role, error.rank, error.node, error.remote_traceback = seat.role, seat.rank, seat.node, traceback
+    error.__cause__ = cause
+    if traceback:
+        error.add_note(traceback)  # shown by Python where nobody catches it
+    return error
+
+
+def member_lost(seat: Seat, method: str, why: str, *, sent: bool = True) -> MemberLost:
+    """`sent`: it may have begun with the call, which is not repeated, since it may have had effects."""
+    reason = why or seat.why or "its process ended"
+    when = f"was lost during {method}()" if sent else f"is gone, so {method}() was not called"
+    error = MemberLost(
+        f"{_who(seat)} {when}: {reason}",
+        because=["it may have had effects, so it is not called again"] if sent else [],
+    )
+    error.role, error.rank, error.why = seat.role, seat.rank, reason
+    return error
+
+
+def nobody(role: str, why: str) -> MemberLost:
+    error = MemberLost(f"The role {role} has no members: {why or 'all of them are gone'}")
+    error.role, error.why = role, why
+    return error
+
+
+def timed_out(seat: Seat, method: str, within_s: float | None) -> CallTimedOut:
+    """One did not answer in time, or was away for so long."""
+    away = seat.target is None
+    said = f"is away and did not come back for {method}()" if away else f"did not answer {method}()"
+    error = CallTimedOut(
+        f"{_who(seat)} {said}{_within(within_s)}",
+        because=[seat.why] if away and seat.why else [],
+        try_next=None if away else "It goes on there. options(deadline_s=...) waits longer.",
+    )
+    error.role, error.ranks = seat.role, (seat.rank,)
+    return error
+
+
+def first_of(failures: Sequence[GridError], method: str, asked: int, within_s: float | None) -> GridError:
+    """What is raised for several calls: the first failure, with the others told.
+
+    Failures come before deadlines, since they may be why others do not answer.
+    """
+    late = [error for error in failures if isinstance(error, CallTimedOut)]
+    rest = [error for error in failures if not isinstance(error, CallTimedOut)]
+    if rest:
+        first = rest[0]
+        first.because += tuple(_others(rest[1:], "failed, too", asked) + _others(late, "did not answer in time", asked))
+        return first
+    if len(late) == 1 and asked == 1:
+        return late[0]
+    ranks = tuple(sorted({rank for error in late for rank in error.ranks}))
+    answered = asked - len(late)
+    error = CallTimedOut(
+        f"{answered} of {asked} answered {method}(){_within(within_s)}; of {late[0].role}, {_ranks(ranks)} did not",
+        because=[error.message for error in late[:_MOST_TOLD] if error.because],
+        try_next="They go on there. options(deadline_s=...) waits longer.",
+    )
+    error.role, error.ranks = late[0].role, ranks
+    return error
+
+
+def check_method(role: str, method: str, known: Iterable[str]) -> None:
+    """Before anything is sent."""
+    names = sorted(known)
+    if method not in names:
+        there = f"it has {', '.join(names)}" if names else "its class has none"
+        raise UnknownMethod(f"{role} has no method {method!r}{did_you_mean(method, names)}", because=[there])
+
+
+def _others(errors: Sequence[GridError], did: str, asked: int) -> list[str]:
+    if not errors:
+        return []
+    told = [error.message for error in errors[:_MOST_TOLD]]
+    more = [f"and {len(errors) - _MOST_TOLD} more"] if len(errors) > _MOST_TOLD else []
+    return [f"{len(errors)} more of {asked} {did}", *told, *more]
+
+
+def _who(seat: Seat) -> str:
+    return f"{seat.role} {seat.rank} on {seat.node}" if seat.node else f"{seat.role} {seat.rank}"
+
+
+def _last_line(cause: BaseException) -> str:
+    text = str(cause).strip()
+    return f"{type(cause).__name__}: {text.splitlines()[0]}" if text else type(cause).__name__
+
+
+def _within(seconds: float | None) -> str:
+    return "" if seconds is None else f" within {seconds:g} s"
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    shown = [str(rank) for rank in ranks[:_MOST_TOLD]]
+    if len(ranks) > _MOST_TOLD:
+        return f"ranks {', '.join(shown)} and {len(ranks) - _MOST_TOLD} more"
+    return f"ranks {', '.join(shown[:-1])} and {shown[-1]}"

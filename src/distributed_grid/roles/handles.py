@@ -1,0 +1,101 @@
+"""One member of a role, as callers have it."""
+
+from typing import Any, Generic, NoReturn, TypeVar
+
+from distributed_grid.roles.calling import Call
+from distributed_grid.roles.failures import Failed, check_method
+from distributed_grid.roles.roster import Ref, Seat
+from distributed_grid.roles.transport import Transport
+
+T = TypeVar("T")
+
+
+class MemberMethod:
+    """`member.step`: `.remote(...)` calls it."""
+
+    __slots__ = ("_member", "_name")
+
+    def __init__(self, member: "MemberHandle[Any]", name: str) -> None:
+        self._member, self._name = member, name
+
+    def remote(self, *args: Any, **kwargs: Any) -> Ref:
+        """Call it without waiting for the answer: a reference, for Ray an ObjectRef."""
+        return self._member.submit(self._name, *args, **kwargs)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        name = self._name
+        raise TypeError(
+            f"{name}() of a member runs elsewhere and cannot be called like a function; "
+            f'use member.{name}.remote(...) for a reference, or member.call("{name}", ...) for the answer'
+        )
+
+
+class MemberHandle(Generic[T]):
+    """One member of a role, of the class `T`. It stays valid when the member is restarted.
+
+    `call` waits and gives the answer; `member.step.remote(x)` gives a reference. A method whose name the handle has
+    itself (`call`, `submit`, `options`, `role`, `rank`, `node`) is called by `call` and `submit`.
+    """
+
+    __slots__ = ("_deadline_s", "_seat", "_transport")
+
+    def __init__(self, transport: Transport, seat: Seat, deadline_s: float | None = None) -> None:
+        self._transport, self._seat, self._deadline_s = transport, seat, deadline_s
+
+    @property
+    def role(self) -> str:
+        return self._seat.role
+
+    @property
+    def rank(self) -> int:
+        return self._seat.rank
+
+    @property
+    def node(self) -> str:
+        """Where it is; after a restart, that may be elsewhere."""
+        return self._seat.node
+
+    def call(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
+        """The answer; raises `MemberFailed`, `MemberLost` or `CallTimedOut`.
+
+        While the member is away (it restarts), this waits for it, within the deadline.
+        """
+        self._check(method)
+        found = Call(self._transport, method, args, kwargs, self._deadline_s).on_all((self._seat,))[0]
+        if isinstance(found, Failed):
+            raise found.error
+        return found
+
+    def submit(self, method: str, /, *args: Any, **kwargs: Any) -> Ref:
+        """A reference to the answer. Waits for nothing but a member that is away, within the deadline."""
+        self._check(method)
+        ref = Call(self._transport, method, args, kwargs, self._deadline_s).send(self._seat)
+        self._seat.remember(ref)
+        return ref
+
+    def options(self, *, deadline_s: float | None) -> "MemberHandle[T]":
+        """The same member with another deadline for each call; None: as long as it takes."""
+        return MemberHandle(self._transport, self._seat, deadline_s)
+
+    def __getattr__(self, name: str) -> MemberMethod:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        self._check(name)
+        return MemberMethod(self, name)
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self._seat.methods]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MemberHandle) and other._seat is self._seat
+
+    def __hash__(self) -> int:
+        return hash((self._seat.role, self._seat.rank))
+
+    def __repr__(self) -> str:
+        return f"<member {self._seat!r}>"
+
+    def _check(self, method: str) -> None:
+        known = self._seat.methods
+        if method not in known and known:  # who has never been up has not told yet
+            check_method(self._seat.role, method, known)
