@@ -1,0 +1,63 @@
+"""How members come to be where they run. Travels to other nodes by value, so it imports only what Python ships."""
+
+import inspect
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+ON_PEERS = "on_peers"
+"""The method of a role's class that is told who the others are; grid's to call, so no method of the role."""
+
+_POSITIONAL = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    inspect.Parameter.VAR_POSITIONAL,
+)
+
+
+def load_class(cls: Any) -> Any:
+    """The class itself, or what "module:Class" names where this runs."""
+    if not isinstance(cls, str):
+        return cls
+    module, _, path = cls.partition(":")
+    found: Any = import_module(module)
+    for name in path.split("."):
+        found = getattr(found, name)
+    return found
+
+
+def make_instance(cls: Any, config: Any) -> Any:
+    """`cls(config)`; without one, and where the constructor takes no positional argument, `cls()`."""
+    return cls(config) if config is not None or _takes_one(cls) else cls()
+
+
+def methods_of(cls: Any) -> tuple[str, ...]:
+    """The names that can be called: the public methods, inherited ones as well."""
+    names = (name for name in dir(cls) if not name.startswith("_") and name != ON_PEERS)
+    return tuple(name for name in names if _is_method(inspect.getattr_static(cls, name)))
+
+
+def has_async_methods(cls: Any) -> bool:
+    """Whether its calls run in an event loop, which Ray decides in the same way."""
+    return bool(
+        inspect.getmembers(cls, lambda one: inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one))
+    )
+
+
+def told_of_peers(cls: Any) -> bool:
+    return callable(getattr(cls, ON_PEERS, None))
+
+
+def _takes_one(cls: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(cls).parameters.values()
+    except (TypeError, ValueError):  # made in C, and does not tell
+        return False
+    return any(parameter.kind in _POSITIONAL for parameter in parameters)
+
+
+def _is_method(found: Any) -> bool:
+    """A function of any make; not a class in the class, and not a property."""
+    if isinstance(found, (staticmethod, classmethod)):
+        return True
+    return callable(found) and not inspect.isclass(found)

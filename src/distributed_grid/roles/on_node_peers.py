@@ -1,0 +1,94 @@
+"""Whom a member knows: itself, the members of all roles, and those that share its process.
+
+Travels to other nodes by value, so it imports only what Python ships, and Ray where it is there anyway.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+
+def wire_name(role: str, method: str) -> str:
+    """A role's method as a method of the actor that hosts it: names of several roles cannot clash there."""
+    return f"{role}__{method}"
+
+
+class Identity:
+    """Who a member is."""
+
+    __slots__ = ("node", "rank", "role", "run", "world_size")
+
+    def __init__(self, role: str, rank: int, world_size: int, node: str, run: str) -> None:
+        self.role, self.rank, self.world_size, self.node, self.run = role, rank, world_size, node, run
+
+    def __repr__(self) -> str:
+        return f"<{self.role} {self.rank} of {self.world_size} on {self.node}, run {self.run}>"
+
+
+class ActorPeer:
+    """Another member, by the Ray actor that hosts it: `peer.step.remote(x)` gives an ObjectRef."""
+
+    __slots__ = ("_actor", "rank", "role")
+
+    def __init__(self, role: str, rank: int, actor: Any) -> None:
+        self.role, self.rank, self._actor = role, rank, actor
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._actor, wire_name(self.role, name))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (ActorPeer, (self.role, self.rank, self._actor))
+
+    def __repr__(self) -> str:
+        return f"<{self.role} {self.rank}>"
+
+
+class Peers(Mapping[str, Sequence[Any]]):
+    """Given to `on_peers` of a role's class, and again whenever somebody came, went or was restarted.
+
+    `peers["trajectory_pool"]` are the members of a role in rank order: `peers["trajectory_pool"][0].put.remote(x)`
+    gives a reference, for `await` or for `peers.fetch`. `peers.sibling("trainer")` is the instance in the same process.
+    """
+
+    __slots__ = ("_fetch", "_members", "_siblings", "me")
+
+    def __init__(
+        self,
+        me: Identity,
+        members: Mapping[str, Sequence[Any]],
+        siblings: Mapping[str, Any],
+        fetch: Callable[[Any, float | None], Any] | None = None,
+    ) -> None:
+        self.me = me
+        self._members = {role: tuple(found) for role, found in members.items()}
+        self._siblings = dict(siblings)
+        self._fetch = fetch or _ray_get
+
+    def __getitem__(self, role: str) -> Sequence[Any]:
+        if role not in self._members:
+            raise KeyError(f"there is no role {role!r}; there are {', '.join(self._members)}")
+        return self._members[role]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._members)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def sibling(self, role: str) -> Any:
+        """The instance itself: calls are plain calls, and async methods are awaited as they are."""
+        if role not in self._siblings:
+            there = f"in it are {', '.join(self._siblings)}" if self._siblings else "nobody else is in it"
+            raise KeyError(f"no {role!r} shares the process of {self.me.role} {self.me.rank}; {there}")
+        return self._siblings[role]
+
+    def fetch(self, refs: Any, timeout_s: float | None = None) -> Any:
+        """The value of a reference, or the list of values of several; raises what the method raised."""
+        return self._fetch(refs, timeout_s)
+
+
+def _ray_get(refs: Any, timeout_s: float | None) -> Any:
+    import ray
+
+    return ray.get(refs, timeout=timeout_s)
