@@ -8,10 +8,10 @@
         UnknownMethod
       NotFound                    3
         TargetNotFound, SourceNotFound, BoostNotFound, AmbiguousBoost, RequestNotFound, TokenNotFound,
-        RunNotFound, ProcessNotFound, OffloadNotFound
+        RunNotFound, ProcessNotFound, OffloadNotFound, RoleRunNotFound, RoleNotFound
       Refused                     4   understood, and the answer is no
         NoCapacity, SharingDisabled, NotRenewable, NotReserved, TransfersUnavailable, ConfigDiffers,
-        NotOnHead, HomeInUse, CannotMove, DoesNotFit
+        NotOnHead, HomeInUse, CannotMove, DoesNotFit, RoleRunInUse, RoleRunOver, CannotScale
       Unavailable                 5   there is nobody to ask, or nothing to do it with
         NoCluster, ControllerUnreachable, AlreadyRunning, ClusterStartFailed, ExtraMissing, LeaseLost,
         MemberLost, CallTimedOut
@@ -34,6 +34,7 @@ __all__ = [
     "BoostNotFound",
     "CallTimedOut",
     "CannotMove",
+    "CannotScale",
     "CertificateUntrusted",
     "CheckFailed",
     "ClusterStartFailed",
@@ -63,6 +64,10 @@ __all__ = [
     "RayUnsuitable",
     "Refused",
     "RequestNotFound",
+    "RoleNotFound",
+    "RoleRunInUse",
+    "RoleRunNotFound",
+    "RoleRunOver",
     "RunNotFound",
     "SameNode",
     "ScopeMissing",
@@ -206,6 +211,14 @@ class OffloadNotFound(NotFound):
     code = "OFFLOAD_NOT_FOUND"
 
 
+class RoleRunNotFound(NotFound):
+    code = "ROLE_RUN_NOT_FOUND"
+
+
+class RoleNotFound(NotFound):
+    code = "ROLE_NOT_FOUND"
+
+
 class Refused(GridError):
     code, exit_code, http_status = "REFUSED", 4, 409
 
@@ -252,6 +265,24 @@ class DoesNotFit(Refused):
     """A workload has no room; each reason says which role lacks what."""
 
     code = "DOES_NOT_FIT"
+
+
+class RoleRunInUse(Refused):
+    """The name of a run of roles belongs to another one that lives."""
+
+    code = "ROLE_RUN_IN_USE"
+
+
+class RoleRunOver(Refused):
+    """A run of roles is ending, or is over: nothing more can be asked of it."""
+
+    code = "ROLE_RUN_OVER"
+
+
+class CannotScale(Refused):
+    """A role did not come to the count that was asked for."""
+
+    code = "CANNOT_SCALE"
 
 
 class Unavailable(GridError):

@@ -47,7 +47,7 @@ def test_a_removed_record_takes_its_wishes_along(records: RoleRecords, shelf: Fa
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "x" * 101, None, 7])
 def test_a_name_that_could_not_be_a_key_is_refused(records: RoleRecords, name: object) -> None:
-    with pytest.raises(InvalidRequest, match="The name of the run"):
+    with pytest.raises(InvalidRequest, match="no name of a run"):
         records.read_record(name)  # type: ignore[arg-type]
 
 

@@ -13,6 +13,7 @@ from fake_clock import Clock
 from fake_cluster import FakeCluster
 from fake_hands import FakeHands
 from fake_senses import FakeSenses
+from fake_shelf import FakeShelf
 
 from distributed_grid.client import GridClient
 from distributed_grid.client.connections import Answer, Connections
@@ -22,6 +23,7 @@ from distributed_grid.controller.api import make_app
 from distributed_grid.controller.listening import checked, fingerprint, listen, url_of
 from distributed_grid.controller.server import make_server
 from distributed_grid.controller.tokens import Tokens, ensure_token
+from distributed_grid.execution.role_records import RoleRecords
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.listening import Listening
 from distributed_grid.model.resources import units_of
@@ -74,6 +76,8 @@ class ServedGrid:
         self.left = 0
         self.senses = FakeSenses()
         self.hands = FakeHands()
+        self.shelf = FakeShelf()
+        self.role_records = RoleRecords(self.shelf)
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
         self._thread.start()
@@ -95,7 +99,8 @@ class ServedGrid:
             "ray_address": "127.0.0.1:1",
             "config_source": "a test",
         }
-        self.app = make_app(engine, tokens, lambda: where, self._leave, self.listening.allow_hosts)
+        hosts = self.listening.allow_hosts
+        self.app = make_app(engine, tokens, lambda: where, self._leave, hosts, self.role_records)
         self._server = make_server(self.app, self.listening)
         self._server.install_signal_handlers = lambda: None
         self.home.controller.write_text(json.dumps(where))

@@ -198,6 +198,22 @@ class GridClient:
     def complete_task(self, task_id: str) -> dict[str, Any]:
         return self._call("POST", f"/tasks/{quote(task_id, safe='')}/complete")
 
+    def role_runs(self) -> dict[str, Any]:
+        """All runs of roles, in short."""
+        return self._call("GET", "/roles")
+
+    def role_run(self, name: str) -> dict[str, Any]:
+        """One run of roles with all of its members."""
+        return self._call("GET", f"/roles/{quote(name, safe='')}")
+
+    def scale_role(self, name: str, role: str, count: int) -> dict[str, Any]:
+        """Ask for another count of a role; the run's owner does it."""
+        return self._call("POST", f"/roles/{quote(name, safe='')}/scale", {"role": role, "count": count})
+
+    def role_run_down(self, name: str) -> dict[str, Any]:
+        """Ask a run to end; one that is over is forgotten."""
+        return self._call("DELETE", f"/roles/{quote(name, safe='')}")
+
     def cooldown(self, node: str, *, on: bool = True, grace_s: float | None = None) -> dict[str, Any]:
         body = {"on": on, "grace_seconds": grace_s}
         return self._call("POST", f"/nodes/{quote(node, safe='')}/cooldown", body)

@@ -35,6 +35,7 @@ class GridController:
         from distributed_grid.execution.process_port import Hands
         from distributed_grid.execution.processes import RayProcesses
         from distributed_grid.execution.ray_cluster import RayCluster
+        from distributed_grid.execution.role_records import RoleRecords
         from distributed_grid.execution.runner import RayRunners
 
         _stop_being_nice()
@@ -50,6 +51,7 @@ class GridController:
             adopt=adopt,
             senses=RaySenses(address),
             hands=Hands(RayProcesses(), RayRunners()),
+            role_records=RoleRecords.at(address),
         )
         self._runtime.start()
 

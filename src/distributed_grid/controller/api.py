@@ -22,12 +22,14 @@ from distributed_grid.controller.giving_back_routes import add_giving_back_route
 from distributed_grid.controller.hosts import HostChecked
 from distributed_grid.controller.monitoring_routes import add_metrics_route, add_monitoring_routes
 from distributed_grid.controller.offload_routes import add_offload_routes
+from distributed_grid.controller.role_routes import add_role_routes
 from distributed_grid.controller.run_routes import add_run_routes
 from distributed_grid.controller.scheduling_routes import add_scheduling_routes
 from distributed_grid.controller.sharing_routes import add_sharing_routes
 from distributed_grid.controller.token_routes import add_token_routes
 from distributed_grid.controller.tokens import Tokens
 from distributed_grid.errors import GridError, InvalidRequest, NotFound, StoreBroken
+from distributed_grid.execution.role_records import RoleRecords
 from distributed_grid.model.principals import Scope
 from distributed_grid.orchestration.boost_service import BoostService
 from distributed_grid.orchestration.boost_view import StatusText, boost_dict, status_dict
@@ -63,6 +65,7 @@ def make_app(
     where: Callable[[], dict[str, Any]],
     leave: Callable[[], Awaitable[None]],
     allow_hosts: Sequence[str] = (),
+    role_records: RoleRecords | None = None,
 ) -> FastAPI:
     """The application. `where` tells how the controller is reached; `leave` ends it after a stop."""
     app = FastAPI(
@@ -172,6 +175,7 @@ def make_app(
     add_sharing_routes(api, engine)
     add_offload_routes(api, engine)
     add_scheduling_routes(api, engine)
+    add_role_routes(api, role_records, engine.parts.journal)
     add_metrics_route(app, engine)
 
     @app.exception_handler(GridError)

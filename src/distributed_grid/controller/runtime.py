@@ -20,6 +20,7 @@ from distributed_grid.controller.tokens import Tokens, ensure_token
 from distributed_grid.errors import AlreadyRunning, StoreBroken
 from distributed_grid.execution.port import Cluster
 from distributed_grid.execution.process_port import Hands
+from distributed_grid.execution.role_records import RoleRecords
 from distributed_grid.model.listening import Listening
 from distributed_grid.monitoring.senses import Senses
 from distributed_grid.orchestration.engine import Engine
@@ -47,6 +48,7 @@ class ControllerRuntime:
         adopt: bool = False,
         senses: Senses | None = None,
         hands: Hands | None = None,
+        role_records: RoleRecords | None = None,
     ) -> None:
         self._cluster = cluster
         self._config = config
@@ -59,6 +61,7 @@ class ControllerRuntime:
         self._adopt = adopt
         self._senses = senses
         self._hands = hands
+        self._role_records = role_records
         self._ready = threading.Event()
         self._failure: BaseException | None = None
         self._url = ""
@@ -106,7 +109,8 @@ class ControllerRuntime:
         socket = listen(self._listening.host, self._listening.port or _last_port(self._home))
         own_address = self._ray_address.rpartition(":")[0]
         self._url = url_of(socket, tls=self._fingerprint is not None, own_address=own_address)
-        app = make_app(engine, tokens, self.where, self._leave_on_purpose, self._listening.allow_hosts)
+        hosts = self._listening.allow_hosts
+        app = make_app(engine, tokens, self.where, self._leave_on_purpose, hosts, self._role_records)
         server = make_server(app, self._listening)
         # Signals belong to the Ray worker that we live in.
         server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]

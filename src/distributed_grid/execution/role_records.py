@@ -7,11 +7,11 @@ owner takes. Every wish has a key of its own, so that none is lost when two writ
 import json
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
-from distributed_grid.errors import InvalidRequest
+from distributed_grid.errors import InvalidRequest, Unavailable
 from distributed_grid.model.roles import checks
 from distributed_grid.model.roles.runs import Record, Wish, is_over, merged
 
@@ -36,38 +36,47 @@ class Shelf(Protocol):
 
 
 class RayShelf:
-    """The control service of a Ray cluster. Works in drivers, in workers, and where only its address is known."""
+    """The control service of a Ray cluster. Works in drivers, in workers, and where only its address is known.
+
+    Where it does not answer in time, `Unavailable` is raised.
+    """
 
     def __init__(self, gcs_address: str) -> None:
         import ray._raylet
 
         self._gcs: Any = ray._raylet.GcsClient(address=gcs_address)
+        self._silent: type[Exception] = ray.exceptions.RpcError
         self._namespace = NAMESPACE.encode()
 
     def put(self, key: str, value: bytes, *, replace: bool) -> bool:
-        added = self._gcs.internal_kv_put(key.encode(), value, replace, self._namespace, timeout=_ANSWER_S)
+        added = self._ask(self._gcs.internal_kv_put, key.encode(), value, replace, self._namespace)
         return replace or bool(added)
 
     def get(self, key: str) -> bytes | None:
-        found: bytes | None = self._gcs.internal_kv_get(key.encode(), self._namespace, timeout=_ANSWER_S)
+        found: bytes | None = self._ask(self._gcs.internal_kv_get, key.encode(), self._namespace)
         return found
 
     def keys(self, prefix: str) -> list[str]:
-        found = self._gcs.internal_kv_keys(prefix.encode(), self._namespace, timeout=_ANSWER_S)
+        found: list[bytes] = self._ask(self._gcs.internal_kv_keys, prefix.encode(), self._namespace)
         return [key.decode() for key in found]
 
     def remove(self, key: str) -> bool:
-        return bool(self._gcs.internal_kv_del(key.encode(), False, self._namespace, timeout=_ANSWER_S))
+        return bool(self._ask(self._gcs.internal_kv_del, key.encode(), False, self._namespace))
 
     def dead_jobs(self, job_ids: Iterable[str]) -> frozenset[str]:
         asked = set(job_ids)
         if not asked:
             return frozenset()
-        jobs = self._gcs.get_all_job_info(
-            skip_submission_job_info_field=True, skip_is_running_tasks_field=True, timeout=_ANSWER_S
-        )
+        only_these = {"skip_submission_job_info_field": True, "skip_is_running_tasks_field": True}
+        jobs = self._ask(self._gcs.get_all_job_info, **only_these)
         alive = {job_id.hex() for job_id, job in jobs.items() if not job.is_dead}
         return frozenset(asked - alive)
+
+    def _ask(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        try:
+            return call(*args, timeout=_ANSWER_S, **kwargs)
+        except self._silent as error:
+            raise Unavailable("Ray's control service does not answer", because=[str(error)]) from error
 
 
 class RoleRecords:
@@ -172,7 +181,7 @@ def checked_name(name: object) -> str:
     try:
         return checks.name(name)
     except checks.Wrong as wrong:
-        raise InvalidRequest(f"The name of the run {wrong}") from None
+        raise InvalidRequest("That is no name of a run", because=[str(wrong)]) from None
 
 
 def _key(kind: str, name: object) -> str:

@@ -1,0 +1,49 @@
+"""Runs of roles, over HTTP: what is known of them, and what is asked of them."""
+
+import asyncio
+from typing import Any
+
+from fastapi import APIRouter
+
+from distributed_grid.controller import role_schemas as schemas
+from distributed_grid.controller.access import Asker, needs
+from distributed_grid.errors import Unavailable
+from distributed_grid.execution.role_records import RoleRecords
+from distributed_grid.model.principals import Scope
+from distributed_grid.orchestration.journal import Journal
+from distributed_grid.roles.known_runs import KnownRuns
+
+
+def add_role_routes(api: APIRouter, records: RoleRecords | None, journal: Journal) -> None:
+    def runs() -> KnownRuns:
+        if records is None:
+            raise Unavailable("This controller cannot reach what is known of runs of roles")
+        return KnownRuns(records)
+
+    @api.get("/roles", response_model=schemas.RoleRunList)
+    @needs(Scope.VIEW)
+    async def all_runs() -> dict[str, Any]:
+        """All runs of roles in the cluster, in short."""
+        return {"runs": await asyncio.to_thread(runs().all)}
+
+    @api.get("/roles/{name}", response_model=schemas.RoleRun)
+    @needs(Scope.VIEW)
+    async def one_run(name: str) -> dict[str, Any]:
+        """One run: its roles, and every member with its node, its state and its queue."""
+        return await asyncio.to_thread(runs().one, name)
+
+    @api.post("/roles/{name}/scale", response_model=schemas.RoleRun)
+    @needs(Scope.RUN)
+    async def scale(name: str, body: schemas.ScaleRole, asker: Asker) -> dict[str, Any]:
+        """Ask for another count of a role. The run's owner does it; `wished` is null once it has heard."""
+        asked = await asyncio.to_thread(runs().scale, name, body.role, body.count)
+        journal.note("role_scale_asked", f"{name}: {body.count} of {body.role}", who=asker.name, run=name)
+        return asked
+
+    @api.delete("/roles/{name}", response_model=schemas.RoleRunDown)
+    @needs(Scope.RUN)
+    async def down(name: str, asker: Asker) -> dict[str, Any]:
+        """Ask a run to end; of one that is over, forget what is known."""
+        done = await asyncio.to_thread(runs().down, name)
+        journal.note("role_run_down_asked", f"{name}, which was {done['state']}", who=asker.name, run=name)
+        return done
