@@ -17,7 +17,7 @@ _COMMANDS = {
     "cluster": ("cluster:cluster", "Start, stop and see the embedded cluster."),
     "node": ("node:node", "What each node has, does and will do."),
     "top": ("top:top", "The cluster full-screen, live."),
-    "roles": ("roles:roles", "Whole workloads of actors: see where each would go before they start."),
+    "roles": ("roles:roles", "Whole workloads of actors: plan them, start them, scale them."),
     "offload": ("offload:offload", "Move heavy processes to other nodes."),
     "start": ("start:start", "Put grid into a Ray cluster that is already running."),
     "stop": ("start:stop", "Give all capacity back and take grid out of the cluster."),

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from distributed_grid.cli import role_runs
 from distributed_grid.cli.output import json_option, say, show
 
 if TYPE_CHECKING:
@@ -17,7 +18,11 @@ _LIVE = "live"
 
 @click.group()
 def roles() -> None:
-    """Whole workloads of actors: see where each would go before they start."""
+    """Whole workloads of actors: see where each would go, start them, scale them."""
+
+
+for _command in (role_runs.up, role_runs.status, role_runs.scale, role_runs.down, role_runs.logs):
+    roles.add_command(_command)
 
 
 @roles.command()

@@ -21,7 +21,7 @@ from distributed_grid.errors import (
     RayUnsuitable,
     Unavailable,
 )
-from distributed_grid.model.checkup_facts import ActorState, Trouble
+from distributed_grid.model.checkup_facts import ActorState, Trouble, Unreached
 from distributed_grid.model.listening import Listening
 from distributed_grid.store.home import GridHome
 
@@ -79,8 +79,12 @@ def connect(address: str) -> None:
     from distributed_grid.controller import reach
 
     unreached = reach.connect(address)
-    if unreached is None:
-        return
+    if unreached is not None:
+        raise why_not_reached(address, unreached)
+
+
+def why_not_reached(address: str, unreached: Unreached) -> GridError:
+    """As an error that says what to do."""
     match unreached.trouble:
         case Trouble.ADDRESS:
             error: type[GridError] = InvalidRequest
@@ -94,7 +98,7 @@ def connect(address: str) -> None:
             error, message = NotOnHead, f"grid has to be started on the head node of the cluster at {address}"
         case _:
             error, message = NoCluster, f"No Ray cluster answers at {address}"
-    raise error(message, because=[unreached.why], try_next=HOW_TO_REACH[unreached.trouble])
+    return error(message, because=[unreached.why], try_next=HOW_TO_REACH[unreached.trouble])
 
 
 def _why_it_failed(error: Exception) -> GridError:

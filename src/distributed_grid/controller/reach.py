@@ -23,17 +23,21 @@ _ANSWER_S: Final = 5.0
 _ALIVE: Final = gcs_pb2.GcsNodeInfo.GcsNodeState.ALIVE
 
 
-def connect(address: str) -> Unreached | None:
-    """Join a running cluster as a driver, quietly; if that fails, why. `auto` is the one on this machine."""
+def connect(address: str, **options: Any) -> Unreached | None:
+    """Join a running cluster as a driver, quietly; if that fails, why. `auto` is the one on this machine.
+
+    `options`: for `ray.init`, beside or instead of what a quiet driver has.
+    """
     if address == AUTO:
-        return _connect_to_the_one_here()
+        return _connect_to_the_one_here(options)
     try:
         unreached = _why_no_head(address)
         if unreached is not None and unreached.trouble is Trouble.TOKEN and _use_token():
             unreached = _why_no_head(address)
         if unreached is not None:
             return unreached
-        ray.init(address=address, namespace="grid", log_to_driver=False, logging_level=logging.ERROR)
+        quiet = {"namespace": "grid", "log_to_driver": False, "logging_level": logging.ERROR}
+        ray.init(address=address, **(quiet | options))
     except Exception as error:  # noqa: BLE001 - Ray raises many kinds, as for a missing token
         return Unreached(_trouble(error), in_one_line(error))
     return None
@@ -51,13 +55,13 @@ def _use_token() -> bool:
     return bool(maybe_enable_token_auth_if_token_available(warn_if_disabled=False))
 
 
-def _connect_to_the_one_here() -> Unreached | None:
+def _connect_to_the_one_here(options: dict[str, Any]) -> Unreached | None:
     """The cluster that Ray itself would choose: $RAY_ADDRESS, or what was started here last, be it gone or not."""
     try:
         here = services.canonicalize_bootstrap_address(AUTO) or "local"
     except (ConnectionError, ValueError) as error:
         return Unreached(Trouble.NOBODY, in_one_line(error))
-    unreached = connect(here)
+    unreached = connect(here, **options)
     return replace(unreached, why=f"{here}: {unreached.why}") if unreached else None
 
 

@@ -136,6 +136,13 @@ class RoleRecords:
         self._sweep(_HEIR, name)
         return was_there
 
+    def remove_mine(self, name: str) -> bool:
+        """Only if this process's own Ray job has written it: another run may have the name."""
+        import ray
+
+        there, me = self.read_record(name), ray.get_runtime_context().get_job_id()
+        return there is not None and there["owner"]["job_id"] == me and self.remove_record(name)
+
     def owner_is_dead(self, record: Record) -> bool:
         return bool(self.with_dead_owners([record]))
 

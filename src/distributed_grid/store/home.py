@@ -88,5 +88,10 @@ class GridHome:
         return self.path / "runs"
 
     @property
+    def roles(self) -> Path:
+        """A folder for each run of roles that was started with `grid roles up` from here, with its output."""
+        return self.path / "roles"
+
+    @property
     def logs(self) -> Path:
         return self.path / "logs"

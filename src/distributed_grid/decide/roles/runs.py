@@ -1,5 +1,6 @@
 """What may be asked of a run of roles, and how it is told in short."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from distributed_grid.errors import InvalidRequest, RoleNotFound, RoleRunOver
@@ -37,6 +38,32 @@ def counts_for(record: Record, role: str, count: int) -> dict[str, int]:
     group = found["colocation_group"]
     together = [one for one in by_name.values() if group is not None and one["colocation_group"] == group] or [found]
     return {one["role"]: count for one in together}
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How far a role is on its way to a count that was asked for."""
+
+    told: str
+    done: bool = False
+    stuck: bool = False
+    """Its owner has heard, and nothing moves: there is no room, or something else decides how many there are."""
+
+
+def reached(seen: Record, role: str, count: int) -> Reached:
+    """`seen`: the run as the API shows it, with what is wished of it."""
+    wish = seen.get("wished")
+    if wish is not None and role in wish["counts"]:
+        return Reached(f"{role}: {count} asked for; the run has not heard yet")
+    found = next(one for one in seen["roles"] if one["role"] == role)
+    if found["wanted"] != count:
+        because = f" ({found['scaling']})" if found["scaling"] else ""
+        return Reached(f"{role}: the run wants {found['wanted']}, not {count}{because}", stuck=True)
+    there = [one for one in seen["members"] if one["role"] == role and one["state"] != "gone"]
+    told = f"{role}: {found['up']} of {count} up"
+    if len(there) == found["up"] == count:
+        return Reached(told, done=True)
+    return Reached(told, stuck=len(there) < count and all(one["state"] == "up" for one in there))
 
 
 def _many(count: int) -> str:

@@ -1,0 +1,161 @@
+"""grid roles up, status, scale, down, logs: runs of whole workloads."""
+
+import click
+
+from distributed_grid.cli.connection import with_client
+from distributed_grid.cli.output import json_option, say, show
+from distributed_grid.client import GridClient
+
+
+@click.command()
+@click.argument("file", type=click.Path())
+@click.option("--name", metavar="NAME", help="Of the run; the workload's if none is given.")
+@click.option(
+    "--working-dir",
+    type=click.Path(exists=True, file_okay=False),
+    help="Where classes are looked for; Ray takes it to every node. Else this folder, which has to be on every node.",
+)
+@click.option("--foreground", is_flag=True, help="Stay until the run ends; what it writes comes out here.")
+@json_option
+@with_client
+def up(
+    client: GridClient, file: str, name: str | None, working_dir: str | None, foreground: bool, as_json: bool
+) -> None:
+    """Start the workload in FILE: all of it, or nothing."""
+    import sys
+
+    from distributed_grid.cli.role_runs_checks import free_name, startable
+    from distributed_grid.cli.status_line import StatusLine
+    from distributed_grid.errors import GridError
+    from distributed_grid.running.role_keeping import Keeping
+
+    workload = startable(file)
+    name = free_name(client, name or workload.name)
+    with Keeping(client.home, name, file, working_dir, foreground=foreground) as keeping:
+        with StatusLine() as line:
+
+            def look() -> None:
+                try:
+                    line.show(client.role_run(name)["progress"] or "starting ...")
+                except GridError:  # it has not begun, or there is nobody to ask just now
+                    line.show("starting ...")
+
+            keeping.until_up(look)
+        _show_run(client, name, as_json)
+        if not foreground:
+            say(f"To see how it is:  grid roles status {name}\nTo end it:         grid roles down {name}")
+            return
+        sys.exit(keeping.stay())
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--all", "each", is_flag=True, help="Every member by itself, however many there are.")
+@click.option("--watch", is_flag=True, help="Keep showing it until Ctrl-C.")
+@json_option
+@with_client
+def status(client: GridClient, name: str | None, each: bool, watch: bool, as_json: bool) -> None:
+    """All runs; or of the run NAME, every member: where it is, its state, its restarts and its queue."""
+    from distributed_grid.cli.canvas import Canvas
+    from distributed_grid.cli.role_runs_view import run_view, runs_view
+    from distributed_grid.cli.watching import watch as keep_showing
+
+    if watch:
+        if name is None:
+            keep_showing(client.role_runs, as_json, lambda found: runs_view(found, Canvas.here()))
+        else:
+            keep_showing(lambda: client.role_run(name), as_json, lambda run: run_view(run, Canvas.here(), each=each))
+    elif name is None:
+        show(client.role_runs(), as_json, lambda found: runs_view(found, Canvas.here()))
+    else:
+        _show_run(client, name, as_json, each=each)
+
+
+@click.command()
+@click.argument("name")
+@click.argument("role")
+@click.argument("count", type=click.IntRange(min=0))
+@click.option("--wait", default="300", metavar="SECONDS", show_default=True, help="For all of them to be up.")
+@click.option("--no-wait", is_flag=True, help="Only ask; the run does it when it hears.")
+@json_option
+@with_client
+def scale(client: GridClient, name: str, role: str, count: int, wait: str, no_wait: bool, as_json: bool) -> None:
+    """Let ROLE of the run NAME have COUNT members, within what its workload allows."""
+    from distributed_grid.cli.role_runs_waiting import until_scaled
+    from distributed_grid.cli.status_line import StatusLine
+    from distributed_grid.model.requests import seconds
+
+    within_s = seconds("wait", wait, zero_allowed=True)
+    asked = client.scale_role(name, role, count)
+    if no_wait:
+        show(asked, as_json, lambda _: f"{name} is asked for {count} of {role}.")
+        return
+    with StatusLine() as line:
+        scaled = until_scaled(client, name, role, count, within_s, line.show)
+    show(scaled, as_json, lambda _: f"{name} has {count} of {role} up.")
+
+
+@click.command()
+@click.argument("name")
+@click.option("--wait", default="120", metavar="SECONDS", show_default=True, help="For it to be gone.")
+@click.option("--no-wait", is_flag=True, help="Only ask; the run ends when it hears.")
+@json_option
+@with_client
+def down(client: GridClient, name: str, wait: str, no_wait: bool, as_json: bool) -> None:
+    """End the run NAME; of one that is over, forget what is known."""
+    from distributed_grid.cli.role_runs_waiting import until_down
+    from distributed_grid.cli.status_line import StatusLine
+    from distributed_grid.model.requests import seconds
+
+    within_s = seconds("wait", wait, zero_allowed=True)
+    asked = client.role_run_down(name)
+    if asked["removed"]:
+        show(asked, as_json, lambda _: f"{name} was {asked['state']} already, and is forgotten.")
+        return
+    if no_wait:
+        show(asked, as_json, lambda _: f"{name} is asked to end.")
+        return
+    with StatusLine() as line:
+        until_down(client, name, within_s, line.show)
+    show({**asked, "state": "ended", "removed": True}, as_json, lambda _: f"{name} is down.")
+
+
+@click.command()
+@click.argument("name")
+@click.option("-f", "--follow", is_flag=True, help="Go on until it ends, or Ctrl-C.")
+@with_client
+def logs(client: GridClient, name: str, follow: bool) -> None:
+    """What the run NAME and its actors write, if it was started from here with `grid roles up`."""
+    import sys
+
+    from distributed_grid.cli.watching import until_interrupted
+    from distributed_grid.errors import RoleRunNotFound
+    from distributed_grid.model.roles.runs import is_over
+    from distributed_grid.running.role_keeping import follow_output, output_of
+
+    output = output_of(client.home, name)
+    if not output.is_file():
+        raise RoleRunNotFound(
+            f"No output of a run {name!r} is kept here",
+            try_next="Output is kept where grid roles up was typed; a program that launches roles has its own.",
+        )
+
+    def ended() -> bool:
+        try:
+            return is_over(client.role_run(name))
+        except RoleRunNotFound:
+            return True
+
+    def write(piece: bytes) -> None:
+        sys.stdout.buffer.write(piece)
+        sys.stdout.flush()
+
+    with until_interrupted():
+        follow_output(output, ended, write, on=follow)
+
+
+def _show_run(client: GridClient, name: str, as_json: bool, *, each: bool = False) -> None:
+    from distributed_grid.cli.canvas import Canvas
+    from distributed_grid.cli.role_runs_view import run_view
+
+    show(client.role_run(name), as_json, lambda run: run_view(run, Canvas.here(), each=each))

@@ -1,0 +1,147 @@
+"""Runs of roles as people read them: a list of them; or one, with its roles, its members, and what happened last."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import click
+
+from distributed_grid.cli.amounts import listed
+from distributed_grid.cli.canvas import Canvas
+from distributed_grid.cli.columns import Column, Form, fit, fitted_table
+from distributed_grid.cli.moments import clock, distance
+from distributed_grid.cli.role_folding import Row, folded
+from distributed_grid.cli.tables import bold
+
+STATES: Final = {
+    "starting": "yellow",
+    "running": "green",
+    "up": "green",
+    "degraded": "yellow",
+    "silent": "yellow",
+    "restarting": "yellow",
+    "stopping": "yellow",
+    "failed": "red",
+    "lost": "red",
+    "gone": "red",
+}
+_EVENTS: Final = 5
+_RANKS: Final = 24
+_WHYS: Final = 10
+
+
+def runs_view(found: Mapping[str, Any], canvas: Canvas) -> str:
+    """A line for each run."""
+    runs = found["runs"]
+    if not runs:
+        return "No runs of roles.\nTo start one:  grid roles up FILE"
+    ago = [distance(run["began_at"]) for run in runs]
+    since = [f"{clock(run['began_at'])} ({far})" for run, far in zip(runs, ago, strict=True)]
+    fitted = fit(
+        {
+            "name": Column.of("Name", [run["name"] for run in runs]),
+            "state": Column.of("State", [run["state"] for run in runs]),
+            "up": Column.of("Up", [f"{run['up']} of {run['wanted']}" for run in runs], right=True),
+            "workload": Column.of("Workload", [run["workload"] for run in runs]),
+            "owner": Column.of("Kept by", [_owner(run) for run in runs]),
+            "began": Column.of("Began", since, Form("Began", ago)),
+        },
+        ("began", "workload", "owner", "began"),
+        canvas,
+    )
+    told = [(run["name"], run["why"] or run["progress"]) for run in runs]
+    notes = [line for name, text in told if text for line in canvas.wrapped(f"{name}: {text}", "  ", first="")]
+    return "\n".join([fitted_table(fitted, STATES), *(["", *notes] if notes else [])])
+
+
+def run_view(run: Mapping[str, Any], canvas: Canvas, *, each: bool = False) -> str:
+    """One run. `each`: every member has its own line, however many there are."""
+    up, wanted = (sum(role[key] for role in run["roles"]) for key in ("up", "wanted"))
+    head = [
+        f"{bold(run['name'])}  {click.style(run['state'], fg=STATES.get(run['state']))}",
+        f"{up} of {wanted} members up",
+        *([f"workload {run['workload']}"] if run["workload"] != run["name"] else []),
+        f"since {clock(run['began_at'])} ({distance(run['began_at'])})",
+        f"kept by {_owner(run)}",
+    ]
+    lines = canvas.flow(head)
+    for text in (run["why"], run["progress"], _wished(run.get("wished"))):
+        lines += canvas.wrapped(text, "  ") if text else []
+    if run["roles"]:
+        lines += ["", _roles_table(run["roles"], canvas)]
+    if run["members"]:
+        rows = folded(run["members"], each=each)
+        lines += ["", _members_table(rows, canvas)]
+        if len(rows) < len(run["members"]):
+            lines.append(click.style("Alike ones are one line, with the sums; each by itself: --all", dim=True))
+        lines += _whys(run["members"], canvas)
+    if run["events"]:
+        lines += ["", bold("Last:")]
+        for event in run["events"][-_EVENTS:]:
+            lines += canvas.wrapped(event["told"], "    ", first=f"  {clock(event['at'])}  ")
+    return "\n".join(lines)
+
+
+def _owner(run: Mapping[str, Any]) -> str:
+    return f"process {run['owner']['pid']} on {run['owner']['node']}"
+
+
+def _wished(wish: Mapping[str, Any] | None) -> str:
+    if wish is None:
+        return ""
+    counts = [f"{count} of {role}" for role, count in wish["counts"].items()]
+    return f"asked for, and not yet heard: {', '.join(['its end'] if wish['down'] else counts)}"
+
+
+def _roles_table(roles: Sequence[Mapping[str, Any]], canvas: Canvas) -> str:
+    def span(role: Mapping[str, Any]) -> str:
+        least, most = role["asked"]
+        return str(least) if least == most else f"{least} to {most}"
+
+    def failures(role: Mapping[str, Any]) -> str:
+        budget = role["failure_budget"]
+        return str(role["failures"]) if budget is None else f"{role['failures']} of {budget}"
+
+    found = {
+        "role": Column.of("Role", [role["role"] for role in roles]),
+        "up": Column.of("Up", [f"{role['up']} of {role['wanted']}" for role in roles], right=True),
+        "asked": Column.of("Asked", [span(role) for role in roles], right=True),
+        "failures": Column.of("Failures", [failures(role) for role in roles], right=True),
+        "each": Column.of("Each", [listed(role["needs"]) for role in roles]),
+        "pool": Column.of("Pool", [role["pool"] or "-" for role in roles]),
+        "together": Column.of("Together", [role["colocation_group"] or "-" for role in roles]),
+        "scaling": Column.of("Scales by", [role["scaling"] or "-" for role in roles]),
+    }
+    given = {key: column for key, column in found.items() if {*column.forms[0].cells} != {"-"}}
+    return fitted_table(
+        fit(given, [key for key in ("together", "pool", "each", "scaling", "failures") if key in given], canvas)
+    )
+
+
+def _members_table(rows: Sequence[Row], canvas: Canvas) -> str:
+    ranks = [row.ranks for row in rows]
+    found = {
+        "role": Column.of("Role", [row.role for row in rows]),
+        "rank": Column.of(
+            "Rank" if all(len(row.members) == 1 for row in rows) else "Ranks",
+            ranks,
+            Form("Ranks", [canvas.cut(text, _RANKS) for text in ranks]),
+            Form("Ranks", [canvas.cut(text, _RANKS // 2) for text in ranks]),
+            right=all(len(row.members) == 1 for row in rows),
+        ),
+        "node": Column.of("Node", [row.nodes for row in rows]),
+        "gpus": Column.of("GPUs", [row.gpus for row in rows]),
+        "state": Column.of("State", [row.state for row in rows]),
+        "restarts": Column.of("Restarts", [str(row.restarts) for row in rows], right=True),
+        "running": Column.of("Running", [str(row.running) for row in rows], right=True),
+        "queue": Column.of("Queue", [str(row.queue) for row in rows], right=True),
+    }
+    return fitted_table(fit(found, ("rank", "running", "rank"), canvas), STATES)
+
+
+def _whys(members: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str]:
+    """Why some are away; the first ones, as many are away for one reason."""
+    told = [f"{member['role']} {member['rank']}: {member['why']}" for member in members if member["why"]]
+    lines = [line for text in told[:_WHYS] for line in canvas.wrapped(text, "  ", first="")]
+    if len(told) > _WHYS:
+        lines.append(f"and {len(told) - _WHYS} more: see --json")
+    return ["", *(click.style(line, fg="yellow") for line in lines)] if lines else []
