@@ -13,6 +13,8 @@ from distributed_grid.errors import ConfigInvalid
 from distributed_grid.model.roles.inventory import Inventory
 from distributed_grid.model.roles.pools import Pool
 from distributed_grid.model.roles.profiles import from_profile
+from distributed_grid.model.roles.scaling import Scaling
+from distributed_grid.model.roles.signals import MethodSignal, PrometheusSignal, QueueSignal
 from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.model.roles.workload import Workload
 
@@ -58,6 +60,16 @@ roles:
     env: {MODE: fast}
     env_profile: documented
     node_anti_affinity: [gpu1]
+    scaling:
+      signal: {role: trainer, method: backlog}
+      up_at: 4
+      down_at: 1
+      step: 2
+      stable_seconds: 3
+      cooldown_seconds: 0
+      every_seconds: 0.5
+      boost: true
+      boost_duration_seconds: 60
   trainer:
     cpus: 4
     gpus: 0.5
@@ -96,6 +108,17 @@ def test_a_file_has_the_same_fields_as_python(write: Callable[[str], Path]) -> N
                 env={"MODE": "fast"},
                 env_profile="documented",
                 node_anti_affinity=["gpu1"],
+                scaling=Scaling(
+                    MethodSignal("trainer", "backlog"),
+                    up_at=4,
+                    down_at=1,
+                    step=2,
+                    stable_seconds=3,
+                    cooldown_seconds=0,
+                    every_seconds=0.5,
+                    boost=True,
+                    boost_duration_seconds=60,
+                ),
             ),
             RoleSpec(
                 "trainer",
@@ -249,3 +272,76 @@ def test_what_no_node_says_and_a_role_needs_is_a_warning(write: Callable[[str], 
     path = write("nodes: [{name: a, cpu_count: 1}]\n")
 
     assert not_said(load_config(path), {"cpu", "memory"}) == [f"{path}: no node says its memory_gb, which counts as 0"]
+
+
+@pytest.mark.parametrize(
+    ("written", "source"),
+    [
+        ("queue", QueueSignal()),
+        ("{role: pool, method: fullness}", MethodSignal("pool", "fullness")),
+        (
+            '{prometheus: "http://localhost:9090", query: "sum(up)"}',
+            PrometheusSignal("http://localhost:9090", "sum(up)"),
+        ),
+    ],
+)
+def test_a_signal_is_written_in_one_of_three_ways(write: Callable[[str], Path], written: str, source: object) -> None:
+    text = f"""
+roles:
+  pool: {{}}
+  worker: {{count: {{min: 1, max: 4}}, scaling: {{signal: {written}, up_at: 4, down_at: 1}}}}
+"""
+    follows = load_workload(write(text)).workload.roles[1].follows
+
+    assert follows is not None and follows.source == source
+
+
+def test_mistakes_in_a_scaling_are_told_at_their_place(problems: Problems) -> None:
+    text = """
+roles:
+  a:
+    count: {min: 1, max: 4}
+    scaling:
+      signal: load
+      up_at: many
+      step: 0
+  b: {count: {min: 1, max: 4}, scaling: {signal: {role: a, method: _x}, up_at: 1, down_at: 2}}
+  c: {count: 3, scaling: {signal: queue, up_at: 2, down_at: 1}}
+  d: {count: {min: 1, max: 4}, scaling: 5}
+  e: {count: {min: 1, max: 4}, scaling: {signal: {prometheus: localhost, query: ""}, up_at: 2, down_at: 2}}
+"""
+    forms = "queue, {role: ROLE, method: METHOD} or {prometheus: URL, query: QUERY}"
+    assert problems(text) == [
+        "6:7: roles.a.scaling.down_at: is missing",
+        f"6:15: roles.a.scaling.signal: must be {forms}, not 'load'",
+        "7:14: roles.a.scaling.up_at: must be a number, not 'many'",
+        "8:13: roles.a.scaling.step: must be from 1 to 100000, not 0",
+        "9:68: roles.b.scaling.signal.method: must be the name of a public method, not '_x'",
+        "10:26: roles.c.scaling: needs a count with a min and a max, not 3",
+        "11:41: roles.d.scaling: must be a mapping, not 5",
+        "12:63: roles.e.scaling.signal.prometheus: must be the URL of a Prometheus server, such as http://localhost:9090",
+        "12:81: roles.e.scaling.signal.query: must be a query, not ''",
+    ]
+
+
+def test_the_role_of_a_signal_must_be_there(problems: Problems) -> None:
+    text = """
+roles:
+  - role: worker
+    count: {min: 1, max: 4}
+    scaling: {signal: {role: pool, method: fullness}, up_at: 0.3, down_at: 0.8}
+"""
+    assert problems(text) == [
+        "5:30: roles[0].scaling.signal.role: there is no role 'pool'; there are worker",
+    ]
+
+
+def test_a_key_that_a_scaling_does_not_have_is_a_warning(write: Callable[[str], Path]) -> None:
+    text = """
+roles:
+  worker: {count: {min: 1, max: 4}, scaling: {signal: queue, up_at: 4, down_at: 1, cooldown: 5}}
+"""
+    found = load_workload(write(text))
+
+    assert len(found.warnings) == 1 and "roles.worker.scaling.cooldown: unknown key 'cooldown'" in found.warnings[0]
+    assert found.workload.roles[0].scaling == Scaling("queue", 4, 1)

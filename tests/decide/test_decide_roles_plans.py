@@ -11,6 +11,7 @@ from distributed_grid.model.roles.inventory import Inventory, InventoryNode
 from distributed_grid.model.roles.plan import DoesNotFit, Placement, UnitKind
 from distributed_grid.model.roles.pools import Pool
 from distributed_grid.model.roles.profiles import from_profile
+from distributed_grid.model.roles.scaling import Scaling
 from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.model.roles.workload import Workload
 
@@ -290,3 +291,33 @@ def test_a_colocation_group_grows_as_one() -> None:
     more = plan_more(load, {"b": 2}, Inventory([place()]), ())
 
     assert isinstance(more, Placement) and more.counts == {"a": 2, "b": 2}
+
+
+# -- roles that follow a signal ------------------------------------------------------------------------------
+
+
+def test_a_role_that_follows_a_signal_begins_with_its_least_and_others_grow() -> None:
+    load = workload(
+        RoleSpec("worker", count=(2, 8), scaling=Scaling("queue", up_at=4, down_at=1)), RoleSpec("loader", count=(1, 4))
+    )
+
+    assert planned(load, place("n1", cpus=16)).counts == {"worker": 2, "loader": 4}
+
+
+def test_a_colocation_group_begins_with_its_least_if_one_of_its_roles_follows_a_signal() -> None:
+    group: dict[str, Any] = {"count": (1, 3), "colocation_group": "g"}
+    load = workload(RoleSpec("a", **group), RoleSpec("b", scaling=Scaling("queue", up_at=4, down_at=1), **group))
+
+    assert planned(load, place("n1")).counts == {"a": 1, "b": 1}
+
+
+def test_a_role_that_follows_a_signal_gets_more_members_up_to_its_most() -> None:
+    load = workload(RoleSpec("worker", count=(2, 8), scaling=Scaling("queue", up_at=4, down_at=1)))
+    node = place("n1", cpus=16)
+    found = planned(load, node)
+
+    more = plan_more(load, {"worker": 6}, Inventory([place("n1", cpus=14)]), found.units)
+
+    assert isinstance(more, Placement)
+    assert [unit.index for unit in more.units] == [2, 3, 4, 5, 6, 7]
+    assert violations(Placement("run", (*found.units, *more.units)), load, Inventory([node])) == []

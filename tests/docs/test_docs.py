@@ -36,6 +36,7 @@ from distributed_grid.model.plans import RefusalCode
 from distributed_grid.model.principals import Scope
 from distributed_grid.model.roles.environment import DOCUMENTED_ALLOW
 from distributed_grid.model.roles.profiles import PROFILES
+from distributed_grid.model.roles.scaling import SCALING_KEYS, Scaling
 from distributed_grid.model.roles.spec import FailurePolicy
 from distributed_grid.model.scheduling import SchedulingStrategy
 
@@ -466,6 +467,16 @@ def test_the_profiles_of_roles() -> None:
     told = {codes_in(row["Profile"])[0]: [int(cell) for cell in list(row.values())[1:]] for row in rows}
 
     assert told == {name: [one["cpus"], one["gpus"], one["max_concurrency"]] for name, one in PROFILES.items()}
+
+
+def test_what_a_scaling_says() -> None:
+    rows = table("docs/roles.md", "Scaling", "If left out", "Meaning")
+    told = {key: row["If left out"].strip("`") for row in rows for key in codes_in(row["Scaling"])}
+
+    assert [*told] == [*SCALING_KEYS]
+    plain = Scaling("queue", up_at=2, down_at=1)
+    said = {key: json.loads(value) for key, value in told.items() if value != "must be said"}
+    assert said == {key: getattr(plain, key) for key in said}
 
 
 def test_the_failure_policies_of_roles() -> None:

@@ -13,6 +13,7 @@ from distributed_grid.config.yaml_tree import read_tree
 from distributed_grid.errors import InvalidRole
 from distributed_grid.model.roles.pools import Pool
 from distributed_grid.model.roles.profiles import PROFILES
+from distributed_grid.model.roles.scaling import SCALING_KEYS
 from distributed_grid.model.roles.spec import FIELDS, RoleSpec
 from distributed_grid.model.roles.workload import Workload
 
@@ -108,6 +109,9 @@ class _Reader:
             fields["cls"] = given[_CLASS]
         if isinstance(count := fields.get("count"), dict) and count.keys() == {"min", "max"}:
             fields["count"] = (count["min"], count["max"])
+        if isinstance(scaling := fields.get("scaling"), dict):
+            self._say_unknown(entry.value["scaling"], SCALING_KEYS)
+            fields["scaling"] = {key: value for key, value in scaling.items() if key in SCALING_KEYS}
         if "profile" not in given:
             return fields
         profile = given["profile"]

@@ -21,7 +21,9 @@ from distributed_grid.model.roles.plan import (
 )
 from distributed_grid.model.roles.pools import Pool
 from distributed_grid.model.roles.profiles import COLOCATED_CONCURRENCY, PROFILES, from_profile
+from distributed_grid.model.roles.scaling import Scaling
 from distributed_grid.model.roles.selectors import NodeSelector
+from distributed_grid.model.roles.signals import CallableSignal, MethodSignal, PrometheusSignal, QueueSignal, Signal
 from distributed_grid.model.roles.spec import Arrangement, Colocation, FailurePolicy, RoleSpec
 from distributed_grid.model.roles.workload import Workload
 
@@ -31,6 +33,7 @@ __all__ = [
     "PROFILES",
     "PROTECTED",
     "Arrangement",
+    "CallableSignal",
     "Colocation",
     "DoesNotFit",
     "EnvProfile",
@@ -39,14 +42,19 @@ __all__ = [
     "InventoryNode",
     "LoadedWorkload",
     "Member",
+    "MethodSignal",
     "Missing",
     "NodeSelector",
     "Placement",
     "Pool",
+    "PrometheusSignal",
+    "QueueSignal",
     "Reason",
     "Remedy",
     "RemedyKind",
     "RoleSpec",
+    "Scaling",
+    "Signal",
     "Unit",
     "UnitKind",
     "Workload",

@@ -17,8 +17,12 @@ from distributed_grid.model.roles.workload import Workload
 
 
 def plan_workload(workload: Workload, inventory: Inventory) -> Placement | DoesNotFit:
-    """All or nothing: the least of every role has a place, and roles that scale have as many more as there is room."""
-    return _plan(workload.name, Board.of(classes_of(workload), inventory), ())
+    """All or nothing: the least of every role has a place, and roles with a range as many more as there is room.
+
+    A role that follows a signal begins with its least: the signal says when it needs more.
+    """
+    classes = tuple(one.with_counts(one.least, one.least) if one.follows else one for one in classes_of(workload))
+    return _plan(workload.name, Board.of(classes, inventory), ())
 
 
 def plan_more(

@@ -33,6 +33,11 @@ class UnitClass:
     def name(self) -> str:
         return "+".join(self.names)
 
+    @property
+    def follows(self) -> bool:
+        """A signal says how many there are."""
+        return any(role.follows is not None for role in self.roles)
+
     def why_not_allowed(self, node: InventoryNode) -> str:
         """What in the workload keeps it off a node, however much is free there; empty if nothing does."""
         for role in self.roles:

@@ -36,6 +36,9 @@ class Problems:
             return check(value)
         except Wrong as wrong:
             self.add((field,), str(wrong))
+        except InvalidRole as error:  # of something inside it, that has checked itself
+            for path, said in error.problems or (((), error.message),):
+                self.add((field, *path), said)
         except GridError as error:
             self.add((field,), error.message)
         return otherwise
@@ -91,6 +94,10 @@ def seconds(value: object) -> float:
     if not 0 < value <= LONGEST_S:
         raise Wrong(f"must be above zero and at most a year, not {value}")
     return float(value)
+
+
+def seconds_or_zero(value: object) -> float:
+    return 0.0 if value == 0 and not isinstance(value, bool) else seconds(value)
 
 
 def amount(kind: str) -> Callable[[object], float | int]:

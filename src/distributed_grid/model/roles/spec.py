@@ -10,7 +10,9 @@ from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, u
 from distributed_grid.model.roles import checks
 from distributed_grid.model.roles.checks import Problems, Wrong
 from distributed_grid.model.roles.environment import EnvProfile, additions, allow_list, chosen, profile_parts
+from distributed_grid.model.roles.scaling import Scaling
 from distributed_grid.model.roles.selectors import NodeSelector
+from distributed_grid.model.roles.signals import MethodSignal, QueueSignal
 
 MOST_ACTORS: Final = 100_000
 FOR_EVER: Final = -1
@@ -84,11 +86,15 @@ class RoleSpec:
     startup_deadline_seconds: float = 300.0
     call_deadline_seconds: float | None = None
     """None: calls may take as long as they like."""
+    scaling: Scaling | Mapping[str, Any] | None = None
+    """What the number of its members follows, between the least and the most."""
 
     def __post_init__(self) -> None:
         problems = Problems()
         for name, (check, otherwise) in _CHECKS.items():
             object.__setattr__(self, name, problems.checked(name, check, getattr(self, name), otherwise))
+        if not any(path[0] == "count" for path, _ in problems.found):
+            self._check_scaling(problems)
         problems.complain(f"The role {self.role or '?'}")
 
     @property
@@ -124,8 +130,26 @@ class RoleSpec:
         allow, defaults = profile_parts(EnvProfile(self.env_profile))
         return chosen(caller, (*allow, *self.env_allow), self.env, defaults)
 
+    @property
+    def follows(self) -> Scaling | None:
+        """What says how many there are, while it runs."""
+        return None if self.scaling is None else Scaling.parse(self.scaling)
+
     def with_count(self, count: int | tuple[int, int]) -> "RoleSpec":
-        return replace(self, count=count)
+        """The same with another count; one that is fixed follows nothing."""
+        fixed = isinstance(count, int) or count[0] == count[1]
+        return replace(self, count=count, scaling=None if fixed else self.scaling)
+
+    def _check_scaling(self, problems: Problems) -> None:
+        if (scaling := self.follows) is None:
+            return
+        if self.least == self.most:
+            problems.add(("scaling",), f"needs a count with a min and a max, not {self.most}")
+        source = scaling.source
+        own = isinstance(source, QueueSignal) or (isinstance(source, MethodSignal) and source.role == self.name)
+        if own and not self.least:
+            said = "the role's own members tell it, so there must be one: count needs a min of 1 or more"
+            problems.add(("scaling", "signal"), said)
 
 
 def _class(value: object) -> type | str | None:
@@ -173,6 +197,7 @@ _CHECKS: Final[Mapping[str, tuple[Any, Any]]] = {
     "failure_budget": (checks.or_none(checks.whole(0, 1_000_000)), None),
     "startup_deadline_seconds": (checks.seconds, 1.0),
     "call_deadline_seconds": (checks.or_none(checks.seconds), None),
+    "scaling": (checks.or_none(Scaling.parse), None),
 }
 
 FIELDS: Final = tuple(one.name for one in fields(RoleSpec))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from distributed_grid.model.roles import checks
 from distributed_grid.model.roles.checks import Problems, Steps
 from distributed_grid.model.roles.pools import Pool
+from distributed_grid.model.roles.signals import MethodSignal
 from distributed_grid.model.roles.spec import RoleSpec
 
 
@@ -27,6 +28,7 @@ class Workload:
         _check_names(problems, "roles", [role.name for role in self.roles])
         _check_names(problems, "resource_pools", [pool.name for pool in self.pools])
         self._check_pools(problems)
+        self._check_signals(problems)
         for group in self.together:
             self._check_group(problems, group)
         problems.complain(f"The workload {self.name}")
@@ -59,6 +61,14 @@ class Workload:
                 there = f"there are {', '.join(known)}" if known else "the workload has no pools"
                 problems.add(_at(role, "pool"), f"there is no pool {role.pool!r}; {there}")
 
+    def _check_signals(self, problems: Problems) -> None:
+        known = [role.name for role in self.roles]
+        for role in self.roles:
+            source = None if role.follows is None else role.follows.source
+            if isinstance(source, MethodSignal) and source.role not in known:
+                said = f"there is no role {source.role!r}; there are {', '.join(known)}"
+                problems.add((*_at(role, "scaling"), "signal", "role"), said)
+
     def _check_group(self, problems: Problems, group: tuple[RoleSpec, ...]) -> None:
         first = group[0]
         for other in group[1:]:
@@ -68,6 +78,10 @@ class Workload:
             if (other.least, other.most) != (first.least, first.most):
                 said = f"{_many(other)}, but {first.name}, in the same colocation group, has {_many(first)}"
                 problems.add(_at(other, "count"), said)
+        following = [role for role in group if role.follows is not None]
+        for role in following[1:]:
+            said = f"{following[0].name}, in the same colocation group, says it for all; only one may"
+            problems.add(_at(role, "scaling"), said)
         pools = {role.pool: role for role in group if role.pool is not None}
         for pool, role in [*pools.items()][1:]:
             right, other = next(iter(pools.items()))
