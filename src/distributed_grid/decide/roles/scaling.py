@@ -1,0 +1,109 @@
+"""How many members a role that follows a signal is to have now.
+
+A signal that stays in the band between its thresholds changes nothing; one that leaves it must stay out for a while,
+and after a change there is rest, so that what changed can have its effect before the next one.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from distributed_grid.model.roles.scaling import Scaling
+
+
+class Way(StrEnum):
+    UP = "up"
+    DOWN = "down"
+
+
+@dataclass(frozen=True, slots=True)
+class NoReading:
+    """The signal could not be read."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingState:
+    """What is remembered from one reading to the next. Times are seconds of a clock that only goes forward."""
+
+    beyond: Way | None = None
+    """The threshold that the signal was beyond when it was last read."""
+    since: float = 0.0
+    """And has been since."""
+    changed_at: float | None = None
+    wanted: int | None = None
+    """What was decided last; if there are others now, somebody else changed it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    state: ScalingState
+    wanted: int
+    reason: str
+    """Why it is to change, for people; empty if it is not."""
+    told: str
+    """How things stand, whether it is to change or not."""
+
+
+def follow_signal(
+    scaling: Scaling,
+    state: ScalingState,
+    reading: float | NoReading,
+    *,
+    present: int,
+    least: int,
+    most: int,
+    now: float,
+) -> Scaled:
+    """How many there are to be, never fewer than `least` or more than `most`.
+
+    `present`: how many it has, with those that are starting or are away for a moment. If the last decision was not
+    carried out, for lack of room say, or if somebody else changed the number, that counts as a change: the signal is
+    followed again after a rest.
+    """
+    if not least <= present <= most:
+        return _back_inside(present, least, most, now)
+    if state.wanted not in (None, present):
+        state = ScalingState(changed_at=now)
+    value = None if isinstance(reading, NoReading) or not math.isfinite(reading) else reading
+    way = None if value is None else _beyond(scaling, value)
+    since = state.since if way is state.beyond else now
+    state = replace(state, beyond=way, since=since, wanted=present)
+    if value is None:
+        why = reading.why if isinstance(reading, NoReading) else f"it is {reading}"
+        return Scaled(state, present, "", f"{scaling.source.describe()} cannot be read: {why}")
+    at = f"{scaling.source.describe()} at {value:.4g}"
+    if way is None:
+        low, high = sorted((scaling.up_at, scaling.down_at))
+        return Scaled(state, present, "", f"{at}, between {low:g} and {high:g}")
+    at = f"{at} ({way} at {scaling.up_at if way is Way.UP else scaling.down_at:g})"
+    wanted = min(most, present + scaling.step) if way is Way.UP else max(least, present - scaling.step)
+    if why := _why_not_now(scaling, state, wanted, way, now):
+        return Scaled(state, present, "", f"{at}, {why}")
+    reason = f"{at} for {now - since:.3g} s: from {present} to {wanted}"
+    return Scaled(ScalingState(changed_at=now, wanted=wanted), wanted, reason, reason)
+
+
+def _beyond(scaling: Scaling, value: float) -> Way | None:
+    """A signal that is at a threshold is beyond it."""
+    sign = 1 if scaling.rises else -1
+    if sign * value >= sign * scaling.up_at:
+        return Way.UP
+    return Way.DOWN if sign * value <= sign * scaling.down_at else None
+
+
+def _why_not_now(scaling: Scaling, state: ScalingState, wanted: int, way: Way, now: float) -> str:
+    if wanted == state.wanted:
+        return f"and {wanted} is the {'most' if way is Way.UP else 'least'}"
+    if (lasted := now - state.since) < scaling.stable_seconds:
+        return f"for {max(0.0, lasted):.3g} of {scaling.stable_seconds:g} s"
+    rest = 0.0 if state.changed_at is None else state.changed_at + scaling.cooldown_seconds - now
+    return f"{rest:.3g} s of rest are left after the last change" if rest > 0 else ""
+
+
+def _back_inside(present: int, least: int, most: int, now: float) -> Scaled:
+    wanted = least if present < least else most
+    limit = f"the least is {least}" if present < least else f"the most is {most}"
+    reason = f"{limit}: from {present} to {wanted}"
+    return Scaled(ScalingState(changed_at=now, wanted=wanted), wanted, reason, reason)
