@@ -14,7 +14,7 @@
         NotOnHead, HomeInUse, CannotMove, DoesNotFit, RoleRunInUse, RoleRunOver, CannotScale
       Unavailable                 5   there is nobody to ask, or nothing to do it with
         NoCluster, ControllerUnreachable, AlreadyRunning, ClusterStartFailed, ExtraMissing, LeaseLost,
-        MemberLost, CallTimedOut
+        MemberLost, CallTimedOut, StartTimedOut
       AccessDenied                6   who asks may not, or cannot be trusted with an answer
         ScopeMissing, TooManyAttempts, WrongHost, CertificateUntrusted
       RayUnsuitable               7   a Ray too old, or without what grid needs
@@ -73,6 +73,7 @@ __all__ = [
     "ScopeMissing",
     "SharingDisabled",
     "SourceNotFound",
+    "StartTimedOut",
     "StoreBroken",
     "TargetNotFound",
     "TokenNotFound",
@@ -324,6 +325,12 @@ class CallTimedOut(Unavailable):
     code, http_status = "CALL_TIMED_OUT", 504
     role: str = ""
     ranks: tuple[int, ...] = ()
+
+
+class StartTimedOut(Unavailable):
+    """A workload was not up in time. Nothing is left of it."""
+
+    code, http_status = "START_TIMED_OUT", 504
 
 
 class ExtraMissing(Unavailable):

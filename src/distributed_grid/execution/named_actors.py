@@ -15,8 +15,9 @@ def names(prefix: str) -> list[str]:
 
 
 def why_gone(error: ray.exceptions.RayError) -> str:
-    """What Ray says at the end of its error: the cause."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[-1].strip()
+    """What Ray says at the end of its error: the cause, without what it guesses about it."""
+    last = (str(error).strip().splitlines() or [type(error).__name__])[-1].strip()
+    return last.partition(" Some common causes include")[0]
 
 
 def find(name: str) -> Any | None:

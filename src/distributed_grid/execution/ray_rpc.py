@@ -39,6 +39,8 @@ class Worker:
     is_driver: bool
     actor_id: str | None
     running: int
+    waiting: int
+    """Calls that it was sent and has not begun."""
     holds: dict[str, float] = field(default_factory=dict)
 
 
@@ -90,6 +92,7 @@ def _worker(node_id: str, stats: Any) -> Worker:
         is_driver=stats.worker_type == _DRIVER,
         actor_id=stats.actor_id.hex() if stats.actor_id and stats.actor_id != no_actor else None,
         running=stats.num_running_tasks,
+        waiting=stats.task_queue_length,
         holds={
             name: sum(slot.allocation for slot in slots.resource_slots) for name, slots in stats.used_resources.items()
         },

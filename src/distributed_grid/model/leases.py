@@ -59,6 +59,7 @@ class Purpose(StrEnum):
     BOOST = "boost"  # its target; somebody may use it by hand
     RUN = "run"  # one program that runs inside it, and that it ends with
     TASK = "task"  # one task of an executor
+    ROLES = "roles"  # members of a workload of roles
 
 
 class IllegalTransition(Exception):

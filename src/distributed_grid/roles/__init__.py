@@ -26,6 +26,7 @@ from distributed_grid.model.roles.selectors import NodeSelector
 from distributed_grid.model.roles.signals import CallableSignal, MethodSignal, PrometheusSignal, QueueSignal, Signal
 from distributed_grid.model.roles.spec import Arrangement, Colocation, FailurePolicy, RoleSpec
 from distributed_grid.model.roles.workload import Workload
+from distributed_grid.roles.run import Run, launch
 
 __all__ = [
     "COLOCATED_CONCURRENCY",
@@ -53,12 +54,14 @@ __all__ = [
     "Remedy",
     "RemedyKind",
     "RoleSpec",
+    "Run",
     "Scaling",
     "Signal",
     "Unit",
     "UnitKind",
     "Workload",
     "from_profile",
+    "launch",
     "load_workload",
     "plan_more",
     "plan_workload",

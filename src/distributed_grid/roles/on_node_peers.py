@@ -9,7 +9,7 @@ from typing import Any
 
 def wire_name(role: str, method: str) -> str:
     """A role's method as a method of the actor that hosts it: names of several roles cannot clash there."""
-    return f"{role}__{method}"
+    return f"{role}.{method}"
 
 
 class Identity:
@@ -24,21 +24,47 @@ class Identity:
         return f"<{self.role} {self.rank} of {self.world_size} on {self.node}, run {self.run}>"
 
 
+class Directory:
+    """The actors of a run by name. One that was restarted has its old name, and is looked up again."""
+
+    __slots__ = ("_found", "_lives", "_namespace")
+
+    def __init__(self, namespace: str) -> None:
+        self._namespace = namespace
+        self._found: dict[str, Any] = {}
+        self._lives: dict[str, int] = {}
+
+    def update(self, lives: Mapping[str, int]) -> None:
+        """`lives`: by name, how often each was restarted."""
+        changed = [name for name in self._found if lives.get(name) != self._lives.get(name)]
+        self._lives = dict(lives)
+        for name in changed:
+            self._found.pop(name, None)
+
+    def actor(self, name: str) -> Any:
+        found = self._found.get(name)
+        if found is None:
+            import ray
+
+            found = self._found[name] = ray.get_actor(name, namespace=self._namespace)
+        return found
+
+
 class ActorPeer:
-    """Another member, by the Ray actor that hosts it: `peer.step.remote(x)` gives an ObjectRef."""
+    """Another member, by the Ray actor that hosts it: `peer.step.remote(x)` gives an ObjectRef.
 
-    __slots__ = ("_actor", "rank", "role")
+    It stays valid when the member is restarted.
+    """
 
-    def __init__(self, role: str, rank: int, actor: Any) -> None:
-        self.role, self.rank, self._actor = role, rank, actor
+    __slots__ = ("_directory", "_name", "rank", "role")
+
+    def __init__(self, role: str, rank: int, name: str, directory: Directory) -> None:
+        self.role, self.rank, self._name, self._directory = role, rank, name, directory
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        return getattr(self._actor, wire_name(self.role, name))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (ActorPeer, (self.role, self.rank, self._actor))
+        return getattr(self._directory.actor(self._name), wire_name(self.role, name))
 
     def __repr__(self) -> str:
         return f"<{self.role} {self.rank}>"

@@ -1,0 +1,219 @@
+"""The processes of a run: started in their places, known by name, told of each other, started anew."""
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import ray
+
+from distributed_grid.execution.named_actors import why_gone
+from distributed_grid.model.nodes import NodeId
+from distributed_grid.model.roles.plan import Unit
+from distributed_grid.roles.hosting import GREETING, Hosting, Process, processes_of
+from distributed_grid.roles.on_node_host import ON_PEERS
+from distributed_grid.roles.on_node_peers import wire_name
+from distributed_grid.roles.places import Held
+from distributed_grid.roles.roster import Roster, Seat
+
+
+class PostState(StrEnum):
+    STARTING = "starting"
+    UP = "up"
+    SILENT = "silent"
+    """It does not answer, though it has not ended."""
+    RESTARTING = "restarting"
+    GONE = "gone"
+
+
+@dataclass(slots=True, eq=False)
+class Post:
+    """One process of a run, over all of its lives."""
+
+    process: Process
+    unit: Unit
+    held: Held
+    seats: tuple[Seat, ...]
+    handle: Any = None
+    steps: list[Any] = field(default_factory=list)
+    """References to what it has to do before it is up: its constructors, then meeting the others."""
+    state: PostState = PostState.STARTING
+    since: float = 0.0
+    """When it was last started."""
+    restarts: int = 0
+    pid: int | None = None
+    gpus: tuple[Any, ...] = ()
+    ping: Any = None
+    pinged_at: float = 0.0
+    queue: int = 0
+    running: int = 0
+    why: str = ""
+    gang: frozenset[str] | None = None
+    """Those who started anew together with it: nobody is called before all of them are up."""
+
+    @property
+    def name(self) -> str:
+        return self.process.name
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.process.roles
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """How a process failed: in a constructor, with its traceback, or as a whole."""
+
+    post: Post
+    why: str
+    role: str = ""
+    remote_traceback: str = ""
+    what: str = "died"
+    """What follows its name."""
+
+
+@dataclass(slots=True)
+class Crew:
+    run: str
+    hosting: Hosting
+    roster: Roster
+    posts: dict[str, Post] = field(default_factory=dict)
+    _ports: dict[tuple[str, ...], tuple[NodeId, Any, int]] = field(default_factory=dict)
+    """By roles: the node with rank 0, a reference to its address and free ports, and which of them is theirs."""
+
+    # -- coming and going ----------------------------------------------------------------------------------------
+
+    def enlist(self, held: Iterable[Held]) -> list[Post]:
+        """Start all units of what is held."""
+        new: list[Post] = []
+        for one in held:
+            for unit in one.holding.units:
+                for process in processes_of(self.run, unit):
+                    seats = tuple(self._seat(role, process) for role in process.roles)
+                    new.append(Post(process, unit, one, seats))
+        self.posts |= {post.name: post for post in new}
+        self.start(new)
+        return new
+
+    def start(self, posts: Sequence[Post], *, ports_anew: bool = False) -> None:
+        """Make their actors, all at once; `look` says when they are up."""
+        self._find_ports(posts, anew=ports_anew)
+        for post in posts:
+            _, ports, number = self._ports[post.key]
+            post.handle = self.hosting.start(post.process, post.held, self._ranks(post), ports, number)
+            post.steps = [post.handle.grid_ready.remote()]
+            post.since, post.ping, post.pinged_at = time.monotonic(), None, 0.0
+            post.queue = post.running = 0
+        for post in posts:
+            post.steps += self.introduce(post)
+
+    def stop(self, post: Post, state: PostState, why: str = "") -> None:
+        """End its process, if there is one."""
+        post.state, post.why, post.pid, post.steps, post.ping = state, why or post.why, None, [], None
+        for seat in post.seats:
+            (seat.ended if state is PostState.GONE else seat.left)(post.why or "its process ended")
+        handle, post.handle = post.handle, None
+        if handle is not None and ray.is_initialized():
+            ray.kill(handle)
+
+    def dismiss(self, posts: Iterable[Post], why: str) -> None:
+        """They end, and nobody asks for them again."""
+        for post in posts:
+            self.stop(post, PostState.GONE, why)
+            self.posts.pop(post.name, None)
+            for seat in post.seats:
+                self.roster.drop(seat.role, seat.rank, why)
+
+    # -- looking -------------------------------------------------------------------------------------------------
+
+    def look(self, within_s: float = 0.0) -> tuple[list[Post], list[Fault]]:
+        """Those that came up since, and those that failed to; waits for so long for all of them."""
+        coming = {post.steps[0]: post for post in self.coming}
+        if not coming:
+            return [], []
+        done, _ = ray.wait([*coming], num_returns=len(coming), timeout=within_s, fetch_local=False)
+        found = [(coming[ref], self._advance(coming[ref])) for ref in done]
+        up = [post for post, fault in found if fault is None and not post.steps]
+        return up, [fault for _, fault in found if fault is not None]
+
+    def _advance(self, post: Post) -> Fault | None:
+        """The next step is over: how it went."""
+        step = post.steps.pop(0)
+        try:
+            told = ray.get(step)
+        except ray.exceptions.RayTaskError as error:
+            post.steps = []
+            return Fault(post, why_gone(error), remote_traceback=str(error), what=f"failed in {ON_PEERS}()")
+        except ray.exceptions.RayError as error:
+            post.steps = []
+            return Fault(post, why_gone(error))
+        if isinstance(told, dict) and "failed" in told and post.pid is None:
+            if (failed := told["failed"]) is not None:
+                post.steps = []
+                return Fault(post, failed["error"], failed["role"], failed["traceback"], what="did not start")
+            post.pid, post.gpus = told["pid"], tuple(told["gpus"])
+        if not post.steps:
+            post.state, post.why, post.pinged_at = PostState.UP, "", time.monotonic()
+        return None
+
+    @property
+    def coming(self) -> list[Post]:
+        return [post for post in self.posts.values() if post.steps]
+
+    def introduce(self, post: Post) -> list[Any]:
+        """Tell it of the others, if it wants to know; references to its having been told."""
+        greets = [role for role in post.key if self.hosting.greets(role)]
+        if not greets or post.handle is None:
+            return []
+        others: dict[str, list[tuple[int, str, int]]] = {}
+        for one in sorted(self.posts.values(), key=lambda one: one.process.index):
+            for role in one.key:
+                others.setdefault(role, []).append((one.process.index, one.name, one.restarts))
+        post.handle.grid_meet.remote(others)
+        return [getattr(post.handle, wire_name(role, GREETING)).remote() for role in greets]
+
+    def of_roles(self, roles: Iterable[str]) -> list[Post]:
+        """The processes in which one of these roles lives, by index."""
+        wanted = set(roles)
+        return sorted((p for p in self.posts.values() if wanted & {*p.key}), key=lambda p: p.process.index)
+
+    def count(self, role: str) -> int:
+        return len(self.of_roles([role]))
+
+    # -- who and where -------------------------------------------------------------------------------------------
+
+    def _seat(self, role: str, process: Process) -> Seat:
+        hosting = self.hosting
+        seat = Seat(
+            role, process.index, node=process.node, methods=hosting.methods(role), concurrency=hosting.limit(role)
+        )
+        self.roster.put(seat)
+        return seat
+
+    def _ranks(self, post: Post) -> dict[str, str]:
+        mates = self.of_roles(post.key[:1])
+        here = [mate for mate in mates if mate.process.node == post.process.node]
+        nodes = list(dict.fromkeys(mate.process.node for mate in mates))
+        rank = str(post.process.index)
+        return {
+            "RANK": rank,
+            "REPLICA_INDEX": rank,
+            "WORLD_SIZE": str(len(mates)),
+            "LOCAL_RANK": str(here.index(post)),
+            "LOCAL_WORLD_SIZE": str(len(here)),
+            "NODE_RANK": str(nodes.index(post.process.node)),
+            "GRID_RUN": self.run,
+            "GRID_ROLE": "+".join(post.key),
+        }
+
+    def _find_ports(self, posts: Sequence[Post], *, anew: bool) -> None:
+        """For roles whose rank 0 is new or has moved: one look at each node for all of them."""
+        wanted: dict[NodeId, list[tuple[str, ...]]] = {}
+        for key in dict.fromkeys(post.key for post in posts):
+            first = self.of_roles(key)[0].held.node_id
+            if anew or key not in self._ports or self._ports[key][0] != first:
+                wanted.setdefault(first, []).append(key)
+        for node_id, keys in wanted.items():
+            ports = self.hosting.ports_on(node_id, len(keys))
+            self._ports |= {key: (node_id, ports, number) for number, key in enumerate(keys)}

@@ -1,0 +1,67 @@
+"""Which processes of a run live: asked in a concurrency group of its own, so that a busy one answers, too."""
+
+import time
+from typing import Final
+
+import ray
+
+from distributed_grid.execution.named_actors import why_gone
+from distributed_grid.execution.ray_gateway import RayGateway
+from distributed_grid.execution.ray_rpc import workers_on
+from distributed_grid.roles.crew import Crew, Fault, Post, PostState
+
+EVERY_S: Final = 1.0
+SILENT_AFTER_S: Final = 15.0
+"""Who does not answer for so long is taken for dead: nothing but its whole process being stuck keeps it from that."""
+_QUEUES_S: Final = 2.0
+_LIVES: Final = (PostState.UP, PostState.SILENT)
+
+
+class Health:
+    def __init__(self, crew: Crew, gateway: RayGateway, silent_after_s: float = SILENT_AFTER_S) -> None:
+        self._crew = crew
+        self._gateway = gateway
+        self._silent_after_s = silent_after_s
+        self._queues_at = 0.0
+
+    def look(self) -> list[Fault]:
+        """Ask those whose turn it is; those that have failed since the last look."""
+        now = time.monotonic()
+        lives = [post for post in self._crew.posts.values() if post.handle is not None and post.state in _LIVES]
+        self._count_queues(now, lives)
+        asked = {post.ping: post for post in lives if post.ping is not None}
+        done = ray.wait([*asked], num_returns=len(asked), timeout=0, fetch_local=False)[0] if asked else []
+        faults = [fault for ref in done if (fault := self._answered(asked[ref], now)) is not None]
+        failed = {id(fault.post) for fault in faults}
+        for post in lives:
+            if id(post) in failed:
+                continue
+            if post.ping is None and now - post.pinged_at >= EVERY_S:
+                post.ping, post.pinged_at = post.handle.grid_ping.remote(), now
+            elif post.ping is not None and now - post.pinged_at > self._silent_after_s:
+                faults.append(Fault(post, f"it has not answered for {now - post.pinged_at:.0f} s", what="was silent"))
+            elif post.ping is not None and now - post.pinged_at > self._silent_after_s / 3:
+                post.state = PostState.SILENT
+        return faults
+
+    def _answered(self, post: Post, now: float) -> Fault | None:
+        ref, post.ping = post.ping, None
+        try:
+            ray.get(ref)
+        except ray.exceptions.RayError as error:
+            return Fault(post, why_gone(error))
+        post.state = PostState.UP
+        return None
+
+    def _count_queues(self, now: float, lives: list[Post]) -> None:
+        if now - self._queues_at < _QUEUES_S or not lives:
+            return
+        self._queues_at = now
+        nodes = {post.held.node_id for post in lives}
+        raylets = [raylet for raylet in self._gateway.raylets() if raylet.node_id in nodes]
+        workers = {worker.actor_id: worker for raylet in raylets for worker in workers_on(raylet)}
+        for post in lives:
+            worker = workers.get(post.handle._actor_id.hex())
+            post.queue, post.running = (0, 0) if worker is None else (worker.waiting, worker.running)
+            for seat in post.seats:
+                seat.busy = post.running + post.queue

@@ -1,0 +1,212 @@
+"""Making the actors of a workload: one host for each process, with the methods of the roles in it."""
+
+import functools
+import inspect
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import ray
+from ray import cloudpickle
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
+
+from distributed_grid.errors import InvalidRole
+from distributed_grid.execution.reservations import asking_for, group_handle
+from distributed_grid.model.nodes import NodeId, NodeName
+from distributed_grid.model.resources import ResourceVector
+from distributed_grid.model.roles.plan import Unit, UnitKind
+from distributed_grid.model.roles.spec import RoleSpec
+from distributed_grid.model.roles.workload import Workload
+from distributed_grid.roles import on_node_actor, on_node_host, on_node_peers
+from distributed_grid.roles.places import Held
+
+NAMESPACE: Final = "grid-roles"
+GREETING: Final = "grid_greet"
+_ASYNC_CONCURRENCY: Final = 1000
+_INLINE_BYTES: Final = 100_000
+
+for _module in (on_node_actor, on_node_host, on_node_peers):
+    cloudpickle.register_pickle_by_value(_module)
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process to be: the roles that live in it, and where."""
+
+    run: str
+    roles: tuple[str, ...]
+    index: int
+    node: NodeName
+    needs: ResourceVector
+
+    @property
+    def name(self) -> str:
+        """Of its actor."""
+        return f"{self.run}/{'+'.join(self.roles)}/{self.index}"
+
+
+def processes_of(run: str, unit: Unit) -> Iterator[Process]:
+    if unit.kind is not UnitKind.BUNDLE:
+        yield Process(run, tuple(m.role for m in unit.members), unit.index, unit.node, unit.resources)
+        return
+    for member in unit.members:
+        yield Process(run, (member.role,), member.index, unit.node, member.resources)
+
+
+class Hosting:
+    """Makes the actors of one workload. Classes and configurations are packed once for each role."""
+
+    def __init__(self, workload: Workload, caller: Mapping[str, str] | None = None) -> None:
+        self._workload = workload
+        self._caller = dict(os.environ if caller is None else caller)
+        self._classes = {role.name: _class_of(role) for role in workload.roles}
+        self._kinds = {name: _kinds_of(cls) for name, cls in self._classes.items()}
+        self._packed: dict[str, Any] = {}
+        self._actors: dict[tuple[str, ...], Any] = {}
+
+    def methods(self, role: str) -> frozenset[str]:
+        return frozenset(self._kinds[role])
+
+    def greets(self, role: str) -> bool:
+        """Its class wants to know the others."""
+        return on_node_host.told_of_peers(self._classes[role])
+
+    def ports_on(self, node_id: NodeId, count: int) -> Any:
+        """A reference to that node's address and so many free ports there."""
+        there = NodeAffinitySchedulingStrategy(node_id, soft=False)
+        return _addresses().options(num_cpus=0, scheduling_strategy=there, max_retries=1).remote(count)
+
+    def start(self, process: Process, held: Held, ranks: Mapping[str, str], ports: Any, port: int) -> Any:
+        """The actor's handle, at once: it comes up by itself."""
+        specs = [self._spec(role) for role in process.roles]
+        env = self._environment(specs)
+        actor = self._actor_class(process.roles).options(
+            name=process.name,
+            namespace=NAMESPACE,
+            max_restarts=0,
+            max_task_retries=0,
+            runtime_env={"env_vars": env} if env else None,
+            scheduling_strategy=_inside(held),
+            **asking_for(process.needs),
+        )
+        place = {
+            "run": process.run,
+            "namespace": NAMESPACE,
+            "roles": process.roles,
+            "index": process.index,
+            "node": process.node,
+            "ranks": dict(ranks),
+            "port": port,
+        }
+        return actor.remote(place, ports, self._threads(process.roles), *map(self._part, process.roles))
+
+    def _spec(self, role: str) -> RoleSpec:
+        found = self._workload.role(role)
+        assert found is not None
+        return found
+
+    def _environment(self, specs: Sequence[RoleSpec]) -> dict[str, str]:
+        """Of roles that share a process, all that each chose; the first to say so has the say."""
+        found: dict[str, str] = {}
+        for spec in specs:
+            found = spec.environment(self._caller) | found
+        return found
+
+    def _part(self, role: str) -> Any:
+        """Class and configuration in one piece, so that what they share stays the same; large ones travel once."""
+        if role not in self._packed:
+            spec = self._spec(role)
+            packed = bytes(cloudpickle.dumps((spec.cls, spec.config)))
+            self._packed[role] = packed if len(packed) < _INLINE_BYTES else ray.put(packed)
+        return self._packed[role]
+
+    def _actor_class(self, roles: tuple[str, ...]) -> Any:
+        if roles not in self._actors:
+            self._actors[roles] = self._make_actor_class(roles)
+        return self._actors[roles]
+
+    def _make_actor_class(self, roles: tuple[str, ...]) -> Any:
+        is_async = self._is_async(roles)
+        threads = self._threads(roles)
+        found: dict[str, Any] = {}
+        for name in ("_ready", "_ping", "_meet"):
+            own = on_node_actor.own_method(name, is_async=is_async)
+            found[f"grid{name}"] = ray.method(concurrency_group=on_node_actor.HEALTH_GROUP)(own)
+        for role in roles:
+            if self.greets(role):
+                greet = on_node_actor.greeting(role, is_async=is_async)
+                found[on_node_peers.wire_name(role, GREETING)] = ray.method(concurrency_group=role)(greet)
+            for name, kind in self._kinds[role].items():
+                in_thread = kind == "function" and role in threads
+                made = on_node_actor.role_method(role, name, "threaded" if in_thread else kind)
+                _like(made, getattr(self._classes[role], name, None))
+                found[on_node_peers.wire_name(role, name)] = ray.method(concurrency_group=role)(made)
+        groups = {role: self.limit(role) for role in roles} | {on_node_actor.HEALTH_GROUP: 2}
+        cls = type("+".join(roles), (on_node_actor.Host,), found)
+        return ray.remote(concurrency_groups=groups)(cls)
+
+    def _is_async(self, roles: tuple[str, ...]) -> bool:
+        return any("async" in kind or kind == "coroutine" for role in roles for kind in self._kinds[role].values())
+
+    def limit(self, role: str) -> int:
+        """As Ray has it, if the role does not say."""
+        return self._spec(role).max_concurrency or (_ASYNC_CONCURRENCY if self._is_async((role,)) else 1)
+
+    def _threads(self, roles: tuple[str, ...]) -> dict[str, int]:
+        """Roles without asynchronous methods whose calls run side by side, though a sibling's do not."""
+        if not self._is_async(roles):
+            return {}
+        return {role: self.limit(role) for role in roles if not self._is_async((role,)) and self.limit(role) > 1}
+
+
+def _kinds_of(cls: type) -> dict[str, str]:
+    """The methods of a class, and what kind each is: Ray treats each kind in its own way."""
+    return {name: _kind(inspect.unwrap(getattr(cls, name))) for name in on_node_host.methods_of(cls)}
+
+
+def _kind(function: Any) -> str:
+    if inspect.isasyncgenfunction(function):
+        return "async_generator"
+    if inspect.iscoroutinefunction(function):
+        return "coroutine"
+    return "generator" if inspect.isgeneratorfunction(function) else "function"
+
+
+def _like(made: Any, original: Any) -> None:
+    """What `ray.method` has written on the user's method holds for the actor's, but for its concurrency group."""
+    for key, value in vars(original).items() if original is not None and hasattr(original, "__dict__") else ():
+        if key.startswith("__ray_") and key != "__ray_concurrency_group__":
+            setattr(made, key, value)
+
+
+def _class_of(role: RoleSpec) -> type:
+    """Looked at here for its methods, also if it is imported there."""
+    if role.cls is None:
+        raise InvalidRole(
+            f"The role {role.name} has no class", try_next="Give it one: cls, in YAML class: module:Class"
+        )
+    if not isinstance(role.cls, str):
+        return role.cls
+    try:
+        found = on_node_host.load_class(role.cls)
+    except (ImportError, AttributeError) as error:
+        raise InvalidRole(
+            f"The class {role.cls} of the role {role.name} cannot be imported",
+            because=[f"{type(error).__name__}: {error}"],
+            try_next="Start in the folder that has its module, or install it.",
+        ) from error
+    if not isinstance(found, type):
+        raise InvalidRole(f"{role.cls}, of the role {role.name}, is no class but {type(found).__name__}")
+    return found
+
+
+def _inside(held: Held) -> Any:
+    if held.group is None:
+        return NodeAffinitySchedulingStrategy(held.node_id, soft=False)
+    return PlacementGroupSchedulingStrategy(group_handle(held.group), placement_group_bundle_index=0)
+
+
+@functools.cache
+def _addresses() -> Any:
+    return ray.remote(on_node_actor.local_addresses)

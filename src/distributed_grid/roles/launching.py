@@ -1,0 +1,89 @@
+"""Starting a whole workload: planned, held, started and up; or nothing is left of it, and why."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from distributed_grid.decide.roles.planner import plan_workload
+from distributed_grid.errors import GridError, MemberFailed, NoCapacity, StartTimedOut
+from distributed_grid.execution.actor_states import how_far
+from distributed_grid.model.roles.plan import DoesNotFit
+from distributed_grid.roles.crew import Crew, Fault, Post
+from distributed_grid.roles.failures import member_failed
+from distributed_grid.roles.parts import RunParts
+
+Progress = Callable[[str], None]
+
+_TAKE_S: Final = 3.0
+_TRIES: Final = 3
+"""Somebody else may be quicker between the look and the grasp."""
+_LOOK_AGAIN_S: Final = 1.0
+_MOST_TOLD: Final = 8
+
+
+class Launching:
+    def __init__(self, parts: RunParts, progress: Progress) -> None:
+        self._p = parts
+        self._progress = progress
+
+    def place(self, wait_s: float) -> None:
+        """Find room for all and take it; raises `DoesNotFit` or `NoCapacity`, after having waited for so long."""
+        until = time.monotonic() + wait_s
+        tries = 0
+        while True:
+            survey = self._p.surveyor.look()
+            found = plan_workload(self._p.workload, survey.inventory)
+            error: GridError
+            if isinstance(found, DoesNotFit):
+                error = found.error()
+            else:
+                try:
+                    self._p.man(found, survey, _TAKE_S)
+                except NoCapacity as refused:
+                    error, tries = refused, tries + 1
+                    if tries < _TRIES:
+                        continue
+                else:
+                    self._p.wanted = found.counts
+                    return
+            left = until - time.monotonic()
+            if left <= 0:
+                raise error
+            self._progress(f"it waits for room, for {left:.0f} s more: {(*error.because, error.message)[0]}")
+            time.sleep(min(_LOOK_AGAIN_S, left))
+
+    def await_up(self) -> None:
+        """Until everybody is up; raises for the first that failed, or that took too long."""
+        crew = self._p.crew
+        while crew.coming:
+            _, faults = crew.look(within_s=0.5)
+            if faults:
+                raise self._failed(faults)
+            total = len(crew.posts)
+            self._progress(f"{total - len(crew.coming)} of {total} actors are up")
+            if late := self._p.late():
+                raise self._timed_out([fault.post for fault in late])
+
+    def _failed(self, faults: Sequence[Fault]) -> MemberFailed:
+        fault = faults[0]
+        post = fault.post
+        seat = next((seat for seat in post.seats if seat.role == fault.role), post.seats[0])
+        error = member_failed(seat, "its constructor", None, fault.remote_traceback, fault.why)
+        others = [f"{_who(one.post)} on {one.post.process.node}: {one.why}" for one in faults[1:_MOST_TOLD]]
+        error.because += tuple(others)
+        return error
+
+    def _timed_out(self, late: Sequence[Post]) -> StartTimedOut:
+        crew: Crew = self._p.crew
+        told = [f"{_who(post)} on {post.process.node}: {how_far(post.handle)}" for post in late[:_MOST_TOLD]]
+        more = [f"and {len(late) - _MOST_TOLD} more"] if len(late) > _MOST_TOLD else []
+        up = len(crew.posts) - len(crew.coming)
+        return StartTimedOut(
+            f"{up} of {len(crew.posts)} actors of {self._p.name} were up in time",
+            because=[*told, *more],
+            try_next="A constructor that needs longer: startup_deadline_seconds of its role.",
+        )
+
+
+def _who(post: Post) -> str:
+    return f"{'+'.join(post.key)} {post.process.index}"

@@ -1,0 +1,126 @@
+"""What is done when processes of a run fail: as `decide.roles.failures` judges, in the same place or in another."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from distributed_grid.decide.roles.failures import judge_failures
+from distributed_grid.decide.roles.planner import plan_more
+from distributed_grid.errors import GridError
+from distributed_grid.model.roles.failures import Act, Failure, Verdict
+from distributed_grid.model.roles.plan import DoesNotFit
+from distributed_grid.roles.crew import Fault, Post, PostState
+from distributed_grid.roles.parts import RunParts
+from distributed_grid.roles.surveying import Survey
+
+_TAKE_S = 3.0
+
+
+class Mending:
+    def __init__(self, parts: RunParts) -> None:
+        self._p = parts
+        self._homeless: list[tuple[Post, bool]] = []
+        """Those whose node is gone, for whom there is no other place yet; and whether their gang waits for them."""
+
+    def mend(self, faults: Sequence[Fault]) -> str:
+        """Do something about each; empty, or why the run cannot go on."""
+        for fault in faults:
+            for role in fault.post.key:
+                self._p.failures[role] += 1
+        failed = {fault.post.name: fault for fault in faults}
+        verdicts = judge_failures((self._failure(fault, failed) for fault in failed.values()), self._p.workload)
+        for verdict in verdicts:
+            self._p.note(verdict.reason)
+            if verdict.act is Act.END:
+                return verdict.reason
+        for verdict in verdicts:
+            self._carry_out(verdict, failed)
+        self.house()
+        return ""
+
+    def house(self) -> None:
+        """Look for places for those that have none."""
+        if not self._homeless:
+            return
+        survey = self._p.surveyor.look()
+        waits, self._homeless = self._homeless, []
+        for post, in_gang in waits:
+            if self._has_place(post, survey) or self._move(post, survey):
+                self._p.crew.start([post], ports_anew=in_gang and post.process.index == 0)
+            else:
+                self._homeless.append((post, in_gang))
+
+    @property
+    def waits(self) -> bool:
+        return bool(self._homeless)
+
+    def _failure(self, fault: Fault, failed: Iterable[str]) -> Failure:
+        post = fault.post
+        mates = self._p.crew.of_roles(post.key)
+        left = [mate for mate in mates if mate.name not in failed and mate.state is not PostState.GONE]
+        return Failure(
+            role=post.key[0],
+            index=post.process.index,
+            restarts=post.restarts,
+            failures={role: self._p.failures[role] for role in post.key},
+            left=len(left),
+            node=post.process.node,
+            what=fault.what,
+            why=fault.why,
+        )
+
+    def _carry_out(self, verdict: Verdict, failed: dict[str, Fault]) -> None:
+        crew = self._p.crew
+        concerned = crew.of_roles(verdict.roles)
+        if verdict.act is Act.RESTART_GANG:
+            self._restart(concerned, in_gang=True)
+            return
+        mine = [post for post in concerned if post.process.index == verdict.index and post.name in failed]
+        if verdict.act is Act.RESTART:
+            self._restart(mine, in_gang=False)
+            return
+        crew.dismiss(mine, verdict.reason)
+        for role in verdict.roles:
+            self._p.wanted[role] = crew.count(role)
+        self._p.give_back_empty()
+
+    def _restart(self, posts: Sequence[Post], *, in_gang: bool) -> None:
+        crew = self._p.crew
+        gang = frozenset(post.name for post in posts) if in_gang else None
+        for post in posts:
+            crew.stop(post, PostState.RESTARTING, "it starts anew")
+            post.restarts += 1
+            post.gang = gang
+        survey = self._p.surveyor.look()
+        staying = [post for post in posts if self._has_place(post, survey)]
+        crew.start(staying, ports_anew=in_gang)
+        for post in posts:
+            if post not in staying:
+                self._homeless.append((post, in_gang))
+
+    def _has_place(self, post: Post, survey: Survey) -> bool:
+        return post.held.node_id in survey.ids.values() and self._p.places.lost(post.held) is None
+
+    def _move(self, post: Post, survey: Survey) -> bool:
+        """Another place for its unit, and so for all processes in that."""
+        crew, workload = self._p.crew, self._p.workload
+        others = [unit for unit in self._p.units() if unit != post.unit]
+        found = plan_more(workload, {post.key[0]: 1}, survey.inventory, others)
+        if isinstance(found, DoesNotFit):
+            post.why = f"it waits for another node: {found.reasons[0].detail if found.reasons else found.headline}"
+            return False
+        (unit,) = found.units
+        unit = replace(unit, members=tuple(replace(m, index=post.process.index) for m in unit.members))
+        try:
+            held = self._p.hold([unit], survey, _TAKE_S)
+        except GridError as error:
+            post.why = f"it waits for another node: {error.message}"
+            return False
+        mates = [one for one in crew.posts.values() if one.unit == post.unit]
+        for one in mates:
+            one.unit, one.held = unit, held[0]
+            one.process = replace(one.process, node=unit.node)
+            for seat in one.seats:
+                seat.node = unit.node
+        self._p.note(f"{post.name.partition('/')[2]} moves to {unit.node}")
+        self._p.give_back_empty()
+        return True

@@ -1,0 +1,159 @@
+"""The actor that hosts members of a workload. It travels to its node by value, and so does all of grid's that it uses.
+
+One instance of each role that shares its process lives in it. A method of a role is the actor's method
+`role.method`, in a concurrency group of the role's own; grid's own methods are in one more, so that a busy actor
+answers when it is asked whether it lives.
+"""
+
+import asyncio
+import functools
+import inspect
+import os
+import socket
+import threading
+import traceback
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from distributed_grid.roles.on_node_host import ON_PEERS, load_class, make_instance
+from distributed_grid.roles.on_node_peers import ActorPeer, Directory, Identity, Peers
+
+HEALTH_GROUP = "grid/health"
+"""No role can be called that."""
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody uses here now: all held at once, so that they differ."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind(("", 0))
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+def local_addresses(count: int) -> "tuple[str, list[int]]":
+    """This node's address, and free ports of it."""
+    import ray
+
+    return ray.util.get_node_ip_address(), free_ports(count)
+
+
+class Host:
+    """Made once for each process of a workload. What goes wrong in a constructor is kept, and told by `ready`."""
+
+    def __init__(self, place: Mapping[str, Any], ports: Any, threads: Mapping[str, int], *parts: bytes) -> None:
+        """`place`: who this is, and the ranks for its environment. `ports`: the address of the node with rank 0, and
+        free ports there, of which the one at `place["port"]` is this role's. `threads`: the roles whose methods need
+        threads of their own, since others of this process are asynchronous. `parts`: for each role what makes its
+        instance, a pickled class and configuration.
+        """
+        from ray import cloudpickle
+
+        # Before anything of the user's is imported: modules may read them.
+        os.environ.update(place["ranks"], MASTER_ADDR=ports[0], MASTER_PORT=str(ports[1][place["port"]]))
+        self._place = place
+        self._threads = {role: ThreadPoolExecutor(count, role) for role, count in threads.items()}
+        self._instances: dict[str, Any] = {}
+        self._failed: dict[str, str] | None = None
+        self._others: dict[str, list[ActorPeer]] = {}
+        self._directory = Directory(place["namespace"])
+        self._met = threading.Event()
+        for role, packed in zip(place["roles"], parts, strict=True):
+            try:
+                cls, config = cloudpickle.loads(packed)
+                self._instances[role] = make_instance(load_class(cls), config)
+            except Exception as error:  # noqa: BLE001 (told by whoever asks whether it is ready)
+                told = "".join(traceback.format_exception(error))
+                self._failed = {"role": role, "error": f"{type(error).__name__}: {error}", "traceback": told}
+                return
+
+    def _ready(self) -> dict[str, Any]:
+        """Once the constructors are through: what this process is; or how one of them failed."""
+        import ray
+
+        gpus = [int(one) if str(one).isdigit() else str(one) for one in ray.get_gpu_ids()]
+        return {"pid": os.getpid(), "gpus": gpus, "failed": self._failed}
+
+    def _ping(self) -> bool:
+        return True
+
+    def _meet(self, others: Mapping[str, Sequence[tuple[int, str, int]]]) -> None:
+        """All that are there now: by role the rank, the actor's name, and how often it was restarted."""
+        self._directory.update({name: life for members in others.values() for _, name, life in members})
+        self._others = {
+            role: [ActorPeer(role, rank, name, self._directory) for rank, name, _ in members]
+            for role, members in others.items()
+        }
+        self._met.set()
+
+    def _peers_of(self, role: str) -> Peers:
+        self._met.wait()  # it is told in another concurrency group
+        place = self._place
+        size = max(len(self._others.get(role, ())), 1)
+        me = Identity(role, place["index"], size, place["node"], place["run"])
+        siblings = {name: one for name, one in self._instances.items() if name != role}
+        return Peers(me, self._others, siblings)
+
+
+def own_method(name: str, *, is_async: bool) -> Any:
+    """One of grid's own methods of the host. In an asynchronous actor all methods are coroutines."""
+    if not is_async:
+        return lambda self, *args: getattr(self, name)(*args)
+
+    async def method(self: Host, *args: Any) -> Any:
+        return getattr(self, name)(*args)
+
+    return method
+
+
+def role_method(role: str, name: str, kind: str) -> Any:
+    """The actor's method for a role's method, of the same kind: Ray treats each kind in its own way."""
+    if kind == "coroutine":
+
+        async def call_async(self: Host, *args: Any, **kwargs: Any) -> Any:
+            return await getattr(self._instances[role], name)(*args, **kwargs)
+
+        return call_async
+    if kind == "async_generator":
+
+        async def iterate_async(self: Host, *args: Any, **kwargs: Any) -> Any:
+            async for one in getattr(self._instances[role], name)(*args, **kwargs):
+                yield one
+
+        return iterate_async
+    if kind == "generator":
+
+        def iterate(self: Host, *args: Any, **kwargs: Any) -> Any:
+            yield from getattr(self._instances[role], name)(*args, **kwargs)
+
+        return iterate
+
+    if kind == "threaded":
+
+        async def call_in_thread(self: Host, *args: Any, **kwargs: Any) -> Any:
+            call = functools.partial(getattr(self._instances[role], name), *args, **kwargs)
+            return await asyncio.get_running_loop().run_in_executor(self._threads[role], call)
+
+        return call_in_thread
+
+    def call(self: Host, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self._instances[role], name)(*args, **kwargs)
+
+    return call
+
+
+def greeting(role: str, *, is_async: bool) -> Any:
+    """Tells an instance of the others."""
+    if not is_async:
+        return lambda self: getattr(self._instances[role], ON_PEERS)(self._peers_of(role))
+
+    async def greet(self: Host) -> Any:
+        peers = await asyncio.to_thread(self._peers_of, role)
+        done = getattr(self._instances[role], ON_PEERS)(peers)
+        return await done if inspect.isawaitable(done) else done
+
+    return greet

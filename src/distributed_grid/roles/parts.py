@@ -1,0 +1,87 @@
+"""What the parts of a run share: its plan as it stands, its processes and what is held for them."""
+
+import time
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from distributed_grid.decide.roles.holdings import holdings
+from distributed_grid.model.roles.plan import Placement, Unit
+from distributed_grid.model.roles.runs import RunState
+from distributed_grid.model.roles.spec import RoleSpec
+from distributed_grid.model.roles.workload import Workload
+from distributed_grid.roles.crew import Crew, Fault, Post
+from distributed_grid.roles.places import Held, Places
+from distributed_grid.roles.surveying import Survey, Surveyor
+
+_EVENTS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    at: float
+    told: str
+
+
+@dataclass(slots=True)
+class RunParts:
+    """Changed by one thread: the launcher's, then the supervisor's."""
+
+    name: str
+    workload: Workload
+    crew: Crew
+    places: Places
+    surveyor: Surveyor
+    began: float = field(default_factory=time.time)
+    state: RunState = RunState.STARTING
+    why: str = ""
+    progress: str = ""
+    held: list[Held] = field(default_factory=list)
+    wanted: dict[str, int] = field(default_factory=dict)
+    """How many of each role there are to be."""
+    failures: Counter[str] = field(default_factory=Counter)
+    events: deque[Event] = field(default_factory=lambda: deque(maxlen=_EVENTS))
+    scaling: dict[str, str] = field(default_factory=dict)
+    """What a role that scales last did, and why."""
+
+    short: dict[str, str] = field(default_factory=dict)
+    """Why a role has fewer members than it is to have."""
+
+    def spec(self, role: str) -> RoleSpec:
+        found = self.workload.role(role)
+        assert found is not None
+        return found
+
+    def note(self, told: str) -> None:
+        self.events.append(Event(time.time(), told))
+
+    def late(self) -> list[Fault]:
+        """Those that should be up by now."""
+        now = time.monotonic()
+        found = []
+        for post in self.crew.coming:
+            allowed = min(self.spec(role).startup_deadline_seconds for role in post.key)
+            if now - post.since > allowed:
+                found.append(Fault(post, f"it was not up after {allowed:g} s", what="did not start"))
+        return found
+
+    def units(self) -> list[Unit]:
+        """All that stand, each once, also if several processes are in it."""
+        return list(dict.fromkeys(post.unit for post in self.crew.posts.values()))
+
+    def man(self, placement: Placement, survey: Survey, within_s: float) -> list[Post]:
+        """Take the places of a plan, all or none, and start its processes there."""
+        return self.crew.enlist(self.hold(placement.units, survey, within_s))
+
+    def hold(self, units: Iterable[Unit], survey: Survey, within_s: float) -> list[Held]:
+        held = self.places.take(holdings(units, self.workload), survey.ids, within_s)
+        self.held += held
+        return held
+
+    def give_back_empty(self) -> None:
+        """What no process needs any more goes home."""
+        needed = {id(post.held) for post in self.crew.posts.values()}
+        empty = [one for one in self.held if id(one) not in needed]
+        self.held = [one for one in self.held if id(one) in needed]
+        self.places.give_back(empty)

@@ -1,0 +1,193 @@
+"""Getting hold of a plan's capacity: all of it or nothing, as placement groups of one's own or as leases."""
+
+import math
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import ray
+from ray.util.placement_group import placement_group, remove_placement_group
+
+from distributed_grid.client import GridClient
+from distributed_grid.errors import GridError, NoCapacity, NotFound, Refused
+from distributed_grid.execution.reservations import group_handle
+from distributed_grid.model.nodes import NodeId, NodeName
+from distributed_grid.model.resources import CPU, GPU, amount_of
+from distributed_grid.model.roles.holdings import Holding
+
+LEASE_S: Final = 120.0
+"""For how long a lease lasts if nobody renews it: soon after its owner is gone, what it held is free again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A holding that is held."""
+
+    holding: Holding
+    node_id: NodeId
+    group: str | None
+    """The placement group with its one bundle; None: its units need nothing that could be held."""
+    boost_id: str | None = None
+
+
+class Places(Protocol):
+    def take(self, holdings: Sequence[Holding], ids: dict[NodeName, NodeId], within_s: float) -> list[Held]:
+        """All of them, or none and `NoCapacity` that says what waits for what."""
+        ...
+
+    def give_back(self, held: Iterable[Held]) -> None: ...
+
+    def lost(self, held: Held) -> str | None:
+        """Why it is held no more; None if it is."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class OwnGroups:
+    """One placement group for each holding. They are this job's: should it die, Ray removes them."""
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+
+    def take(self, holdings: Sequence[Holding], ids: dict[NodeName, NodeId], within_s: float) -> list[Held]:
+        made = [
+            placement_group(
+                [holding.resources.to_ray()],
+                name=f"grid-roles-{self._run}-{uuid.uuid4().hex[:8]}",  # Ray wants each to be its own
+                bundle_label_selector=[{"ray.io/node-id": ids[holding.node]}],
+            )
+            if holding.resources
+            else None
+            for holding in holdings
+        ]
+        held = [
+            Held(holding, ids[holding.node], None if group is None else group.id.hex())
+            for holding, group in zip(holdings, made, strict=True)
+        ]
+        try:
+            deadline = time.monotonic() + within_s
+            waits = [
+                holding
+                for holding, group in zip(holdings, made, strict=True)
+                if group is not None and not group.wait(_whole(deadline - time.monotonic()))
+            ]
+        except BaseException:
+            self.give_back(held)
+            raise
+        if waits:
+            self.give_back(held)
+            raise NoCapacity("Somebody else was quicker", because=[waits_for(holding) for holding in waits])
+        return held
+
+    def give_back(self, held: Iterable[Held]) -> None:
+        for one in held:
+            if one.group is not None and ray.is_initialized():
+                remove_placement_group(group_handle(one.group))
+
+    def lost(self, held: Held) -> str | None:
+        return None
+
+    def close(self) -> None:
+        pass
+
+
+class Leases:
+    """One lease for each holding, on the very node that the plan has chosen; renewed while this process lives."""
+
+    def __init__(self, run: str, client: GridClient, priority: str = "normal") -> None:
+        self._run, self._client, self._priority = run, client, priority
+        self._held: dict[str, str | None] = {}
+        """Leases by id, and why one is gone."""
+        self._closed = threading.Event()
+        self._keeper: threading.Thread | None = None
+
+    def take(self, holdings: Sequence[Holding], ids: dict[NodeName, NodeId], within_s: float) -> list[Held]:
+        held: list[Held] = []
+        try:
+            for holding in holdings:
+                held.append(self._lease(holding, ids[holding.node]))
+        except BaseException as error:
+            self.give_back(held)
+            if isinstance(error, Refused):
+                because = [f"{waits_for(holding)}", *error.because]
+                raise NoCapacity(error.message, because=because, try_next=error.try_next) from error
+            raise
+        return held
+
+    def _lease(self, holding: Holding, node_id: NodeId) -> Held:
+        if not holding.resources:
+            return Held(holding, node_id, None)
+        # What is scarce leads, the rest comes along.
+        first, *others = sorted(holding.resources, key=lambda kind: (kind != GPU, kind != CPU, kind))
+        amounts = {kind: amount_of(kind, units) for kind, units in holding.resources.items()}
+        granted = self._client.request_boost(
+            {
+                "target_node": holding.node,
+                "source_node": holding.node,
+                "resource_type": first,
+                "amount": amounts[first],
+                "along": {kind: amounts[kind] for kind in others},
+                "priority": self._priority,
+                "duration_seconds": LEASE_S,
+                "delivery": "reserve",
+                "grace_seconds": 0,
+                "on_grace_end": "kill",
+                "purpose": "roles",
+                "label": f"{self._run}/{holding.pool}" if holding.pool else self._run,
+                "own_too": True,
+            },
+            idempotency_key=uuid.uuid4().hex,
+        )
+        self._held[granted["boost_id"]] = None
+        if self._keeper is None:
+            self._keeper = threading.Thread(target=self._keep, name="grid-roles-leases", daemon=True)
+            self._keeper.start()
+        return Held(holding, node_id, granted["placement_group"], granted["boost_id"])
+
+    def give_back(self, held: Iterable[Held]) -> None:
+        for one in held:
+            if one.boost_id is not None and self._held.pop(one.boost_id, None) is None:
+                with suppress(NotFound):
+                    self._client.release_boost(one.boost_id, {"grace_seconds": 0, "wait_seconds": 20})
+
+    def lost(self, held: Held) -> str | None:
+        return None if held.boost_id is None else self._held.get(held.boost_id)
+
+    def close(self) -> None:
+        self._closed.set()
+
+    def _keep(self) -> None:
+        """Renew each at a third of its length."""
+        client = GridClient(self._client.home)
+        while not self._closed.wait(LEASE_S / 3):
+            for boost_id in [one for one, why in self._held.items() if why is None]:
+                try:
+                    state = client.renew_boost(boost_id)["state"]
+                except (NotFound, Refused) as error:
+                    self._lose(boost_id, error.message)
+                except GridError:
+                    pass  # the controller is away; it comes back, and the lease lasts a while
+                else:
+                    if state not in ("active", "granting"):
+                        self._lose(boost_id, f"its lease is {state}")
+        client.close()
+
+    def _lose(self, boost_id: str, why: str) -> None:
+        if boost_id in self._held:
+            self._held[boost_id] = why
+
+
+def _whole(seconds: float) -> int:
+    """As Ray takes it."""
+    return max(0, math.ceil(seconds))
+
+
+def waits_for(holding: Holding) -> str:
+    names = ", ".join(sorted({member.role for unit in holding.units for member in unit.members}))
+    pool = f" in the pool {holding.pool}" if holding.pool else ""
+    return f"{holding.node}: a bundle of {holding.resources.describe()} for {names}{pool} is not free there"

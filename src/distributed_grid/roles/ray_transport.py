@@ -1,0 +1,65 @@
+"""Calls through Ray: a seat's target is the handle of the actor that hosts it."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import ray
+
+from distributed_grid.execution.named_actors import why_gone
+from distributed_grid.roles.failures import member_failed, member_lost, timed_out
+from distributed_grid.roles.on_node_peers import wire_name
+from distributed_grid.roles.roster import Ref, Seat
+
+_COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
+_LOST: Final = (
+    ray.exceptions.RayActorError,
+    ray.exceptions.NodeDiedError,
+    ray.exceptions.ObjectLostError,
+    ray.exceptions.ActorUnschedulableError,
+)
+
+
+class RayTransport:
+    def __init__(self, on_loss: Callable[[Seat], None] = lambda _: None) -> None:
+        """`on_loss`: told when a call finds that its member is gone, which may be before anybody else noticed."""
+        self._on_loss = on_loss
+
+    def submit(self, seat: Seat, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ref:
+        return getattr(seat.here(), wire_name(seat.role, method)).remote(*args, **kwargs)
+
+    def collect(self, refs: Sequence[Ref], within_s: float | None) -> list[Any]:
+        found: list[Any] = ray.get(list(refs), timeout=within_s)
+        return found
+
+    def outcome(self, ref: Ref, seat: Seat, method: str, within_s: float | None) -> Any:
+        try:
+            return ray.get(ref, timeout=within_s)
+        except ray.exceptions.GetTimeoutError:
+            raise timed_out(seat, method, within_s) from None
+        except ray.exceptions.RayTaskError as error:
+            # It is of the class of what was raised, too; that itself is in it.
+            cause = error.__dict__.get("cause")
+            cause = cause if isinstance(cause, BaseException) else None
+            raise member_failed(seat, method, cause, _COLOURS.sub("", str(error)).strip()) from cause
+        except _LOST as error:
+            why = why_gone(error)
+            if isinstance(error, ray.exceptions.ActorDiedError) and error.actor_id == _actor_id(seat.target):
+                seat.left(why)  # it is not back yet, and the next call has to wait for that
+                self._on_loss(seat)
+            raise member_lost(seat, method, why) from None
+
+    def first_done(self, refs: Sequence[Ref], within_s: float | None) -> int | None:
+        waits = list(dict.fromkeys(refs))
+        done, _ = ray.wait(waits, num_returns=1, timeout=within_s, fetch_local=False)
+        return refs.index(done[0]) if done else None
+
+    def unfinished(self, refs: Sequence[Ref]) -> list[Ref]:
+        if not refs:
+            return []
+        _, rest = ray.wait(list(refs), num_returns=len(refs), timeout=0, fetch_local=False)
+        return list(rest)
+
+
+def _actor_id(target: Any) -> str | None:
+    return None if target is None else str(target._actor_id.hex())

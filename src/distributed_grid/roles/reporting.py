@@ -1,0 +1,83 @@
+"""What is told of a run: the record that everybody can read."""
+
+import os
+from datetime import UTC, datetime
+from typing import Any
+
+from distributed_grid.model.instants import instant
+from distributed_grid.model.roles.runs import Record
+from distributed_grid.model.roles.spec import RoleSpec
+from distributed_grid.roles.crew import Post, PostState
+from distributed_grid.roles.parts import RunParts
+from distributed_grid.roles.roster import Seat
+
+
+def record_of(parts: RunParts, job_id: str, node: str) -> Record:
+    posts = sorted(parts.crew.posts.values(), key=lambda post: (post.key, post.process.index))
+    return {
+        "name": parts.name,
+        "workload": parts.workload.name,
+        "state": str(parts.state),
+        "why": parts.why,
+        "progress": parts.progress,
+        "owner": {"node": node, "pid": os.getpid(), "job_id": job_id},
+        "began_at": _at(parts.began),
+        "updated_at": instant(datetime.now(UTC)),
+        "roles": [_role(parts, role, posts) for role in parts.workload.roles],
+        "members": _members(parts, posts),
+        "holdings": [
+            {
+                "node": one.holding.node,
+                "pool": one.holding.pool,
+                "resources": one.holding.resources.to_amounts(),
+                "boost_id": one.boost_id,
+            }
+            for one in parts.held
+        ],
+        "events": [{"at": _at(event.at), "told": event.told} for event in parts.events],
+    }
+
+
+def _role(parts: RunParts, role: RoleSpec, posts: list[Post]) -> dict[str, Any]:
+    up = [post for post in posts if role.name in post.key and post.state is PostState.UP]
+    return {
+        "role": role.name,
+        "asked": [role.least, role.most],
+        "wanted": parts.wanted.get(role.name, role.least),
+        "up": len(up),
+        "pool": role.pool,
+        "colocation_group": role.colocation_group,
+        "colocation": str(role.colocation) if role.colocation_group is not None else None,
+        "needs": role.needs.to_amounts(),
+        "failure_policy": str(role.failure_policy),
+        "failures": parts.failures[role.name],
+        "failure_budget": role.failure_budget,
+        "scaling": parts.scaling.get(role.name, ""),
+    }
+
+
+def _members(parts: RunParts, posts: list[Post]) -> list[dict[str, Any]]:
+    found = [_member(post, seat) for post in posts for seat in post.seats]
+    order = {role.name: number for number, role in enumerate(parts.workload.roles)}
+    return sorted(found, key=lambda one: (order[one["role"]], one["rank"]))
+
+
+def _member(post: Post, seat: Seat) -> dict[str, Any]:
+    return {
+        "role": seat.role,
+        "rank": seat.rank,
+        "node": post.process.node,
+        "gpus": list(post.gpus),
+        "state": str(post.state),
+        "restarts": post.restarts,
+        "queue": post.queue,
+        "running": post.running,
+        "pid": post.pid,
+        "actor": post.name,
+        "methods": sorted(seat.methods),
+        "why": post.why,
+    }
+
+
+def _at(moment: float) -> str:
+    return instant(datetime.fromtimestamp(moment, UTC))

@@ -1,0 +1,120 @@
+"""More or fewer members of a role, while its run goes on: inside its pool, with a boost if it may have one."""
+
+import uuid
+from contextlib import suppress
+from dataclasses import dataclass
+
+from distributed_grid.decide.roles.planner import plan_more
+from distributed_grid.errors import GridError, InvalidRequest
+from distributed_grid.model.roles.plan import DoesNotFit, RemedyKind
+from distributed_grid.model.roles.spec import RoleSpec
+from distributed_grid.roles.parts import RunParts
+
+_TAKE_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Borrowed:
+    """A boost that was asked for so that a role could have more members than so many."""
+
+    boost_id: str
+    role: str
+    above: int
+
+
+class Resizing:
+    def __init__(self, parts: RunParts) -> None:
+        self._p = parts
+        self._borrowed: list[Borrowed] = []
+
+    def check(self, role: str, count: int) -> None:
+        """Whether the role may have so many."""
+        spec = self._p.workload.role(role)
+        if spec is None:
+            known = ", ".join(one.name for one in self._p.workload.roles)
+            raise InvalidRequest(f"{self._p.name} has no role {role!r}", try_next=f"It has {known}.")
+        if not spec.least <= count <= spec.most:
+            many = f"{spec.least} to {spec.most}" if spec.least < spec.most else f"always {spec.least}"
+            raise InvalidRequest(f"{role} cannot have {count} members: it has {many}")
+
+    def towards(self, role: str, count: int) -> str:
+        """Bring a role to so many members; empty, or why it has fewer for now."""
+        self.check(role, count)
+        there = self._p.crew.count(role)
+        for name in self._with(role):
+            self._p.wanted[name] = count
+        if count < there:
+            self._shrink(role, count)
+            return ""
+        return self._grow(role, count, there) if count > there else ""
+
+    def borrows_for(self, role: str) -> bool:
+        return any(one.role == role and one.above >= self._p.crew.count(role) for one in self._borrowed)
+
+    def give_back_boosts(self) -> None:
+        for one in self._borrowed:
+            self._return(one)
+        self._borrowed = []
+
+    def _with(self, role: str) -> tuple[str, ...]:
+        """Those that grow and shrink as one with it."""
+        return next(
+            tuple(r.name for r in group) for group in self._p.workload.together if role in {r.name for r in group}
+        )
+
+    def _shrink(self, role: str, count: int) -> None:
+        kept = {post.process.index for post in self._p.crew.of_roles([role])[:count]}
+        leaving = [post for post in self._p.crew.of_roles(self._with(role)) if post.process.index not in kept]
+        self._p.crew.dismiss(leaving, f"{role} was scaled down to {count}")
+        self._p.give_back_empty()
+        self._p.note(f"{role} was scaled down to {count}")
+        for one in [one for one in self._borrowed if one.role == role and one.above >= count]:
+            self._return(one)
+            self._borrowed.remove(one)
+
+    def _grow(self, role: str, count: int, there: int) -> str:
+        survey = self._p.surveyor.look()
+        found = plan_more(self._p.workload, {role: count - there}, survey.inventory, self._p.units())
+        if isinstance(found, DoesNotFit):
+            return self._borrow(self._p.spec(role), there, found)
+        try:
+            self._p.man(found, survey, _TAKE_S)
+        except GridError as error:
+            return error.message
+        self._p.note(f"{role} was scaled up to {count}")
+        return ""
+
+    def _borrow(self, spec: RoleSpec, there: int, found: DoesNotFit) -> str:
+        """Ask for the boosts that would make room, if it may; they are there when it is tried again."""
+        why = found.reasons[0].describe() if found.reasons else found.headline
+        client, scaling = self._p.surveyor.client, spec.follows
+        wishes = next((one.boosts for one in found.remedies if one.kind is RemedyKind.BOOST), ())
+        if client is None or scaling is None or not scaling.boost or not wishes:
+            return why
+        for wish in wishes:
+            asked = {"duration_seconds": scaling.boost_duration_seconds, "label": f"{self._p.name}/{spec.name}"}
+            try:
+                granted = client.request_boost({**wish.body(), **asked}, idempotency_key=uuid.uuid4().hex)
+            except GridError as error:
+                return f"{why}; a boost was refused: {error.message}"
+            self._borrowed.append(Borrowed(granted["boost_id"], spec.name, there))
+            self._p.note(f"{spec.name} borrows for its next member: {wish.command}")
+        return f"{why}; it was given a boost"
+
+    def renew(self) -> None:
+        """For as long as they are needed."""
+        client = self._p.surveyor.client
+        for one in list(self._borrowed):
+            try:
+                if client is not None:
+                    client.renew_boost(one.boost_id)
+            except GridError as error:
+                self._p.note(f"a boost of {one.role} could not be renewed: {error.message}")
+                self._borrowed.remove(one)
+
+    def _return(self, one: Borrowed) -> None:
+        client = self._p.surveyor.client
+        if client is not None:
+            with suppress(GridError):
+                client.release_boost(one.boost_id)
+            self._p.note(f"a boost of {one.role} goes home")

@@ -1,0 +1,207 @@
+"""A run: a workload that lives, as the process that started it has it."""
+
+import atexit
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Final, Self
+
+import ray
+
+from distributed_grid.errors import CannotScale, GridError, RoleNotFound, RoleRunInUse
+from distributed_grid.execution.role_records import RoleRecords, checked_name
+from distributed_grid.model.roles.runs import Record, RunState
+from distributed_grid.model.roles.workload import Workload
+from distributed_grid.roles.crew import Crew
+from distributed_grid.roles.following import Following
+from distributed_grid.roles.groups import CallOptions, RoleGroup
+from distributed_grid.roles.health import SILENT_AFTER_S, Health
+from distributed_grid.roles.hosting import Hosting
+from distributed_grid.roles.launching import Launching, Progress
+from distributed_grid.roles.parts import RunParts
+from distributed_grid.roles.places import Leases, OwnGroups, Places
+from distributed_grid.roles.ray_transport import RayTransport
+from distributed_grid.roles.reading import SignalReader
+from distributed_grid.roles.roster import Roster, Seat
+from distributed_grid.roles.supervisor import Supervisor
+from distributed_grid.roles.surveying import Surveyor
+
+_POLL_S: Final = 0.1
+
+
+class Run:
+    """Made by `launch`. It ends with `shutdown`, with its `with` block, or with this process."""
+
+    def __init__(
+        self, workload: Workload, name: str, surveyor: Surveyor, places: Places, silent_after_s: float = SILENT_AFTER_S
+    ) -> None:
+        self.name = checked_name(name)
+        self._roster = Roster(name)
+        for role in workload.roles:
+            self._roster.add_role(role.name)
+        crew = Crew(name, Hosting(workload), self._roster)
+        self._p = RunParts(name, workload, crew, places, surveyor)
+        self._transport = RayTransport(self._lost)
+        self._records = RoleRecords.connected()
+        reader = SignalReader(self._p, self.__getitem__)
+        self._supervisor = Supervisor(
+            self._p, self._records, Health(crew, surveyor.gateway, silent_after_s), Following(self._p, reader.read)
+        )
+        self._ending = threading.Lock()
+        self._over = threading.Event()
+
+    # -- life ----------------------------------------------------------------------------------------------------
+
+    def start(self, wait_s: float, progress: Progress) -> None:
+        """All or nothing; what goes wrong is raised once nothing is left."""
+        there = self._records.claim(self._supervisor.record())
+        if there is not None:
+            raise RoleRunInUse(
+                f"There is a run {self.name} already, {there['state']} since {there['began_at']}",
+                try_next=f"Use another name, or end that one: grid roles down {self.name}",
+            )
+
+        def tell(said: str) -> None:
+            if said == self._p.progress:
+                return
+            self._p.progress = said
+            self._supervisor.tell()
+            progress(said)
+
+        launching = Launching(self._p, tell)
+        try:
+            launching.place(wait_s)
+            launching.await_up()
+            self._supervisor.settle([*self._p.crew.posts.values()])
+        except BaseException as error:
+            self._end(error.message if isinstance(error, GridError) else type(error).__name__, RunState.FAILED)
+            self._records.remove_record(self.name)
+            raise
+        self._p.state, self._p.progress = RunState.RUNNING, ""
+        self._supervisor.tell()
+        self._supervisor.start(self._end)
+        atexit.register(self.shutdown)
+
+    def shutdown(self) -> None:
+        """End all of it. May be called again, and by several."""
+        self._end("it was shut down", RunState.ENDED)
+        self._supervisor.stop()
+        atexit.unregister(self.shutdown)
+
+    def _end(self, why: str, state: RunState) -> None:
+        with self._ending:
+            if self._over.is_set():
+                return
+            self._supervisor.stopping()
+            self._p.state, self._p.why, self._p.progress = state, why, ""
+            self._roster.close(f"the run {self.name} is over: {why}")
+            crew = self._p.crew
+            crew.dismiss([*crew.posts.values()], why)
+            self._p.give_back_empty()
+            self._supervisor.resizing.give_back_boosts()
+            self._p.places.close()
+            if ray.is_initialized():
+                # Why a run failed is of use to somebody who asks; one that ended as it should leaves nothing.
+                if state is RunState.FAILED:
+                    self._supervisor.tell()
+                else:
+                    self._records.remove_record(self.name)
+            self._over.set()
+
+    def _lost(self, seat: Seat) -> None:
+        """A call found that a member is gone: it is looked at now."""
+        for post in [*self._p.crew.posts.values()]:
+            if seat in post.seats:
+                post.pinged_at = 0.0
+        self._supervisor.poke()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Until it is over; False: it was not within so many seconds."""
+        return self._over.wait(timeout_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.shutdown()
+
+    # -- use -----------------------------------------------------------------------------------------------------
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return self._roster.roles
+
+    @property
+    def state(self) -> RunState:
+        return self._p.state
+
+    @property
+    def why(self) -> str:
+        """Why it is over, or not as it should be."""
+        return self._p.why
+
+    def __getitem__(self, role: Any) -> RoleGroup[Any]:
+        """The members of a role."""
+        name = role_name(role)
+        spec = self._p.workload.role(name)
+        if spec is None:
+            raise RoleNotFound(f"{self.name} has no role {name!r}", try_next=f"It has {', '.join(self.roles)}.")
+        return RoleGroup(self._roster, self._transport, name, CallOptions(spec.call_deadline_seconds))
+
+    def status(self) -> Record:
+        """All that is known of it, as `grid roles status --json` shows it."""
+        return self._supervisor.record()
+
+    def scale(self, role: Any, count: int, wait_s: float | None = 60.0) -> None:
+        """Bring a role to so many members, and wait until they are up; None or 0: do not wait."""
+        name = role_name(role)
+        self._supervisor.wish(name, count)
+        until = time.monotonic() + (wait_s or 0.0)
+        while not self._is_at(name, count):
+            if self._over.is_set():
+                raise GridError(f"{self.name} ended: {self.why}")
+            if time.monotonic() >= until:
+                if not wait_s:
+                    return
+                raise CannotScale(
+                    f"{name} has {len(self[name])} of {count} members after {wait_s:g} s",
+                    because=[why for why in [self._p.short.get(name)] if why],
+                )
+            time.sleep(_POLL_S)
+
+    def _is_at(self, role: str, count: int) -> bool:
+        seats = self._roster.seats(role)
+        return len(seats) == count and all(seat.target is not None for seat in seats)
+
+
+def role_name(role: Any) -> str:
+    from distributed_grid.model.roles import checks
+
+    return checks.name(role)
+
+
+def launch(
+    workload: Workload,
+    name: str | None = None,
+    *,
+    leases: bool | None = None,
+    wait_s: float = 0.0,
+    progress: Callable[[str], None] | None = None,
+    silent_after_s: float = SILENT_AFTER_S,
+) -> Run:
+    """Start a whole workload, all or nothing, and be back when everybody is up.
+
+    `name`: by which others can `attach`; the workload's own if not given. `leases`: whether capacity is held by grid's
+    leases; None: where this cluster is shared. `wait_s`: for so long, if there is no room now. `progress`: told, again
+    and again, how far it is. `silent_after_s`: whoever does not answer for so long is taken for dead.
+    """
+    surveyor = Surveyor.connected()
+    run_name = name or workload.name
+    shared = surveyor.is_shared if leases is None else leases
+    places = Leases(run_name, surveyor.lender(), "normal") if shared else OwnGroups(run_name)
+    run = Run(workload, run_name, surveyor, places, silent_after_s)
+    run.start(wait_s, progress or (lambda _: None))
+    return run

@@ -1,0 +1,195 @@
+"""Looks after a run while it lives: who died, what is wished, who scales; one thread, one thing after the other."""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+import ray
+
+from distributed_grid.errors import GridError
+from distributed_grid.execution.role_records import RoleRecords
+from distributed_grid.model.roles.runs import Record, RunState
+from distributed_grid.roles.crew import Fault, Post, PostState
+from distributed_grid.roles.following import Following
+from distributed_grid.roles.health import Health
+from distributed_grid.roles.mending import Mending
+from distributed_grid.roles.parts import RunParts
+from distributed_grid.roles.reporting import record_of
+from distributed_grid.roles.resizing import Resizing
+
+_TICK_S: Final = 0.25
+_WISHES_S: Final = 0.5
+_TELL_S: Final = 2.0
+
+
+class Supervisor:
+    """`tick` is one round; a thread repeats it, sooner when it is poked."""
+
+    def __init__(self, parts: RunParts, records: RoleRecords, health: Health, following: Following) -> None:
+        self._p = parts
+        self._records = records
+        self._health = health
+        self._following = following
+        self._mending = Mending(parts)
+        self.resizing = Resizing(parts)
+        self._wishes: list[tuple[str, int]] = []
+        self._poked = threading.Event()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._wishes_at = self._told_at = 0.0
+        self._introduced: frozenset[tuple[str, int]] = frozenset()
+        self._job_id = ray.get_runtime_context().get_job_id()
+        self._node = parts.surveyor.name_of(ray.get_runtime_context().get_node_id())
+        self._on_down: Callable[[str, RunState], None] = lambda _why, _state: None
+
+    def start(self, on_down: Callable[[str, RunState], None]) -> None:
+        """`on_down`: ends the run, with why. Those that are there know each other already."""
+        self._introduced = frozenset((post.name, post.restarts) for post in self._p.crew.posts.values())
+        self._on_down = on_down
+        self._thread = threading.Thread(target=self._run, name=f"grid-roles-{self._p.name}", daemon=True)
+        self._thread.start()
+
+    def stopping(self) -> None:
+        """The rounds end."""
+        self._stopping.set()
+        self._poked.set()
+        self._following.close()
+
+    def stop(self) -> None:
+        self.stopping()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def poke(self) -> None:
+        self._poked.set()
+
+    def wish(self, role: str, count: int) -> None:
+        self.resizing.check(role, count)
+        self._wishes.append((role, count))
+        self.poke()
+
+    def record(self) -> Record:
+        return record_of(self._p, self._job_id, self._node)
+
+    def tell(self) -> None:
+        """Write down how things are."""
+        self._told_at = time.monotonic()
+        with suppress(ray.exceptions.RpcError):
+            self._records.write_record(self.record())
+
+    # -- rounds --------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._poked.wait(_TICK_S)
+            self._poked.clear()
+            if self._stopping.is_set() or not ray.is_initialized():
+                return
+            try:
+                self.tick()
+            except (GridError, ray.exceptions.RayError, OSError) as error:
+                self._p.note(f"looking after the run failed, and is tried again: {error}")
+
+    def tick(self) -> None:
+        before = self._shape()
+        up, faults = self._p.crew.look()
+        self.settle(up)
+        faults += self._health.look() + self._p.late() + self._unplaced()
+        if faults and (why := self._mending.mend(faults)):
+            self._on_down(why, RunState.FAILED)
+            return
+        if not faults:
+            self._mending.house()
+        if self._take_wishes():
+            return
+        self._follow()
+        self._introduce()
+        self._judge()
+        if self._shape() != before or time.monotonic() - self._told_at > _TELL_S:
+            self.tell()
+
+    def settle(self, up: list[Post]) -> None:
+        """Those that came up can be called: each at once, but of a gang all together."""
+        came = []
+        for post in up:
+            mates = [self._p.crew.posts[name] for name in post.gang or (post.name,) if name in self._p.crew.posts]
+            if all(mate.state is PostState.UP and not mate.steps for mate in mates):
+                came += mates
+        for post in came:
+            post.gang = None
+            for seat in post.seats:
+                seat.came(post.handle, node=post.process.node)
+
+    def _introduce(self) -> None:
+        """Whenever somebody came, went or was restarted."""
+        there = frozenset((post.name, post.restarts) for post in self._p.crew.posts.values() if not post.steps)
+        if there != self._introduced:
+            self._introduced = there
+            for post in self._p.crew.posts.values():
+                if not post.steps:
+                    self._p.crew.introduce(post)
+
+    def _unplaced(self) -> list[Fault]:
+        """Those whose place was taken from them: a lease that was preempted, or ended otherwise."""
+        found = []
+        for post in self._p.crew.posts.values():
+            why = self._p.places.lost(post.held) if post.handle is not None else None
+            if why is not None:
+                found.append(Fault(post, why, what="lost its place"))
+        return found
+
+    def _take_wishes(self) -> bool:
+        """Whether it is to end."""
+        wishes, self._wishes = self._wishes, []
+        now = time.monotonic()
+        if now - self._wishes_at > _WISHES_S:
+            self._wishes_at = now
+            wished = self._records.take_wish(self._p.name)
+            if wished is not None:
+                if wished["down"]:
+                    self._on_down("it was asked to go down", RunState.ENDED)
+                    return True
+                wishes += wished["counts"].items()
+        for role, count in wishes:
+            self._towards(role, count)
+        return False
+
+    def _follow(self) -> None:
+        for role, count in self._following.wanted():
+            self._towards(role, count)
+        # Who could not grow when it was wished may be able to now.
+        for role, count in [*self._p.wanted.items()]:
+            if self._p.crew.count(role) < count and self._following.may_retry(role):
+                self._towards(role, count)
+        self.resizing.renew()
+
+    def _towards(self, role: str, count: int) -> None:
+        try:
+            why = self.resizing.towards(role, count)
+        except GridError as error:
+            why = error.message
+        if why and why != self._p.short.get(role):
+            self._p.note(f"{role} does not have {count} members: {why}")
+        self._p.short[role] = why
+        if why and self._p.spec(role).scaling is not None and not self.resizing.borrows_for(role):
+            # Its signal is asked again; a number that somebody wished stays wished.
+            self._p.wanted[role] = self._p.crew.count(role)
+
+    def _judge(self) -> None:
+        """Whether all is as it should be."""
+        away = [post for post in self._p.crew.posts.values() if post.state is not PostState.UP]
+        few = [role for role, count in self._p.wanted.items() if self._p.crew.count(role) < count]
+        whys = [f"{post.name.partition('/')[2]} is {post.state}" for post in away]
+        whys += [f"{role} has {self._p.crew.count(role)} of {self._p.wanted[role]}" for role in few]
+        self._p.state = RunState.DEGRADED if whys else RunState.RUNNING
+        self._p.why = "; ".join(whys[:3]) + (f" and {len(whys) - 3} more" if len(whys) > 3 else "")
+
+    def _shape(self) -> object:
+        posts = self._p.crew.posts.values()
+        return (
+            self._p.state,
+            len(self._p.events),
+            [(p.name, p.state, p.restarts, p.pid, p.process.node) for p in posts],
+        )
