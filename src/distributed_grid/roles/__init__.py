@@ -26,6 +26,7 @@ from distributed_grid.model.roles.selectors import NodeSelector
 from distributed_grid.model.roles.signals import CallableSignal, MethodSignal, PrometheusSignal, QueueSignal, Signal
 from distributed_grid.model.roles.spec import Arrangement, Colocation, FailurePolicy, RoleSpec
 from distributed_grid.model.roles.workload import Workload
+from distributed_grid.roles.attaching import AttachedRun, attach
 from distributed_grid.roles.run import Run, launch
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "PROFILES",
     "PROTECTED",
     "Arrangement",
+    "AttachedRun",
     "CallableSignal",
     "Colocation",
     "DoesNotFit",
@@ -60,6 +62,7 @@ __all__ = [
     "Unit",
     "UnitKind",
     "Workload",
+    "attach",
     "from_profile",
     "launch",
     "load_workload",

@@ -49,6 +49,7 @@ def _role(parts: RunParts, role: RoleSpec, posts: list[Post]) -> dict[str, Any]:
         "colocation_group": role.colocation_group,
         "colocation": str(role.colocation) if role.colocation_group is not None else None,
         "needs": role.needs.to_amounts(),
+        "call_deadline_seconds": role.call_deadline_seconds,
         "failure_policy": str(role.failure_policy),
         "failures": parts.failures[role.name],
         "failure_budget": role.failure_budget,

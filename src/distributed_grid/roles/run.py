@@ -19,6 +19,7 @@ from distributed_grid.roles.groups import CallOptions, RoleGroup
 from distributed_grid.roles.health import SILENT_AFTER_S, Health
 from distributed_grid.roles.hosting import Hosting
 from distributed_grid.roles.launching import Launching, Progress
+from distributed_grid.roles.naming import role_name
 from distributed_grid.roles.parts import RunParts
 from distributed_grid.roles.places import Leases, OwnGroups, Places
 from distributed_grid.roles.ray_transport import RayTransport
@@ -175,12 +176,6 @@ class Run:
     def _is_at(self, role: str, count: int) -> bool:
         seats = self._roster.seats(role)
         return len(seats) == count and all(seat.target is not None for seat in seats)
-
-
-def role_name(role: Any) -> str:
-    from distributed_grid.model.roles import checks
-
-    return checks.name(role)
 
 
 def launch(

@@ -32,8 +32,7 @@ class Surveyor:
 
     @classmethod
     def connected(cls) -> "Surveyor":
-        if not ray.is_initialized():
-            raise NoCluster("This process is not connected to Ray", try_next='Call ray.init(address="auto") first.')
+        connected()
         return cls(_controller_of(ray.get_runtime_context().gcs_address))
 
     @property
@@ -66,6 +65,12 @@ class Surveyor:
 
     def name_of(self, node_id: NodeId) -> NodeName:
         return next((name for name, one in self.look().ids.items() if one == node_id), node_id)
+
+
+def connected() -> None:
+    """Raises unless this process is connected to Ray."""
+    if not ray.is_initialized():
+        raise NoCluster("This process is not connected to Ray", try_next='Call ray.init(address="auto") first.')
 
 
 def _controller_of(gcs_address: str) -> GridClient | None:

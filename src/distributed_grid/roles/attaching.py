@@ -1,0 +1,186 @@
+"""A run of another process: its members can be called from here, and its owner asked for things."""
+
+import threading
+import time
+from types import TracebackType
+from typing import Any, Final, Self
+
+import ray
+
+from distributed_grid.errors import CannotScale, RoleNotFound, RoleRunNotFound, RoleRunOver
+from distributed_grid.execution.role_records import NAMESPACE, RoleRecords
+from distributed_grid.model.roles.runs import Record, RunState, as_seen, is_over
+from distributed_grid.roles.groups import CallOptions, RoleGroup
+from distributed_grid.roles.naming import role_name
+from distributed_grid.roles.ray_transport import RayTransport
+from distributed_grid.roles.roster import Roster, Seat
+from distributed_grid.roles.surveying import connected
+
+_FOLLOW_S: Final = 0.5
+_POLL_S: Final = 0.1
+
+
+class AttachedRun:
+    """Made by `attach`. It follows the run's record, so that members who were restarted, came or went are known here.
+
+    Leaving its `with` block, or `detach`, ends nothing.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._records = RoleRecords.connected()
+        self._roster = Roster(name)
+        self._transport = RayTransport(lambda _: self._poked.set())
+        self._poked = threading.Event()
+        self._detached = threading.Event()
+        self._seen: dict[tuple[str, int], tuple[str, int, int | None]] = {}
+        """By role and rank: the actor, its life and its process."""
+        self._record = self._read()
+        if is_over(self._record):
+            raise RoleRunOver(f"The run {name} is over: {self._record['why'] or self._record['state']}")
+        self._take_over(self._record)
+        threading.Thread(target=self._follow, name=f"grid-roles-{name}-attached", daemon=True).start()
+
+    # -- use -----------------------------------------------------------------------------------------------------
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return self._roster.roles
+
+    @property
+    def state(self) -> RunState:
+        return RunState(self._record["state"])
+
+    @property
+    def why(self) -> str:
+        return str(self._record["why"])
+
+    def __getitem__(self, role: Any) -> RoleGroup[Any]:
+        name = role_name(role)
+        found = next((one for one in self._record["roles"] if one["role"] == name), None)
+        if found is None:
+            raise RoleNotFound(f"{self.name} has no role {name!r}", try_next=f"It has {', '.join(self.roles)}.")
+        return RoleGroup(self._roster, self._transport, name, CallOptions(found["call_deadline_seconds"]))
+
+    def status(self) -> Record:
+        self._record = self._read()
+        return self._record
+
+    def scale(self, role: Any, count: int, wait_s: float | None = 60.0) -> None:
+        """Ask the run's owner for so many members of a role, and wait until they are up; None or 0: do not wait."""
+        name = role_name(role)
+        self[name]
+        self._records.wish(self.name, counts={name: count})
+        until = time.monotonic() + (wait_s or 0.0)
+        while wait_s and not self._is_at(name, count):
+            if time.monotonic() > until:
+                raise CannotScale(f"{name} does not have {count} members after {wait_s:g} s", because=self._last_told())
+            time.sleep(_POLL_S)
+            self._take_over(self.status())
+
+    def shutdown(self) -> None:
+        """Ask the run's owner to end it, and wait until it is over. Of one that is over nothing is asked."""
+        if not self._detached.is_set() and not self.wait(0.0):
+            self._records.wish(self.name, down=True)
+            self.wait()
+        self.detach()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Until it is over; False: it was not within so many seconds."""
+        until = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self._is_over():
+            if until is not None and time.monotonic() >= until:
+                return False
+            time.sleep(_POLL_S)
+        return True
+
+    def detach(self) -> None:
+        self._detached.set()
+        self._poked.set()
+        self._roster.close(f"this process is no longer attached to {self.name}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.detach()
+
+    # -- following -----------------------------------------------------------------------------------------------
+
+    def _read(self) -> Record:
+        found = self._records.read_record(self.name)
+        if found is None:
+            known = self._records.names()
+            raise RoleRunNotFound(
+                f"There is no run {self.name!r}",
+                try_next=f"There are {', '.join(known)}." if known else "None runs; start one with grid roles up.",
+            )
+        return as_seen(found, owner_is_dead=not is_over(found) and self._records.owner_is_dead(found))
+
+    def _is_over(self) -> bool:
+        try:
+            return is_over(self.status())
+        except RoleRunNotFound:
+            return True
+
+    def _is_at(self, role: str, count: int) -> bool:
+        seats = self._roster.seats(role)
+        return len(seats) == count and all(seat.target is not None for seat in seats)
+
+    def _last_told(self) -> list[str]:
+        return [event["told"] for event in self._record["events"][-3:]]
+
+    def _follow(self) -> None:
+        while True:
+            self._poked.wait(_FOLLOW_S)
+            self._poked.clear()
+            if self._detached.is_set() or not ray.is_initialized():
+                return
+            try:
+                record = self.status()
+            except RoleRunNotFound:
+                self._roster.close(f"the run {self.name} is over")
+                return
+            except ray.exceptions.RayError:
+                continue  # asked again soon
+            self._take_over(record)
+            if is_over(record):
+                self._roster.close(f"the run {self.name} is over: {record['why']}")
+                return
+
+    def _take_over(self, record: Record) -> None:
+        """Seats as the record has them."""
+        for role in record["roles"]:
+            self._roster.add_role(role["role"])
+        there = {(member["role"], member["rank"]): member for member in record["members"]}
+        for key, member in there.items():
+            self._seat(key, member)
+        for role, rank in [key for key in self._seen if key not in there]:
+            del self._seen[role, rank]
+            self._roster.drop(role, rank, "it has gone")
+
+    def _seat(self, key: tuple[str, int], member: Record) -> None:
+        life = (member["actor"], member["restarts"], member["pid"])
+        seat = self._roster.seat(*key)
+        if seat is None or seat.gone:
+            seat = Seat(*key, node=member["node"], methods=member["methods"])
+            self._roster.put(seat)
+        seat.busy = member["queue"] + member["running"]
+        if member["state"] not in ("up", "silent"):
+            self._seen.pop(key, None)
+            seat.left(member["why"] or f"it is {member['state']}")
+        elif self._seen.get(key) != life:
+            try:
+                actor = ray.get_actor(member["actor"], namespace=NAMESPACE)
+            except ValueError:
+                return  # it died just now, which its owner will tell
+            self._seen[key] = life
+            seat.came(actor, node=member["node"])
+
+
+def attach(name: str) -> AttachedRun:
+    """A run that another process started, by its name. This process must be connected to the same Ray cluster."""
+    connected()
+    return AttachedRun(name)
