@@ -25,8 +25,8 @@ def member_failed(seat: Seat, method: str, cause: BaseException | None, tracebac
     error = MemberFailed(f"{_who(seat)} failed in {method}(): {said}", because=[traceback] if traceback else [])
     error.role, error.rank, error.node, error.remote_traceback = seat.role, seat.rank, seat.node, traceback
     error.__cause__ = cause
-    if traceback:
-        error.add_note(traceback)  # shown by Python where nobody catches it
+    if traceback and (cause is None or cause.__traceback__ is None):
+        error.add_note(traceback)  # else Python shows the cause's own where nobody catches it
     return error
 
 
@@ -43,7 +43,7 @@ def member_lost(seat: Seat, method: str, why: str, *, sent: bool = True) -> Memb
 
 
 def nobody(role: str, why: str) -> MemberLost:
-    error = MemberLost(f"The role {role} has no members: {why or 'all of them are gone'}")
+    error = MemberLost(f"No member of {role} is there: {why or 'it has none'}")
     error.role, error.why = role, why
     return error
 
@@ -56,6 +56,16 @@ def timed_out(seat: Seat, method: str, within_s: float | None) -> CallTimedOut:
         f"{_who(seat)} {said}{_within(within_s)}",
         because=[seat.why] if away and seat.why else [],
         try_next=None if away else "It goes on there. options(deadline_s=...) waits longer.",
+    )
+    error.role, error.ranks = seat.role, (seat.rank,)
+    return error
+
+
+def not_up(seat: Seat, within_s: float | None) -> CallTimedOut:
+    error = CallTimedOut(
+        f"{_who(seat)} was not up{_within(within_s)}",
+        because=["its constructor, or on_peers(), has not returned"],
+        try_next="startup_deadline_seconds of the role gives it longer.",
     )
     error.role, error.ranks = seat.role, (seat.rank,)
     return error

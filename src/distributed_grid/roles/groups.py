@@ -1,6 +1,6 @@
 """All members of a role, as callers have them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, Generic, TypeVar, overload
@@ -10,6 +10,7 @@ from distributed_grid.roles.calling import Call
 from distributed_grid.roles.failures import Failed, check_method, first_of, nobody
 from distributed_grid.roles.handles import MemberHandle
 from distributed_grid.roles.roster import Ref, Roster, Seat
+from distributed_grid.roles.sharing_out import MapOptions, SharingOut
 from distributed_grid.roles.transport import Transport
 
 T = TypeVar("T")
@@ -135,6 +136,21 @@ class RoleGroup(Generic[T]):
             seat.remember(ref)
             refs.append(ref)
         return refs
+
+    def map(self, method: str, shards: Iterable[Any], /, *args: Any, **kwargs: Any) -> list[Any]:
+        """`method(shard, ...)` for each shard, on one member each; the answers in the order of the shards.
+
+        Shard i goes to member i; what is left goes to who is done first. A member works on one at a time, or on as many
+        as `options(at_once=...)` says. With fewer shards than members, the last members do nothing. After a failure no
+        more shards are given out; those under way are waited for, and the first failure by shard is raised. With
+        `errors="values"` all shards are done, and failures stand in their places. No shard is sent twice.
+        """
+        seats = self._checked(method)
+        if not seats:
+            raise nobody(self._role, self._roster.closed)
+        options = self._options
+        how = MapOptions(options.deadline_s, options.at_once, stop_on_error=options.errors is Errors.RAISE)
+        return self._answers(SharingOut(self._transport, seats, method, shards, (args, kwargs), how).run(), method)
 
     def choose(self) -> MemberHandle[T]:
         """The least busy: by calls of this process that are not over, then by what it last told, then by rank.

@@ -92,6 +92,15 @@ class MemberHandle(Generic[T]):
     def __hash__(self) -> int:
         return hash((self._seat.role, self._seat.rank))
 
+    def __deepcopy__(self, memo: object) -> "MemberHandle[T]":
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"the handle of {self.role} {self.rank} belongs to this process; members know each other by "
+            "on_peers(peers), and another process has handles by attach(name)"
+        )
+
     def __repr__(self) -> str:
         return f"<member {self._seat!r}>"
 

@@ -1,0 +1,128 @@
+"""The members of a run in local mode: they come, are told of each other, and go."""
+
+import platform
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from distributed_grid.errors import CallTimedOut, InvalidRole, Refused
+from distributed_grid.model.roles.spec import Colocation, RoleSpec
+from distributed_grid.model.roles.workload import Workload
+from distributed_grid.roles.failures import not_up
+from distributed_grid.roles.handles import MemberHandle
+from distributed_grid.roles.local_transport import LocalMember, LocalTransport, fetch
+from distributed_grid.roles.local_workers import LocalRef
+from distributed_grid.roles.on_node_host import ON_PEERS, load_class
+from distributed_grid.roles.on_node_peers import Identity, Peers
+from distributed_grid.roles.roster import Roster, Seat
+
+
+class LocalCrew:
+    def __init__(self, workload: Workload, run: str) -> None:
+        self.roster, self.transport = Roster(run), LocalTransport()
+        self._specs = {spec.name: spec for spec in workload.roles}
+        self._classes = {spec.name: _class_of(spec) for spec in workload.roles}
+        self._together = {spec.name: _names_in_process(group) for group in workload.together for spec in group}
+        self._members: dict[Seat, LocalMember] = {}
+        self._changing = threading.Lock()
+        for role in self._specs:
+            self.roster.add_role(role)
+
+    def grow(self, sizes: Mapping[str, int]) -> None:
+        """Until each role has so many: all of the new ones come up, or none does."""
+        new: list[Seat] = []
+        try:
+            for role, size in sizes.items():
+                new += [self._hire(role, rank) for rank in self._free_ranks(role, size)]
+            self._wait([(seat, self._members[seat].make()) for seat in new], "__init__")
+        except BaseException:
+            self._dismiss(new, "another one did not come up", finish=False)
+            raise
+        for seat in new:
+            self.roster.put(seat)
+            seat.came(self._members[seat])
+
+    def shrink(self, sizes: Mapping[str, int]) -> None:
+        """The highest ranks go, after what they are at now."""
+        for role, size in sizes.items():
+            for seat in self.roster.seats(role)[size:]:
+                why = f"{role} was scaled to {size}"
+                self.roster.drop(role, seat.rank, why)
+                self._dismiss([seat], why, finish=True)
+
+    def introduce(self) -> None:
+        """Tell all who want to know who is there."""
+        seats = [seat for role in self.roster.roles for seat in self.roster.seats(role)]
+        told = [seat for seat in seats if self._members[seat].wants_peers]
+        self._wait([(seat, self._members[seat].tell(self._peers(seat))) for seat in told], ON_PEERS)
+
+    def close(self, why: str) -> bool:
+        """All go, and what they are at is lost. False: they have gone before."""
+        with self._changing:
+            if self.roster.closed:
+                return False
+            self.roster.close(why)
+        self._dismiss(list(self._members), why, finish=False)
+        return True
+
+    def actor(self, seat: Seat) -> str:
+        """What its actor would be called."""
+        return f"{self.roster.run}/{'+'.join(self._together[seat.role] or [seat.role])}/{seat.rank}"
+
+    def load(self, seat: Seat) -> tuple[int, int]:
+        """Calls that wait, and calls that run."""
+        member = self._members.get(seat)
+        return (0, 0) if member is None else (member.worker.waiting, member.worker.running)
+
+    def _hire(self, role: str, rank: int) -> Seat:
+        spec = self._specs[role]
+        with self._changing:
+            if self.roster.closed:
+                raise Refused(f"The run {self.roster.run} is over", because=[self.roster.closed])
+            name = f"{self.roster.run}/{role}/{rank}"
+            member = LocalMember(name, self._classes[role], spec.config, spec.max_concurrency)
+            seat = Seat(role, rank, node=platform.node(), methods=member.methods, concurrency=member.concurrency)
+            self._members[seat] = member
+        return seat
+
+    def _free_ranks(self, role: str, size: int) -> Sequence[int]:
+        taken = {seat.rank for seat in self.roster.seats(role)}
+        return [rank for rank in range(size) if rank not in taken]
+
+    def _dismiss(self, seats: Sequence[Seat], why: str, *, finish: bool) -> None:
+        for seat in seats:
+            member = self._members.pop(seat, None)
+            if member is not None:
+                member.worker.close(why, finish=finish)
+
+    def _wait(self, begun: Sequence[tuple[Seat, LocalRef]], method: str) -> None:
+        since = time.monotonic()
+        for seat, ref in begun:
+            within = self._specs[seat.role].startup_deadline_seconds
+            try:
+                self.transport.outcome(ref, seat, method, max(0.0, since + within - time.monotonic()))
+            except CallTimedOut:
+                raise not_up(seat, within) from None
+
+    def _peers(self, seat: Seat) -> Peers:
+        listed = {role: self.roster.seats(role) for role in self.roster.roles}
+        me = Identity(seat.role, seat.rank, len(listed[seat.role]), seat.node, self.roster.run)
+        members = {role: [MemberHandle[Any](self.transport, one) for one in seats] for role, seats in listed.items()}
+        near = [role for role in self._together[seat.role] if role != seat.role]
+        siblings = {role: self._members[one].instance for role in near for one in listed[role] if one.rank == seat.rank}
+        return Peers(me, members, siblings, fetch)
+
+
+def _names_in_process(group: Sequence[RoleSpec]) -> list[str]:
+    """Those that share a process; a role alone shares it with nobody."""
+    return [spec.name for spec in group] if group[0].colocation is Colocation.PROCESS else []
+
+
+def _class_of(spec: RoleSpec) -> Any:
+    if spec.cls is None:
+        raise InvalidRole(f"The role {spec.name} has no class, so it cannot run", try_next="Give it one: cls=...")
+    try:
+        return load_class(spec.cls)
+    except (ImportError, AttributeError) as error:
+        raise InvalidRole(f"The class {spec.cls} of the role {spec.name} cannot be imported: {error}") from error

@@ -1,0 +1,107 @@
+"""A workload in this process, without Ray: for tests, for debuggers, and for what fits into one process."""
+
+import os
+import platform
+import threading
+from datetime import UTC, datetime
+from enum import Enum
+from types import TracebackType
+from typing import Any, Final
+
+from distributed_grid.errors import Refused
+from distributed_grid.model.instants import instant
+from distributed_grid.model.roles.workload import Workload
+from distributed_grid.roles.asked_counts import scaled_counts, spec_named
+from distributed_grid.roles.groups import CallOptions, RoleGroup
+from distributed_grid.roles.local_crew import LocalCrew
+from distributed_grid.roles.record_rows import member_row, role_row
+
+_MOST_EVENTS: Final = 20
+
+
+class LocalRun:
+    """The same as a run on Ray: one instance per role and rank, groups, deadlines, errors, siblings, scaling, record.
+
+    It is up when it is made. A role that scales begins with its least. Members get copies of arguments and give copies
+    of results, as processes would. One process has one environment, so there are no variables for ranks, and those of a
+    spec are not set: a member knows its rank by `peers.me`. Resources, pools and nodes are not looked
+    at: nothing is limited.
+    """
+
+    def __init__(self, workload: Workload, name: str | None = None) -> None:
+        self.workload, self.name = workload, name or workload.name
+        self._state, self._why = "starting", ""
+        self._began = self._updated = datetime.now(UTC)
+        self._events: list[dict[str, str]] = []
+        self._scaling = threading.Lock()
+        self._crew = LocalCrew(workload, self.name)
+        try:
+            self._crew.grow({spec.name: spec.least for spec in workload.roles})
+            self._crew.introduce()
+        except BaseException:
+            self._crew.close("the run did not start")
+            raise
+        self._note("running", f"{len(self._crew.roster.all_seats())} members are up")
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return self._crew.roster.roles
+
+    def __getitem__(self, role: str | Enum) -> RoleGroup[Any]:
+        spec = spec_named(self.workload, role)
+        return RoleGroup(
+            self._crew.roster, self._crew.transport, spec.name, CallOptions(deadline_s=spec.call_deadline_seconds)
+        )
+
+    def scale(self, role: str | Enum, count: int) -> None:
+        """Waits until new ones are up; of those that are too many, the highest ranks go, after what they are at now.
+
+        New ones come all or not at all. Then all are told of each other.
+        """
+        sizes = scaled_counts(self.workload, role, count)
+        with self._scaling:
+            if self._crew.roster.closed:
+                raise Refused(f"The run {self.name} is over", because=[self._crew.roster.closed])
+            self._crew.shrink(sizes)
+            self._crew.grow(sizes)
+            self._note("running", f"{' and '.join(sizes)} scaled to {count}")
+            self._crew.introduce()
+
+    def shutdown(self) -> None:
+        """What is under way is lost; a second time does nothing."""
+        if self._crew.close(f"the run {self.name} was shut down"):
+            self._note("ended", "it was shut down")
+
+    def __enter__(self) -> "LocalRun":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.shutdown()
+
+    def status(self) -> dict[str, Any]:
+        """The record, as a run on Ray has it."""
+        seats = {role: self._crew.roster.seats(role) for role in self.roles}
+        counts = {role: len(found) for role, found in seats.items()}
+        return {
+            "name": self.name,
+            "workload": self.workload.name,
+            "state": self._state,
+            "why": self._why,
+            "progress": "",
+            "owner": {"node": platform.node(), "pid": os.getpid(), "job_id": ""},
+            "began_at": instant(self._began),
+            "updated_at": instant(self._updated),
+            "roles": [role_row(one, wanted=counts[one.name], up=counts[one.name]) for one in self.workload.roles],
+            "members": [
+                member_row(seat, "up", self._crew.actor(seat), queue=queue, running=running, pid=os.getpid())
+                for found in seats.values()
+                for seat in found
+                for queue, running in [self._crew.load(seat)]
+            ],
+            "holdings": [],
+            "events": list(self._events),
+        }
+
+    def _note(self, state: str, told: str) -> None:
+        self._state, self._updated = state, datetime.now(UTC)
+        self._events = [*self._events, {"at": instant(self._updated), "told": told}][-_MOST_EVENTS:]

@@ -1,0 +1,143 @@
+"""Calls within this process: each member has threads or an event loop of its own, and gets copies of its arguments."""
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION, wait
+from copy import deepcopy
+from typing import Any, Final
+
+from distributed_grid.roles.failures import member_failed, member_lost, timed_out
+from distributed_grid.roles.local_workers import LocalRef, LoopWorker, ThreadWorker, Work, Worker
+from distributed_grid.roles.on_node_host import ON_PEERS, has_async_methods, make_instance, methods_of, told_of_peers
+from distributed_grid.roles.on_node_peers import Peers
+from distributed_grid.roles.roster import Seat, SeatAway
+
+ASYNC_CONCURRENCY: Final = 1000
+"""Ray's, for a class with async methods; of other classes it is one."""
+
+
+class LocalMember:
+    """One instance, and who does its calls."""
+
+    def __init__(self, name: str, cls: Any, config: Any, max_concurrency: int | None) -> None:
+        looped = has_async_methods(cls)
+        self.name, self.methods = name, methods_of(cls)
+        self.concurrency = max_concurrency or (ASYNC_CONCURRENCY if looped else 1)
+        self.worker: Worker = (LoopWorker if looped else ThreadWorker)(name, self.concurrency)
+        self.instance: Any = None
+        self._cls, self._config = cls, config
+
+    def make(self) -> LocalRef:
+        """By its own worker, so that what belongs to a thread or to a loop is made there."""
+        ref = LocalRef()
+        self.worker.submit(ref, self._make)
+        return ref
+
+    def _make(self) -> None:
+        self.instance = make_instance(self._cls, self._config)
+
+    @property
+    def wants_peers(self) -> bool:
+        return told_of_peers(self._cls)
+
+    def tell(self, peers: Peers) -> LocalRef:
+        ref = LocalRef()
+        self.worker.aside(ref, lambda: getattr(self.instance, ON_PEERS)(peers))
+        return ref
+
+    def work(self, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Work:
+        return lambda: getattr(self.instance, method)(*args, **kwargs)
+
+
+class _NotAllWell(Exception):
+    """Somebody failed, or is late; each is asked for its outcome."""
+
+
+class LocalTransport:
+    """See `Transport`; a seat's target is a `LocalMember`."""
+
+    def submit(self, seat: Seat, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> LocalRef:
+        """References among the arguments become their values before the call is begun, as Ray does it."""
+        member: LocalMember = seat.here()
+        ref = LocalRef()
+        given, named = deepcopy((tuple(args), dict(kwargs)))
+        awaited = [one for one in (*given, *named.values()) if isinstance(one, LocalRef)]
+        if awaited:
+            _Awaiting(member, ref, method, given, named, awaited).begin()
+        else:
+            member.worker.submit(ref, member.work(method, given, named))
+        return ref
+
+    def collect(self, refs: Sequence[LocalRef], within_s: float | None) -> list[Any]:
+        if wait(refs, within_s, FIRST_EXCEPTION).not_done or any(ref.exception() is not None for ref in refs):
+            raise _NotAllWell
+        return [ref.result() for ref in refs]
+
+    def outcome(self, ref: LocalRef, seat: Seat, method: str, within_s: float | None) -> Any:
+        if not wait([ref], within_s).done:
+            raise timed_out(seat, method, within_s)
+        if ref.lost is not None:
+            raise member_lost(seat, method, ref.lost)
+        error = ref.exception()
+        if error is None:
+            return ref.result()
+        raise member_failed(seat, method, error, ref.told)
+
+    def first_done(self, refs: Sequence[LocalRef], within_s: float | None) -> int | None:
+        done = wait(refs, within_s, FIRST_COMPLETED).done
+        return next((index for index, ref in enumerate(refs) if ref in done), None)
+
+    def unfinished(self, refs: Sequence[LocalRef]) -> list[LocalRef]:
+        return [ref for ref in refs if not ref.done()]
+
+
+class _Awaiting:
+    """A call that is begun when the references among its arguments have values."""
+
+    def __init__(
+        self,
+        member: LocalMember,
+        ref: LocalRef,
+        method: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        awaited: list[LocalRef],
+    ) -> None:
+        self._member, self._ref, self._method = member, ref, method
+        self._args, self._kwargs, self._awaited = args, kwargs, awaited
+        self._missing = len(awaited)
+        self._changing = threading.Lock()
+
+    def begin(self) -> None:
+        for one in self._awaited:
+            one.add_done_callback(self._one_more)
+
+    def _one_more(self, _: object) -> None:
+        with self._changing:
+            self._missing -= 1
+            if self._missing:
+                return
+        for one in self._awaited:
+            if one.lost is not None:
+                return self._ref.lose(one.lost)
+            if (error := one.exception()) is not None:
+                return self._ref.fail(error)
+        args = [_value(one) for one in self._args]
+        kwargs = {name: _value(one) for name, one in self._kwargs.items()}
+        try:
+            self._member.worker.submit(self._ref, self._member.work(self._method, args, kwargs))
+        except SeatAway:
+            self._ref.lose("it left before the call was begun")
+
+
+def fetch(refs: Any, timeout_s: float | None = None) -> Any:
+    """For members, as `ray.get` does it: raises what the method raised."""
+    if isinstance(refs, LocalRef):
+        return refs.result(timeout_s)
+    until = None if timeout_s is None else time.monotonic() + timeout_s
+    return [ref.result(None if until is None else max(0.0, until - time.monotonic())) for ref in refs]
+
+
+def _value(one: Any) -> Any:
+    return deepcopy(one.result()) if isinstance(one, LocalRef) else one

@@ -1,0 +1,237 @@
+"""Who does the calls of a member in local mode: threads of its own, or an event loop of its own, as Ray has it."""
+
+import asyncio
+import inspect
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from copy import deepcopy
+from types import TracebackType
+from typing import Any, Final, Protocol
+
+from distributed_grid.roles.roster import SeatAway
+
+Work = Callable[[], Any]
+
+_OWN: Final = "distributed_grid.roles.local_"
+
+
+class LocalRef(Future[Any]):
+    """A call that is under way. `await` gives its value, and so does `result`; both raise what the method raised."""
+
+    lost: str | None = None
+    """Why its member was lost meanwhile."""
+    begun = False
+    """Whether the method was called."""
+    told = ""
+    """The traceback of what it raised."""
+
+    def __await__(self) -> Any:
+        return asyncio.shield(asyncio.wrap_future(self)).__await__()
+
+    def __deepcopy__(self, memo: object) -> "LocalRef":
+        return self  # a reference in an argument is the same reference there
+
+    def cancel(self) -> bool:
+        return False  # a call is not taken back
+
+    def settle(self, work: Work) -> None:
+        self.begun = True
+        try:
+            self.give(work())
+        except BaseException as error:  # noqa: BLE001 (whatever it is, it is the caller's)
+            self.fail(error)
+
+    async def settle_async(self, work: Work) -> None:
+        self.begun = True
+        try:
+            value = work()
+            self.give(await value if inspect.isawaitable(value) else value)
+        except BaseException as error:  # noqa: BLE001 (whatever it is, it is the caller's)
+            self.fail(error)
+
+    def give(self, value: Any) -> None:
+        """A copy of it: what a member does with its own afterwards does not show here, as between processes."""
+        copied = deepcopy(value)
+        with suppress(InvalidStateError):  # it was given up meanwhile
+            self.set_result(copied)
+
+    def fail(self, error: BaseException) -> None:
+        error.__traceback__ = _from_method_on(error.__traceback__)
+        self.told = "".join(traceback.format_exception(error)).rstrip()
+        with suppress(InvalidStateError):
+            self.set_exception(error)
+
+    def lose(self, why: str) -> None:
+        self.lost = why
+        self.fail(RuntimeError(why))
+
+
+class Worker(Protocol):
+    @property
+    def running(self) -> int: ...
+
+    @property
+    def waiting(self) -> int: ...
+
+    def submit(self, ref: LocalRef, work: Work) -> None:
+        """In the order they come. Raises `SeatAway` when it is closed."""
+
+    def aside(self, ref: LocalRef, work: Work) -> None:
+        """Beside the calls, however busy it is with those."""
+
+    def close(self, why: str, *, finish: bool) -> None:
+        """No more calls, and those that wait are lost. Those that run are lost, too, unless they may finish."""
+
+
+class ThreadWorker:
+    """At most so many threads, each started when there is work for it; none of them keeps the process alive."""
+
+    def __init__(self, name: str, concurrency: int) -> None:
+        self._name, self._concurrency = name, concurrency
+        self._queue: deque[tuple[LocalRef, Work]] = deque()
+        self._running: set[LocalRef] = set()
+        self._threads = self._idle = 0
+        self._closed = False
+        self._changed = threading.Condition()
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._queue)
+
+    def submit(self, ref: LocalRef, work: Work) -> None:
+        with self._changed:
+            if self._closed:
+                raise SeatAway
+            self._queue.append((ref, work))
+            if self._idle < len(self._queue) and self._threads < self._concurrency:
+                self._threads += 1
+                _thread(self._name, self._serve)
+            self._changed.notify()
+
+    def aside(self, ref: LocalRef, work: Work) -> None:
+        if self._closed:
+            raise SeatAway
+        _thread(f"{self._name} aside", lambda: ref.settle(work))
+
+    def close(self, why: str, *, finish: bool) -> None:
+        with self._changed:
+            self._closed = True
+            lost = [ref for ref, _ in self._queue] + ([] if finish else list(self._running))
+            self._queue.clear()
+            self._changed.notify_all()
+        for ref in lost:
+            ref.lose(why)
+
+    def _serve(self) -> None:
+        while (taken := self._take()) is not None:
+            ref, work = taken
+            if not ref.done():
+                ref.settle(work)
+            with self._changed:
+                self._running.discard(ref)
+
+    def _take(self) -> tuple[LocalRef, Work] | None:
+        with self._changed:
+            self._idle += 1
+            while not self._queue and not self._closed:
+                self._changed.wait()
+            self._idle -= 1
+            if not self._queue:
+                return None
+            taken = self._queue.popleft()
+            self._running.add(taken[0])
+            return taken
+
+
+class LoopWorker:
+    """One event loop, for a class with async methods. Its other methods run in the loop, too, and block it."""
+
+    def __init__(self, name: str, concurrency: int) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._room = asyncio.Semaphore(concurrency)
+        self._refs: set[LocalRef] = set()
+        self._tasks: dict[asyncio.Task[None], LocalRef] = {}
+        self._closed = False
+        self._changing = threading.Lock()
+        self.running = 0
+        _thread(name, self._serve)
+
+    @property
+    def waiting(self) -> int:
+        return max(0, len(self._refs) - self.running)
+
+    def submit(self, ref: LocalRef, work: Work) -> None:
+        self._start(ref, lambda: self._in_turn(ref, work))
+
+    def aside(self, ref: LocalRef, work: Work) -> None:
+        self._start(ref, lambda: ref.settle_async(work))
+
+    def close(self, why: str, *, finish: bool) -> None:
+        with self._changing:
+            if self._closed:
+                return
+            self._closed = True
+            lost = [ref for ref in self._refs if not (finish and ref.begun)]
+        for ref in lost:  # here, since a method may block the loop
+            ref.lose(why)
+        self._loop.call_soon_threadsafe(self._end)
+
+    def _start(self, ref: LocalRef, begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        with self._changing:
+            if self._closed:
+                raise SeatAway
+            self._refs.add(ref)
+            self._loop.call_soon_threadsafe(self._begin, ref, begin)
+
+    def _begin(self, ref: LocalRef, begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        task = self._loop.create_task(begin())
+        self._tasks[task] = ref
+        task.add_done_callback(self._over)
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        with self._changing:
+            self._refs.discard(self._tasks.pop(task))
+        if self._closed and not self._tasks:
+            self._loop.stop()
+
+    async def _in_turn(self, ref: LocalRef, work: Work) -> None:
+        async with self._room:
+            self.running += 1
+            try:
+                if not ref.done():
+                    await ref.settle_async(work)
+            finally:
+                self.running -= 1
+
+    def _end(self) -> None:
+        """What was given up is cancelled; the loop ends with the last that may finish."""
+        for task, ref in self._tasks.items():
+            if ref.done():
+                task.cancel()
+        if not self._tasks:
+            self._loop.stop()
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
+
+
+def _from_method_on(frames: TracebackType | None) -> TracebackType | None:
+    """Without what is grid's own on the way to the method."""
+    while frames is not None and str(frames.tb_frame.f_globals.get("__name__")).startswith(_OWN):
+        frames = frames.tb_next
+    return frames
+
+
+def _thread(name: str, target: Callable[[], None]) -> None:
+    threading.Thread(target=target, name=name, daemon=True).start()

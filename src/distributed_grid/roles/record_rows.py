@@ -1,0 +1,52 @@
+"""The rows of a run's record: its roles and its members, as JSON."""
+
+from typing import Any
+
+from distributed_grid.model.resources import amount_of
+from distributed_grid.model.roles.spec import RoleSpec
+from distributed_grid.roles.roster import Seat
+
+
+def role_row(spec: RoleSpec, *, wanted: int, up: int, failures: int = 0, scaling: str = "") -> dict[str, Any]:
+    together = spec.colocation_group is not None
+    return {
+        "role": spec.name,
+        "asked": [spec.least, spec.most],
+        "wanted": wanted,
+        "up": up,
+        "pool": spec.pool,
+        "colocation_group": spec.colocation_group,
+        "colocation": str(spec.colocation) if together else None,
+        "needs": {kind: float(amount_of(kind, units)) for kind, units in spec.needs.items()},
+        "failure_policy": str(spec.failure_policy),
+        "failures": failures,
+        "failure_budget": spec.failure_budget,
+        "scaling": scaling,
+    }
+
+
+def member_row(
+    seat: Seat,
+    state: str,
+    actor: str,
+    *,
+    gpus: tuple[int, ...] = (),
+    restarts: int = 0,
+    queue: int = 0,
+    running: int = 0,
+    pid: int | None = None,
+) -> dict[str, Any]:
+    return {
+        "role": seat.role,
+        "rank": seat.rank,
+        "node": seat.node,
+        "gpus": list(gpus),
+        "state": state,
+        "restarts": restarts,
+        "queue": queue,
+        "running": running,
+        "pid": pid,
+        "actor": actor,
+        "methods": sorted(seat.methods),
+        "why": seat.why,
+    }

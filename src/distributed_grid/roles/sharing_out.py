@@ -1,0 +1,160 @@
+"""Many shards for few members: each gets the next one when it is done with one."""
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from distributed_grid.errors import GridError, MemberLost
+from distributed_grid.roles.calling import Call, count
+from distributed_grid.roles.failures import Failed, nobody, timed_out
+from distributed_grid.roles.roster import Ref, Seat, SeatAway
+from distributed_grid.roles.transport import Transport
+
+_LOOK_AGAIN_S: Final = 0.05
+"""The longest wait in one go while somebody is away, who may come back meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class MapOptions:
+    deadline_s: float | None
+    """For each shard: for its call, and for finding somebody when nobody works any more."""
+    at_once: int
+    """Shards that a member works on at a time; at most its concurrency."""
+    stop_on_error: bool
+    """No shard is given out after one failed."""
+
+
+@dataclass(slots=True)
+class _Errand:
+    index: int
+    seat: Seat
+    target: Any
+    call: Call
+    ref: Ref
+    late: bool = False
+    """It has been given up, but the member still works on it, and gets nothing else in its place."""
+
+
+class SharingOut:
+    """One `map`. A shard is sent once. Who was lost gets no more until it is back: else it would fail them all."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        seats: Sequence[Seat],
+        method: str,
+        shards: Iterable[Any],
+        others: tuple[tuple[Any, ...], Mapping[str, Any]],
+        options: MapOptions,
+    ) -> None:
+        self._transport, self._seats, self._method, self._options = transport, seats, method, options
+        self._others = others
+        """The arguments that are the same for all shards."""
+        self._shards: Iterator[tuple[int, Any]] = enumerate(shards)
+        self._next: tuple[int, Any] | None = None
+        self._found: dict[int, Any] = {}
+        self._out: list[_Errand] = []
+        self._lost: dict[Seat, Any] = {}
+        """The target that was lost, by seat: with another one, it is back."""
+        self._stalled_at: float | None = None
+
+    def run(self) -> list[Any]:
+        """The values in the order of the shards; where a call failed, a `Failed` stands in its place."""
+        try:
+            self._next = next(self._shards, None)
+            while self._next is not None or self._working():
+                while self._next is not None and (seat := self._free()) is not None:
+                    self._give(seat, *self._next)
+                if not self._working() and self._next is not None and (why := self._hopeless()):
+                    self._give_up(why)
+                else:
+                    self._wait()
+        finally:
+            count([one.seat for one in self._out], -1)
+            for one in self._out:
+                one.seat.remember(one.ref)
+        return [self._found[index] for index in range(len(self._found))]
+
+    def _working(self) -> bool:
+        return any(not one.late for one in self._out)
+
+    def _free(self) -> Seat | None:
+        """Who has the least to do, and room for one more."""
+        busy = Counter(one.seat for one in self._out)
+        most = self._options.at_once
+        free = [seat for seat in self._seats if self._is_there(seat) and busy[seat] < min(most, seat.concurrency)]
+        return min(free, key=lambda seat: busy[seat], default=None)
+
+    def _is_there(self, seat: Seat) -> bool:
+        target = seat.target
+        return target is not None and self._lost.get(seat) is not target
+
+    def _give(self, seat: Seat, index: int, shard: Any) -> None:
+        args, kwargs = self._others
+        call = Call(self._transport, self._method, (shard, *args), kwargs, self._options.deadline_s)
+        target = seat.target
+        try:
+            ref = self._transport.submit(seat, self._method, call.args, kwargs)
+        except SeatAway:
+            return  # it has just left, so it is not free any more
+        count([seat], 1)
+        self._out.append(_Errand(index, seat, target, call, ref))
+        self._stalled_at = None
+        self._next = next(self._shards, None)
+
+    def _wait(self) -> None:
+        """Until one is done, one is late, or somebody may be back."""
+        if not self._out:
+            time.sleep(_LOOK_AGAIN_S)
+            return
+        done = self._transport.first_done([one.ref for one in self._out], self._patience_s())
+        if done is not None:
+            self._done(self._out.pop(done))
+            return
+        for one in self._out:
+            if not one.late and one.call.left_s == 0:
+                one.late = True
+                self._fail(one.index, timed_out(one.seat, self._method, self._options.deadline_s))
+
+    def _patience_s(self) -> float | None:
+        waits = [left for one in self._out if not one.late and (left := one.call.left_s) is not None]
+        if self._next is not None and (self._stalled_at is not None or not all(map(self._is_there, self._seats))):
+            waits.append(_LOOK_AGAIN_S)
+        return min(waits, default=None)
+
+    def _done(self, one: _Errand) -> None:
+        count([one.seat], -1)
+        if one.late:
+            return
+        try:
+            self._found[one.index] = self._transport.outcome(one.ref, one.seat, self._method, None)
+        except GridError as error:
+            if isinstance(error, MemberLost):
+                self._lost[one.seat] = one.target
+            self._fail(one.index, error)
+
+    def _fail(self, index: int, error: GridError) -> None:
+        self._found[index] = Failed(error)
+        if self._options.stop_on_error:
+            self._next = None
+
+    def _hopeless(self) -> str:
+        """Why nobody will take the next shard: all are gone, or for too long away or busy with what was given up."""
+        if all(seat.gone for seat in self._seats):
+            return self._seats[0].why or "all are gone"
+        now = time.monotonic()
+        if self._stalled_at is None:
+            self._stalled_at = now
+        within = self._options.deadline_s
+        if within is None or now - self._stalled_at < within:
+            return ""
+        return f"none was free within {within:g} s"
+
+    def _give_up(self, why: str) -> None:
+        """All that is left, at once: each on its own would wait as long."""
+        while self._next is not None:
+            index, _ = self._next
+            self._next = next(self._shards, None)
+            self._fail(index, nobody(self._seats[0].role, why))
