@@ -27,6 +27,7 @@ from distributed_grid.model.roles.signals import CallableSignal, MethodSignal, P
 from distributed_grid.model.roles.spec import Arrangement, Colocation, FailurePolicy, RoleSpec
 from distributed_grid.model.roles.workload import Workload
 from distributed_grid.roles.attaching import AttachedRun, attach
+from distributed_grid.roles.local_run import LocalRun
 from distributed_grid.roles.run import Run, launch
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "Inventory",
     "InventoryNode",
     "LoadedWorkload",
+    "LocalRun",
     "Member",
     "MethodSignal",
     "Missing",

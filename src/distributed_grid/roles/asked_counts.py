@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from enum import Enum
+from typing import Any
 
 from distributed_grid.config.values import did_you_mean
 from distributed_grid.errors import InvalidRole
@@ -11,16 +12,21 @@ from distributed_grid.model.roles.workload import Workload
 
 
 def spec_named(workload: Workload, role: str | Enum) -> RoleSpec:
-    try:
-        asked = name(role)
-    except Wrong as wrong:
-        raise InvalidRole(f"A role {wrong}") from None
+    asked = role_name(role)
     found = workload.role(asked)
     if found is None:
         names = [spec.name for spec in workload.roles]
         said = f"The workload {workload.name} has no role {asked!r}{did_you_mean(asked, names)}"
         raise InvalidRole(said, because=[f"it has {', '.join(names)}"])
     return found
+
+
+def role_name(role: Any) -> str:
+    """Of text, or of a member of any Enum."""
+    try:
+        return name(role)
+    except Wrong as wrong:
+        raise InvalidRole(f"A role {wrong}") from None
 
 
 def scaled_counts(workload: Workload, role: str | Enum, count: int) -> Mapping[str, int]:

@@ -10,8 +10,8 @@ import ray
 from distributed_grid.errors import CannotScale, RoleNotFound, RoleRunNotFound, RoleRunOver
 from distributed_grid.execution.role_records import NAMESPACE, RoleRecords
 from distributed_grid.model.roles.runs import Record, RunState, as_seen, is_over
+from distributed_grid.roles.asked_counts import role_name
 from distributed_grid.roles.groups import CallOptions, RoleGroup
-from distributed_grid.roles.naming import role_name
 from distributed_grid.roles.ray_transport import RayTransport
 from distributed_grid.roles.roster import Roster, Seat
 from distributed_grid.roles.surveying import connected

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from distributed_grid.errors import Refused
 from distributed_grid.model.instants import instant
+from distributed_grid.model.roles.runs import RunState
 from distributed_grid.model.roles.workload import Workload
 from distributed_grid.roles.asked_counts import scaled_counts, spec_named
 from distributed_grid.roles.groups import CallOptions, RoleGroup
@@ -34,6 +35,7 @@ class LocalRun:
         self._began = self._updated = datetime.now(UTC)
         self._events: list[dict[str, str]] = []
         self._scaling = threading.Lock()
+        self._over = threading.Event()
         self._crew = LocalCrew(workload, self.name)
         try:
             self._crew.grow({spec.name: spec.least for spec in workload.roles})
@@ -53,7 +55,19 @@ class LocalRun:
             self._crew.roster, self._crew.transport, spec.name, CallOptions(deadline_s=spec.call_deadline_seconds)
         )
 
-    def scale(self, role: str | Enum, count: int) -> None:
+    @property
+    def state(self) -> RunState:
+        return RunState(self._state)
+
+    @property
+    def why(self) -> str:
+        return self._why
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Until it is over; False: it was not within so many seconds."""
+        return self._over.wait(timeout_s)
+
+    def scale(self, role: str | Enum, count: int, wait_s: float | None = None) -> None:
         """Waits until new ones are up; of those that are too many, the highest ranks go, after what they are at now.
 
         New ones come all or not at all. Then all are told of each other.
@@ -71,6 +85,7 @@ class LocalRun:
         """What is under way is lost; a second time does nothing."""
         if self._crew.close(f"the run {self.name} was shut down"):
             self._note("ended", "it was shut down")
+            self._over.set()
 
     def __enter__(self) -> "LocalRun":
         return self

@@ -18,6 +18,7 @@ def role_row(spec: RoleSpec, *, wanted: int, up: int, failures: int = 0, scaling
         "colocation_group": spec.colocation_group,
         "colocation": str(spec.colocation) if together else None,
         "needs": {kind: float(amount_of(kind, units)) for kind, units in spec.needs.items()},
+        "call_deadline_seconds": spec.call_deadline_seconds,
         "failure_policy": str(spec.failure_policy),
         "failures": failures,
         "failure_budget": spec.failure_budget,
@@ -30,11 +31,12 @@ def member_row(
     state: str,
     actor: str,
     *,
-    gpus: tuple[int, ...] = (),
+    gpus: tuple[Any, ...] = (),
     restarts: int = 0,
     queue: int = 0,
     running: int = 0,
     pid: int | None = None,
+    why: str | None = None,
 ) -> dict[str, Any]:
     return {
         "role": seat.role,
@@ -48,5 +50,5 @@ def member_row(
         "pid": pid,
         "actor": actor,
         "methods": sorted(seat.methods),
-        "why": seat.why,
+        "why": seat.why if why is None else why,
     }

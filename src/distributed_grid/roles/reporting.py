@@ -9,6 +9,7 @@ from distributed_grid.model.roles.runs import Record
 from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.roles.crew import Post, PostState
 from distributed_grid.roles.parts import RunParts
+from distributed_grid.roles.record_rows import member_row, role_row
 from distributed_grid.roles.roster import Seat
 
 
@@ -39,22 +40,13 @@ def record_of(parts: RunParts, job_id: str, node: str) -> Record:
 
 
 def _role(parts: RunParts, role: RoleSpec, posts: list[Post]) -> dict[str, Any]:
-    up = [post for post in posts if role.name in post.key and post.state is PostState.UP]
-    return {
-        "role": role.name,
-        "asked": [role.least, role.most],
-        "wanted": parts.wanted.get(role.name, role.least),
-        "up": len(up),
-        "pool": role.pool,
-        "colocation_group": role.colocation_group,
-        "colocation": str(role.colocation) if role.colocation_group is not None else None,
-        "needs": role.needs.to_amounts(),
-        "call_deadline_seconds": role.call_deadline_seconds,
-        "failure_policy": str(role.failure_policy),
-        "failures": parts.failures[role.name],
-        "failure_budget": role.failure_budget,
-        "scaling": parts.scaling.get(role.name, ""),
-    }
+    return role_row(
+        role,
+        wanted=parts.wanted.get(role.name, role.least),
+        up=len([post for post in posts if role.name in post.key and post.state is PostState.UP]),
+        failures=parts.failures[role.name],
+        scaling=parts.scaling.get(role.name, ""),
+    )
 
 
 def _members(parts: RunParts, posts: list[Post]) -> list[dict[str, Any]]:
@@ -64,20 +56,17 @@ def _members(parts: RunParts, posts: list[Post]) -> list[dict[str, Any]]:
 
 
 def _member(post: Post, seat: Seat) -> dict[str, Any]:
-    return {
-        "role": seat.role,
-        "rank": seat.rank,
-        "node": post.process.node,
-        "gpus": list(post.gpus),
-        "state": str(post.state),
-        "restarts": post.restarts,
-        "queue": post.queue,
-        "running": post.running,
-        "pid": post.pid,
-        "actor": post.name,
-        "methods": sorted(seat.methods),
-        "why": post.why,
-    }
+    return member_row(
+        seat,
+        str(post.state),
+        post.name,
+        gpus=post.gpus,
+        restarts=post.restarts,
+        queue=post.queue,
+        running=post.running,
+        pid=post.pid,
+        why=post.why,
+    )
 
 
 def _at(moment: float) -> str:

@@ -5,9 +5,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from distributed_grid.decide.roles.planner import plan_more
-from distributed_grid.errors import GridError, InvalidRequest
+from distributed_grid.errors import GridError
 from distributed_grid.model.roles.plan import DoesNotFit, RemedyKind
 from distributed_grid.model.roles.spec import RoleSpec
+from distributed_grid.roles.asked_counts import scaled_counts
 from distributed_grid.roles.parts import RunParts
 
 _TAKE_S = 3.0
@@ -27,24 +28,13 @@ class Resizing:
         self._p = parts
         self._borrowed: list[Borrowed] = []
 
-    def check(self, role: str, count: int) -> None:
-        """Whether the role may have so many."""
-        spec = self._p.workload.role(role)
-        if spec is None:
-            known = ", ".join(one.name for one in self._p.workload.roles)
-            raise InvalidRequest(f"{self._p.name} has no role {role!r}", try_next=f"It has {known}.")
-        if not spec.least <= count <= spec.most:
-            many = f"{spec.least} to {spec.most}" if spec.least < spec.most else f"always {spec.least}"
-            raise InvalidRequest(f"{role} cannot have {count} members: it has {many}")
-
     def towards(self, role: str, count: int) -> str:
         """Bring a role to so many members; empty, or why it has fewer for now."""
-        self.check(role, count)
+        counts = scaled_counts(self._p.workload, role, count)
         there = self._p.crew.count(role)
-        for name in self._with(role):
-            self._p.wanted[name] = count
+        self._p.wanted |= counts
         if count < there:
-            self._shrink(role, count)
+            self._shrink(role, tuple(counts), count)
             return ""
         return self._grow(role, count, there) if count > there else ""
 
@@ -56,15 +46,10 @@ class Resizing:
             self._return(one)
         self._borrowed = []
 
-    def _with(self, role: str) -> tuple[str, ...]:
-        """Those that grow and shrink as one with it."""
-        return next(
-            tuple(r.name for r in group) for group in self._p.workload.together if role in {r.name for r in group}
-        )
-
-    def _shrink(self, role: str, count: int) -> None:
+    def _shrink(self, role: str, together: tuple[str, ...], count: int) -> None:
+        """Those of the highest ranks go."""
         kept = {post.process.index for post in self._p.crew.of_roles([role])[:count]}
-        leaving = [post for post in self._p.crew.of_roles(self._with(role)) if post.process.index not in kept]
+        leaving = [post for post in self._p.crew.of_roles(together) if post.process.index not in kept]
         self._p.crew.dismiss(leaving, f"{role} was scaled down to {count}")
         self._p.give_back_empty()
         self._p.note(f"{role} was scaled down to {count}")

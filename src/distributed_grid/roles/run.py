@@ -9,17 +9,18 @@ from typing import Any, Final, Self
 
 import ray
 
-from distributed_grid.errors import CannotScale, GridError, RoleNotFound, RoleRunInUse
+from distributed_grid.errors import CannotScale, GridError, RoleRunInUse
 from distributed_grid.execution.role_records import RoleRecords, checked_name
 from distributed_grid.model.roles.runs import Record, RunState
 from distributed_grid.model.roles.workload import Workload
+from distributed_grid.roles.asked_counts import spec_named
 from distributed_grid.roles.crew import Crew
 from distributed_grid.roles.following import Following
 from distributed_grid.roles.groups import CallOptions, RoleGroup
 from distributed_grid.roles.health import SILENT_AFTER_S, Health
 from distributed_grid.roles.hosting import Hosting
 from distributed_grid.roles.launching import Launching, Progress
-from distributed_grid.roles.naming import role_name
+from distributed_grid.roles.local_run import LocalRun
 from distributed_grid.roles.parts import RunParts
 from distributed_grid.roles.places import Leases, OwnGroups, Places
 from distributed_grid.roles.ray_transport import RayTransport
@@ -146,11 +147,8 @@ class Run:
 
     def __getitem__(self, role: Any) -> RoleGroup[Any]:
         """The members of a role."""
-        name = role_name(role)
-        spec = self._p.workload.role(name)
-        if spec is None:
-            raise RoleNotFound(f"{self.name} has no role {name!r}", try_next=f"It has {', '.join(self.roles)}.")
-        return RoleGroup(self._roster, self._transport, name, CallOptions(spec.call_deadline_seconds))
+        spec = spec_named(self._p.workload, role)
+        return RoleGroup(self._roster, self._transport, spec.name, CallOptions(spec.call_deadline_seconds))
 
     def status(self) -> Record:
         """All that is known of it, as `grid roles status --json` shows it."""
@@ -158,7 +156,7 @@ class Run:
 
     def scale(self, role: Any, count: int, wait_s: float | None = 60.0) -> None:
         """Bring a role to so many members, and wait until they are up; None or 0: do not wait."""
-        name = role_name(role)
+        name = spec_named(self._p.workload, role).name
         self._supervisor.wish(name, count)
         until = time.monotonic() + (wait_s or 0.0)
         while not self._is_at(name, count):
@@ -182,17 +180,21 @@ def launch(
     workload: Workload,
     name: str | None = None,
     *,
+    local: bool = False,
     leases: bool | None = None,
     wait_s: float = 0.0,
     progress: Callable[[str], None] | None = None,
     silent_after_s: float = SILENT_AFTER_S,
-) -> Run:
+) -> "Run | LocalRun":
     """Start a whole workload, all or nothing, and be back when everybody is up.
 
     `name`: by which others can `attach`; the workload's own if not given. `leases`: whether capacity is held by grid's
     leases; None: where this cluster is shared. `wait_s`: for so long, if there is no room now. `progress`: told, again
-    and again, how far it is. `silent_after_s`: whoever does not answer for so long is taken for dead.
+    and again, how far it is. `silent_after_s`: whoever does not answer for so long is taken for dead. `local`: in this
+    process alone, without Ray.
     """
+    if local:
+        return LocalRun(workload, name)
     surveyor = Surveyor.connected()
     run_name = name or workload.name
     shared = surveyor.is_shared if leases is None else leases

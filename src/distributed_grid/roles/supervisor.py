@@ -11,6 +11,7 @@ import ray
 from distributed_grid.errors import GridError
 from distributed_grid.execution.role_records import RoleRecords
 from distributed_grid.model.roles.runs import Record, RunState
+from distributed_grid.roles.asked_counts import scaled_counts
 from distributed_grid.roles.crew import Fault, Post, PostState
 from distributed_grid.roles.following import Following
 from distributed_grid.roles.health import Health
@@ -66,7 +67,7 @@ class Supervisor:
         self._poked.set()
 
     def wish(self, role: str, count: int) -> None:
-        self.resizing.check(role, count)
+        scaled_counts(self._p.workload, role, count)  # raises what makes no sense, before anybody waits
         self._wishes.append((role, count))
         self.poke()
 
