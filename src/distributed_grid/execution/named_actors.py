@@ -17,7 +17,8 @@ def names(prefix: str) -> list[str]:
 def why_gone(error: ray.exceptions.RayError) -> str:
     """What Ray says at the end of its error: the cause, without what it guesses about it."""
     last = (str(error).strip().splitlines() or [type(error).__name__])[-1].strip()
-    return last.partition(" Some common causes include")[0]
+    last = last.partition(" Some common causes include")[0].partition(" Placement group id:")[0]
+    return last.rpartition("Worker exit detail: ")[2]
 
 
 def find(name: str) -> Any | None:

@@ -1,17 +1,13 @@
 """The actors in which an executor's tasks run, each in the place that the scheduler has found for it."""
 
-import sys
-import sysconfig
 from collections.abc import Callable, Mapping
 from functools import cache
-from pathlib import Path
-from types import ModuleType
 from typing import Any, Final
 
 import ray
-from ray import cloudpickle
 
 from distributed_grid.execution.by_value import on_node_function, on_node_runner
+from distributed_grid.execution.packing import packed_whole
 from distributed_grid.execution.reservations import asking_for, inside
 from distributed_grid.model.resources import ResourceVector
 
@@ -38,27 +34,7 @@ def host_command(group: str, needs: ResourceVector, name: str) -> Any:
 
 def run_function(actor: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """A reference to its result."""
-    return actor.run.remote(_packed(function), args, dict(kwargs))
-
-
-def _packed(function: Callable[..., Any]) -> bytes:
-    """The function itself, where it is from a module of the user's own that other nodes may not have."""
-    module = sys.modules.get(getattr(function, "__module__", None) or "")
-    if module is None or not _is_own(module):
-        return bytes(cloudpickle.dumps(function))
-    cloudpickle.register_pickle_by_value(module)
-    try:
-        return bytes(cloudpickle.dumps(function))
-    finally:
-        cloudpickle.unregister_pickle_by_value(module)
-
-
-def _is_own(module: ModuleType) -> bool:
-    """Not installed, and not Python's."""
-    file = getattr(module, "__file__", None)
-    if file is None or module.__name__ == "__main__":
-        return False
-    return not any(Path(file).is_relative_to(path) for path in set(sysconfig.get_paths().values()))
+    return actor.run.remote(packed_whole(function), args, dict(kwargs))
 
 
 def _in_place(host: Any, group: str, needs: ResourceVector) -> Any:

@@ -9,6 +9,7 @@ from distributed_grid.errors import CallTimedOut, GridError, MemberFailed, Membe
 from distributed_grid.roles.roster import Seat
 
 _MOST_TOLD: Final = 10
+_TAKE_ALONG: Final = 'Take modules along: ray.init(runtime_env={"working_dir": "."}), or grid roles up --working-dir .'
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,17 @@ def member_failed(seat: Seat, method: str, cause: BaseException | None, tracebac
     error.__cause__ = cause
     if traceback and (cause is None or cause.__traceback__ is None):
         error.add_note(traceback)  # else Python shows the cause's own where nobody catches it
+    return error
+
+
+def did_not_start(seat: Seat, said: str, traceback: str) -> MemberFailed:
+    """Its constructor failed, or its process ended before it was through."""
+    error = MemberFailed(
+        f"{_who(seat)} did not start: {said}",
+        because=[traceback] if traceback else [],
+        try_next=_TAKE_ALONG if said.startswith(("ModuleNotFoundError", "ImportError")) else None,
+    )
+    error.role, error.rank, error.node, error.remote_traceback = seat.role, seat.rank, seat.node, traceback
     return error
 
 

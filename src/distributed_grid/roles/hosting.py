@@ -12,6 +12,7 @@ from ray import cloudpickle
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from distributed_grid.errors import InvalidRole
+from distributed_grid.execution.packing import own_module, packed_whole
 from distributed_grid.execution.reservations import asking_for, group_handle
 from distributed_grid.model.nodes import NodeId, NodeName
 from distributed_grid.model.resources import ResourceVector
@@ -117,7 +118,9 @@ class Hosting:
         """Class and configuration in one piece, so that what they share stays the same; large ones travel once."""
         if role not in self._packed:
             spec = self._spec(role)
-            packed = bytes(cloudpickle.dumps((spec.cls, spec.config)))
+            # By name where that can be imported, as Ray does it; else the class itself.
+            whole = packed_whole(self._classes[role], spec.config) if own_module(self._classes[role]) else b""
+            packed = bytes(cloudpickle.dumps((bytes(cloudpickle.dumps((spec.cls, spec.config))), whole)))
             self._packed[role] = packed if len(packed) < _INLINE_BYTES else ray.put(packed)
         return self._packed[role]
 

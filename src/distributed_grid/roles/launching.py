@@ -9,7 +9,7 @@ from distributed_grid.errors import GridError, MemberFailed, NoCapacity, StartTi
 from distributed_grid.execution.actor_states import how_far
 from distributed_grid.model.roles.plan import DoesNotFit
 from distributed_grid.roles.crew import Crew, Fault, Post
-from distributed_grid.roles.failures import member_failed
+from distributed_grid.roles.failures import did_not_start
 from distributed_grid.roles.parts import RunParts
 
 Progress = Callable[[str], None]
@@ -68,7 +68,7 @@ class Launching:
         fault = faults[0]
         post = fault.post
         seat = next((seat for seat in post.seats if seat.role == fault.role), post.seats[0])
-        error = member_failed(seat, "its constructor", None, fault.remote_traceback, fault.why)
+        error = did_not_start(seat, fault.why, fault.remote_traceback)
         others = [f"{_who(one.post)} on {one.post.process.node}: {one.why}" for one in faults[1:_MOST_TOLD]]
         error.because += tuple(others)
         return error

@@ -98,7 +98,7 @@ class Mending:
                 self._homeless.append((post, in_gang))
 
     def _has_place(self, post: Post, survey: Survey) -> bool:
-        return post.held.node_id in survey.ids.values() and self._p.places.lost(post.held) is None
+        return post.held.node_id in survey.ids.values() and self._p.places.lost(post.held, ask=True) is None
 
     def _move(self, post: Post, survey: Survey) -> bool:
         """Another place for its unit, and so for all processes in that."""

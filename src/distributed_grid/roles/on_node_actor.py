@@ -42,6 +42,21 @@ def local_addresses(count: int) -> "tuple[str, list[int]]":
     return ray.util.get_node_ip_address(), free_ports(count)
 
 
+def _unpacked(packed: bytes) -> "tuple[Any, Any]":
+    """Class and configuration: imported where the module is here, else as they came along."""
+    from ray import cloudpickle
+
+    by_name, whole = cloudpickle.loads(packed)
+    try:
+        cls, config = cloudpickle.loads(by_name)
+        return load_class(cls), config
+    except ImportError:
+        if not whole:
+            raise
+        cls, config = cloudpickle.loads(whole)
+        return cls, config
+
+
 class Host:
     """Made once for each process of a workload. What goes wrong in a constructor is kept, and told by `ready`."""
 
@@ -51,8 +66,6 @@ class Host:
         threads of their own, since others of this process are asynchronous. `parts`: for each role what makes its
         instance, a pickled class and configuration.
         """
-        from ray import cloudpickle
-
         # Before anything of the user's is imported: modules may read them.
         os.environ.update(place["ranks"], MASTER_ADDR=ports[0], MASTER_PORT=str(ports[1][place["port"]]))
         self._place = place
@@ -64,8 +77,7 @@ class Host:
         self._met = threading.Event()
         for role, packed in zip(place["roles"], parts, strict=True):
             try:
-                cls, config = cloudpickle.loads(packed)
-                self._instances[role] = make_instance(load_class(cls), config)
+                self._instances[role] = make_instance(*_unpacked(packed))
             except Exception as error:  # noqa: BLE001 (told by whoever asks whether it is ready)
                 told = "".join(traceback.format_exception(error))
                 self._failed = {"role": role, "error": f"{type(error).__name__}: {error}", "traceback": told}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 import ray
-from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 
 from distributed_grid.client import GridClient
 from distributed_grid.errors import GridError, NoCapacity, NotFound, Refused
@@ -41,8 +41,8 @@ class Places(Protocol):
 
     def give_back(self, held: Iterable[Held]) -> None: ...
 
-    def lost(self, held: Held) -> str | None:
-        """Why it is held no more; None if it is."""
+    def lost(self, held: Held, *, ask: bool = False) -> str | None:
+        """Why it is held no more, as far as that is known, or asked now; None if it is."""
         ...
 
     def close(self) -> None: ...
@@ -89,8 +89,11 @@ class OwnGroups:
             if one.group is not None and ray.is_initialized():
                 remove_placement_group(group_handle(one.group))
 
-    def lost(self, held: Held) -> str | None:
-        return None
+    def lost(self, held: Held, *, ask: bool = False) -> str | None:
+        if not ask or held.group is None:
+            return None
+        state = placement_group_table(group_handle(held.group)).get("state")
+        return None if state == "CREATED" else f"its placement group is {str(state).lower()}"
 
     def close(self) -> None:
         pass
@@ -152,11 +155,15 @@ class Leases:
     def give_back(self, held: Iterable[Held]) -> None:
         for one in held:
             if one.boost_id is not None and self._held.pop(one.boost_id, None) is None:
-                with suppress(NotFound):
+                with suppress(GridError):  # if nobody answers, it ends by itself soon
                     self._client.release_boost(one.boost_id, {"grace_seconds": 0, "wait_seconds": 20})
 
-    def lost(self, held: Held) -> str | None:
-        return None if held.boost_id is None else self._held.get(held.boost_id)
+    def lost(self, held: Held, *, ask: bool = False) -> str | None:
+        if held.boost_id is None:
+            return None
+        if ask and self._held.get(held.boost_id) is None:
+            self._look(self._client, held.boost_id, renew=False)
+        return self._held.get(held.boost_id)
 
     def close(self) -> None:
         self._closed.set()
@@ -165,19 +172,19 @@ class Leases:
         """Renew each at a third of its length."""
         client = GridClient(self._client.home)
         while not self._closed.wait(LEASE_S / 3):
-            for boost_id in [one for one, why in self._held.items() if why is None]:
-                try:
-                    state = client.renew_boost(boost_id)["state"]
-                except (NotFound, Refused) as error:
-                    self._lose(boost_id, error.message)
-                except GridError:
-                    pass  # the controller is away; it comes back, and the lease lasts a while
-                else:
-                    if state not in ("active", "granting"):
-                        self._lose(boost_id, f"its lease is {state}")
+            for boost_id in [one for one, why in [*self._held.items()] if why is None]:
+                self._look(client, boost_id, renew=True)
         client.close()
 
-    def _lose(self, boost_id: str, why: str) -> None:
+    def _look(self, client: GridClient, boost_id: str, *, renew: bool) -> None:
+        try:
+            state = (client.renew_boost(boost_id) if renew else client.boost(boost_id))["state"]
+        except (NotFound, Refused) as error:
+            why: str | None = error.message
+        except GridError:
+            return  # the controller is away; it comes back, and the lease lasts a while
+        else:
+            why = None if state in ("active", "granting") else f"its lease is {state}"
         if boost_id in self._held:
             self._held[boost_id] = why
 

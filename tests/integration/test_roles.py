@@ -1,0 +1,305 @@
+"""Whole workloads on a real cluster: Ray is asked, not grid, whether they are there and whether they are gone."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import ray
+from live_grid import NOTICE_SOON, TWO_LENDERS, LiveGrid, until
+from role_classes import Hangs, Pool, Refuses, Sync, Teller, Trainer, Worker, small
+
+from distributed_grid.errors import (
+    CallTimedOut,
+    DoesNotFit,
+    GridError,
+    MemberFailed,
+    MemberLost,
+    RoleRunInUse,
+    StartTimedOut,
+)
+from distributed_grid.roles import Run, Workload, launch
+from distributed_grid.roles.hosting import NAMESPACE
+
+pytestmark = pytest.mark.cluster
+
+CONFIG = TWO_LENDERS
+ENV = NOTICE_SOON
+
+TRAINING = {"colocation_group": "training"}
+RL = Workload(
+    "rl",
+    (
+        small("trainer", Trainer, cpus=1, **TRAINING),
+        small("pool", Pool, cpus=1, max_concurrency=4, **TRAINING),
+        small("sync", Sync, cpus=1, **TRAINING),
+        small("worker", Worker, count=(2, 4), placement="spread", max_restarts=2),
+        small("teller", Teller, count=3, config={"lr": 0.5}, env={"COLOUR": "green"}, env_allow=["SHAPE"]),
+    ),
+)
+
+
+@pytest.fixture(autouse=True)
+def _found(grid: LiveGrid, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The grid of the tests is the one that is found."""
+    monkeypatch.setenv("GRID_HOME", str(grid.home.path))
+
+
+@pytest.fixture(scope="module")
+def _one() -> Iterator[dict[str, Run]]:
+    made: dict[str, Run] = {}
+    yield made
+    for run in made.values():
+        run.shutdown()
+
+
+@pytest.fixture
+def run(grid: LiveGrid, _one: dict[str, Run], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """One run for all that change little of it, held by leases."""
+    if "rl" not in _one:
+        monkeypatch.setenv("SHAPE", "round")
+        monkeypatch.setenv("A_SECRET", "that nobody else may see")
+        _one["rl"] = launch(RL, "run-1")
+    return _one["rl"]
+
+
+def actors(name: str) -> list[str]:
+    found = ray.util.list_named_actors(all_namespaces=True)
+    return [one["name"] for one in found if one["namespace"] == NAMESPACE and one["name"].startswith(f"{name}/")]
+
+
+def nothing_is_left_of(grid: LiveGrid, name: str, before: list[dict[str, float]]) -> None:
+    until(lambda: not actors(name), what=f"no actor of {name} is left")
+    until(lambda: free(grid) == before, what="all capacity is free again")
+    assert not [one for one in grid.client.boost_status()["boosts"] if one["label"].startswith(name)]
+
+
+def free(grid: LiveGrid) -> list[dict[str, float]]:
+    return [
+        {kind: amount for kind, amount in grid.free(name).items() if kind in ("CPU", "GPU")}
+        for name in sorted(grid.ids)
+    ]
+
+
+# -- a run that goes on ------------------------------------------------------------------------------------------
+
+
+def test_three_colocated_roles_are_one_process_that_costs_one_cpu(run: Run) -> None:
+    pids = {*run["trainer"].call("pid"), *run["pool"].call("pid"), *run["sync"].call("pid")}
+    together = next(one for one in run.status()["holdings"] if one["resources"].get("cpu", 0) >= 1)
+
+    assert len(pids) == 1
+    assert together["resources"]["cpu"] < 2
+    assert run["trainer"].rank_zero.call("sync") == "synced"
+
+
+def test_siblings_see_each_other_and_others_call_through_ray(run: Run) -> None:
+    assert run["worker"].call("work", "a") and run["trainer"][0].call("pooled")
+    assert {rank for rank, _ in run["pool"][0].call("all")} >= {0, 1}
+
+
+def test_each_has_its_rank_and_what_was_chosen_of_the_environment_and_nothing_else(run: Run) -> None:
+    told = run["teller"].call("who")
+
+    assert [one["env"]["RANK"] for one in told] == ["0", "1", "2"]
+    assert {one["env"]["WORLD_SIZE"] for one in told} == {"3"}
+    assert len({(one["env"]["MASTER_ADDR"], one["env"]["MASTER_PORT"]) for one in told}) == 1
+    assert {one["env"]["COLOUR"] for one in told} == {"green"}
+    assert {one["env"]["SHAPE"] for one in told} == {"round"}
+    assert not [one for one in told if "A_SECRET" in one["env"]]
+    assert {one["config"]["lr"] for one in told} == {0.5}
+
+
+def test_what_a_member_raises_comes_back_with_its_traceback_role_and_rank(run: Run) -> None:
+    with pytest.raises(MemberFailed, match=r"teller 0 on .*: ValueError: no") as caught:
+        run["teller"][0].call("fail", "no")
+
+    assert (caught.value.role, caught.value.rank) == ("teller", 0)
+    assert "in fail" in caught.value.remote_traceback and isinstance(caught.value.cause, ValueError)
+    found = run["teller"].options(errors="values").call("fail_on", 1)
+    assert found[0] == "0" and found[2] == "2" and isinstance(found[1], MemberFailed)
+
+
+def test_results_come_in_rank_order_and_shards_go_around(run: Run) -> None:
+    assert run["teller"].call("sleep", 0.0) == ["0", "1", "2"]
+    shards = run["teller"].map("shard", range(7))
+    assert [what for _, what in shards] == [*range(7)] and {rank for rank, _ in shards} == {"0", "1", "2"}
+    assert ray.get(run["teller"][1].shard.remote("x")) == ("1", "x")
+
+
+def test_a_deadline_ends_the_waiting_and_a_busy_member_is_not_a_dead_one(run: Run) -> None:
+    with pytest.raises(CallTimedOut, match="teller 2"):
+        run["teller"][2].options(deadline_s=0.1).call("sleep", 3.0)
+
+    assert run["teller"].choose().rank != 2
+    assert run["teller"][2].call("count") == 1  # it waits for its turn
+    assert next(one for one in run.status()["members"] if (one["role"], one["rank"]) == ("teller", 2))["restarts"] == 0
+
+
+def test_capacity_is_held_by_leases_that_the_cluster_knows(grid: LiveGrid, run: Run) -> None:
+    held = {one["boost_id"]: one for one in run.status()["holdings"]}
+    known = {one["boost_id"]: one for one in grid.client.boost_status()["boosts"] if one["purpose"] == "roles"}
+
+    assert held and held.keys() == known.keys()
+    assert {one["source_node"] for one in known.values()} == {one["node"] for one in held.values()}
+
+
+def test_the_name_of_a_living_run_is_taken(run: Run) -> None:
+    with pytest.raises(RoleRunInUse, match="run-1"):
+        launch(Workload("other", (small("one", Teller),)), "run-1")
+
+    assert run["teller"].size == 3
+
+
+def test_another_process_attaches_calls_and_scales(grid: LiveGrid, run: Run, tmp_path: Path) -> None:
+    program = tmp_path / "attached.py"
+    program.write_text(
+        "import json, ray\n"
+        f"ray.init(address={grid.address!r}, log_to_driver=False, logging_level='ERROR')\n"
+        "from distributed_grid.roles import attach\n"
+        "with attach('run-1') as run:\n"
+        "    told = run['worker'].call('work', 'from elsewhere')\n"
+        "    run.scale('worker', 4)\n"
+        "    four = run['worker'].call('pid')\n"
+        "    run.scale('worker', 2)\n"
+        "    print(json.dumps({'told': told, 'four': four, 'two': len(run['worker']), 'state': run.state}))\n"
+    )
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, env=grid.env, check=False)
+
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert len(found["told"]) >= 2 and len(set(found["four"])) == 4 and found["two"] == 2
+    assert run["worker"].size == 2
+    assert (0, "from elsewhere") in [tuple(one) for one in run["pool"][0].call("all")]
+
+
+def test_members_know_who_came_and_who_went(run: Run) -> None:
+    run.scale("worker", 3)
+    until(lambda: run["worker"][0].call("known") == [0, 1, 2], what="the new one is known")
+    run.scale("worker", 2)
+    until(lambda: run["trainer"][0].call("known")["worker"] == 2, what="it is forgotten again")
+
+
+def test_a_killed_member_comes_back_with_its_references_and_the_others_do_not_notice(run: Run) -> None:
+    before = run["worker"].call("pid")
+    os.kill(before[0], signal.SIGKILL)
+
+    until(lambda: run.status()["state"] == "degraded" or _restarts(run, "worker", 0), what="it is noticed")
+    assert run["worker"][0].call("work", "again")  # it waits for it
+    after = run["worker"].call("pid")
+    assert after[0] != before[0] and after[1:] == before[1:]
+    until(lambda: run.status()["state"] == "running", what="all is well again")
+    assert any("worker 0 died" in event["told"] for event in run.status()["events"])
+
+
+def test_a_call_that_was_under_way_is_lost_and_not_repeated(run: Run) -> None:
+    with pytest.raises(MemberLost, match="teller 1"):
+        run["teller"][1].call("end")
+
+    assert run["teller"][1].call("count") == 1  # the new one has counted nothing
+
+
+def _restarts(run: Run, role: str, rank: int) -> int:
+    return next(one["restarts"] for one in run.status()["members"] if (one["role"], one["rank"]) == (role, rank))
+
+
+# -- runs of their own -------------------------------------------------------------------------------------------
+
+
+def test_two_roles_share_a_gpu_by_halves_in_one_bundle(grid: LiveGrid, run: Run) -> None:
+    before = free(grid)
+    halves = {"gpus": 0.5, "colocation_group": "gpu", "colocation": "bundle", "count": 2}
+    workload = Workload("halves", (small("actor", Teller, **halves), small("critic", Teller, **halves)))
+    with launch(workload) as halved:
+        told = [halved[role].call("who") for role in ("actor", "critic")]
+
+        pairs = [*zip(*told, strict=True)]
+        assert [one["node"] for one, _ in pairs] == [other["node"] for _, other in pairs]
+        assert all(one["gpus"] == other["gpus"] != "" and one["pid"] != other["pid"] for one, other in pairs)
+        assert sum(node.get("GPU", 0) for node in free(grid)) == sum(node.get("GPU", 0) for node in before) - 2
+    nothing_is_left_of(grid, "halves", before)
+
+
+def test_what_cannot_fit_is_told_at_once_and_leaves_nothing(grid: LiveGrid, run: Run) -> None:
+    before = free(grid)
+    workload = Workload("big", (small("fits", Teller, count=2), small("trainer", Teller, cpus=64)))
+
+    with pytest.raises(DoesNotFit, match="big does not fit") as caught:
+        launch(workload)
+
+    assert "trainer: 0 of 1" in caught.value.because[0]
+    nothing_is_left_of(grid, "big", before)
+
+
+def test_a_constructor_that_fails_is_told_with_its_traceback_and_leaves_nothing(grid: LiveGrid, run: Run) -> None:
+    before = free(grid)
+
+    with pytest.raises(MemberFailed, match=r"refuser 1 .*rank 1 cannot start") as caught:
+        launch(Workload("refused", (small("refuser", Refuses, config="1", count=3),)), leases=False)
+
+    assert "in __init__" in caught.value.remote_traceback
+    nothing_is_left_of(grid, "refused", before)
+
+
+def test_a_constructor_that_hangs_is_found_and_leaves_nothing(grid: LiveGrid, run: Run) -> None:
+    before = free(grid)
+    workload = Workload("hung", (small("hangs", Hangs, startup_deadline_seconds=3), small("teller", Teller)))
+
+    with pytest.raises(StartTimedOut, match="1 of 2 actors") as caught:
+        launch(workload, leases=False)
+
+    assert "constructor has not ended" in caught.value.because[0]
+    nothing_is_left_of(grid, "hung", before)
+
+
+def test_a_member_that_is_stuck_as_a_whole_is_started_anew(grid: LiveGrid, run: Run) -> None:
+    with launch(Workload("stuck", (small("teller", Teller, count=2),)), silent_after_s=2.0) as stuck:
+        pid = stuck["teller"].call("who")[0]["pid"]
+        os.kill(pid, signal.SIGSTOP)
+
+        until(lambda: _restarts(stuck, "teller", 0) == 1, what="it is taken for dead")
+        assert stuck["teller"].call("who")[0]["pid"] != pid
+
+
+def test_failure_policies(grid: LiveGrid, run: Run) -> None:
+    workload = Workload(
+        "policies",
+        (
+            small("gang", Teller, count=2, failure_policy="restart_gang"),
+            small("healthy", Teller, count=2, failure_policy="continue_with_healthy"),
+            small("budget", Teller, count=1, failure_policy="restart", failure_budget=1),
+        ),
+    )
+    with launch(workload, leases=False) as policies:
+        before = [one["pid"] for one in policies["gang"].call("who")]
+        os.kill(before[1], signal.SIGKILL)
+        until(lambda: _restarts(policies, "gang", 0) == 1, what="the gang starts anew")
+        after = [one["pid"] for one in policies["gang"].call("who")]
+        assert not {*before} & {*after}
+
+        os.kill(policies["healthy"][0].call("who")["pid"], signal.SIGKILL)
+        until(lambda: policies["healthy"].size == 1, what="it goes on with the other one")
+        assert policies["healthy"].call("count") == [1]
+
+        for _ in range(2):
+            os.kill(policies["budget"][0].call("who")["pid"], signal.SIGKILL)
+            until(
+                lambda: policies["budget"].size == 0 or not policies["budget"]._seats()[0].up.is_set(), what="noticed"
+            )
+        assert policies.wait(60)
+        assert policies.state == "failed" and "budget" in policies.why
+        with pytest.raises(GridError, match="over"):
+            policies["gang"].call("count")
+    policies.shutdown()
+    policies.shutdown()
+
+
+def test_sixty_actors_start_together(grid: LiveGrid, run: Run) -> None:
+    before = free(grid)
+    with launch(Workload("sixty", (small("teller", Teller, count=60),)), leases=False) as sixty:
+        assert sixty["teller"].call("count") == [1] * 60
+    nothing_is_left_of(grid, "sixty", before)
