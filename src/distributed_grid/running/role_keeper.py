@@ -120,7 +120,11 @@ class _Signals:
 def _told_by_signals() -> Iterator[_Signals]:
     signals = _Signals()
     signals.listen()
-    yield signals
+    try:
+        yield signals
+    finally:  # on its way out nothing can be asked of it any more
+        for number in _ENDING:
+            signal.signal(number, signal.SIG_IGN)
 
 
 def _say(text: str) -> None:

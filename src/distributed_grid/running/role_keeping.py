@@ -71,6 +71,7 @@ class Keeping:
             )
         answer: dict[str, Any] = json.loads(told)
         if "error" in answer:
+            self._process.wait()  # it has let go of everything by then
             raise error_from_dict(answer["error"])
         self._is_up = True
 
