@@ -1,21 +1,54 @@
 """`grid roles up|status|scale|down` on a real cluster: what Ray has then, and what is left."""
 
+import json
+import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from subprocess import PIPE
 
+import psutil
 import pytest
 import ray
-from live_grid import ONE_LENDER, LiveGrid, until
+from live_grid import GRID, ONE_LENDER, LiveGrid, until
 from role_runs import a_run
 
-from distributed_grid.execution.role_records import RoleRecords
+from distributed_grid.execution.role_records import NAMESPACE, RoleRecords
 
 pytestmark = pytest.mark.cluster
 CONFIG = ONE_LENDER
 SUPPORT = str(Path(__file__).parents[1] / "support")
 
+PROGRAM = """
+import time
+from pathlib import Path
+
+class Worker:
+    def __init__(self):
+        print("a worker is here")
+    def step(self):
+        return 1
+
+class Learner(Worker):
+    pass
+
+class Broken:
+    def __init__(self):
+        raise ValueError("no such model")
+
+class Slow:
+    def __init__(self, path):
+        Path(path).touch()
+        time.sleep(600)
+"""
+WORKLOAD = """
+name: small
+roles:
+  worker: {class: 'small_roles:Worker', count: {min: 2, max: 4}}
+  learner: {class: 'small_roles:Learner', gpus: 0.5}
+"""
 OWNER = """
 import sys, ray
 from distributed_grid.execution.role_records import RoleRecords
@@ -26,6 +59,102 @@ job = ray.get_runtime_context().get_job_id()
 print(RoleRecords.connected().claim(a_run("theirs", owner={{"node": "head", "pid": 1, "job_id": job}})), flush=True)
 sys.stdin.read()
 """
+
+
+@pytest.fixture
+def folder(grid: LiveGrid, tmp_path: Path) -> Iterator[Path]:
+    """Where the program is; and afterwards nothing of any run is left in Ray."""
+    grid.settled()
+    (tmp_path / "small_roles.py").write_text(PROGRAM)
+    (tmp_path / "small.yaml").write_text(WORKLOAD)
+    yield tmp_path
+    assert RoleRecords.connected().names() == []
+    until(lambda: actors() == [], 10, "no actor is left")
+    grid.settled()
+    assert until(lambda: not grid.client.boost_status()["boosts"], 10, "no lease is left")
+
+
+def actors() -> list[str]:
+    """Of runs of roles, as Ray tells it."""
+    named = ray.util.list_named_actors(all_namespaces=True)
+    return sorted(one["name"] for one in named if one["namespace"] == NAMESPACE)
+
+
+def typed(grid: LiveGrid, folder: Path, *words: str, code: int = 0) -> tuple[str, str]:
+    done = grid.cli("roles", *words, cwd=folder)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout, done.stderr
+
+
+def test_a_workload_comes_up_is_seen_scales_and_goes_down(grid: LiveGrid, folder: Path) -> None:
+    shown, _ = typed(grid, folder, "up", "small.yaml")
+
+    assert shown.startswith("small  running   ")
+    before = actors()
+    assert "small/learner/0" in before and "small/worker/1" in before
+    run = grid.json("roles", "status", "small")
+    assert [
+        (m["role"], m["state"], m["restarts"], len(m["gpus"])) for m in run["members"] if m["role"] == "learner"
+    ] == [("learner", "up", 0, 1)]
+    assert "A run with the name small is running" in typed(grid, folder, "up", "small.yaml", code=4)[1]
+
+    count = 2 if len(before) > 3 else 3  # how many came up first is the planner's choice
+    assert typed(grid, folder, "scale", "small", "worker", str(count))[0] == f"small has {count} of worker up.\n"
+    until(lambda: len(actors()) == count + 1, 10, "Ray has so many")
+    assert "a worker is here" in typed(grid, folder, "logs", "small")[0]
+
+    assert typed(grid, folder, "down", "small")[0] == "small is down.\n"
+    assert typed(grid, folder, "status")[0].startswith("No runs of roles.")
+    until(lambda: not psutil.pid_exists(run["owner"]["pid"]), 20, "its keeper is gone")
+
+
+def test_a_run_whose_keeper_is_killed_is_lost_and_ray_ends_its_actors(grid: LiveGrid, folder: Path) -> None:
+    (folder / "elsewhere").mkdir()
+
+    typed(grid, folder / "elsewhere", "up", "../small.yaml", "--name", "killed", "--working-dir", "..")
+    owner = grid.json("roles", "status", "killed")["owner"]
+    os.kill(owner["pid"], signal.SIGKILL)
+
+    until(lambda: grid.json("roles", "status", "killed")["state"] == "lost", 20, "seen as lost")
+    until(lambda: actors() == [], 20, "its actors are gone")
+    assert typed(grid, folder, "down", "killed")[0] == "killed was lost already, and is forgotten.\n"
+
+
+@pytest.mark.parametrize(
+    ("roles", "code", "told"),
+    [
+        ("a: {class: 'small_roles:Worker', cpus: 99}", 4, "no node has 99 CPUs free"),
+        ("a: {class: 'small_roles:Worker'}\n  b: {class: 'small_roles:Broken'}", None, "no such model"),
+        ("a: {class: 'small_roles:Nobody'}", None, "Nobody"),
+    ],
+    ids=["does not fit", "dies in its constructor", "no such class"],
+)
+def test_what_does_not_come_up_says_why_and_leaves_nothing(
+    grid: LiveGrid, folder: Path, roles: str, code: int | None, told: str
+) -> None:
+    (folder / "bad.yaml").write_text(f"name: bad\nroles:\n  {roles}\n")
+
+    done = grid.cli("roles", "up", "bad.yaml", "--json", cwd=folder)
+
+    error = json.loads(done.stderr)["error"]
+    assert done.returncode == error["exit_code"] != 0, done.stderr
+    assert code is None or done.returncode == code
+    assert told in json.dumps(error) and done.stdout == ""
+
+
+def test_ctrl_c_while_it_starts_ends_it(grid: LiveGrid, folder: Path) -> None:
+    begun = folder / "begun"
+    (folder / "slow.yaml").write_text(
+        f"name: slow\nroles:\n  a: {{class: 'small_roles:Slow', config: {str(begun)!r}}}\n"
+    )
+    typing = subprocess.Popen([GRID, "roles", "up", "slow.yaml"], cwd=folder, env=grid.env, stderr=PIPE, text=True)
+    until(begun.exists, 60, "its constructor runs")
+    assert "0 of 1 actors are up" in typed(grid, folder, "status", "slow")[0]
+
+    typing.send_signal(signal.SIGINT)
+
+    assert typing.wait(60) == 130
+    assert typing.stderr is not None and "Traceback" not in typing.stderr.read()
 
 
 def test_records_and_wishes_in_ray_itself(grid: LiveGrid) -> None:
@@ -55,5 +184,5 @@ def test_records_and_wishes_in_ray_itself(grid: LiveGrid) -> None:
     owner.wait()
     until(lambda: records.with_dead_owners([mine, theirs]) == {"theirs"}, 10, "its job is dead")
     assert records.remove_record("theirs")
-    assert records.remove_record("mine")
+    assert records.remove_mine("mine")
     assert records.names() == []

@@ -15,11 +15,20 @@ from distributed_grid.client import GridClient
     type=click.Path(exists=True, file_okay=False),
     help="Where classes are looked for; Ray takes it to every node. Else this folder, which has to be on every node.",
 )
+@click.option(
+    "--wait", default="0", metavar="SECONDS", help="For room, where there is none now. Without it, that is refused."
+)
 @click.option("--foreground", is_flag=True, help="Stay until the run ends; what it writes comes out here.")
 @json_option
 @with_client
 def up(
-    client: GridClient, file: str, name: str | None, working_dir: str | None, foreground: bool, as_json: bool
+    client: GridClient,
+    file: str,
+    name: str | None,
+    working_dir: str | None,
+    wait: str,
+    foreground: bool,
+    as_json: bool,
 ) -> None:
     """Start the workload in FILE: all of it, or nothing."""
     import sys
@@ -27,11 +36,13 @@ def up(
     from distributed_grid.cli.role_runs_checks import free_name, startable
     from distributed_grid.cli.status_line import StatusLine
     from distributed_grid.errors import GridError
-    from distributed_grid.running.role_keeping import Keeping
+    from distributed_grid.model.requests import seconds
+    from distributed_grid.running.role_keeping import Keeping, Order
 
     workload = startable(file)
     name = free_name(client, name or workload.name)
-    with Keeping(client.home, name, file, working_dir, foreground=foreground) as keeping:
+    order = Order(name, file, working_dir, seconds("wait", wait, zero_allowed=True), foreground)
+    with Keeping(client.home, order) as keeping:
         with StatusLine() as line:
 
             def look() -> None:

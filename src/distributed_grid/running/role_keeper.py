@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -52,16 +52,16 @@ def keep(order: Mapping[str, Any], answer: Answer) -> int:
         _connect(order)
         signals.listen()  # Ray has handlers of its own, which would end the process without a word to the run
         try:
-            return _keep_running(workload, order["name"], answer)
+            return _keep_running(workload, order["name"], order["wait_s"], answer)
         except ToldToEnd:
             return 0
 
 
-def _keep_running(workload: Workload, name: str, answer: Answer) -> int:
+def _keep_running(workload: Workload, name: str, wait_s: float, answer: Answer) -> int:
     from distributed_grid.roles import launch
 
     try:
-        run = launch(workload, name=name, progress=_say)
+        run = launch(workload, name=name, wait_s=wait_s, progress=_said_once(_say))
     except BaseException:
         with suppress(Exception):  # of a run that never was up nothing is left, and no record either
             RoleRecords.connected().remove_mine(name)
@@ -125,6 +125,19 @@ def _told_by_signals() -> Iterator[_Signals]:
     finally:  # on its way out nothing can be asked of it any more
         for number in _ENDING:
             signal.signal(number, signal.SIG_IGN)
+
+
+def _said_once(say: Callable[[str], None]) -> Callable[[str], None]:
+    """What is told again and again is written down when it changes."""
+    last = ""
+
+    def tell(text: str) -> None:
+        nonlocal last
+        if text != last:
+            last = text
+            say(text)
+
+    return tell
 
 
 def _say(text: str) -> None:

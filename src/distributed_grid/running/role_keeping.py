@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -24,22 +25,43 @@ def output_of(home: GridHome, name: str) -> Path:
     return home.roles / name / OUTPUT
 
 
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What to keep, and how."""
+
+    name: str
+    file: str
+    working_dir: str | None
+    """Taken to every node by Ray."""
+    wait_s: float
+    """For room."""
+    foreground: bool
+
+    @property
+    def folder(self) -> str:
+        """Where classes are looked for."""
+        return str(Path(self.working_dir or ".").absolute())
+
+    def told(self, home: GridHome, answer_fd: int) -> dict[str, Any]:
+        return {
+            "home": str(home.path),
+            "name": self.name,
+            "file": str(Path(self.file).absolute()),
+            "folder": self.folder,
+            "working_dir": self.folder if self.working_dir else None,
+            "wait_s": self.wait_s,
+            "foreground": self.foreground,
+            "answer_fd": answer_fd,
+        }
+
+
 class Keeping:
     """A keeper that was started. Whoever leaves this block before the run is up ends the keeper."""
 
-    def __init__(self, home: GridHome, name: str, file: str, working_dir: str | None, *, foreground: bool) -> None:
-        self.name = name
-        self.output = output_of(home, name)
-        self._foreground = foreground
+    def __init__(self, home: GridHome, order: Order) -> None:
         self._home = home
-        self._order: dict[str, Any] = {
-            "home": str(home.path),
-            "name": name,
-            "file": str(Path(file).absolute()),
-            "folder": str(Path(working_dir or ".").absolute()),
-            "foreground": foreground,
-            "working_dir": str(Path(working_dir).absolute()) if working_dir else None,
-        }
+        self._order = order
+        self._output = output_of(home, order.name)
         self._is_up = False
 
     def __enter__(self) -> Self:
@@ -66,7 +88,7 @@ class Keeping:
         if not told:  # it died, or was ended, without a word
             code = self._process.wait()
             raise GridError(
-                f"The process that was to keep {self.name} ended with {code} before the run was up",
+                f"The process that was to keep {self._order.name} ended with {code} before the run was up",
                 because=self._last_lines(),
             )
         answer: dict[str, Any] = json.loads(told)
@@ -96,13 +118,12 @@ class Keeping:
     def _start(self, answer_fd: int) -> "subprocess.Popen[bytes]":
         # What is on sys.path is chosen by the order, so the folder that this is typed in is not there by itself (-P).
         command = [sys.executable, "-P", "-m", "distributed_grid.running.role_keeper"]
-        order = json.dumps(self._order | {"answer_fd": answer_fd}).encode()
-        folder = self._order["folder"]
-        if self._foreground:
+        folder = self._order.folder
+        if self._order.foreground:
             process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[answer_fd], cwd=folder)
         else:
-            self.output.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(self.output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            self._output.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(self._output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(descriptor, "wb") as output:
                 process = subprocess.Popen(
                     command,
@@ -115,13 +136,13 @@ class Keeping:
                 )
         assert process.stdin is not None
         with process.stdin as pipe:
-            pipe.write(order)
+            pipe.write(json.dumps(self._order.told(self._home, answer_fd)).encode())
         return process
 
     def _last_lines(self) -> list[str]:
-        if self._foreground or not self.output.exists():
+        if self._order.foreground:
             return []
-        return self.output.read_text(errors="replace").splitlines()[-_LAST_LINES:]
+        return self._output.read_text(errors="replace").splitlines()[-_LAST_LINES:]
 
 
 def follow_output(output: Path, is_over: Callable[[], bool], write: Callable[[bytes], None], *, on: bool) -> None:
