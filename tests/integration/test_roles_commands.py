@@ -47,7 +47,7 @@ WORKLOAD = """
 name: small
 roles:
   worker: {class: 'small_roles:Worker', count: {min: 2, max: 4}}
-  learner: {class: 'small_roles:Learner', gpus: 0.5}
+  learner: {class: 'small_roles:Learner', gpus: 1}
 """
 OWNER = """
 import sys, ray

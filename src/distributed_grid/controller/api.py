@@ -175,7 +175,7 @@ def make_app(
     add_sharing_routes(api, engine)
     add_offload_routes(api, engine)
     add_scheduling_routes(api, engine)
-    add_role_routes(api, role_records, engine.parts.journal)
+    add_role_routes(api, role_records, engine)
     add_metrics_route(app, engine)
 
     @app.exception_handler(GridError)

@@ -1,24 +1,34 @@
 """Runs of roles, over HTTP: what is known of them, and what is asked of them."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 from fastapi import APIRouter
 
 from distributed_grid.controller import role_schemas as schemas
 from distributed_grid.controller.access import Asker, needs
-from distributed_grid.errors import Unavailable
+from distributed_grid.decide.roles.runs import is_held_for
+from distributed_grid.errors import BoostNotFound, Unavailable
 from distributed_grid.execution.role_records import RoleRecords
 from distributed_grid.model.principals import Scope
-from distributed_grid.orchestration.journal import Journal
+from distributed_grid.orchestration.engine import Engine
 from distributed_grid.roles.known_runs import KnownRuns
 
 
-def add_role_routes(api: APIRouter, records: RoleRecords | None, journal: Journal) -> None:
+def add_role_routes(api: APIRouter, records: RoleRecords | None, engine: Engine) -> None:
+    journal = engine.parts.journal
+
     def runs() -> KnownRuns:
         if records is None:
             raise Unavailable("This controller cannot reach what is known of runs of roles")
         return KnownRuns(records)
+
+    async def give_back(run: str, boost_id: str, who: str) -> None:
+        with suppress(BoostNotFound):
+            lease = engine.parts.ledger.find(boost_id)
+            if is_held_for(run, lease):
+                await engine.service.release(lease.id, grace_s=0.0, wait_s=0.0, who=who)
 
     @api.get("/roles", response_model=schemas.RoleRunList)
     @needs(Scope.VIEW)
@@ -45,5 +55,7 @@ def add_role_routes(api: APIRouter, records: RoleRecords | None, journal: Journa
     async def down(name: str, asker: Asker) -> dict[str, Any]:
         """Ask a run to end; of one that is over, forget what is known."""
         done = await asyncio.to_thread(runs().down, name)
+        for boost_id in done.pop("held"):  # a run that ended well has none; what a lost one held would expire only later
+            await give_back(name, boost_id, asker.name)
         journal.note("role_run_down_asked", f"{name}, which was {done['state']}", who=asker.name, run=name)
         return done

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from distributed_grid.decide.roles.runs import counts_for, short_run
+from distributed_grid.decide.roles.runs import counts_for, down_answer, short_run
 from distributed_grid.errors import RoleRunNotFound
 from distributed_grid.execution.role_records import RoleRecords
 from distributed_grid.model.roles.runs import as_seen, is_over
@@ -39,6 +39,6 @@ class KnownRuns:
         """Ask a run to end; of one that is over, forget what is known."""
         seen = self.one(name)
         if is_over(seen):
-            return {"name": name, "state": seen["state"], "removed": self._records.remove_record(name)}
+            return down_answer(seen, removed=self._records.remove_record(name))
         self._records.wish(name, down=True)
-        return {"name": name, "state": seen["state"], "removed": False}
+        return down_answer(seen, removed=False)

@@ -4,8 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from distributed_grid.errors import InvalidRequest, RoleNotFound, RoleRunOver
+from distributed_grid.model.leases import Lease
 from distributed_grid.model.roles.runs import Record, RunState, is_over
 
+_PURPOSE = "roles"
 _SHORT = ("name", "workload", "state", "why", "progress", "owner", "began_at", "updated_at")
 
 
@@ -38,6 +40,17 @@ def counts_for(record: Record, role: str, count: int) -> dict[str, int]:
     group = found["colocation_group"]
     together = [one for one in by_name.values() if group is not None and one["colocation_group"] == group] or [found]
     return {one["role"]: count for one in together}
+
+
+def down_answer(record: Record, *, removed: bool) -> dict[str, Any]:
+    """`held`: the leases that one that is over has left behind."""
+    held = [one["boost_id"] for one in record["holdings"] if one["boost_id"] is not None] if removed else []
+    return {"name": record["name"], "state": record["state"], "removed": removed, "held": held}
+
+
+def is_held_for(run: str, lease: Lease) -> bool:
+    """Whether a lease is of this run. What a record says is written by anybody in the cluster, and not trusted."""
+    return str(lease.purpose) == _PURPOSE and lease.label.partition("/")[0] == run
 
 
 @dataclass(frozen=True, slots=True)
