@@ -144,6 +144,28 @@ def test_a_run_that_is_over_is_forgotten(runs: ServedGrid, state: str) -> None:
     assert runs.shelf.kept == {}
 
 
+def test_what_a_lost_run_held_goes_home_and_nothing_else_that_its_record_names(runs: ServedGrid) -> None:
+    def lease(**what: Any) -> str:
+        body = {"target_node": "a", "resource_type": "cpu", "amount": 1, "delivery": "reserve"} | what
+        return str(runs.client.request_boost(body)["boost_id"])
+
+    held, others = lease(purpose="roles", label="run-1/cpu_pool"), lease()
+    of_another = lease(purpose="roles", label="run-10")
+    named = [
+        {"node": "b", "pool": None, "resources": {"cpu": 1.0}, "boost_id": boost_id}
+        for boost_id in (held, others, of_another, "gone already", None)
+    ]
+    runs.role_records.write_record(a_run(holdings=named))
+    runs.shelf.dead.add("job-of-run-1")
+
+    assert ask(runs, "DELETE", "/roles/run-1")[0] == 200
+
+    left = {boost["boost_id"] for boost in runs.client.boost_status()["boosts"] if boost["state"] == "active"}
+    assert held not in left and {others, of_another} <= left
+    for boost_id in (others, of_another):
+        runs.client.release_boost(boost_id)
+
+
 def test_the_client_asks_for_all_of_it(runs: ServedGrid) -> None:
     client = runs.client
 

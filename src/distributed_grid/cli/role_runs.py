@@ -15,9 +15,7 @@ from distributed_grid.client import GridClient
     type=click.Path(exists=True, file_okay=False),
     help="Where classes are looked for; Ray takes it to every node. Else this folder, which has to be on every node.",
 )
-@click.option(
-    "--wait", default="0", metavar="SECONDS", help="For room, where there is none now. Without it, that is refused."
-)
+@click.option("--wait", default="0", metavar="SECONDS", help="For room, where there is none now.")
 @click.option("--foreground", is_flag=True, help="Stay until the run ends; what it writes comes out here.")
 @json_option
 @with_client

@@ -55,7 +55,7 @@ def add_role_routes(api: APIRouter, records: RoleRecords | None, engine: Engine)
     async def down(name: str, asker: Asker) -> dict[str, Any]:
         """Ask a run to end; of one that is over, forget what is known."""
         done = await asyncio.to_thread(runs().down, name)
-        for boost_id in done.pop("held"):  # a run that ended well has none; what a lost one held would expire only later
+        for boost_id in done.pop("held"):  # of a lost one; it would expire, but only later
             await give_back(name, boost_id, asker.name)
         journal.note("role_run_down_asked", f"{name}, which was {done['state']}", who=asker.name, run=name)
         return done

@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from distributed_grid.errors import InvalidRequest, RoleNotFound, RoleRunOver
-from distributed_grid.model.leases import Lease
+from distributed_grid.model.leases import Lease, Purpose
 from distributed_grid.model.roles.runs import Record, RunState, is_over
 
-_PURPOSE = "roles"
 _SHORT = ("name", "workload", "state", "why", "progress", "owner", "began_at", "updated_at")
 
 
@@ -50,7 +49,7 @@ def down_answer(record: Record, *, removed: bool) -> dict[str, Any]:
 
 def is_held_for(run: str, lease: Lease) -> bool:
     """Whether a lease is of this run. What a record says is written by anybody in the cluster, and not trusted."""
-    return str(lease.purpose) == _PURPOSE and lease.label.partition("/")[0] == run
+    return lease.purpose is Purpose.ROLES and lease.label.partition("/")[0] == run
 
 
 @dataclass(frozen=True, slots=True)
