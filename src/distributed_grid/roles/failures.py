@@ -60,6 +60,12 @@ def nobody(role: str, why: str) -> MemberLost:
     return error
 
 
+def nobody_free(role: str, method: str, within_s: float) -> CallTimedOut:
+    error = CallTimedOut(f"No member of {role} was free for {method}(){_within(within_s)}")
+    error.role = role
+    return error
+
+
 def timed_out(seat: Seat, method: str, within_s: float | None) -> CallTimedOut:
     """One did not answer in time, or was away for so long."""
     away = seat.target is None
@@ -94,9 +100,9 @@ def first_of(failures: Sequence[GridError], method: str, asked: int, within_s: f
         first = rest[0]
         first.because += tuple(_others(rest[1:], "failed, too", asked) + _others(late, "did not answer in time", asked))
         return first
-    if len(late) == 1 and asked == 1:
-        return late[0]
     ranks = tuple(sorted({rank for error in late for rank in error.ranks}))
+    if asked == 1 or not ranks:
+        return late[0]
     answered = asked - len(late)
     error = CallTimedOut(
         f"{answered} of {asked} answered {method}(){_within(within_s)}; of {late[0].role}, {_ranks(ranks)} did not",

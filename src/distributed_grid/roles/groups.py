@@ -84,7 +84,7 @@ class RoleGroup(Generic[T]):
         if isinstance(which, slice):
             return RoleGroup(self._roster, self._transport, self._role, self._options, seats[which])
         if not seats:
-            raise nobody(self._role, self._roster.closed)
+            raise nobody(self._role, self._roster.why_nobody(self._role))
         if not -len(seats) <= which < len(seats):
             raise IndexError(f"{self._role} has {len(seats)} members, so there is none at {which}")
         return self._member(seats[which])
@@ -147,7 +147,7 @@ class RoleGroup(Generic[T]):
         """
         seats = self._checked(method)
         if not seats:
-            raise nobody(self._role, self._roster.closed)
+            raise nobody(self._role, self._roster.why_nobody(self._role))
         options = self._options
         how = MapOptions(options.deadline_s, options.at_once, stop_on_error=options.errors is Errors.RAISE)
         return self._answers(SharingOut(self._transport, seats, method, shards, (args, kwargs), how).run(), method)
@@ -159,7 +159,7 @@ class RoleGroup(Generic[T]):
         """
         seats = self._seats()
         if not seats:
-            raise nobody(self._role, self._roster.closed)
+            raise nobody(self._role, self._roster.why_nobody(self._role))
         for seat in seats:
             seat.counted = True
             seat.forget_finished(self._transport.unfinished)
@@ -175,8 +175,8 @@ class RoleGroup(Generic[T]):
     def _checked(self, method: str) -> tuple[Seat, ...]:
         """The seats that a call goes to: an empty role is nobody's mistake, a run that is over is."""
         seats = self._seats()
-        if not seats and (self._roster.closed or self._roster.was_there(self._role)):
-            raise nobody(self._role, self._roster.closed)
+        if not seats and (why := self._roster.why_nobody(self._role)):
+            raise nobody(self._role, why)
         for seat in seats:
             known = seat.methods
             if method not in known and known:  # who has never been up has not told yet

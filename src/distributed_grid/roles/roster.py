@@ -150,9 +150,9 @@ class Roster:
         """In rank order, without those that are gone."""
         return tuple([seat for seat in self._seats[role] if not seat.gone])
 
-    def was_there(self, role: str) -> bool:
-        """Somebody was, and is gone."""
-        return any(seat.gone for seat in self._seats[role])
+    def why_nobody(self, role: str) -> str:
+        """Why a role has no members; empty: it has them, or was never meant to."""
+        return self.closed or next((seat.why for seat in self._seats[role] if seat.gone), "")
 
     def all_seats(self) -> list[Seat]:
         """Of all roles, those that are gone as well."""

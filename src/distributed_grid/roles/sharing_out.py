@@ -2,13 +2,13 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from distributed_grid.errors import GridError, MemberLost
 from distributed_grid.roles.calling import Call, count
-from distributed_grid.roles.failures import Failed, nobody, timed_out
+from distributed_grid.roles.failures import Failed, nobody, nobody_free, timed_out
 from distributed_grid.roles.roster import Ref, Seat, SeatAway
 from distributed_grid.roles.transport import Transport
 
@@ -140,21 +140,21 @@ class SharingOut:
         if self._options.stop_on_error:
             self._next = None
 
-    def _hopeless(self) -> str:
-        """Why nobody will take the next shard: all are gone, or for too long away or busy with what was given up."""
+    def _hopeless(self) -> Callable[[], GridError] | None:
+        """What to say if nobody takes the next shard: all are gone, or for too long away or busy with what is late."""
+        role, within = self._seats[0].role, self._options.deadline_s
         if all(seat.gone for seat in self._seats):
-            return self._seats[0].why or "all are gone"
+            return lambda: nobody(role, self._seats[0].why)
         now = time.monotonic()
         if self._stalled_at is None:
             self._stalled_at = now
-        within = self._options.deadline_s
         if within is None or now - self._stalled_at < within:
-            return ""
-        return f"none was free within {within:g} s"
+            return None
+        return lambda: nobody_free(role, self._method, within)
 
-    def _give_up(self, why: str) -> None:
+    def _give_up(self, error: Callable[[], GridError]) -> None:
         """All that is left, at once: each on its own would wait as long."""
         while self._next is not None:
             index, _ = self._next
             self._next = next(self._shards, None)
-            self._fail(index, nobody(self._seats[0].role, why))
+            self._fail(index, error())
