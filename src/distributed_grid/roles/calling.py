@@ -51,7 +51,7 @@ class Call:
             except SeatAway:
                 return self._one_by_one(seats, refs)
             try:
-                return self.transport.collect(refs, self.deadline_s)
+                return self.transport.collect(refs, self.left_s)
             except Exception:  # noqa: BLE001 (members raise anything; each is asked for what it was)
                 return self._one_by_one(seats, refs)
         finally:
