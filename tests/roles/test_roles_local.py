@@ -1,11 +1,13 @@
 """Whole workloads in one process: the same semantics as on Ray, without it."""
 
 import asyncio
+import re
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -410,6 +412,16 @@ def test_local_mode_needs_no_ray() -> None:
     """`ray` is a dependency, but a process that only runs locally does not pay for it."""
     asked = "import sys, distributed_grid.roles.local_run; print('ray' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True).stdout.strip() == "False"
+
+
+def test_the_program_of_the_documentation_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "roles.md").read_text()
+    program = re.search(r"```python\n(# local_pool.py.*?)```\n\nIt prints `(.*?)` and `(.*?)`", page, re.DOTALL)
+    assert program is not None
+
+    exec(program[1], {})
+
+    assert capsys.readouterr().out.splitlines() == [program[2], program[3]]
 
 
 def test_an_instance_gets_its_config_if_there_is_one_or_it_takes_one() -> None:

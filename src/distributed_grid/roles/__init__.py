@@ -1,7 +1,7 @@
 """Whole workloads of actors, planned before they start.
 
 `Workload`, `RoleSpec` and `Pool` describe one in Python; `load_workload` reads one from YAML. `plan_workload` finds a
-place for every actor on an `Inventory`, or says what is missing.
+place for every actor on an `Inventory`, or says what is missing. `LocalRun` runs one in this process, without Ray.
 """
 
 from distributed_grid.config.roles_file import LoadedWorkload, load_workload
@@ -27,7 +27,10 @@ from distributed_grid.model.roles.signals import CallableSignal, MethodSignal, P
 from distributed_grid.model.roles.spec import Arrangement, Colocation, FailurePolicy, RoleSpec
 from distributed_grid.model.roles.workload import Workload
 from distributed_grid.roles.attaching import AttachedRun, attach
+from distributed_grid.roles.groups import RoleGroup
+from distributed_grid.roles.handles import MemberHandle
 from distributed_grid.roles.local_run import LocalRun
+from distributed_grid.roles.on_node_peers import Peers
 from distributed_grid.roles.run import Run, launch
 
 __all__ = [
@@ -47,9 +50,11 @@ __all__ = [
     "LoadedWorkload",
     "LocalRun",
     "Member",
+    "MemberHandle",
     "MethodSignal",
     "Missing",
     "NodeSelector",
+    "Peers",
     "Placement",
     "Pool",
     "PrometheusSignal",
@@ -57,6 +62,7 @@ __all__ = [
     "Reason",
     "Remedy",
     "RemedyKind",
+    "RoleGroup",
     "RoleSpec",
     "Run",
     "Scaling",
