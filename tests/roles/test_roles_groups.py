@@ -130,7 +130,24 @@ def test_of_several_failures_the_first_by_rank_is_raised_and_the_others_are_told
     told = "\n".join(caught.value.because)
     assert "1 more of 4 failed, too" in told
     assert "worker 3 on n3" in told
-    assert "1 more of 4 did not answer in time" in told
+    assert "1 more of 4 had not answered" in told
+
+
+def test_the_first_failure_can_be_raised_at_once_since_others_may_wait_for_who_failed() -> None:
+    transport = ScriptedTransport(only({0: HANGS, 2: ValueError("out of memory")}))
+    group, seats = workers(3, transport)
+
+    with pytest.raises(MemberFailed, match="worker 2 on n2") as caught:
+        group.options(errors="first").call("step")  # without a deadline
+    assert "worker 0 on n0 had not answered step() when another one failed" in caught.value.because
+
+    seats[1].left("it restarts")
+    transport.when_away = lambda seat: seat.ended("killed")
+    with pytest.raises(MemberLost, match="killed"):
+        group[:2].options(errors="first").call("step")
+
+    with pytest.raises(CallTimedOut, match="did not answer"):
+        group[:1].options(errors="first", deadline_s=0.01).call("step")
 
 
 def test_errors_as_values_stand_in_their_places() -> None:

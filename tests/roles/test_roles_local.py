@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from distributed_grid.errors import CallTimedOut, InvalidRole, MemberFailed, Mem
 from distributed_grid.roles import RoleSpec, Workload
 from distributed_grid.roles.local_run import LocalRun
 from distributed_grid.roles.on_node_host import has_async_methods, make_instance, methods_of
-from distributed_grid.roles.on_node_peers import ActorPeer, Identity, Peers
+from distributed_grid.roles.on_node_peers import ActorPeer, Directory, Identity, Peers
 
 
 class Pool:
@@ -470,13 +471,14 @@ def test_methods_are_the_public_ones_inherited_too() -> None:
 
 
 def test_peers_say_who_there_is() -> None:
-    class Actor:
-        def __init__(self) -> None:
-            self.pool__put = "the method"
+    class Known(Directory):
+        def actor(self, name: str) -> Any:
+            return SimpleNamespace(**{"pool.put": f"the method of {name}"})
 
-    peers = Peers(Identity("a", 0, 1, "n", "r"), {"pool": [ActorPeer("pool", 0, Actor())]}, {"b": "instance"})
+    others = {"pool": [ActorPeer("pool", 0, "run/pool/0", Known("grid-roles"))]}
+    peers = Peers(Identity("a", 0, 1, "n", "r"), others, {"b": "instance"})
 
-    assert peers["pool"][0].put == "the method"
+    assert peers["pool"][0].put == "the method of run/pool/0"
     assert (list(peers), len(peers), peers.sibling("b")) == (["pool"], 1, "instance")
     with pytest.raises(KeyError, match="there are pool"):
         peers["pol"]

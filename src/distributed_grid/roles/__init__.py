@@ -4,6 +4,9 @@
 place for every actor on an `Inventory`, or says what is missing. `LocalRun` runs one in this process, without Ray.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from distributed_grid.config.roles_file import LoadedWorkload, load_workload
 from distributed_grid.decide.roles import plan_more, plan_workload, violations
 from distributed_grid.model.roles.environment import DOCUMENTED_ALLOW, PROTECTED, EnvProfile
@@ -26,12 +29,15 @@ from distributed_grid.model.roles.selectors import NodeSelector
 from distributed_grid.model.roles.signals import CallableSignal, MethodSignal, PrometheusSignal, QueueSignal, Signal
 from distributed_grid.model.roles.spec import Arrangement, Colocation, FailurePolicy, RoleSpec
 from distributed_grid.model.roles.workload import Workload
-from distributed_grid.roles.attaching import AttachedRun, attach
+from distributed_grid.roles.beginning import attach, launch
 from distributed_grid.roles.groups import RoleGroup
 from distributed_grid.roles.handles import MemberHandle
 from distributed_grid.roles.local_run import LocalRun
 from distributed_grid.roles.on_node_peers import Peers
-from distributed_grid.roles.run import Run, launch
+
+if TYPE_CHECKING:
+    from distributed_grid.roles.attaching import AttachedRun
+    from distributed_grid.roles.run import Run
 
 __all__ = [
     "COLOCATED_CONCURRENCY",
@@ -78,3 +84,15 @@ __all__ = [
     "plan_workload",
     "violations",
 ]
+
+_WITH_RAY = {
+    "AttachedRun": "distributed_grid.roles.attaching",
+    "Run": "distributed_grid.roles.run",
+}
+"""What is imported when it is first asked for: local mode and planning need no Ray."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WITH_RAY:
+        return getattr(import_module(_WITH_RAY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,10 +11,10 @@ from distributed_grid.errors import CannotScale, RoleNotFound, RoleRunNotFound, 
 from distributed_grid.execution.role_records import NAMESPACE, RoleRecords
 from distributed_grid.model.roles.runs import Record, RunState, as_seen, is_over
 from distributed_grid.roles.asked_counts import role_name
-from distributed_grid.roles.groups import CallOptions, RoleGroup
+from distributed_grid.roles.call_options import CallOptions
+from distributed_grid.roles.groups import RoleGroup
 from distributed_grid.roles.ray_transport import RayTransport
 from distributed_grid.roles.roster import Roster, Seat
-from distributed_grid.roles.surveying import connected
 
 _FOLLOW_S: Final = 0.5
 _POLL_S: Final = 0.1
@@ -178,9 +178,3 @@ class AttachedRun:
                 return  # it died just now, which its owner will tell
             self._seen[key] = life
             seat.came(actor, node=member["node"])
-
-
-def attach(name: str) -> AttachedRun:
-    """A run that another process started, by its name. This process must be connected to the same Ray cluster."""
-    connected()
-    return AttachedRun(name)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from distributed_grid.errors import CallTimedOut, GridError
-from distributed_grid.roles.failures import Failed, member_lost, timed_out
+from distributed_grid.roles.failures import Failed, given_up, member_lost, timed_out
 from distributed_grid.roles.roster import Ref, Seat, SeatAway
 from distributed_grid.roles.transport import Transport
 
@@ -36,10 +36,11 @@ class Call:
     def left_s(self) -> float | None:
         return None if self.until is None else max(0.0, self.until - time.monotonic())
 
-    def on_all(self, seats: Sequence[Seat]) -> list[Any]:
+    def on_all(self, seats: Sequence[Seat], stop_at_first: bool = False) -> list[Any]:
         """The values in the order of the seats; where one failed, a `Failed` stands in its place.
 
-        Waits until all have ended, or until the deadline. What was sent is never sent again.
+        Waits until all have ended, or until the deadline, or until the first has failed. What was sent is never sent
+        again.
         """
         submit, method, args, kwargs = self.transport.submit, self.method, self.args, self.kwargs
         refs: list[Ref] = []
@@ -49,11 +50,11 @@ class Call:
                 for seat in seats:
                     refs.append(submit(seat, method, args, kwargs))
             except SeatAway:
-                return self._one_by_one(seats, refs)
+                return self._one_by_one(seats, refs, stop_at_first)
             try:
                 return self.transport.collect(refs, self.left_s)
             except Exception:  # noqa: BLE001 (members raise anything; each is asked for what it was)
-                return self._one_by_one(seats, refs)
+                return self._one_by_one(seats, refs, stop_at_first)
         finally:
             count(seats, -1)
 
@@ -78,7 +79,7 @@ class Call:
         except GridError as error:
             return Failed(error)
 
-    def _one_by_one(self, seats: Sequence[Seat], refs: list[Ref]) -> list[Any]:
+    def _one_by_one(self, seats: Sequence[Seat], refs: list[Ref], stop_at_first: bool) -> list[Any]:
         """The rest of a call that went to the first so many: it goes to all that are there, then to who was away."""
         sent: dict[int, Ref] = dict(enumerate(refs))
         found: dict[int, Any] = {}
@@ -92,9 +93,26 @@ class Call:
                     sent[index] = self.send(seats[index])
                 except GridError as error:
                     found[index] = Failed(error)
-        for index, ref in sent.items():
-            found[index] = self.ended(ref, seats[index])
+        if stop_at_first:
+            self._until_one_fails(seats, sent, found)
+        for index in sent.keys() - found.keys():
+            found[index] = self.ended(sent[index], seats[index])
         return [found[index] for index in range(len(seats))]
+
+    def _until_one_fails(self, seats: Sequence[Seat], sent: Mapping[int, Ref], found: dict[int, Any]) -> None:
+        """Those that have not ended by then are given up; they go on where they are."""
+        under_way = list(sent)
+        failed = bool(found)  # who was away is gone
+        while under_way and not failed:
+            done = self.transport.first_done([sent[index] for index in under_way], self.left_s)
+            if done is None:
+                return
+            index = under_way.pop(done)
+            found[index] = self.ended(sent[index], seats[index])
+            failed = isinstance(found[index], Failed)
+        for other in under_way:
+            seats[other].remember(sent[other])
+            found[other] = Failed(given_up(seats[other], self.method))
 
 
 def count(seats: Sequence[Seat], by: int) -> None:

@@ -79,6 +79,13 @@ def timed_out(seat: Seat, method: str, within_s: float | None) -> CallTimedOut:
     return error
 
 
+def given_up(seat: Seat, method: str) -> CallTimedOut:
+    """Nobody waits for it any more, since another one failed."""
+    error = CallTimedOut(f"{_who(seat)} had not answered {method}() when another one failed")
+    error.role, error.ranks = seat.role, (seat.rank,)
+    return error
+
+
 def not_up(seat: Seat, within_s: float | None) -> CallTimedOut:
     error = CallTimedOut(
         f"{_who(seat)} was not up{_within(within_s)}",
@@ -98,7 +105,7 @@ def first_of(failures: Sequence[GridError], method: str, asked: int, within_s: f
     rest = [error for error in failures if not isinstance(error, CallTimedOut)]
     if rest:
         first = rest[0]
-        first.because += tuple(_others(rest[1:], "failed, too", asked) + _others(late, "did not answer in time", asked))
+        first.because += tuple(_others(rest[1:], "failed, too", asked) + _others(late, "had not answered", asked))
         return first
     ranks = tuple(sorted({rank for error in late for rank in error.ranks}))
     if asked == 1 or not ranks:

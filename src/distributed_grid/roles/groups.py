@@ -1,11 +1,9 @@
 """All members of a role, as callers have them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import Any, Final, Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
-from distributed_grid.errors import InvalidRequest
+from distributed_grid.roles.call_options import UNCHANGED, CallOptions, Errors, Unchanged
 from distributed_grid.roles.calling import Call
 from distributed_grid.roles.failures import Failed, check_method, first_of, nobody
 from distributed_grid.roles.handles import MemberHandle
@@ -14,27 +12,6 @@ from distributed_grid.roles.sharing_out import MapOptions, SharingOut
 from distributed_grid.roles.transport import Transport
 
 T = TypeVar("T")
-
-
-class Errors(StrEnum):
-    """What becomes of errors of calls to several."""
-
-    RAISE = "raise"
-    VALUES = "values"
-
-
-class _Same:
-    """What was not given stays as it is; None is a deadline, too."""
-
-
-_SAME: Final = _Same()
-
-
-@dataclass(frozen=True, slots=True)
-class CallOptions:
-    deadline_s: float | None = None
-    errors: Errors = Errors.RAISE
-    at_once: int = 1
 
 
 class RoleGroup(Generic[T]):
@@ -97,35 +74,29 @@ class RoleGroup(Generic[T]):
     def options(
         self,
         *,
-        deadline_s: float | _Same | None = _SAME,
-        errors: Errors | str | _Same = _SAME,
-        at_once: int | _Same = _SAME,
+        deadline_s: float | Unchanged | None = UNCHANGED,
+        errors: Errors | str | Unchanged = UNCHANGED,
+        at_once: int | Unchanged = UNCHANGED,
     ) -> "RoleGroup[T]":
         """The same members, called in another way; here, so that no argument of a method can be taken for it.
 
-        `deadline_s`: of each call; None: as long as it takes. `errors`: "raise", or "values": they stand among the
-        results. `at_once`: how many shards of `map` a member works on at a time, at most what its concurrency allows.
+        `deadline_s`: of each call; None: as long as it takes. `errors`: "raise" (when all have ended), "first" (as soon
+        as one has failed), or "values" (they stand among the results). `at_once`: how many shards of `map` a member
+        works on at a time, at most what its concurrency allows.
         """
-        changed = self._options
-        if not isinstance(deadline_s, _Same):
-            changed = replace(changed, deadline_s=deadline_s)
-        if not isinstance(errors, _Same):
-            changed = replace(changed, errors=_errors(errors))
-        if not isinstance(at_once, _Same):
-            if at_once < 1:
-                raise InvalidRequest(f"at_once must be 1 or more, not {at_once}")
-            changed = replace(changed, at_once=at_once)
+        changed = self._options.changed(deadline_s, errors, at_once)
         return RoleGroup(self._roster, self._transport, self._role, changed, self._chosen)
 
     def call(self, method: str, /, *args: Any, **kwargs: Any) -> list[Any]:
         """Call it on all; the answers in rank order.
 
         Waits until all have ended, or until the deadline, also when one has failed. Then raises the first failure by
-        rank, with the others told in `because`, or `CallTimedOut`; with `errors="values"`, each stands in its place.
-        What is away is waited for; what was sent is never sent again.
+        rank, with the others told in `because`, or `CallTimedOut`. With `errors="values"`, each stands in its place;
+        with `errors="first"`, a failure is raised as soon as it is there. Who is away is waited for. What was sent is
+        never sent again.
         """
-        seats = self._checked(method)
-        return self._answers(self._call(method, args, kwargs).on_all(seats), method)
+        seats, stop = self._checked(method), self._options.errors is Errors.FIRST
+        return self._answers(self._call(method, args, kwargs).on_all(seats, stop), method)
 
     def submit(self, method: str, /, *args: Any, **kwargs: Any) -> list[Ref]:
         """Call it on all without waiting for answers: references in rank order. Only who is away is waited for."""
@@ -149,7 +120,7 @@ class RoleGroup(Generic[T]):
         if not seats:
             raise nobody(self._role, self._roster.why_nobody(self._role))
         options = self._options
-        how = MapOptions(options.deadline_s, options.at_once, stop_on_error=options.errors is Errors.RAISE)
+        how = MapOptions(options.deadline_s, options.at_once, stop_on_error=options.errors is not Errors.VALUES)
         return self._answers(SharingOut(self._transport, seats, method, shards, (args, kwargs), how).run(), method)
 
     def choose(self) -> MemberHandle[T]:
@@ -196,10 +167,3 @@ class RoleGroup(Generic[T]):
 
     def _member(self, seat: Seat) -> MemberHandle[T]:
         return MemberHandle(self._transport, seat, self._options.deadline_s)
-
-
-def _errors(value: Errors | str) -> Errors:
-    try:
-        return Errors(value)
-    except ValueError:
-        raise InvalidRequest(f"errors must be 'raise' or 'values', not {value!r}") from None

@@ -11,14 +11,12 @@ from distributed_grid.execution.ray_rpc import workers_on
 from distributed_grid.roles.crew import Crew, Fault, Post, PostState
 
 EVERY_S: Final = 1.0
-SILENT_AFTER_S: Final = 15.0
-"""Who does not answer for so long is taken for dead: nothing but its whole process being stuck keeps it from that."""
 _QUEUES_S: Final = 2.0
 _LIVES: Final = (PostState.UP, PostState.SILENT)
 
 
 class Health:
-    def __init__(self, crew: Crew, gateway: RayGateway, silent_after_s: float = SILENT_AFTER_S) -> None:
+    def __init__(self, crew: Crew, gateway: RayGateway, silent_after_s: float) -> None:
         self._crew = crew
         self._gateway = gateway
         self._silent_after_s = silent_after_s

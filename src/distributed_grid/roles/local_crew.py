@@ -11,8 +11,8 @@ from distributed_grid.model.roles.spec import Colocation, RoleSpec
 from distributed_grid.model.roles.workload import Workload
 from distributed_grid.roles.failures import not_up
 from distributed_grid.roles.handles import MemberHandle
+from distributed_grid.roles.local_refs import LocalRef
 from distributed_grid.roles.local_transport import LocalMember, LocalTransport, fetch
-from distributed_grid.roles.local_workers import LocalRef
 from distributed_grid.roles.on_node_host import ON_PEERS, load_class
 from distributed_grid.roles.on_node_peers import Identity, Peers
 from distributed_grid.roles.roster import Roster, Seat

@@ -8,7 +8,8 @@ from copy import deepcopy
 from typing import Any, Final
 
 from distributed_grid.roles.failures import member_failed, member_lost, timed_out
-from distributed_grid.roles.local_workers import LocalRef, LoopWorker, ThreadWorker, Work, Worker
+from distributed_grid.roles.local_refs import LocalRef, Work
+from distributed_grid.roles.local_workers import LoopWorker, ThreadWorker, Worker
 from distributed_grid.roles.on_node_host import ON_PEERS, has_async_methods, make_instance, methods_of, told_of_peers
 from distributed_grid.roles.on_node_peers import Peers
 from distributed_grid.roles.roster import Seat, SeatAway

@@ -3,7 +3,6 @@
 import atexit
 import threading
 import time
-from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -14,15 +13,15 @@ from distributed_grid.execution.role_records import RoleRecords, checked_name
 from distributed_grid.model.roles.runs import Record, RunState
 from distributed_grid.model.roles.workload import Workload
 from distributed_grid.roles.asked_counts import spec_named
+from distributed_grid.roles.call_options import CallOptions
 from distributed_grid.roles.crew import Crew
 from distributed_grid.roles.following import Following
-from distributed_grid.roles.groups import CallOptions, RoleGroup
-from distributed_grid.roles.health import SILENT_AFTER_S, Health
+from distributed_grid.roles.groups import RoleGroup
+from distributed_grid.roles.health import Health
 from distributed_grid.roles.hosting import Hosting
 from distributed_grid.roles.launching import Launching, Progress
-from distributed_grid.roles.local_run import LocalRun
 from distributed_grid.roles.parts import RunParts
-from distributed_grid.roles.places import Leases, OwnGroups, Places
+from distributed_grid.roles.places import Places
 from distributed_grid.roles.ray_transport import RayTransport
 from distributed_grid.roles.reading import SignalReader
 from distributed_grid.roles.roster import Roster, Seat
@@ -36,7 +35,7 @@ class Run:
     """Made by `launch`. It ends with `shutdown`, with its `with` block, or with this process."""
 
     def __init__(
-        self, workload: Workload, name: str, surveyor: Surveyor, places: Places, silent_after_s: float = SILENT_AFTER_S
+        self, workload: Workload, name: str, surveyor: Surveyor, places: Places, silent_after_s: float
     ) -> None:
         self.name = checked_name(name)
         self._roster = Roster(name)
@@ -174,31 +173,3 @@ class Run:
     def _is_at(self, role: str, count: int) -> bool:
         seats = self._roster.seats(role)
         return len(seats) == count and all(seat.target is not None for seat in seats)
-
-
-def launch(
-    workload: Workload,
-    name: str | None = None,
-    *,
-    local: bool = False,
-    leases: bool | None = None,
-    wait_s: float = 0.0,
-    progress: Callable[[str], None] | None = None,
-    silent_after_s: float = SILENT_AFTER_S,
-) -> "Run | LocalRun":
-    """Start a whole workload, all or nothing, and be back when everybody is up.
-
-    `name`: by which others can `attach`; the workload's own if not given. `leases`: whether capacity is held by grid's
-    leases; None: where this cluster is shared. `wait_s`: for so long, if there is no room now. `progress`: told, again
-    and again, how far it is. `silent_after_s`: whoever does not answer for so long is taken for dead. `local`: in this
-    process alone, without Ray.
-    """
-    if local:
-        return LocalRun(workload, name)
-    surveyor = Surveyor.connected()
-    run_name = name or workload.name
-    shared = surveyor.is_shared if leases is None else leases
-    places = Leases(run_name, surveyor.lender(), "normal") if shared else OwnGroups(run_name)
-    run = Run(workload, run_name, surveyor, places, silent_after_s)
-    run.start(wait_s, progress or (lambda _: None))
-    return run

@@ -17,7 +17,10 @@ class Transport(Protocol):
         """
 
     def collect(self, refs: Sequence[Ref], within_s: float | None) -> list[Any]:
-        """All values, as fast as can be. Any exception, of any kind, means that each is asked for its `outcome`."""
+        """All values, as fast as can be. Any exception, of any kind, means that each is asked for its `outcome`.
+
+        Raises as soon as one has failed, whether or not the others have ended.
+        """
 
     def outcome(self, ref: Ref, seat: Seat, method: str, within_s: float | None) -> Any:
         """The value; or raises what `failures` makes: `MemberFailed`, `MemberLost`, or `CallTimedOut` of this one."""

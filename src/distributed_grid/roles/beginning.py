@@ -1,0 +1,72 @@
+"""How a run is had: started, or attached to. Ray is imported by what needs it, which local mode does not."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal, overload
+
+from distributed_grid.model.roles.workload import Workload
+from distributed_grid.roles.local_run import LocalRun
+
+if TYPE_CHECKING:
+    from distributed_grid.roles.attaching import AttachedRun
+    from distributed_grid.roles.run import Run
+
+SILENT_AFTER_S = 15.0
+"""Who does not answer for so long is taken for dead: nothing but its whole process being stuck keeps it from that."""
+
+Progress = Callable[[str], None]
+
+
+@overload
+def launch(workload: Workload, name: str | None = None, *, local: Literal[True]) -> LocalRun: ...
+@overload
+def launch(
+    workload: Workload,
+    name: str | None = None,
+    *,
+    local: Literal[False] = False,
+    leases: bool | None = None,
+    priority: str = "normal",
+    wait_s: float = 0.0,
+    progress: Progress | None = None,
+    silent_after_s: float = SILENT_AFTER_S,
+) -> "Run": ...
+def launch(
+    workload: Workload,
+    name: str | None = None,
+    *,
+    local: bool = False,
+    leases: bool | None = None,
+    priority: str = "normal",
+    wait_s: float = 0.0,
+    progress: Progress | None = None,
+    silent_after_s: float = SILENT_AFTER_S,
+) -> "Run | LocalRun":
+    """Start a whole workload, all or nothing, and be back when everybody is up.
+
+    `name`: by which others can `attach`; the workload's own if not given. `leases`: whether capacity is held by grid's
+    leases, of this `priority`; None: where this cluster is shared. `wait_s`: for so long, if there is no room now.
+    `progress`: told, again and again, how far it is. `silent_after_s`: whoever does not answer for so long is taken for
+    dead. `local`: in this process alone, without Ray.
+    """
+    if local:
+        return LocalRun(workload, name)
+    from distributed_grid.roles.places import Leases, OwnGroups, Places
+    from distributed_grid.roles.run import Run
+    from distributed_grid.roles.surveying import Surveyor
+
+    surveyor = Surveyor.connected()
+    run_name = name or workload.name
+    shared = surveyor.is_shared if leases is None else leases
+    places: Places = Leases(run_name, surveyor.lender(), priority) if shared else OwnGroups(run_name)
+    run = Run(workload, run_name, surveyor, places, silent_after_s)
+    run.start(wait_s, progress or (lambda _: None))
+    return run
+
+
+def attach(name: str) -> "AttachedRun":
+    """A run that another process started, by its name. This process must be connected to the same Ray cluster."""
+    from distributed_grid.roles.attaching import AttachedRun
+    from distributed_grid.roles.surveying import connected
+
+    connected()
+    return AttachedRun(name)
