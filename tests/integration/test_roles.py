@@ -15,6 +15,7 @@ from role_classes import Hangs, Pool, Refuses, Sync, Teller, Trainer, Worker, sm
 
 from distributed_grid.errors import (
     CallTimedOut,
+    CannotScale,
     DoesNotFit,
     GridError,
     MemberFailed,
@@ -22,6 +23,7 @@ from distributed_grid.errors import (
     RoleRunInUse,
     StartTimedOut,
 )
+from distributed_grid.roles import Pool as Pool_
 from distributed_grid.roles import Run, Workload, launch
 from distributed_grid.roles.hosting import NAMESPACE
 
@@ -59,11 +61,11 @@ def _one() -> Iterator[dict[str, Run]]:
 
 @pytest.fixture
 def run(grid: LiveGrid, _one: dict[str, Run], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """One run for all that change little of it, held by leases."""
+    """One run for all that change little of it. Tests give back all leases in the end, so it has groups of its own."""
     if "rl" not in _one:
         monkeypatch.setenv("SHAPE", "round")
         monkeypatch.setenv("A_SECRET", "that nobody else may see")
-        _one["rl"] = launch(RL, "run-1")
+        _one["rl"] = launch(RL, "run-1", leases=False)
     return _one["rl"]
 
 
@@ -138,14 +140,6 @@ def test_a_deadline_ends_the_waiting_and_a_busy_member_is_not_a_dead_one(run: Ru
     assert run["teller"].choose().rank != 2
     assert run["teller"][2].call("count") == 1  # it waits for its turn
     assert next(one for one in run.status()["members"] if (one["role"], one["rank"]) == ("teller", 2))["restarts"] == 0
-
-
-def test_capacity_is_held_by_leases_that_the_cluster_knows(grid: LiveGrid, run: Run) -> None:
-    held = {one["boost_id"]: one for one in run.status()["holdings"]}
-    known = {one["boost_id"]: one for one in grid.client.boost_status()["boosts"] if one["purpose"] == "roles"}
-
-    assert held and held.keys() == known.keys()
-    assert {one["source_node"] for one in known.values()} == {one["node"] for one in held.values()}
 
 
 def test_the_name_of_a_living_run_is_taken(run: Run) -> None:
@@ -303,3 +297,53 @@ def test_sixty_actors_start_together(grid: LiveGrid, run: Run) -> None:
     with launch(Workload("sixty", (small("teller", Teller, count=60),)), leases=False) as sixty:
         assert sixty["teller"].call("count") == [1] * 60
     nothing_is_left_of(grid, "sixty", before)
+
+
+def test_in_a_shared_cluster_pools_are_leases_with_quotas(grid: LiveGrid, run: Run) -> None:
+    before = free(grid)
+    pools = (Pool_("cpu_pool", num_cpus=2, nodes=["one"]), Pool_("gpu_pool", num_gpus=1))
+    roles = (
+        small("worker", Teller, cpus=1, count=(1, 4), pool="cpu_pool"),
+        small("trainer", Teller, cpus=1, gpus=1, pool="gpu_pool"),
+    )
+    with launch(Workload("pooled", roles, pools)) as pooled:
+        held = {one["boost_id"]: one for one in pooled.status()["holdings"]}
+        known = {one["boost_id"]: one for one in grid.client.boost_status()["boosts"] if one["purpose"] == "roles"}
+        assert held.keys() == known.keys()
+        assert {one["label"] for one in known.values()} == {"pooled/cpu_pool", "pooled/gpu_pool"}
+        assert pooled["worker"].size == 2  # the quota, though four would fit
+        assert {one["node"] for one in pooled["worker"].call("who")} == {grid.ids["one"]}
+        with pytest.raises(CannotScale, match="2 of 3") as caught:
+            pooled.scale("worker", 3, wait_s=2)
+        assert "cpu_pool" in caught.value.because[0]
+
+        # Somebody takes a lease away: its members move to another place.
+        taken = next(one for one in known.values() if one["label"] == "pooled/gpu_pool")
+        pid = pooled["trainer"][0].call("who")["pid"]
+        grid.release(taken["boost_id"], grace_seconds=0)
+        until(lambda: pooled.status()["state"] != "running" or _restarts(pooled, "trainer", 0), what="it is noticed")
+        assert pooled["trainer"][0].call("who")["pid"] != pid
+    nothing_is_left_of(grid, "pooled", before)
+
+
+def test_a_node_that_dies_under_a_gang_is_replaced(grid: LiveGrid, run: Run) -> None:
+    run.shutdown()  # what is on that node would go with it
+    gang = small("gang", Teller, cpus=1, count=4, placement="spread", failure_policy="restart_gang")
+    workload = Workload("moved", (gang, small("other", Teller, node_affinity=["two"])))
+    with launch(workload) as moved:
+        other = moved["other"][0].call("who")["pid"]
+        before = moved["gang"].call("who")
+        assert grid.ids["one"] in {one["node"] for one in before}
+        grid.kill_node("one")
+        try:
+            until(lambda: _restarts(moved, "gang", 0) == 1, 60, what="the gang starts anew")
+            after = moved["gang"].options(deadline_s=60).call("who")
+
+            assert grid.ids["one"] not in {one["node"] for one in after}
+            assert not {one["pid"] for one in before} & {one["pid"] for one in after}
+            assert len({one["env"]["MASTER_PORT"] for one in after}) == 1
+            assert moved["other"][0].call("who")["pid"] == other
+        finally:
+            grid.start_node("one")
+            until(lambda: "one" in grid.live_nodes(), what="the node is back")
+            grid.ids = grid.live_nodes()

@@ -55,10 +55,15 @@ class RayTransport:
         return refs.index(done[0]) if done else None
 
     def unfinished(self, refs: Sequence[Ref]) -> list[Ref]:
-        if not refs:
-            return []
-        _, rest = ray.wait(list(refs), num_returns=len(refs), timeout=0, fetch_local=False)
-        return list(rest)
+        return unfinished(refs)
+
+
+def unfinished(refs: Sequence[Ref]) -> list[Ref]:
+    """Those that are not over, without waiting and without fetching."""
+    if not refs:
+        return []
+    _, rest = ray.wait(list(refs), num_returns=len(refs), timeout=0, fetch_local=False)
+    return list(rest)
 
 
 def _actor_id(target: Any) -> str | None:

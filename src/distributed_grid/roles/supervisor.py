@@ -17,6 +17,7 @@ from distributed_grid.roles.following import Following
 from distributed_grid.roles.health import Health
 from distributed_grid.roles.mending import Mending
 from distributed_grid.roles.parts import RunParts
+from distributed_grid.roles.ray_transport import unfinished
 from distributed_grid.roles.reporting import record_of
 from distributed_grid.roles.resizing import Resizing
 
@@ -109,6 +110,7 @@ class Supervisor:
         self._introduce()
         self._judge()
         if self._shape() != before or time.monotonic() - self._told_at > _TELL_S:
+            self._p.crew.roster.forget_finished(unfinished)
             self.tell()
 
     def settle(self, up: list[Post]) -> None:
