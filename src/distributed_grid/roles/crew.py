@@ -79,6 +79,7 @@ class Crew:
     hosting: Hosting
     roster: Roster
     posts: dict[str, Post] = field(default_factory=dict)
+    _edition: int = 0
     _ports: dict[tuple[str, ...], tuple[NodeId, Any, int]] = field(default_factory=dict)
     """By roles: the node with rank 0, a reference to its address and free ports, and which of them is theirs."""
 
@@ -170,8 +171,9 @@ class Crew:
         for one in sorted(self.posts.values(), key=lambda one: one.process.index):
             for role in one.key:
                 others.setdefault(role, []).append((one.process.index, one.name, one.restarts))
-        post.handle.grid_meet.remote(others)
-        return [getattr(post.handle, wire_name(role, GREETING)).remote() for role in greets]
+        self._edition += 1
+        post.handle.grid_meet.remote(self._edition, others)
+        return [getattr(post.handle, wire_name(role, GREETING)).remote(self._edition) for role in greets]
 
     def of_roles(self, roles: Iterable[str]) -> list[Post]:
         """The processes in which one of these roles lives, by index."""

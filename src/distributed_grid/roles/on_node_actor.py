@@ -74,7 +74,8 @@ class Host:
         self._failed: dict[str, str] | None = None
         self._others: dict[str, list[ActorPeer]] = {}
         self._directory = Directory(place["namespace"])
-        self._met = threading.Event()
+        self._told = 0
+        self._telling = threading.Condition()
         for role, packed in zip(place["roles"], parts, strict=True):
             try:
                 self._instances[role] = make_instance(*_unpacked(packed))
@@ -93,17 +94,22 @@ class Host:
     def _ping(self) -> bool:
         return True
 
-    def _meet(self, others: Mapping[str, Sequence[tuple[int, str, int]]]) -> None:
+    def _meet(self, edition: int, others: Mapping[str, Sequence[tuple[int, str, int]]]) -> None:
         """All that are there now: by role the rank, the actor's name, and how often it was restarted."""
+        if edition <= self._told:
+            return
         self._directory.update({name: life for members in others.values() for _, name, life in members})
         self._others = {
             role: [ActorPeer(role, rank, name, self._directory) for rank, name, _ in members]
             for role, members in others.items()
         }
-        self._met.set()
+        with self._telling:
+            self._told = edition
+            self._telling.notify_all()
 
-    def _peers_of(self, role: str) -> Peers:
-        self._met.wait()  # it is told in another concurrency group
+    def _peers_of(self, role: str, edition: int) -> Peers:
+        with self._telling:  # it is told in another concurrency group
+            self._telling.wait_for(lambda: self._told >= edition)
         place = self._place
         size = max(len(self._others.get(role, ())), 1)
         me = Identity(role, place["index"], size, place["node"], place["run"])
@@ -161,10 +167,10 @@ def role_method(role: str, name: str, kind: str) -> Any:
 def greeting(role: str, *, is_async: bool) -> Any:
     """Tells an instance of the others."""
     if not is_async:
-        return lambda self: getattr(self._instances[role], ON_PEERS)(self._peers_of(role))
+        return lambda self, edition: getattr(self._instances[role], ON_PEERS)(self._peers_of(role, edition))
 
-    async def greet(self: Host) -> Any:
-        peers = await asyncio.to_thread(self._peers_of, role)
+    async def greet(self: Host, edition: int) -> Any:
+        peers = await asyncio.to_thread(self._peers_of, role, edition)
         done = getattr(self._instances[role], ON_PEERS)(peers)
         return await done if inspect.isawaitable(done) else done
 
