@@ -54,6 +54,7 @@ def keep(order: Mapping[str, Any], answer: Answer) -> int:
         try:
             return _keep_running(workload, order["name"], order["wait_s"], answer)
         except ToldToEnd:
+            _say(f"{order['name']} was told to end")
             return 0
 
 

@@ -19,6 +19,8 @@ OUTPUT: Final = "output.log"
 _LOOK_S: Final = 0.3
 _END_S: Final = 60.0
 _LAST_LINES: Final = 5
+_FOR_A_FILE: Final = {"RAY_DEDUP_LOGS": "0", "RAY_COLOR_PREFIX": "0"}
+"""Of what actors print every line is kept, without colours; unless the user's environment says otherwise."""
 
 
 def output_of(home: GridHome, name: str) -> Path:
@@ -122,7 +124,8 @@ class Keeping:
         if self._order.foreground:
             process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[answer_fd], cwd=folder)
         else:
-            self._output.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for path in (self._home.create().roles, self._output.parent):
+                path.mkdir(mode=0o700, exist_ok=True)
             descriptor = os.open(self._output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(descriptor, "wb") as output:
                 process = subprocess.Popen(
@@ -132,6 +135,7 @@ class Keeping:
                     stderr=subprocess.STDOUT,
                     pass_fds=[answer_fd],
                     cwd=folder,
+                    env=_FOR_A_FILE | os.environ,
                     start_new_session=True,
                 )
         assert process.stdin is not None
