@@ -24,7 +24,7 @@ from distributed_grid.errors import (
     StartTimedOut,
 )
 from distributed_grid.roles import Pool as Pool_
-from distributed_grid.roles import Run, Workload, launch
+from distributed_grid.roles import Run, Scaling, Workload, launch
 from distributed_grid.roles.hosting import NAMESPACE
 
 pytestmark = pytest.mark.cluster
@@ -326,6 +326,30 @@ def test_in_a_shared_cluster_pools_are_leases_with_quotas(grid: LiveGrid, run: R
         until(lambda: _restarts(pooled, "trainer", 0), what="it is noticed")
         assert pooled["trainer"][0].call("who")["pid"] != pid
     nothing_is_left_of(grid, "pooled", before)
+
+
+def test_a_role_follows_its_signal_and_borrows_what_it_lacks(grid: LiveGrid, run: Run) -> None:
+    before = free(grid)
+    signal_is = [1.0]
+    follows = Scaling(lambda: signal_is[0], 1, 0, stable_seconds=0, cooldown_seconds=0, every_seconds=0.1, boost=True)
+    worker = small("follower", Teller, cpus=2, count=(1, 2), node_affinity=["one"], scaling=follows)
+    full = small("full", Teller, cpus=_free_cpus(grid, "one") - 2, node_affinity=["one"])
+    with launch(Workload("follows", (worker, full))) as following:
+        until(lambda: following["follower"].size == 2, what="there is one more, though its node was full")
+        assert following["follower"].call("count") == [1, 1]
+        assert {one["node"] for one in following["follower"].call("who")} == {grid.ids["one"]}
+        assert grid.totals("one")["CPU"] > grid.base["one"]["CPU"]
+
+        signal_is[0] = 0.0
+        until(lambda: following["follower"].size == 1, what="there is one less")
+        until(grid.is_at_base, what="what was borrowed is home")
+        told = " ".join(event["told"] for event in following.status()["events"])
+        assert "from 1 to 2" in told and "borrows" in told and "goes home" in told
+    nothing_is_left_of(grid, "follows", before)
+
+
+def _free_cpus(grid: LiveGrid, name: str) -> float:
+    return float(int(grid.free(name)["CPU"]))
 
 
 def test_a_node_that_dies_under_a_gang_is_replaced(grid: LiveGrid, run: Run) -> None:

@@ -20,9 +20,20 @@ def _node(node: Mapping[str, Any], shares: Mapping[str, Any] | None) -> Inventor
         free=free,
         total=_units(node["total"]),
         labels=node["labels"],
-        closed="" if node["alive"] else "it is not connected to the cluster",
+        closed=_why_closed(node, shares),
         lends=ResourceVector() if shares is None else _lends(free, shares),
     )
+
+
+def _why_closed(node: Mapping[str, Any], shares: Mapping[str, Any] | None) -> str:
+    """What keeps anything from being put there; where nothing is leased, only that it is not there."""
+    if not node["alive"]:
+        return "it is not connected to the cluster"
+    if shares is None:
+        return ""
+    if node["state"] == "stale":
+        return "it has not told how it is for a while"
+    return "it rests after having given back what it held" if shares["cooling"] else ""
 
 
 def _lends(free: ResourceVector, shares: Mapping[str, Any]) -> ResourceVector:

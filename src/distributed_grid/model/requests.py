@@ -72,7 +72,8 @@ def make_ask(
     """Check a request's fields, or raise the `InvalidRequest` that says which one is wrong."""
     kind = kind_of(resource_type)
     units = units_of(kind, amount)
-    if kind == GPU and not fractional_gpus and not whole(kind, units):
+    is_own = own_too and source == target  # a node's own part of a device is lent to nobody
+    if kind == GPU and not fractional_gpus and not is_own and not whole(kind, units):
         raise InvalidAmount(
             f"{amount} GPUs: a GPU is lent whole",
             try_next="Ask for 1, or allow parts with resource_sharing.fractional_gpus: true.",

@@ -58,7 +58,9 @@ class Surveyor:
         names = {node["node_id"]: node["name"] for node in told["nodes"] if node["alive"]}
         named = {own: names.get(node_id, own) for own, node_id in ids.items()}
         found = [
-            replace(seen[own], name=name, lends=known[name].lends) if name in known else seen[own]
+            replace(seen[own], name=name, lends=known[name].lends, closed=known[name].closed)
+            if name in known
+            else seen[own]
             for own, name in named.items()
         ]
         return Survey(Inventory(found), {named[own]: node_id for own, node_id in ids.items()})
