@@ -100,7 +100,8 @@ class Hosting:
             "ranks": dict(ranks),
             "port": port,
         }
-        return actor.remote(place, ports, self._threads(process.roles), *map(self._part, process.roles))
+        # In a list, since Ray starts no process before it has the value of an argument.
+        return actor.remote(place, [ports], self._threads(process.roles), *map(self._part, process.roles))
 
     def _spec(self, role: str) -> RoleSpec:
         found = self._workload.role(role)

@@ -60,14 +60,15 @@ def _unpacked(packed: bytes) -> "tuple[Any, Any]":
 class Host:
     """Made once for each process of a workload. What goes wrong in a constructor is kept, and told by `ready`."""
 
-    def __init__(self, place: Mapping[str, Any], ports: Any, threads: Mapping[str, int], *parts: bytes) -> None:
-        """`place`: who this is, and the ranks for its environment. `ports`: the address of the node with rank 0, and
-        free ports there, of which the one at `place["port"]` is this role's. `threads`: the roles whose methods need
-        threads of their own, since others of this process are asynchronous. `parts`: for each role what makes its
-        instance, a pickled class and configuration.
+    def __init__(self, place: Mapping[str, Any], ports: list[Any], threads: Mapping[str, int], *parts: bytes) -> None:
+        """`place`: who this is, and the ranks for its environment. `ports`: a reference to the address of the node with
+        rank 0, and free ports there, of which the one at `place["port"]` is this role's. `threads`: the roles whose
+        methods need threads of their own, since others of this process are asynchronous. `parts`: for each role what
+        makes its instance, a pickled class and configuration.
         """
+        address, free = ports[0].future().result()  # ray.get would warn of itself in an asynchronous actor
         # Before anything of the user's is imported: modules may read them.
-        os.environ.update(place["ranks"], MASTER_ADDR=ports[0], MASTER_PORT=str(ports[1][place["port"]]))
+        os.environ.update(place["ranks"], MASTER_ADDR=address, MASTER_PORT=str(free[place["port"]]))
         self._place = place
         self._threads = {role: ThreadPoolExecutor(count, role) for role, count in threads.items()}
         self._instances: dict[str, Any] = {}
