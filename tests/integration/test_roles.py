@@ -20,12 +20,14 @@ from distributed_grid.errors import (
     GridError,
     MemberFailed,
     MemberLost,
+    NoCapacity,
     RoleRunInUse,
     StartTimedOut,
 )
 from distributed_grid.roles import Pool as Pool_
 from distributed_grid.roles import Run, Scaling, Workload, launch
 from distributed_grid.roles.hosting import NAMESPACE
+from distributed_grid.roles.surveying import Surveyor
 
 pytestmark = pytest.mark.cluster
 
@@ -138,8 +140,11 @@ def test_a_deadline_ends_the_waiting_and_a_busy_member_is_not_a_dead_one(run: Ru
         run["teller"][2].options(deadline_s=0.1).call("sleep", 3.0)
 
     assert run["teller"].choose().rank != 2
+    waits = run["teller"][2].submit("count", 0)
+    until(lambda: _shown(run, "teller", 2)["queue"] == 1, what="the one that waits is shown")
+    assert ray.get(waits) == 0
     assert run["teller"][2].call("count") == 1  # it waits for its turn
-    assert next(one for one in run.status()["members"] if (one["role"], one["rank"]) == ("teller", 2))["restarts"] == 0
+    assert _restarts(run, "teller", 2) == 0
 
 
 def test_the_name_of_a_living_run_is_taken(run: Run) -> None:
@@ -198,7 +203,11 @@ def test_a_call_that_was_under_way_is_lost_and_not_repeated(run: Run) -> None:
 
 
 def _restarts(run: Run, role: str, rank: int) -> int:
-    return next(one["restarts"] for one in run.status()["members"] if (one["role"], one["rank"]) == (role, rank))
+    return int(_shown(run, role, rank)["restarts"])
+
+
+def _shown(run: Run, role: str, rank: int) -> dict[str, Any]:
+    return next(one for one in run.status()["members"] if (one["role"], one["rank"]) == (role, rank))
 
 
 # -- runs of their own -------------------------------------------------------------------------------------------
@@ -227,6 +236,23 @@ def test_what_cannot_fit_is_told_at_once_and_leaves_nothing(grid: LiveGrid, run:
 
     assert "trainer: 0 of 1" in caught.value.because[0]
     nothing_is_left_of(grid, "big", before)
+
+
+def test_places_that_somebody_else_took_are_told_one_by_one(
+    grid: LiveGrid, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cpus = _free_cpus(grid, "two")
+    before = Surveyor.connected().look()
+    taken = ray.util.placement_group([{"CPU": cpus}], bundle_label_selector=[{"ray.io/node-id": grid.ids["two"]}])
+    assert taken.wait(20)
+    monkeypatch.setattr(Surveyor, "look", lambda _: before)  # what everybody sees for a moment
+
+    with pytest.raises(NoCapacity, match="late could not get hold") as caught:
+        launch(Workload("late", (small("worker", Teller, cpus=cpus, node_affinity=["two"]),)), leases=False)
+
+    assert "two: the bundle for 1 worker waits for" in caught.value.because[0]
+    assert not actors("late")
+    ray.util.remove_placement_group(taken)
 
 
 def test_a_constructor_that_fails_is_told_with_its_traceback_and_leaves_nothing(grid: LiveGrid, run: Run) -> None:

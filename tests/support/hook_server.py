@@ -13,8 +13,14 @@ class HookServer:
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.tell()
+
             def do_POST(self) -> None:
                 outer.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+                self.tell()
+
+            def tell(self) -> None:
                 body = b"" if answer is None else answer if isinstance(answer, bytes) else json.dumps(answer).encode()
                 self.send_response(status)
                 for name, value in (headers or {}).items():

@@ -33,7 +33,7 @@ def _why_closed(node: Mapping[str, Any], shares: Mapping[str, Any] | None) -> st
         return ""
     if node["state"] == "stale":
         return "it has not told how it is for a while"
-    return "it rests after having given back what it held" if shares["cooling"] else ""
+    return f"it is cooling down: grid cooldown {node['name']} --off" if shares["cooling"] else ""
 
 
 def _lends(free: ResourceVector, shares: Mapping[str, Any]) -> ResourceVector:

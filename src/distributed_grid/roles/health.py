@@ -11,6 +11,8 @@ from distributed_grid.execution.ray_rpc import workers_on
 from distributed_grid.roles.crew import Crew, Fault, Post, PostState
 
 EVERY_S: Final = 1.0
+_PINGS_A_SECOND: Final = 200
+"""Of a thousand actors, each is asked every five seconds: what looks after them must not be what they wait for."""
 _QUEUES_S: Final = 2.0
 _LIVES: Final = (PostState.UP, PostState.SILENT)
 
@@ -31,14 +33,16 @@ class Health:
         done = ray.wait([*asked], num_returns=len(asked), timeout=0, fetch_local=False)[0] if asked else []
         faults = [fault for ref in done if (fault := self._answered(asked[ref], now)) is not None]
         failed = {id(fault.post) for fault in faults}
+        every_s = max(EVERY_S, len(lives) / _PINGS_A_SECOND)
+        silent_after_s = max(self._silent_after_s, 2 * every_s)
         for post in lives:
             if id(post) in failed:
                 continue
-            if post.ping is None and now - post.pinged_at >= EVERY_S:
+            if post.ping is None and now - post.pinged_at >= every_s:
                 post.ping, post.pinged_at = post.handle.grid_ping.remote(), now
-            elif post.ping is not None and now - post.pinged_at > self._silent_after_s:
+            elif post.ping is not None and now - post.pinged_at > silent_after_s:
                 faults.append(Fault(post, f"it has not answered for {now - post.pinged_at:.0f} s", what="was silent"))
-            elif post.ping is not None and now - post.pinged_at > self._silent_after_s / 3:
+            elif post.ping is not None and now - post.pinged_at > silent_after_s / 3:
                 post.state = PostState.SILENT
         return faults
 

@@ -5,12 +5,14 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from distributed_grid.decide.roles.planner import plan_workload
+from distributed_grid.decide.roles.waiting import what_waits
 from distributed_grid.errors import GridError, MemberFailed, NoCapacity, StartTimedOut
 from distributed_grid.execution.actor_states import how_far
 from distributed_grid.model.roles.plan import DoesNotFit
 from distributed_grid.roles.crew import Crew, Fault, Post
 from distributed_grid.roles.failures import did_not_start
 from distributed_grid.roles.parts import RunParts
+from distributed_grid.roles.places import NotHeld
 
 Progress = Callable[[str], None]
 
@@ -39,9 +41,10 @@ class Launching:
             else:
                 try:
                     self._p.man(found, survey, _TAKE_S)
-                except NoCapacity as refused:
-                    error, tries = refused, tries + 1
+                except NotHeld as refused:
+                    error, tries = self._explain(refused), tries + 1
                     if tries < _TRIES:
+                        self._progress(f"somebody else was quicker; tried again: {error.because[0]}")
                         continue
                 else:
                     self._p.wanted = found.counts
@@ -51,6 +54,14 @@ class Launching:
                 raise error
             self._progress(f"it waits for room, for {left:.0f} s more: {(*error.because, error.message)[0]}")
             time.sleep(min(_LOOK_AGAIN_S, left))
+
+    def _explain(self, refused: NotHeld) -> NoCapacity:
+        waits = what_waits(refused.holdings, self._p.surveyor.look().inventory)
+        return NoCapacity(
+            f"{self._p.name} could not get hold of its places",
+            because=[*waits, *refused.said],
+            try_next=refused.try_next or "Try again, or wait for them: wait_s=60, or grid roles up --wait 60.",
+        )
 
     def await_up(self) -> None:
         """Until everybody is up; raises for the first that failed, or that took too long."""

@@ -10,6 +10,7 @@ from distributed_grid.model.roles.failures import Act, Failure, Verdict
 from distributed_grid.model.roles.plan import DoesNotFit
 from distributed_grid.roles.crew import Fault, Post, PostState
 from distributed_grid.roles.parts import RunParts
+from distributed_grid.roles.places import NotHeld
 from distributed_grid.roles.surveying import Survey
 
 _TAKE_S = 3.0
@@ -112,8 +113,8 @@ class Mending:
         unit = replace(unit, members=tuple(replace(m, index=post.process.index) for m in unit.members))
         try:
             held = self._p.hold([unit], survey, _TAKE_S)
-        except GridError as error:
-            post.why = f"it waits for another node: {error.message}"
+        except (GridError, NotHeld) as error:
+            post.why = f"it waits for another node: {error}"
             return False
         mates = [one for one in crew.posts.values() if one.unit == post.unit]
         for one in mates:

@@ -13,7 +13,7 @@ import ray
 from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 
 from distributed_grid.client import GridClient
-from distributed_grid.errors import GridError, NoCapacity, NotFound, Refused
+from distributed_grid.errors import GridError, NotFound, Refused
 from distributed_grid.execution.reservations import group_handle
 from distributed_grid.model.nodes import NodeId, NodeName
 from distributed_grid.model.resources import CPU, GPU, amount_of
@@ -34,9 +34,17 @@ class Held:
     boost_id: str | None = None
 
 
+class NotHeld(Exception):
+    """These could not be had, though they were free a moment ago; what was had of the others was given back."""
+
+    def __init__(self, holdings: Sequence[Holding], said: Sequence[str] = (), try_next: str | None = None) -> None:
+        super().__init__("somebody else was quicker")
+        self.holdings, self.said, self.try_next = tuple(holdings), tuple(said), try_next
+
+
 class Places(Protocol):
     def take(self, holdings: Sequence[Holding], ids: dict[NodeName, NodeId], within_s: float) -> list[Held]:
-        """All of them, or none and `NoCapacity` that says what waits for what."""
+        """All of them, or none: then raises `NotHeld`."""
         ...
 
     def give_back(self, held: Iterable[Held]) -> None: ...
@@ -81,7 +89,7 @@ class OwnGroups:
             raise
         if waits:
             self.give_back(held)
-            raise NoCapacity("Somebody else was quicker", because=[waits_for(holding) for holding in waits])
+            raise NotHeld(waits)
         return held
 
     def give_back(self, held: Iterable[Held]) -> None:
@@ -117,8 +125,7 @@ class Leases:
         except BaseException as error:
             self.give_back(held)
             if isinstance(error, Refused):
-                because = [f"{waits_for(holding)}", *error.because]
-                raise NoCapacity(error.message, because=because, try_next=error.try_next) from error
+                raise NotHeld([holding], [error.message, *error.because], error.try_next) from error
             raise
         return held
 
@@ -192,9 +199,3 @@ class Leases:
 def _whole(seconds: float) -> int:
     """As Ray takes it."""
     return max(0, math.ceil(seconds))
-
-
-def waits_for(holding: Holding) -> str:
-    names = ", ".join(sorted({member.role for unit in holding.units for member in unit.members}))
-    pool = f" in the pool {holding.pool}" if holding.pool else ""
-    return f"{holding.node}: a bundle of {holding.resources.describe()} for {names}{pool} is not free there"

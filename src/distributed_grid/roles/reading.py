@@ -39,9 +39,16 @@ class SignalReader:
 def _ask(source: PrometheusSignal) -> float:
     """One number: the only sample of a vector, or a scalar."""
     url = f"{source.prometheus.rstrip('/')}/api/v1/query"
-    answer = httpx2.get(url, params={"query": source.query}, timeout=_ANSWER_S)
-    answer.raise_for_status()
-    data = answer.json()["data"]
+    try:
+        answer = httpx2.get(url, params={"query": source.query}, timeout=_ANSWER_S)
+        told = answer.json()
+    except httpx2.HTTPError as error:  # its words may have the URL in them, and that a password
+        raise GridError(f"Prometheus cannot be reached: {type(error).__name__}") from None
+    except ValueError:
+        raise GridError("the server does not answer as Prometheus does") from None
+    if not answer.is_success or told.get("status") != "success":
+        raise GridError(f"Prometheus answers with {answer.status_code}: {told.get('error', 'no reason is given')}")
+    data = told["data"]
     if data["resultType"] == "scalar":
         return float(data["result"][1])
     if data["resultType"] != "vector" or len(data["result"]) != 1:

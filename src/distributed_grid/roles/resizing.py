@@ -10,6 +10,7 @@ from distributed_grid.model.roles.plan import DoesNotFit, RemedyKind
 from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.roles.asked_counts import scaled_counts
 from distributed_grid.roles.parts import RunParts
+from distributed_grid.roles.places import NotHeld
 
 _TAKE_S = 3.0
 
@@ -64,8 +65,8 @@ class Resizing:
             return self._borrow(self._p.spec(role), there, found)
         try:
             self._p.man(found, survey, _TAKE_S)
-        except GridError as error:
-            return error.message
+        except (GridError, NotHeld) as error:
+            return str(error)
         self._p.note(f"{role} was scaled up to {count}")
         return ""
 

@@ -4,7 +4,7 @@ import atexit
 import threading
 import time
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import ray
 
@@ -29,6 +29,8 @@ from distributed_grid.roles.supervisor import Supervisor
 from distributed_grid.roles.surveying import Surveyor
 
 _POLL_S: Final = 0.1
+
+T = TypeVar("T")
 
 
 class Run:
@@ -86,8 +88,8 @@ class Run:
 
     def shutdown(self) -> None:
         """End all of it. May be called again, and by several."""
+        self._supervisor.stop()  # first, so that nobody is started meanwhile
         self._end("it was shut down", RunState.ENDED)
-        self._supervisor.stop()
         atexit.unregister(self.shutdown)
 
     def _end(self, why: str, state: RunState) -> None:
@@ -148,6 +150,10 @@ class Run:
         """The members of a role."""
         spec = spec_named(self._p.workload, role)
         return RoleGroup(self._roster, self._transport, spec.name, CallOptions(spec.call_deadline_seconds))
+
+    def group(self, role: Any, cls: type[T]) -> RoleGroup[T]:
+        """The same, with the class said: `run.group("trainer", Trainer)`."""
+        return self[role]
 
     def status(self) -> Record:
         """All that is known of it, as `grid roles status --json` shows it."""

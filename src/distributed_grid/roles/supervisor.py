@@ -91,8 +91,8 @@ class Supervisor:
                 return
             try:
                 self.tick()
-            except (GridError, ray.exceptions.RayError, OSError) as error:
-                self._p.note(f"looking after the run failed, and is tried again: {error}")
+            except Exception as error:  # noqa: BLE001 (a run that nobody looks after is worse than any error)
+                self._p.note(f"looking after the run failed, and is tried again: {type(error).__name__}: {error}")
 
     def tick(self) -> None:
         before = self._shape()

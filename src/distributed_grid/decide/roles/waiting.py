@@ -1,0 +1,31 @@
+"""What waits for what: the places of a plan that could not be had."""
+
+from collections.abc import Iterable
+
+from distributed_grid.model.resources import describe
+from distributed_grid.model.roles.holdings import Holding
+from distributed_grid.model.roles.inventory import Inventory
+
+
+def what_waits(holdings: Iterable[Holding], inventory: Inventory) -> tuple[str, ...]:
+    """A line for each: what it is for, on which node, and what that has free now."""
+    return tuple(_line(holding, inventory) for holding in holdings)
+
+
+def _line(holding: Holding, inventory: Inventory) -> str:
+    counts: dict[str, int] = {}
+    for unit in holding.units:
+        for member in unit.members:
+            counts[member.role] = counts.get(member.role, 0) + 1
+    who = ", ".join(f"{count} {role}" for role, count in counts.items())
+    pool = f" in the pool {holding.pool}" if holding.pool else ""
+    waits = f"{holding.node}: the bundle for {who}{pool} waits for {holding.resources.describe()}"
+    node = inventory.get(holding.node)
+    if node is None:
+        return f"{waits}; that node is gone"
+    if node.closed:
+        return f"{waits}; {node.closed}"
+    short = [kind for kind, units in holding.resources.items() if units > node.free[kind]]
+    if not short:
+        return f"{waits}, which is free again"
+    return f"{waits}; free: {', '.join(describe(kind, max(0, node.free[kind])) for kind in short)}"

@@ -1,0 +1,39 @@
+"""What is told of places that could not be had."""
+
+import pytest
+from builders import amounts, place, workload
+
+from distributed_grid.decide.roles import holdings, plan_workload
+from distributed_grid.decide.roles.waiting import what_waits
+from distributed_grid.model.roles.inventory import Inventory, InventoryNode
+from distributed_grid.model.roles.plan import Placement
+from distributed_grid.model.roles.pools import Pool
+from distributed_grid.model.roles.spec import RoleSpec
+from distributed_grid.model.roles.workload import Workload
+
+LOAD = workload(
+    RoleSpec("worker", count=3, pool="cpu_pool"), RoleSpec("loader", pool="cpu_pool"), pools=(Pool("cpu_pool", 8),)
+)
+
+
+def told(load: Workload, *now: InventoryNode) -> tuple[str, ...]:
+    """Planned on an empty node; then the cluster is as said."""
+    planned = plan_workload(load, Inventory([place("n1", cpus=8)]))
+    assert isinstance(planned, Placement)
+    return what_waits(holdings(planned.units, load), Inventory(now))
+
+
+@pytest.mark.parametrize(
+    ("now", "end"),
+    [
+        ((place("n1", cpus=1),), "waits for 4 CPUs; free: 1 CPU"),
+        ((place("n1", cpus=0),), "waits for 4 CPUs; free: 0 CPUs"),
+        ((place("n1", cpus=8),), "waits for 4 CPUs, which is free again"),
+        ((InventoryNode("n1", amounts(cpu=8), amounts(cpu=8), closed="it sleeps"),), "waits for 4 CPUs; it sleeps"),
+        ((place("n2", cpus=8),), "waits for 4 CPUs; that node is gone"),
+    ],
+)
+def test_each_bundle_says_for_whom_it_waits_for_what_where(now: tuple[InventoryNode, ...], end: str) -> None:
+    (line,) = told(LOAD, *now)
+
+    assert line == f"n1: the bundle for 3 worker, 1 loader in the pool cpu_pool {end}"
