@@ -46,8 +46,8 @@ def test_a_function_is_called() -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        prometheus("vector", [{"metric": {}, "value": [1700000000.0, "1.5"]}]),
-        prometheus("scalar", [1700000000.0, "1.5"]),
+        prometheus("vector", [{"metric": {}, "value": [1.0, "1.5"]}]),
+        prometheus("scalar", [1.0, "1.5"]),
     ],
 )
 def test_prometheus_answers_with_one_number(answer: Any) -> None:
