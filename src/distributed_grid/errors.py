@@ -159,8 +159,11 @@ class TooLarge(InvalidRequest):
     code, http_status = "TOO_LARGE", 413
 
 
-class InvalidRole(InvalidRequest):
-    """A role, a pool or a whole workload makes no sense. `problems`: where exactly, and what is wrong there."""
+class InvalidRole(InvalidRequest, ValueError):
+    """A role, a pool or a whole workload makes no sense. `problems`: where exactly, and what is wrong there.
+
+    A `ValueError`, too, which is what the documented API has always raised; so is `RoleNotFound`.
+    """
 
     code = "INVALID_ROLE"
     problems: tuple[tuple[tuple[str | int, ...], str], ...] = ()
@@ -216,7 +219,7 @@ class RoleRunNotFound(NotFound):
     code = "ROLE_RUN_NOT_FOUND"
 
 
-class RoleNotFound(NotFound):
+class RoleNotFound(NotFound, ValueError):
     code = "ROLE_NOT_FOUND"
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed_grid.config.roles_file import LoadedWorkload, load_workload
 from distributed_grid.decide.roles import plan_more, plan_workload, violations
+from distributed_grid.model.roles.documented import NexRLRole
 from distributed_grid.model.roles.environment import DOCUMENTED_ALLOW, PROTECTED, EnvProfile
 from distributed_grid.model.roles.inventory import Inventory, InventoryNode
 from distributed_grid.model.roles.plan import (
@@ -37,6 +38,7 @@ from distributed_grid.roles.on_node_peers import Peers
 
 if TYPE_CHECKING:
     from distributed_grid.roles.attaching import AttachedRun
+    from distributed_grid.roles.ray_resource_manager import RayActorWrapper, RayResourceManager
     from distributed_grid.roles.run import Run
 
 __all__ = [
@@ -59,12 +61,15 @@ __all__ = [
     "MemberHandle",
     "MethodSignal",
     "Missing",
+    "NexRLRole",
     "NodeSelector",
     "Peers",
     "Placement",
     "Pool",
     "PrometheusSignal",
     "QueueSignal",
+    "RayActorWrapper",
+    "RayResourceManager",
     "Reason",
     "Remedy",
     "RemedyKind",
@@ -87,6 +92,8 @@ __all__ = [
 
 _WITH_RAY = {
     "AttachedRun": "distributed_grid.roles.attaching",
+    "RayActorWrapper": "distributed_grid.roles.ray_resource_manager",
+    "RayResourceManager": "distributed_grid.roles.ray_resource_manager",
     "Run": "distributed_grid.roles.run",
 }
 """What is imported when it is first asked for: local mode and planning need no Ray."""

@@ -155,6 +155,10 @@ class Run:
         """The same, with the class said: `run.group("trainer", Trainer)`."""
         return self[role]
 
+    def seats(self, role: str) -> tuple[Seat, ...]:
+        """Of the members of a role, in rank order: for other faces of a run than its groups."""
+        return self._roster.seats(role)
+
     def status(self) -> Record:
         """All that is known of it, as `grid roles status --json` shows it."""
         return self._supervisor.record()

@@ -1,0 +1,60 @@
+"""The roles of the documented API, and what each has there unless somebody says otherwise."""
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, Final
+
+from distributed_grid.errors import InvalidRole
+from distributed_grid.model.roles.environment import EnvProfile
+from distributed_grid.model.roles.profiles import COLOCATED_CONCURRENCY, PROFILES
+from distributed_grid.model.roles.spec import FailurePolicy
+
+
+class NexRLRole(Enum):
+    """The roles that the framework of the documented API has. Names of your own will do as well."""
+
+    ROLLOUT_WORKER = "rollout_worker"
+    TRAINER = "trainer"
+    TRAJECTORY_POOL = "trajectory_pool"
+    WEIGHT_SYNC_CONTROLLER = "weight_sync_controller"
+    DATA_LOADER = "data_loader"
+    VALIDATE_DATALOADER = "validate_dataloader"
+    VALIDATOR = "validator"
+
+
+_ANY_OTHER: Final[Mapping[str, Any]] = {"cpus": 1, "gpus": 0, "max_concurrency": 100}
+_COLOCATED: Final[Mapping[str, Any]] = {"cpus": 1, "gpus": 0, "max_concurrency": COLOCATED_CONCURRENCY}
+_STANDALONE: Final[Mapping[str, Mapping[str, Any]]] = {
+    **PROFILES,
+    # The documented code gives a trainer a CPU like everybody else. One that has the model itself says so: it has a
+    # profile, trainer_self_hosted.
+    "trainer": {"cpus": 1, "gpus": 0, "max_concurrency": 1},
+    "validate_dataloader": PROFILES["data_loader"],
+}
+_EVERYBODY: Final[Mapping[str, Any]] = {
+    "env_profile": EnvProfile.DOCUMENTED,
+    # As with a plain Ray actor: it does not come back by itself, for it would not know what it was told meanwhile.
+    "failure_policy": FailurePolicy.CONTINUE_WITH_HEALTHY,
+    "max_restarts": 0,
+    "startup_deadline_seconds": 600.0,
+}
+
+
+def documented_defaults(role: str, *, colocated: bool) -> dict[str, Any]:
+    """What a role has in the documented API: fields of a `RoleSpec`."""
+    needs = _COLOCATED if colocated else _STANDALONE.get(role, _ANY_OTHER)
+    return {**_EVERYBODY, **needs}
+
+
+def role_text(role: object) -> str:
+    """A role as text: any word or words, or a member of any Enum, whose value is used if that is text."""
+    if isinstance(role, Enum):
+        role = role.value if isinstance(role.value, str) else role.name
+    if not isinstance(role, str) or not role:
+        raise InvalidRole(f"A role is text or a member of an Enum, not {role!r}")
+    return role
+
+
+def as_name(text: str) -> str:
+    """Text as a name, in which there are no spaces and no '/'."""
+    return "".join("_" if one in "/" or one.isspace() or not one.isprintable() else one for one in text)

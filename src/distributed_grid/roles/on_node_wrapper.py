@@ -1,0 +1,37 @@
+"""One member of a role in the documented API. It is handed to other actors, so it travels by value, and imports only
+what Python ships."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from distributed_grid.roles.on_node_peers import wire_name
+
+
+class RayActorWrapper:
+    """The methods of one role's class, of one actor, as Ray methods: `wrapper.step.remote(x)` gives an ObjectRef.
+
+    It has nothing else that is public, so no method can clash with it; of an actor that hosts several roles, it has
+    those of its own role alone. `_actor` is the actor's handle.
+    """
+
+    def __init__(self, actor: Any, role: str, rank: int, methods: Iterable[str]) -> None:
+        self._actor = actor
+        self._role, self._rank = role, rank
+        self._methods = frozenset(methods)
+
+    def __getattr__(self, name: str) -> Any:
+        # What begins with "_" is never a role's; and `_methods` is not there yet while this is unpickled.
+        if name.startswith("_") or name not in self._methods:
+            raise AttributeError(f"{type(self).__name__} has no {name!r}{self._told(name)}")
+        return getattr(self._actor, wire_name(self._role, name))
+
+    def _told(self, name: str) -> str:
+        if name.startswith("_"):
+            return ""
+        return f"; {self._role} has {', '.join(sorted(self._methods)) or 'no methods'}"
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self._methods})
+
+    def __repr__(self) -> str:
+        return f"<{self._role} {self._rank}>"

@@ -1,0 +1,204 @@
+"""The documented API: register roles, create all actors, and have each as a Ray actor with its own methods.
+
+A thin layer over `launch`. Code that uses it elsewhere works when only its import is replaced.
+"""
+
+import logging
+import os
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self
+
+import ray
+from ray import cloudpickle
+
+from distributed_grid.errors import InvalidRole, Refused, RoleNotFound
+from distributed_grid.model.roles.documented import NexRLRole, as_name, documented_defaults, role_text
+from distributed_grid.model.roles.pools import Pool
+from distributed_grid.model.roles.profiles import profile_named
+from distributed_grid.model.roles.spec import FIELDS, RoleSpec
+from distributed_grid.model.roles.workload import Workload
+from distributed_grid.roles import on_node_wrapper
+from distributed_grid.roles.beginning import Progress, launch
+from distributed_grid.roles.on_node_wrapper import RayActorWrapper
+from distributed_grid.roles.roster import Seat
+from distributed_grid.roles.run import Run
+
+__all__ = ["NexRLRole", "RayActorWrapper", "RayResourceManager"]
+
+cloudpickle.register_pickle_by_value(on_node_wrapper)
+
+logger = logging.getLogger(__name__)
+
+_SILENT_AFTER_S: Final = 600.0
+"""Code that was written without this rule may keep its whole process busy, loading something large, say."""
+_MORE: Final = tuple(one for one in FIELDS if one not in ("role", "cls", "config", "count", "colocation_group"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Registered:
+    spec: RoleSpec
+    count: Any
+    """As it was said: none at all is fine here, though not in a workload."""
+
+    @property
+    def is_empty(self) -> bool:
+        return bool(self.count == 0)
+
+
+class RayResourceManager:
+    """Roles, each of a class, started together as Ray actors.
+
+    `name`: of the run, for `grid roles status` and `attach`; one of its own if not given. `env_allow`: names of
+    variables that all actors get from here besides the documented ones. `pools`, `wait_s`, `leases`, `progress`: see
+    `Workload` and `launch`.
+    """
+
+    def __init__(
+        self,
+        name: str | None = None,
+        *,
+        env_allow: Sequence[str] = (),
+        pools: Sequence[Pool] = (),
+        wait_s: float = 0.0,
+        leases: bool | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.name = name or f"roles-{uuid.uuid4().hex[:8]}"
+        self._env_allow = tuple(env_allow)
+        self._pools = tuple(pools)
+        self._wait_s, self._leases, self._progress = wait_s, leases, progress or logger.info
+        self._roles: dict[str, _Registered] = {}
+        self._run: Run | None = None
+        self._wrappers: dict[str, list[tuple[Seat, RayActorWrapper]]] | None = None
+        """None: nothing is created."""
+
+    def register_role(
+        self,
+        role: Any,
+        cls: Any,
+        config: Any,
+        count: Any = 1,
+        colocation_group: str | None = None,
+        *,
+        profile: str | None = None,
+        **more: Any,
+    ) -> None:
+        """`count` actors, each of which makes one `cls(config)`; roles of one `colocation_group` share theirs.
+
+        `role`: text, or a member of any Enum. A role that is registered again replaces itself. `profile` and `more` say
+        what differs from the documented resources: the name of a profile, and any field of a `RoleSpec`.
+        """
+        name = role_text(role)
+        self._check_not_created(f"The role {name} cannot be registered")
+        if unknown := [key for key in more if key not in _MORE]:
+            raise InvalidRole(
+                f"register_role() of {name} knows no {unknown[0]!r}", try_next=f"It knows {', '.join(_MORE)}."
+            )
+        group = colocation_group if colocation_group is None else as_name(role_text(colocation_group))
+        given = {
+            **documented_defaults(name, colocated=group is not None),
+            **({} if profile is None else profile_named(profile)),
+            **more,
+            "env_allow": (*self._env_allow, *more.get("env_allow", ())),
+        }
+        spec = RoleSpec(as_name(name), cls, config, 1 if count == 0 else count, colocation_group=group, **given)
+        if name in self._roles:
+            logger.warning("The role %s is registered again, in place of what was registered before", name)
+        self._roles[name] = _Registered(spec, count)
+
+    def create_all_actors(self) -> None:
+        """Start all that is registered, all or nothing, and be back when everybody is up.
+
+        Raises `InvalidRole` (a `ValueError`) if the roles do not go together, `DoesNotFit` if there is no room for
+        them, `MemberFailed` if a constructor raised, and `StartTimedOut`; nothing is left then.
+        """
+        self._check_not_created("The actors cannot be created again")
+        if not self._roles:
+            raise InvalidRole("No role is registered", try_next="register_role(role, cls, config) first.")
+        self._check_empty_groups()
+        specs = [one.spec for one in self._roles.values() if not one.is_empty]
+        if specs:
+            workload = Workload(self.name, tuple(specs), self._pools)
+            _connect()
+            self._run = launch(
+                workload,
+                wait_s=self._wait_s,
+                leases=self._leases,
+                progress=self._progress,
+                silent_after_s=_SILENT_AFTER_S,
+            )
+        self._wrappers = {
+            name: [] if one.is_empty else [_wrapped(seat) for seat in self.run.seats(one.spec.name)]
+            for name, one in self._roles.items()
+        }
+
+    def get_actor_wrapper(self, role: Any) -> list[RayActorWrapper]:
+        """The actors of a role, by rank, as they were created; after a restart, each has its new actor."""
+        name = role_text(role)
+        if name not in self._roles:
+            there = ", ".join(self._roles) or "none"
+            raise RoleNotFound(f"No role {name!r} is registered", try_next=f"Registered: {there}.")
+        if self._wrappers is None:
+            raise RoleNotFound(f"The actors of {name} have not been created", try_next="create_all_actors() first.")
+        for seat, wrapper in self._wrappers[name]:
+            if seat.target is not None:
+                wrapper._actor = seat.target
+        return [wrapper for _, wrapper in self._wrappers[name]]
+
+    # -- beyond what is documented ---------------------------------------------------------------------------------
+
+    @property
+    def run(self) -> Run:
+        """The run behind it: its status, its groups, scaling."""
+        if self._run is None:
+            raise RoleNotFound("No actors have been created", try_next="create_all_actors() first.")
+        return self._run
+
+    def shutdown(self) -> None:
+        """End all actors; may be called again. What is registered stays so, and can be created anew."""
+        run, self._run, self._wrappers = self._run, None, None
+        if run is not None:
+            run.shutdown()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.shutdown()
+
+    def _check_not_created(self, what: str) -> None:
+        if self._wrappers is not None:
+            raise Refused(f"{what}: the actors have been created", try_next="shutdown() first, or use another manager.")
+
+    def _check_empty_groups(self) -> None:
+        """A workload checks that counts are equal, but does not see those that are zero."""
+        empty = {one.spec.colocation_group: name for name, one in self._roles.items() if one.is_empty}
+        for name, one in self._roles.items():
+            group = one.spec.colocation_group
+            if group is not None and group in empty and not one.is_empty:
+                raise InvalidRole(
+                    f"All roles of the colocation group {group} must have the same count",
+                    because=[f"{name} has {one.count}, and {empty[group]} has 0"],
+                )
+
+
+def _connect() -> None:
+    """As Ray does it for the first actor of a program that has not called ray.init; `launch` says if it did not."""
+    if not ray.is_initialized():
+        with suppress(ray.exceptions.RaySystemError):
+            ray.get([])
+
+
+def _wrapped(seat: Seat) -> tuple[Seat, RayActorWrapper]:
+    return seat, RayActorWrapper(seat.target, seat.role, seat.rank, seat.methods)
+
+
+def _get_minimal_env_vars() -> dict[str, str]:
+    """What actors get of this process's environment. Private by its name, but the documented code imports it."""
+    return RoleSpec("any", **documented_defaults("any", colocated=False)).environment(os.environ)
