@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -116,7 +117,9 @@ class Crew:
             (seat.ended if state is PostState.GONE else seat.left)(post.why or "its process ended")
         handle, post.handle = post.handle, None
         if handle is not None and ray.is_initialized():
-            ray.kill(handle)
+            # Not found: this process has left Ray and come again, and Ray has ended its actors meanwhile.
+            with suppress(ray.exceptions.ActorHandleNotFoundError):
+                ray.kill(handle)
 
     def dismiss(self, posts: Iterable[Post], why: str) -> None:
         """They end, and nobody asks for them again."""

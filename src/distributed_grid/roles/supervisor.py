@@ -87,12 +87,19 @@ class Supervisor:
         while not self._stopping.is_set():
             self._poked.wait(_TICK_S)
             self._poked.clear()
-            if self._stopping.is_set() or not ray.is_initialized():
+            if self._stopping.is_set():
+                return
+            if not self._is_connected():
+                self._on_down("the process that owns it left Ray", RunState.ENDED)
                 return
             try:
                 self.tick()
             except Exception as error:  # noqa: BLE001 (a run that nobody looks after is worse than any error)
                 self._p.note(f"looking after the run failed, and is tried again: {type(error).__name__}: {error}")
+
+    def _is_connected(self) -> bool:
+        """As it was when the run began: who leaves Ray and comes again is somebody else to it."""
+        return ray.is_initialized() and bool(ray.get_runtime_context().get_job_id() == self._job_id)
 
     def tick(self) -> None:
         before = self._shape()
