@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import ray
-from live_grid import GB, LiveGrid
+from live_grid import GB, LiveGrid, until
 
 from distributed_grid.config import load_config
 from distributed_grid.model.policies import SharingPolicy
@@ -26,6 +26,8 @@ from distributed_grid.orchestration.intelligent_scheduler import IntelligentSche
 from distributed_grid.orchestration.resource_boost_manager import ResourceBoostManager, ResourceBoostRequest
 from distributed_grid.orchestration.resource_sharing_manager import AllocationPriority, ResourceSharingManager
 from distributed_grid.orchestration.resource_sharing_orchestrator import ResourceSharingOrchestrator
+from distributed_grid.roles import DoesNotFit, NexRLRole, RayResourceManager
+from distributed_grid.roles.ray_resource_manager import _get_minimal_env_vars
 from examples.process_large_dataset import enough_memory
 from examples.train_model import a_gpu
 
@@ -318,6 +320,131 @@ def test_the_python_snippets(grid: LiveGrid, desk: None) -> None:
         await names["executor"].stop()
 
     asyncio.run(use())
+
+
+# -- roles ----------------------------------------------------------------------------------------------------
+
+ACTOR_OPTIONS = """
+ray_options = {
+    "num_cpus": 1,              # CPU cores
+    "num_gpus": 0,              # GPU devices
+    "runtime_env": {            # Environment configuration
+        "env_vars": env_vars
+    },
+    "max_concurrency": 100,     # Max concurrent tasks
+}
+
+actor = ray_actor_cls.options(**ray_options).remote(config)
+"""
+MINIMAL_ENVIRONMENT = """
+# Good: Minimal environment
+env_vars = _get_minimal_env_vars()
+"""
+THREE_ACTORS = """
+# Before: 3 actors
+register_role(NexRLRole.TRAINER, count=1, colocation_group=None)
+register_role(NexRLRole.TRAJECTORY_POOL, count=1, colocation_group=None)
+register_role(NexRLRole.WEIGHT_SYNC_CONTROLLER, count=1, colocation_group=None)
+# Resources: 3 CPUs
+"""
+ONE_ACTOR = """
+# After: 1 colocated actor
+colocation_group = "training_group"
+register_role(NexRLRole.TRAINER, count=1, colocation_group=colocation_group)
+register_role(NexRLRole.TRAJECTORY_POOL, count=1, colocation_group=colocation_group)
+register_role(NexRLRole.WEIGHT_SYNC_CONTROLLER, count=1, colocation_group=colocation_group)
+# Resources: 1 CPU
+"""
+SCALED_WORKERS = """
+# Compute-bound: Few workers
+num_workers = 4
+
+# I/O-bound (LLM API): Many workers
+num_workers = 64
+
+register_role(
+    NexRLRole.ROLLOUT_WORKER,
+    count=num_workers,
+    colocation_group=None  # Standalone for parallelism
+)
+"""
+AVAILABILITY = """
+import ray
+
+# Get cluster resources
+resources = ray.cluster_resources()
+print("Available resources:", resources)
+
+# Get available resources (not in use)
+available = ray.available_resources()
+print("Free resources:", available)
+"""
+# The document calls `ray.list_actors()`, which Ray does not have; and what it has of that kind (`ray.util.state`)
+# needs a dashboard. A run tells the same of its own actors. `if cpu_util < 50%:`, further down, is no Python.
+ACTOR_PLACEMENT = """
+# List all actors
+actors = manager.run.status()["members"]
+for actor in actors:
+    print(f"Actor: {actor['actor']}")
+    print(f"  Resources: {needs[actor['role']]}")
+    print(f"  Node: {actor['node']}")
+"""
+
+
+class Anything:
+    def __init__(self, config: Any) -> None:
+        self.config = config
+
+    def told(self) -> Any:
+        return self.config
+
+
+def roles_at_hand(manager: RayResourceManager) -> dict[str, Any]:
+    """What the snippets have around them: they leave classes and configurations out."""
+
+    def register_role(role: NexRLRole, **said: Any) -> None:
+        manager.register_role(role, Anything, {"role": role.value}, **said)
+
+    return {"register_role": register_role, "NexRLRole": NexRLRole, "manager": manager}
+
+
+@pytest.mark.cluster
+def test_the_snippets_on_roles(grid: LiveGrid, desk: None, capsys: pytest.CaptureFixture[str]) -> None:
+    grid.settled()
+    names: dict[str, Any] = {"_get_minimal_env_vars": _get_minimal_env_vars}
+    exec(MINIMAL_ENVIRONMENT, names)
+    names |= {"ray_actor_cls": ray.remote(Anything), "config": "a configuration"}
+    exec(ACTOR_OPTIONS, names)
+    assert ray.get(names["actor"].told.remote()) == "a configuration"
+    del names["actor"]
+
+    for snippet, cpus, actors in ((THREE_ACTORS, 3, 3), (ONE_ACTOR, 1, 1)):
+        with RayResourceManager() as manager:
+            names = roles_at_hand(manager)
+            exec(snippet, names)
+            manager.create_all_actors()
+
+            roles = NexRLRole.TRAINER, NexRLRole.TRAJECTORY_POOL, NexRLRole.WEIGHT_SYNC_CONTROLLER
+            members = [manager.get_actor_wrapper(role)[0] for role in roles]
+            assert ray.get([one.told.remote() for one in members]) == [{"role": role.value} for role in roles]
+            assert len({one._actor._actor_id for one in members}) == actors
+
+            until(lambda cpus=cpus: cpus_in_use() == cpus, 10, f"{cpus} CPUs in use")
+            exec(AVAILABILITY, names)
+            assert names["available"]["CPU"] == names["resources"]["CPU"] - cpus
+            names["needs"] = {one["role"]: one["needs"] for one in manager.run.status()["roles"]}
+            exec(ACTOR_PLACEMENT, names)
+            assert capsys.readouterr().out.count("  Node: gpu") == 3
+
+    with RayResourceManager() as manager:
+        exec(SCALED_WORKERS, roles_at_hand(manager))
+        with pytest.raises(DoesNotFit, match="rollout_worker"):
+            manager.create_all_actors()
+    until(lambda: cpus_in_use() == 0, 10, "all CPUs free")
+
+
+def cpus_in_use() -> float:
+    return ray.cluster_resources()["CPU"] - ray.available_resources().get("CPU", 0.0)
 
 
 # -- configuration ----------------------------------------------------------------------------------------------

@@ -1,0 +1,322 @@
+"""The documented API on a real cluster: code as it was written for it, and what Ray has then."""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import pytest
+import ray
+from live_grid import ONE_LENDER, LiveGrid, until
+
+from distributed_grid.errors import DoesNotFit, MemberFailed
+from distributed_grid.roles import NexRLRole, RayResourceManager
+
+pytestmark = pytest.mark.cluster
+CONFIG = ONE_LENDER
+
+# How a framework of this kind uses the API: it learns of its modules by roles, waits for their actors itself, and tells
+# each of the others by handing wrappers around.
+AS_IT_WAS = """
+import logging, os, threading
+from dataclasses import dataclass
+import ray
+from nexrl.nexrl_types import NexRLRole
+from nexrl.ray_resource_manager import RayResourceManager, _get_minimal_env_vars
+
+
+@dataclass
+class Settings:
+    steps: int
+    num_workers: int
+
+
+def execute(func, *args, **kwargs):
+    if os.getenv("NEXRL_LAUNCH_MODE", "local") == "local" or not hasattr(func, "remote"):
+        return func(*args, **kwargs)
+    return ray.get(func.remote(*args, **kwargs), timeout=40)
+
+
+class Module:
+    def __init__(self, config):
+        self._config, self._tracker, self._name = config, None, "invalid"
+
+    def set_activity_tracker(self, tracker, name):
+        self._tracker, self._name = tracker, name
+
+    def set_module_references(self, **modules):
+        for name, module in modules.items():
+            setattr(self, "_" + name, module)
+
+    def health_check(self):
+        return True
+
+    def environment(self):
+        return os.getpid(), dict(os.environ)
+
+
+class DataLoader(Module):
+    def get_next_item(self):
+        self._config.steps -= 1
+        return self._config.steps if self._config.steps >= 0 else None
+
+
+class TrajectoryPool(Module):
+    def put_trajectory(self, trajectory):
+        self.__dict__.setdefault("_trajectories", []).append(trajectory)
+
+    def get_trajectories(self):
+        return self.__dict__.get("_trajectories", [])
+
+
+class WeightSyncController(Module):
+    def notify(self, worker):
+        return f"{worker} and {self._name}"
+
+
+class RolloutWorker(Module):
+    def run(self):
+        self._thread = threading.Thread(target=self._main_loop)
+        self._thread.start()
+
+    def _main_loop(self):
+        while (item := execute(self._dataloader.get_next_item)) is not None:
+            execute(self._trajectory_pool.put_trajectory, (item, self._name))
+            execute(self._tracker.report, self._name)
+
+    def stop(self):
+        self._thread.join()
+
+
+class Trainer(RolloutWorker):
+    def _main_loop(self):
+        self._told = execute(self._weight_sync_controller.notify, worker=self._name)
+
+    def get_told(self):
+        return self._told
+
+
+class ActivityTracker:
+    def __init__(self):
+        self._modules, self._seen = {}, []
+
+    def register_module(self, name, refs):
+        self._modules[name] = refs
+
+    def report(self, name):
+        self._seen.append(name)
+
+    def healthy(self):
+        return {name: execute(refs[0].health_check) for name, refs in self._modules.items()}
+
+
+class Controller:
+    def __init__(self, config):
+        os.environ["NEXRL_LAUNCH_MODE"] = "ray"
+        remote = ray.remote(ActivityTracker)
+        self.tracker = remote.options(runtime_env={"env_vars": _get_minimal_env_vars()}, num_cpus=0).remote()
+        self.manager = RayResourceManager()
+        for role, cls in [
+            (NexRLRole.DATA_LOADER, DataLoader),
+            (NexRLRole.TRAJECTORY_POOL, TrajectoryPool),
+            (NexRLRole.WEIGHT_SYNC_CONTROLLER, WeightSyncController),
+        ]:
+            self.manager.register_role(role=role, cls=cls, config=config, count=1, colocation_group="main")
+        self.manager.register_role(NexRLRole.ROLLOUT_WORKER, RolloutWorker, config, config.num_workers, None)
+        self.manager.register_role(NexRLRole.TRAINER, Trainer, config)
+        self.manager.create_all_actors()
+
+        self.loader = self._init(NexRLRole.DATA_LOADER)[0]
+        self.pool = self._init(NexRLRole.TRAJECTORY_POOL)[0]
+        self.weights = self._init(NexRLRole.WEIGHT_SYNC_CONTROLLER)[0]
+        self.workers = self._init(NexRLRole.ROLLOUT_WORKER)
+        self.trainer = self._init(NexRLRole.TRAINER)[0]
+        for worker in self.workers:
+            execute(worker.set_module_references, trajectory_pool=self.pool, dataloader=self.loader)
+        execute(self.trainer.set_module_references, trajectory_pool=self.pool, weight_sync_controller=self.weights)
+        if hasattr(self.trainer, "set_service_holder"):
+            execute(self.trainer.set_service_holder, None)
+
+    def _init(self, role):
+        modules = self.manager.get_actor_wrapper(role)
+        for i, module in enumerate(modules):
+            if hasattr(module, "_actor"):
+                ray.get(module._actor.__ray_ready__.remote(), timeout=60)
+            execute(module.set_activity_tracker, self.tracker, f"{role.value}-{i}")
+            execute(self.tracker.register_module, f"{role.value}-{i}", modules)
+        return modules
+
+    def run(self):
+        for one in (self.trainer, *self.workers):
+            execute(one.run)
+        for one in (self.trainer, *self.workers):
+            execute(one.stop)
+
+
+controller = Controller(Settings(steps=8, num_workers=2))
+controller.run()
+"""
+
+
+def cpus_in_use() -> float:
+    return ray.cluster_resources()["CPU"] - ray.available_resources().get("CPU", 0.0)
+
+
+def in_use(cpus: float) -> None:
+    until(lambda: cpus_in_use() == cpus, 10, f"{cpus} CPUs in use")
+
+
+def test_code_as_it_was_works_when_only_its_imports_are_replaced(
+    grid: LiveGrid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"MY_SECRET": "s", "WANDB_KEY": "k", "RANK": "7"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("LOG_LEVEL", raising=False)
+    monkeypatch.setenv("NEXRL_LAUNCH_MODE", "local")  # it sets that itself, and leaves it set
+    grid.settled()
+    replaced = AS_IT_WAS.replace("nexrl.nexrl_types", "distributed_grid.roles").replace(
+        "nexrl.", "distributed_grid.roles."
+    )
+    names: dict[str, Any] = {"__name__": "as_it_was"}
+    exec(compile(replaced, "as_it_was.py", "exec", dont_inherit=True), names)
+    controller = names["controller"]
+    try:
+        # Three roles in one actor, two workers and a trainer: four CPUs.
+        in_use(4)
+        put = ray.get(controller.pool.get_trajectories.remote())
+        assert sorted(item for item, _ in put) == list(range(8))
+        assert {name for _, name in put} <= {"rollout_worker-0", "rollout_worker-1"}
+        assert ray.get(controller.trainer.get_told.remote()) == "trainer-0 and weight_sync_controller-0"
+        assert set(ray.get(controller.tracker.healthy.remote()).values()) == {True}
+
+        shown = {
+            name: [one for one in dir(wrapper) if not one.startswith("_")]
+            for name, wrapper in {"pool": controller.pool, "loader": controller.loader}.items()
+        }
+        assert "put_trajectory" in shown["pool"] and "get_next_item" not in shown["pool"]
+        assert "get_next_item" in shown["loader"] and "put_trajectory" not in shown["loader"]
+        assert not hasattr(controller.pool, "get_next_item")
+
+        everybody = [controller.pool, controller.loader, controller.weights, *controller.workers, controller.trainer]
+        (pool, loader, weights, first, second, trainer) = ray.get([one.environment.remote() for one in everybody])
+        assert pool[0] == loader[0] == weights[0]
+        assert len({one[0] for one in (pool, first, second, trainer)}) == 4
+        assert [(env["RANK"], env["WORLD_SIZE"]) for _, env in (first, second)] == [("0", "2"), ("1", "2")]
+        assert (trainer[1]["RANK"], trainer[1]["WORLD_SIZE"]) == ("0", "1")
+        for _, env in (pool, first, trainer):
+            assert "MY_SECRET" not in env
+            assert (env["LOG_LEVEL"], env["NEXRL_LAUNCH_MODE"], env["WANDB_KEY"]) == ("INFO", "ray", "k")
+    finally:
+        controller.manager.shutdown()
+        ray.kill(controller.tracker)
+    in_use(0)
+
+
+class Place(Enum):
+    KITCHEN = "the kitchen"
+    CELLAR = 2
+
+
+@dataclass(frozen=True)
+class Recipe:
+    name: str
+
+
+class Cook:
+    def __init__(self, recipe: Recipe) -> None:
+        if recipe.name == "burnt":
+            raise RuntimeError("the cake is burnt")
+        self.recipe = recipe
+
+    async def serve(self) -> tuple[Recipe, str]:
+        return self.recipe, os.environ["RANK"]
+
+    def plates(self, first: int) -> Any:
+        yield first
+        yield first + 1
+
+
+def test_roles_of_an_enum_of_ones_own_in_leases_of_grid(grid: LiveGrid, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRID_HOME", str(grid.home.path))
+    grid.settled()
+    with RayResourceManager("dinner") as manager:
+        manager.register_role(Place.KITCHEN, Cook, Recipe("cake"), count=2)
+        manager.register_role(Place.CELLAR, Cook, Recipe("wine"), cpus=2)
+        manager.create_all_actors()
+
+        cooks, (keeper,) = manager.get_actor_wrapper(Place.KITCHEN), manager.get_actor_wrapper("CELLAR")
+        assert ray.get([one.serve.remote() for one in cooks]) == [(Recipe("cake"), "0"), (Recipe("cake"), "1")]
+        assert ray.get(keeper.serve.remote()) == (Recipe("wine"), "0")
+        assert [ray.get(one) for one in cooks[0].plates.remote(3)] == [3, 4]
+        assert {boost["state"] for boost in grid.client.boost_status()["boosts"]} == {"active"}
+        assert [one["up"] for one in manager.run.status()["roles"]] == [2, 1]
+
+        # As with any Ray actor: one that is gone is gone, and the others go on.
+        ray.kill(cooks[1]._actor)
+        until(lambda: manager.run.status()["roles"][0]["up"] == 1, 10, "it is known to be gone")
+        with pytest.raises(ray.exceptions.RayActorError):
+            ray.get(cooks[1].serve.remote())
+        assert manager.get_actor_wrapper(Place.KITCHEN) == cooks
+        assert ray.get(cooks[0].serve.remote()) == (Recipe("cake"), "0")
+    in_use(0)
+    assert grid.client.boost_status()["boosts"] == []
+
+
+def test_what_cannot_be_created_leaves_nothing_and_can_be_tried_again(grid: LiveGrid) -> None:
+    grid.settled()
+    manager = RayResourceManager(wait_s=0)
+    manager.register_role(NexRLRole.TRAINER, Cook, Recipe("cake"), profile="trainer_self_hosted", count=2)
+    with pytest.raises(DoesNotFit):
+        manager.create_all_actors()
+    manager.register_role(NexRLRole.TRAINER, Cook, Recipe("burnt"))
+    with pytest.raises(MemberFailed, match="the cake is burnt"):
+        manager.create_all_actors()
+    in_use(0)
+
+
+NOT_CONNECTED = """
+import ray
+from distributed_grid.roles import RayResourceManager
+
+class Adder:
+    def __init__(self, start):
+        self.sum = start
+    def add(self, one):
+        self.sum += one
+        return self.sum
+
+class Controller:
+    def run(self, leases):
+        self.manager = RayResourceManager(leases=leases)
+        self.manager.register_role("adder", Adder, 1)
+        self.manager.create_all_actors()
+        (adder,) = self.manager.get_actor_wrapper("adder")
+        return ray.get(adder.add.remote(2))
+
+assert not ray.is_initialized()
+first = Controller()
+print(first.run(leases=True))
+ray.shutdown()
+second = ray.remote(Controller).remote()
+print(ray.get(second.run.remote(leases=False)))
+first.manager.run.wait()
+print(first.manager.run.why)
+first.manager.shutdown()
+ray.shutdown()
+"""
+
+
+def test_ray_is_found_as_ray_finds_it_and_to_leave_ray_is_enough(grid: LiveGrid) -> None:
+    """Twice in one process: by a driver that has not called ray.init, then by an actor."""
+    grid.settled()
+    env = grid.env | {"RAY_ADDRESS": grid.address}
+
+    done = subprocess.run([sys.executable, "-c", NOT_CONNECTED], env=env, capture_output=True, text=True, timeout=120)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["3", "3", "the process that owns it left Ray"]
+    assert "Traceback" not in done.stderr
+    in_use(0)
+    assert grid.client.boost_status()["boosts"] == []
