@@ -15,6 +15,7 @@ import ray
 from live_grid import GB, LiveGrid, until
 
 from distributed_grid.config import load_config
+from distributed_grid.errors import DoesNotFit
 from distributed_grid.model.policies import SharingPolicy
 from distributed_grid.monitoring.resource_metrics import ResourceMetricsCollector
 from distributed_grid.orchestration.enhanced_offloading_executor import (
@@ -26,7 +27,7 @@ from distributed_grid.orchestration.intelligent_scheduler import IntelligentSche
 from distributed_grid.orchestration.resource_boost_manager import ResourceBoostManager, ResourceBoostRequest
 from distributed_grid.orchestration.resource_sharing_manager import AllocationPriority, ResourceSharingManager
 from distributed_grid.orchestration.resource_sharing_orchestrator import ResourceSharingOrchestrator
-from distributed_grid.roles import DoesNotFit, NexRLRole, RayResourceManager
+from distributed_grid.roles import NexRLRole, RayResourceManager
 from distributed_grid.roles.ray_resource_manager import _get_minimal_env_vars
 from examples.process_large_dataset import enough_memory
 from examples.train_model import a_gpu
@@ -391,25 +392,24 @@ for actor in actors:
 """
 
 
-class Anything:
-    def __init__(self, config: Any) -> None:
-        self.config = config
-
-    def told(self) -> Any:
-        return self.config
-
-
-def roles_at_hand(manager: RayResourceManager) -> dict[str, Any]:
+def roles_at_hand(manager: RayResourceManager, cls: type) -> dict[str, Any]:
     """What the snippets have around them: they leave classes and configurations out."""
 
     def register_role(role: NexRLRole, **said: Any) -> None:
-        manager.register_role(role, Anything, {"role": role.value}, **said)
+        manager.register_role(role, cls, {"role": role.value}, **said)
 
     return {"register_role": register_role, "NexRLRole": NexRLRole, "manager": manager}
 
 
 @pytest.mark.cluster
 def test_the_snippets_on_roles(grid: LiveGrid, desk: None, capsys: pytest.CaptureFixture[str]) -> None:
+    class Anything:
+        def __init__(self, config: Any) -> None:
+            self.config = config
+
+        def told(self) -> Any:
+            return self.config
+
     grid.settled()
     names: dict[str, Any] = {"_get_minimal_env_vars": _get_minimal_env_vars}
     exec(MINIMAL_ENVIRONMENT, names)
@@ -420,7 +420,7 @@ def test_the_snippets_on_roles(grid: LiveGrid, desk: None, capsys: pytest.Captur
 
     for snippet, cpus, actors in ((THREE_ACTORS, 3, 3), (ONE_ACTOR, 1, 1)):
         with RayResourceManager() as manager:
-            names = roles_at_hand(manager)
+            names = roles_at_hand(manager, Anything)
             exec(snippet, names)
             manager.create_all_actors()
 
@@ -437,8 +437,8 @@ def test_the_snippets_on_roles(grid: LiveGrid, desk: None, capsys: pytest.Captur
             assert capsys.readouterr().out.count("  Node: gpu") == 3
 
     with RayResourceManager() as manager:
-        exec(SCALED_WORKERS, roles_at_hand(manager))
-        with pytest.raises(DoesNotFit, match="rollout_worker"):
+        exec(SCALED_WORKERS, roles_at_hand(manager, Anything))
+        with pytest.raises(DoesNotFit, match="does not fit"):
             manager.create_all_actors()
     until(lambda: cpus_in_use() == 0, 10, "all CPUs free")
 
