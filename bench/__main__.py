@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _Run = Callable[["Stage", Effort], Outcome]
 
-_ON_A_CLUSTER: Final = ("transfer", "reserve", "status", "scale", "idle", "lender", "collecting", "probe")
+_ON_A_CLUSTER: Final = ("transfer", "reserve", "status", "scale", "idle", "lender", "collecting", "role_runs", "probe")
 NAMES: Final = (*_ON_A_CLUSTER, "decisions", "scheduling", "roles", "run")
 
 
@@ -107,6 +107,7 @@ def _benchmarks() -> dict[str, _Benchmark]:
         lender,
         probe,
         reserve,
+        role_runs,
         roles,
         running,
         scale,
@@ -123,6 +124,7 @@ def _benchmarks() -> dict[str, _Benchmark]:
         "idle": _Benchmark(idle.run),
         "lender": _Benchmark(lender.run),
         "collecting": _Benchmark(collecting.run),
+        "role_runs": _Benchmark(role_runs.run),
         "decisions": _Benchmark(decisions.run),
         "scheduling": _Benchmark(scheduling.run),
         "roles": _Benchmark(alone=partial(roles.run, None)),
