@@ -1,11 +1,13 @@
 """Grid's own actors in the cluster: detached, and found again by their names."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import ray
 
 NAMESPACE: Final = "grid"
+_LOOK_AGAIN_S: Final = 0.02
 
 
 def names(prefix: str) -> list[str]:
@@ -26,3 +28,15 @@ def find(name: str) -> Any | None:
         return ray.get_actor(name, namespace=NAMESPACE)
     except ValueError:
         return None
+
+
+def once_its_name_is_free(make: Callable[[], Any], within_s: float = 15.0) -> Any:
+    """Make an actor whose name somebody had who was killed: Ray may need a moment to know that."""
+    until = time.monotonic() + within_s
+    while True:
+        try:
+            return make()
+        except ray.exceptions.ActorAlreadyExistsError:
+            if time.monotonic() >= until:
+                raise
+        time.sleep(_LOOK_AGAIN_S)

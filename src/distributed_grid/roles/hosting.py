@@ -12,6 +12,7 @@ from ray import cloudpickle
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from distributed_grid.errors import InvalidRole
+from distributed_grid.execution.named_actors import once_its_name_is_free
 from distributed_grid.execution.packing import own_module, packed_whole
 from distributed_grid.execution.reservations import asking_for, group_handle
 from distributed_grid.model.nodes import NodeId, NodeName
@@ -100,8 +101,9 @@ class Hosting:
             "ranks": dict(ranks),
             "port": port,
         }
+        parts = [self._part(role) for role in process.roles]
         # In a list, since Ray starts no process before it has the value of an argument.
-        return actor.remote(place, [ports], self._threads(process.roles), *map(self._part, process.roles))
+        return once_its_name_is_free(lambda: actor.remote(place, [ports], self._threads(process.roles), *parts))
 
     def _spec(self, role: str) -> RoleSpec:
         found = self._workload.role(role)
