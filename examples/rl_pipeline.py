@@ -257,7 +257,7 @@ class Story:
             key, told = (event["at"], event["told"]), event["told"]
             if key not in self.events:
                 self.events[key] = told
-                self.say(f"    {textwrap.shorten(told, 110)}")
+                self.say(f"    {textwrap.shorten(told, 140)}")
         self.say(f"{iteration:>9}  {workers:>7}  {pool:>4.0%}  {updates:>7}  {mean_return:>11.1f}")
         self.lines.append(
             {"iteration": iteration, "workers": workers, "pool": pool, "updates": updates, "mean_return": mean_return}
