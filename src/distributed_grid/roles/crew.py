@@ -112,6 +112,7 @@ class Crew:
 
     def stop(self, post: Post, state: PostState, why: str = "") -> None:
         """End its process, if there is one."""
+        stuck = post.pid if post.state is PostState.SILENT else None
         post.state, post.why, post.pid, post.steps, post.ping = state, why or post.why, None, [], None
         for seat in post.seats:
             (seat.ended if state is PostState.GONE else seat.left)(post.why or "its process ended")
@@ -120,6 +121,8 @@ class Crew:
             # Not found: this process has left Ray and come again, and Ray has ended its actors meanwhile.
             with suppress(ray.exceptions.ActorHandleNotFoundError):
                 ray.kill(handle)
+            if stuck is not None:
+                self.hosting.end_stuck(post.held.node_id, stuck)
 
     def dismiss(self, posts: Iterable[Post], why: str) -> None:
         """They end, and nobody asks for them again."""

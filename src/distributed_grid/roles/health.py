@@ -1,13 +1,15 @@
 """Which processes of a run live: asked in a concurrency group of its own, so that a busy one answers, too."""
 
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
 import ray
 
 from distributed_grid.execution.named_actors import why_gone
 from distributed_grid.execution.ray_gateway import RayGateway
-from distributed_grid.execution.ray_rpc import workers_on
+from distributed_grid.execution.ray_rpc import Worker, workers_on
+from distributed_grid.model.nodes import NodeId
 from distributed_grid.roles.crew import Crew, Fault, Post, PostState
 
 EVERY_S: Final = 1.0
@@ -23,6 +25,8 @@ class Health:
         self._gateway = gateway
         self._silent_after_s = silent_after_s
         self._queues_at = 0.0
+        self._threads = ThreadPoolExecutor(1, "grid-roles-queues")
+        self._counting: Future[dict[str, Worker]] | None = None
 
     def look(self) -> list[Fault]:
         """Ask those whose turn it is; those that have failed since the last look."""
@@ -56,14 +60,25 @@ class Health:
         return None
 
     def _count_queues(self, now: float, lives: list[Post]) -> None:
-        if now - self._queues_at < _QUEUES_S or not lives:
-            return
-        self._queues_at = now
-        nodes = {post.held.node_id for post in lives}
+        """Asked beside everything else: a node answers only once all of its workers have, and one may be stuck."""
+        if self._counting is not None and self._counting.done():
+            self._take_in(self._counting.result(), lives)
+            self._counting = None
+        if self._counting is None and now - self._queues_at >= _QUEUES_S and lives:
+            self._queues_at = now
+            self._counting = self._threads.submit(self._count, {post.held.node_id for post in lives})
+
+    def _count(self, nodes: set[NodeId]) -> dict[str, Worker]:
         raylets = [raylet for raylet in self._gateway.raylets() if raylet.node_id in nodes]
-        workers = {worker.actor_id: worker for raylet in raylets for worker in workers_on(raylet)}
+        return {worker.actor_id: worker for raylet in raylets for worker in workers_on(raylet) if worker.actor_id}
+
+    def _take_in(self, workers: dict[str, Worker], lives: list[Post]) -> None:
         for post in lives:
             worker = workers.get(post.handle._actor_id.hex())
-            post.queue, post.running = (0, 0) if worker is None else (worker.waiting, worker.running)
+            if worker is not None:
+                post.queue, post.running = worker.waiting, worker.running
             for seat in post.seats:
                 seat.busy = post.running + post.queue
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)

@@ -79,6 +79,11 @@ class Hosting:
         there = NodeAffinitySchedulingStrategy(node_id, soft=False)
         return _addresses().options(num_cpus=0, scheduling_strategy=there, max_retries=1).remote(count)
 
+    def end_stuck(self, node_id: NodeId, pid: int) -> None:
+        """End a process that does not hear Ray any more."""
+        there = NodeAffinitySchedulingStrategy(node_id, soft=False)
+        _ender().options(num_cpus=0, scheduling_strategy=there, max_retries=0).remote(pid)
+
     def start(self, process: Process, held: Held, ranks: Mapping[str, str], ports: Any, port: int) -> Any:
         """The actor's handle, at once: it comes up by itself."""
         specs = [self._spec(role) for role in process.roles]
@@ -211,6 +216,11 @@ def _inside(held: Held) -> Any:
     if held.group is None:
         return NodeAffinitySchedulingStrategy(held.node_id, soft=False)
     return PlacementGroupSchedulingStrategy(group_handle(held.group), placement_group_bundle_index=0)
+
+
+@functools.cache
+def _ender() -> Any:
+    return ray.remote(on_node_actor.end_stuck)
 
 
 @functools.cache

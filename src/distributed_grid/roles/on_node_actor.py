@@ -9,11 +9,13 @@ import asyncio
 import functools
 import inspect
 import os
+import signal
 import socket
 import threading
 import traceback
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from distributed_grid.roles.on_node_host import ON_PEERS, load_class, make_instance
@@ -55,6 +57,17 @@ def _unpacked(packed: bytes) -> "tuple[Any, Any]":
             raise
         cls, config = cloudpickle.loads(whole)
         return cls, config
+
+
+def end_stuck(pid: int) -> bool:
+    """Ray asks a worker to end, and one that is stuck as a whole does not hear that: it holds its place for long."""
+    try:
+        if not Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::"):
+            return False  # it has ended, and somebody else has its number
+        os.kill(pid, signal.SIGKILL)
+    except OSError:
+        return False
+    return True
 
 
 class Host:

@@ -58,6 +58,7 @@ class Supervisor:
         self._stopping.set()
         self._poked.set()
         self._following.close()
+        self._health.close()
 
     def stop(self) -> None:
         self.stopping()
