@@ -7,6 +7,7 @@ from typing import Any, Final
 import ray
 
 NAMESPACE: Final = "grid"
+_WITHOUT_A_WORD: Final = "Worker unexpectedly exits with a connection error"
 _LOOK_AGAIN_S: Final = 0.02
 
 
@@ -20,7 +21,8 @@ def why_gone(error: ray.exceptions.RayError) -> str:
     """What Ray says at the end of its error: the cause, without what it guesses about it."""
     last = (str(error).strip().splitlines() or [type(error).__name__])[-1].strip()
     last = last.partition(" Some common causes include")[0].partition(" Placement group id:")[0]
-    return last.rpartition("Worker exit detail: ")[2]
+    cause = last.rpartition("Worker exit detail: ")[2]
+    return "its process ended without a word" if cause.startswith(_WITHOUT_A_WORD) else cause.rstrip(".")
 
 
 def find(name: str) -> Any | None:
