@@ -27,8 +27,8 @@ from distributed_grid.errors import (
 )
 from distributed_grid.roles import Pool as Pool_
 from distributed_grid.roles import Run, Scaling, Workload, launch
-from distributed_grid.roles.hosting import NAMESPACE
-from distributed_grid.roles.surveying import Surveyor
+from distributed_grid.roles.keeping.hosting import NAMESPACE
+from distributed_grid.roles.keeping.surveying import Surveyor
 
 pytestmark = pytest.mark.cluster
 

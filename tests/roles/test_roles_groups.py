@@ -19,7 +19,7 @@ from distributed_grid.errors import (
     UnknownMethod,
     error_from_dict,
 )
-from distributed_grid.roles.roster import Seat
+from distributed_grid.roles.calls.roster import Seat
 from tests.support.scripted_transport import HANGS, Dies, ScriptedTransport, Sent, workers
 
 

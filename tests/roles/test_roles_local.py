@@ -15,9 +15,9 @@ import pytest
 
 from distributed_grid.errors import CallTimedOut, InvalidRole, MemberFailed, MemberLost, Refused
 from distributed_grid.roles import RoleSpec, Workload
-from distributed_grid.roles.local_run import LocalRun
-from distributed_grid.roles.on_node_host import has_async_methods, make_instance, methods_of
-from distributed_grid.roles.on_node_peers import ActorPeer, Directory, Identity, Peers
+from distributed_grid.roles.local.run import LocalRun
+from distributed_grid.roles.on_node.making import has_async_methods, make_instance, methods_of
+from distributed_grid.roles.on_node.peers import ActorPeer, Directory, Identity, Peers
 
 
 class Pool:
@@ -411,7 +411,7 @@ def test_the_record_has_what_a_run_on_ray_has(run: LocalRun) -> None:
 
 def test_local_mode_needs_no_ray() -> None:
     """`ray` is a dependency, but a process that only runs locally does not pay for it."""
-    asked = "import sys, distributed_grid.roles.local_run; print('ray' in sys.modules)"
+    asked = "import sys, distributed_grid.roles.local.run; print('ray' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True).stdout.strip() == "False"
 
 

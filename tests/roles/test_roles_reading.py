@@ -9,7 +9,7 @@ from hook_server import HookServer
 from distributed_grid.errors import GridError
 from distributed_grid.model.roles.scaling import Scaling
 from distributed_grid.model.roles.spec import RoleSpec
-from distributed_grid.roles.reading import SignalReader
+from distributed_grid.roles.keeping.reading import SignalReader
 
 
 def read(signal: Any, *, queues: tuple[int, ...] = (), answers: tuple[Any, ...] = ()) -> float:

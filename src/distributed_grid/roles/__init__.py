@@ -31,10 +31,10 @@ from distributed_grid.model.roles.signals import CallableSignal, MethodSignal, P
 from distributed_grid.model.roles.spec import Arrangement, Colocation, FailurePolicy, RoleSpec
 from distributed_grid.model.roles.workload import Workload
 from distributed_grid.roles.beginning import attach, launch
-from distributed_grid.roles.groups import RoleGroup
-from distributed_grid.roles.handles import MemberHandle
-from distributed_grid.roles.local_run import LocalRun
-from distributed_grid.roles.on_node_peers import Peers
+from distributed_grid.roles.calls.groups import RoleGroup
+from distributed_grid.roles.calls.handles import MemberHandle
+from distributed_grid.roles.local.run import LocalRun
+from distributed_grid.roles.on_node.peers import Peers
 
 if TYPE_CHECKING:
     from distributed_grid.roles.attaching import AttachedRun

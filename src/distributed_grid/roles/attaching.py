@@ -11,10 +11,10 @@ from distributed_grid.errors import CannotScale, RoleNotFound, RoleRunNotFound, 
 from distributed_grid.execution.role_records import NAMESPACE, RoleRecords
 from distributed_grid.model.roles.runs import Record, RunState, as_seen, is_over
 from distributed_grid.roles.asked_counts import role_name
-from distributed_grid.roles.call_options import CallOptions
-from distributed_grid.roles.groups import RoleGroup
-from distributed_grid.roles.ray_transport import RayTransport
-from distributed_grid.roles.roster import Roster, Seat
+from distributed_grid.roles.calls.call_options import CallOptions
+from distributed_grid.roles.calls.groups import RoleGroup
+from distributed_grid.roles.calls.ray_transport import RayTransport
+from distributed_grid.roles.calls.roster import Roster, Seat
 
 _FOLLOW_S: Final = 0.5
 _POLL_S: Final = 0.1

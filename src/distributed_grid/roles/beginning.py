@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, overload
 
 from distributed_grid.model.roles.workload import Workload
-from distributed_grid.roles.local_run import LocalRun
+from distributed_grid.roles.local.run import LocalRun
 
 if TYPE_CHECKING:
     from distributed_grid.roles.attaching import AttachedRun
@@ -50,9 +50,9 @@ def launch(
     """
     if local:
         return LocalRun(workload, name)
-    from distributed_grid.roles.places import Leases, OwnGroups, Places
+    from distributed_grid.roles.keeping.places import Leases, OwnGroups, Places
+    from distributed_grid.roles.keeping.surveying import Surveyor
     from distributed_grid.roles.run import Run
-    from distributed_grid.roles.surveying import Surveyor
 
     surveyor = Surveyor.connected()
     run_name = name or workload.name
@@ -66,7 +66,7 @@ def launch(
 def attach(name: str) -> "AttachedRun":
     """A run that another process started, by its name. This process must be connected to the same Ray cluster."""
     from distributed_grid.roles.attaching import AttachedRun
-    from distributed_grid.roles.surveying import connected
+    from distributed_grid.roles.keeping.surveying import connected
 
     connected()
     return AttachedRun(name)

@@ -21,15 +21,15 @@ from distributed_grid.model.roles.pools import Pool
 from distributed_grid.model.roles.profiles import profile_named
 from distributed_grid.model.roles.spec import FIELDS, RoleSpec
 from distributed_grid.model.roles.workload import Workload
-from distributed_grid.roles import on_node_wrapper
 from distributed_grid.roles.beginning import Progress, launch
-from distributed_grid.roles.on_node_wrapper import RayActorWrapper
-from distributed_grid.roles.roster import Seat
+from distributed_grid.roles.calls.roster import Seat
+from distributed_grid.roles.on_node import wrapper
+from distributed_grid.roles.on_node.wrapper import RayActorWrapper
 from distributed_grid.roles.run import Run
 
 __all__ = ["NexRLRole", "RayActorWrapper", "RayResourceManager"]
 
-cloudpickle.register_pickle_by_value(on_node_wrapper)
+cloudpickle.register_pickle_by_value(wrapper)
 
 logger = logging.getLogger(__name__)
 
@@ -144,10 +144,10 @@ class RayResourceManager:
             raise RoleNotFound(f"No role {name!r} is registered", try_next=f"Registered: {there}.")
         if self._wrappers is None:
             raise RoleNotFound(f"The actors of {name} have not been created", try_next="create_all_actors() first.")
-        for seat, wrapper in self._wrappers[name]:
+        for seat, one in self._wrappers[name]:
             if seat.target is not None:
-                wrapper._actor = seat.target
-        return [wrapper for _, wrapper in self._wrappers[name]]
+                one._actor = seat.target
+        return [one for _, one in self._wrappers[name]]
 
     # -- beyond what is documented ---------------------------------------------------------------------------------
 

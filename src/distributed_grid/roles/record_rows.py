@@ -4,7 +4,7 @@ from typing import Any
 
 from distributed_grid.model.resources import amount_of
 from distributed_grid.model.roles.spec import RoleSpec
-from distributed_grid.roles.roster import Seat
+from distributed_grid.roles.calls.roster import Seat
 
 
 def role_row(spec: RoleSpec, *, wanted: int, up: int, failures: int = 0, scaling: str = "") -> dict[str, Any]:

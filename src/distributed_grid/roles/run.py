@@ -13,20 +13,20 @@ from distributed_grid.execution.role_records import RoleRecords, checked_name
 from distributed_grid.model.roles.runs import Record, RunState
 from distributed_grid.model.roles.workload import Workload
 from distributed_grid.roles.asked_counts import spec_named
-from distributed_grid.roles.call_options import CallOptions
-from distributed_grid.roles.crew import Crew
-from distributed_grid.roles.following import Following
-from distributed_grid.roles.groups import RoleGroup
-from distributed_grid.roles.health import Health
-from distributed_grid.roles.hosting import Hosting
-from distributed_grid.roles.launching import Launching, Progress
-from distributed_grid.roles.parts import RunParts
-from distributed_grid.roles.places import Places
-from distributed_grid.roles.ray_transport import RayTransport
-from distributed_grid.roles.reading import SignalReader
-from distributed_grid.roles.roster import Roster, Seat
-from distributed_grid.roles.supervisor import Supervisor
-from distributed_grid.roles.surveying import Surveyor
+from distributed_grid.roles.calls.call_options import CallOptions
+from distributed_grid.roles.calls.groups import RoleGroup
+from distributed_grid.roles.calls.ray_transport import RayTransport
+from distributed_grid.roles.calls.roster import Roster, Seat
+from distributed_grid.roles.keeping.crew import Crew
+from distributed_grid.roles.keeping.following import Following
+from distributed_grid.roles.keeping.health import Health
+from distributed_grid.roles.keeping.hosting import Hosting
+from distributed_grid.roles.keeping.launching import Launching, Progress
+from distributed_grid.roles.keeping.parts import RunParts
+from distributed_grid.roles.keeping.places import Places
+from distributed_grid.roles.keeping.reading import SignalReader
+from distributed_grid.roles.keeping.supervisor import Supervisor
+from distributed_grid.roles.keeping.surveying import Surveyor
 
 _POLL_S: Final = 0.1
 

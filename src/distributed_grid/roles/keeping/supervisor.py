@@ -12,14 +12,14 @@ from distributed_grid.errors import GridError
 from distributed_grid.execution.role_records import RoleRecords
 from distributed_grid.model.roles.runs import Record, RunState
 from distributed_grid.roles.asked_counts import scaled_counts
-from distributed_grid.roles.crew import Fault, Post, PostState
-from distributed_grid.roles.following import Following
-from distributed_grid.roles.health import Health
-from distributed_grid.roles.mending import Mending
-from distributed_grid.roles.parts import RunParts
-from distributed_grid.roles.ray_transport import unfinished
-from distributed_grid.roles.reporting import record_of
-from distributed_grid.roles.resizing import Resizing
+from distributed_grid.roles.calls.ray_transport import unfinished
+from distributed_grid.roles.keeping.crew import Fault, Post, PostState
+from distributed_grid.roles.keeping.following import Following
+from distributed_grid.roles.keeping.health import Health
+from distributed_grid.roles.keeping.mending import Mending
+from distributed_grid.roles.keeping.parts import RunParts
+from distributed_grid.roles.keeping.reporting import record_of
+from distributed_grid.roles.keeping.resizing import Resizing
 
 _TICK_S: Final = 0.25
 _WISHES_S: Final = 0.5

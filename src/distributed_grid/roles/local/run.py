@@ -13,9 +13,9 @@ from distributed_grid.model.instants import instant
 from distributed_grid.model.roles.runs import RunState
 from distributed_grid.model.roles.workload import Workload
 from distributed_grid.roles.asked_counts import scaled_counts, spec_named
-from distributed_grid.roles.call_options import CallOptions
-from distributed_grid.roles.groups import RoleGroup
-from distributed_grid.roles.local_crew import LocalCrew
+from distributed_grid.roles.calls.call_options import CallOptions
+from distributed_grid.roles.calls.groups import RoleGroup
+from distributed_grid.roles.local.members import LocalCrew
 from distributed_grid.roles.record_rows import member_row, role_row
 
 _MOST_EVENTS: Final = 20

@@ -20,15 +20,15 @@ from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.roles.plan import Unit, UnitKind
 from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.model.roles.workload import Workload
-from distributed_grid.roles import on_node_actor, on_node_host, on_node_peers
-from distributed_grid.roles.places import Held
+from distributed_grid.roles.keeping.places import Held
+from distributed_grid.roles.on_node import actor, making, peers
 
 NAMESPACE: Final = "grid-roles"
 GREETING: Final = "grid_greet"
 _ASYNC_CONCURRENCY: Final = 1000
 _INLINE_BYTES: Final = 100_000
 
-for _module in (on_node_actor, on_node_host, on_node_peers):
+for _module in (actor, making, peers):
     cloudpickle.register_pickle_by_value(_module)
 
 
@@ -72,7 +72,7 @@ class Hosting:
 
     def greets(self, role: str) -> bool:
         """Its class wants to know the others."""
-        return on_node_host.told_of_peers(self._classes[role])
+        return making.told_of_peers(self._classes[role])
 
     def ports_on(self, node_id: NodeId, count: int) -> Any:
         """A reference to that node's address and so many free ports there."""
@@ -88,7 +88,7 @@ class Hosting:
         """The actor's handle, at once: it comes up by itself."""
         specs = [self._spec(role) for role in process.roles]
         env = self._environment(specs)
-        actor = self._actor_class(process.roles).options(
+        made = self._actor_class(process.roles).options(
             name=process.name,
             namespace=NAMESPACE,
             max_restarts=0,
@@ -108,7 +108,7 @@ class Hosting:
         }
         parts = [self._part(role) for role in process.roles]
         # In a list, since Ray starts no process before it has the value of an argument.
-        return once_its_name_is_free(lambda: actor.remote(place, [ports], self._threads(process.roles), *parts))
+        return once_its_name_is_free(lambda: made.remote(place, [ports], self._threads(process.roles), *parts))
 
     def _spec(self, role: str) -> RoleSpec:
         found = self._workload.role(role)
@@ -142,19 +142,19 @@ class Hosting:
         threads = self._threads(roles)
         found: dict[str, Any] = {}
         for name in ("_ready", "_ping", "_meet"):
-            own = on_node_actor.own_method(name, is_async=is_async)
-            found[f"grid{name}"] = ray.method(concurrency_group=on_node_actor.HEALTH_GROUP)(own)
+            own = actor.own_method(name, is_async=is_async)
+            found[f"grid{name}"] = ray.method(concurrency_group=actor.HEALTH_GROUP)(own)
         for role in roles:
             if self.greets(role):
-                greet = on_node_actor.greeting(role, is_async=is_async)
-                found[on_node_peers.wire_name(role, GREETING)] = ray.method(concurrency_group=role)(greet)
+                greet = actor.greeting(role, is_async=is_async)
+                found[peers.wire_name(role, GREETING)] = ray.method(concurrency_group=role)(greet)
             for name, kind in self._kinds[role].items():
                 in_thread = kind == "function" and role in threads
-                made = on_node_actor.role_method(role, name, "threaded" if in_thread else kind)
+                made = actor.role_method(role, name, "threaded" if in_thread else kind)
                 _like(made, getattr(self._classes[role], name, None))
-                found[on_node_peers.wire_name(role, name)] = ray.method(concurrency_group=role)(made)
-        groups = {role: self.limit(role) for role in roles} | {on_node_actor.HEALTH_GROUP: 2}
-        cls = type("+".join(roles), (on_node_actor.Host,), found)
+                found[peers.wire_name(role, name)] = ray.method(concurrency_group=role)(made)
+        groups = {role: self.limit(role) for role in roles} | {actor.HEALTH_GROUP: 2}
+        cls = type("+".join(roles), (actor.Host,), found)
         return ray.remote(concurrency_groups=groups)(cls)
 
     def _is_async(self, roles: tuple[str, ...]) -> bool:
@@ -173,7 +173,7 @@ class Hosting:
 
 def _kinds_of(cls: type) -> dict[str, str]:
     """The methods of a class, and what kind each is: Ray treats each kind in its own way."""
-    return {name: _kind(inspect.unwrap(getattr(cls, name))) for name in on_node_host.methods_of(cls)}
+    return {name: _kind(inspect.unwrap(getattr(cls, name))) for name in making.methods_of(cls)}
 
 
 def _kind(function: Any) -> str:
@@ -200,7 +200,7 @@ def _class_of(role: RoleSpec) -> type:
     if not isinstance(role.cls, str):
         return role.cls
     try:
-        found = on_node_host.load_class(role.cls)
+        found = making.load_class(role.cls)
     except (ImportError, AttributeError) as error:
         raise InvalidRole(
             f"The class {role.cls} of the role {role.name} cannot be imported",
@@ -220,9 +220,9 @@ def _inside(held: Held) -> Any:
 
 @functools.cache
 def _ender() -> Any:
-    return ray.remote(on_node_actor.end_stuck)
+    return ray.remote(actor.end_stuck)
 
 
 @functools.cache
 def _addresses() -> Any:
-    return ray.remote(on_node_actor.local_addresses)
+    return ray.remote(actor.local_addresses)

@@ -9,10 +9,10 @@ from distributed_grid.decide.roles.waiting import what_waits
 from distributed_grid.errors import GridError, MemberFailed, NoCapacity, StartTimedOut
 from distributed_grid.execution.actor_states import how_far
 from distributed_grid.model.roles.plan import DoesNotFit
-from distributed_grid.roles.crew import Crew, Fault, Post
-from distributed_grid.roles.failures import did_not_start
-from distributed_grid.roles.parts import RunParts
-from distributed_grid.roles.places import NotHeld
+from distributed_grid.roles.calls.failures import did_not_start
+from distributed_grid.roles.keeping.crew import Crew, Fault, Post
+from distributed_grid.roles.keeping.parts import RunParts
+from distributed_grid.roles.keeping.places import NotHeld
 
 Progress = Callable[[str], None]
 

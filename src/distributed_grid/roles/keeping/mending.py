@@ -8,10 +8,10 @@ from distributed_grid.decide.roles.planner import plan_more
 from distributed_grid.errors import GridError
 from distributed_grid.model.roles.failures import Act, Failure, Verdict
 from distributed_grid.model.roles.plan import DoesNotFit
-from distributed_grid.roles.crew import Fault, Post, PostState
-from distributed_grid.roles.parts import RunParts
-from distributed_grid.roles.places import NotHeld
-from distributed_grid.roles.surveying import Survey
+from distributed_grid.roles.keeping.crew import Fault, Post, PostState
+from distributed_grid.roles.keeping.parts import RunParts
+from distributed_grid.roles.keeping.places import NotHeld
+from distributed_grid.roles.keeping.surveying import Survey
 
 _TAKE_S = 3.0
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 Work = Callable[[], Any]
 
-_OWN: Final = "distributed_grid.roles.local_"
+_OWN: Final = "distributed_grid.roles.local."
 
 
 class LocalRef(Future[Any]):

@@ -6,7 +6,7 @@ from typing import Final
 
 from distributed_grid.config.values import did_you_mean
 from distributed_grid.errors import CallTimedOut, GridError, MemberFailed, MemberLost, UnknownMethod
-from distributed_grid.roles.roster import Seat
+from distributed_grid.roles.calls.roster import Seat
 
 _MOST_TOLD: Final = 10
 _TAKE_ALONG: Final = 'Take modules along: ray.init(runtime_env={"working_dir": "."}), or grid roles up --working-dir .'

@@ -7,9 +7,9 @@ from contextlib import suppress
 from typing import Any, Final
 
 from distributed_grid.errors import CallTimedOut, GridError
-from distributed_grid.roles.failures import Failed, given_up, member_lost, timed_out
-from distributed_grid.roles.roster import Ref, Seat, SeatAway
-from distributed_grid.roles.transport import Transport
+from distributed_grid.roles.calls.failures import Failed, given_up, member_lost, timed_out
+from distributed_grid.roles.calls.roster import Ref, Seat, SeatAway
+from distributed_grid.roles.calls.transport import Transport
 
 _COUNTING: Final = threading.Lock()
 """One for all: it is held for some additions, and a group takes it once and not for each member."""

@@ -4,7 +4,7 @@ what Python ships."""
 from collections.abc import Iterable
 from typing import Any
 
-from distributed_grid.roles.on_node_peers import wire_name
+from distributed_grid.roles.on_node.peers import wire_name
 
 
 class RayActorWrapper:

@@ -12,11 +12,11 @@ import ray
 from distributed_grid.execution.named_actors import why_gone
 from distributed_grid.model.nodes import NodeId
 from distributed_grid.model.roles.plan import Unit
-from distributed_grid.roles.hosting import GREETING, Hosting, Process, processes_of
-from distributed_grid.roles.on_node_host import ON_PEERS
-from distributed_grid.roles.on_node_peers import wire_name
-from distributed_grid.roles.places import Held
-from distributed_grid.roles.roster import Roster, Seat
+from distributed_grid.roles.calls.roster import Roster, Seat
+from distributed_grid.roles.keeping.hosting import GREETING, Hosting, Process, processes_of
+from distributed_grid.roles.keeping.places import Held
+from distributed_grid.roles.on_node.making import ON_PEERS
+from distributed_grid.roles.on_node.peers import wire_name
 
 
 class PostState(StrEnum):

@@ -9,8 +9,8 @@ from distributed_grid.errors import GridError
 from distributed_grid.model.roles.plan import DoesNotFit, RemedyKind
 from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.roles.asked_counts import scaled_counts
-from distributed_grid.roles.parts import RunParts
-from distributed_grid.roles.places import NotHeld
+from distributed_grid.roles.keeping.parts import RunParts
+from distributed_grid.roles.keeping.places import NotHeld
 
 _TAKE_S = 3.0
 

@@ -8,8 +8,8 @@ import httpx2
 from distributed_grid.errors import GridError
 from distributed_grid.model.roles.signals import CallableSignal, MethodSignal, PrometheusSignal, QueueSignal
 from distributed_grid.model.roles.spec import RoleSpec
-from distributed_grid.roles.groups import RoleGroup
-from distributed_grid.roles.parts import RunParts
+from distributed_grid.roles.calls.groups import RoleGroup
+from distributed_grid.roles.keeping.parts import RunParts
 
 _ANSWER_S: Final = 5.0
 

@@ -10,7 +10,7 @@ from distributed_grid.execution.named_actors import why_gone
 from distributed_grid.execution.ray_gateway import RayGateway
 from distributed_grid.execution.ray_rpc import Worker, workers_on
 from distributed_grid.model.nodes import NodeId
-from distributed_grid.roles.crew import Crew, Fault, Post, PostState
+from distributed_grid.roles.keeping.crew import Crew, Fault, Post, PostState
 
 EVERY_S: Final = 1.0
 _PINGS_A_SECOND: Final = 200

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-from distributed_grid.roles.local_refs import LocalRef, Work
-from distributed_grid.roles.roster import SeatAway
+from distributed_grid.roles.calls.roster import SeatAway
+from distributed_grid.roles.local.refs import LocalRef, Work
 
 
 class Worker(Protocol):

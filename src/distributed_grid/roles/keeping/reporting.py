@@ -7,10 +7,10 @@ from typing import Any
 from distributed_grid.model.instants import instant
 from distributed_grid.model.roles.runs import Record
 from distributed_grid.model.roles.spec import RoleSpec
-from distributed_grid.roles.crew import Post, PostState
-from distributed_grid.roles.parts import RunParts
+from distributed_grid.roles.calls.roster import Seat
+from distributed_grid.roles.keeping.crew import Post, PostState
+from distributed_grid.roles.keeping.parts import RunParts
 from distributed_grid.roles.record_rows import member_row, role_row
-from distributed_grid.roles.roster import Seat
 
 
 def record_of(parts: RunParts, job_id: str, node: str) -> Record:

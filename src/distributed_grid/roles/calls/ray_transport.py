@@ -7,9 +7,9 @@ from typing import Any, Final
 import ray
 
 from distributed_grid.execution.named_actors import why_gone
-from distributed_grid.roles.failures import member_failed, member_lost, timed_out
-from distributed_grid.roles.on_node_peers import wire_name
-from distributed_grid.roles.roster import Ref, Seat
+from distributed_grid.roles.calls.failures import member_failed, member_lost, timed_out
+from distributed_grid.roles.calls.roster import Ref, Seat
+from distributed_grid.roles.on_node.peers import wire_name
 
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 _LOST: Final = (

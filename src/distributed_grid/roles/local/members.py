@@ -9,13 +9,13 @@ from typing import Any
 from distributed_grid.errors import CallTimedOut, InvalidRole, Refused
 from distributed_grid.model.roles.spec import Colocation, RoleSpec
 from distributed_grid.model.roles.workload import Workload
-from distributed_grid.roles.failures import not_up
-from distributed_grid.roles.handles import MemberHandle
-from distributed_grid.roles.local_refs import LocalRef
-from distributed_grid.roles.local_transport import LocalMember, LocalTransport, fetch
-from distributed_grid.roles.on_node_host import ON_PEERS, load_class
-from distributed_grid.roles.on_node_peers import Identity, Peers
-from distributed_grid.roles.roster import Roster, Seat
+from distributed_grid.roles.calls.failures import not_up
+from distributed_grid.roles.calls.handles import MemberHandle
+from distributed_grid.roles.calls.roster import Roster, Seat
+from distributed_grid.roles.local.refs import LocalRef
+from distributed_grid.roles.local.transport import LocalMember, LocalTransport, fetch
+from distributed_grid.roles.on_node.making import ON_PEERS, load_class
+from distributed_grid.roles.on_node.peers import Identity, Peers
 
 
 class LocalCrew:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from distributed_grid.roles.roster import Ref, Seat
+from distributed_grid.roles.calls.roster import Ref, Seat
 
 
 class Transport(Protocol):

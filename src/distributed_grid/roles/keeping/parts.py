@@ -11,9 +11,9 @@ from distributed_grid.model.roles.plan import Placement, Unit
 from distributed_grid.model.roles.runs import RunState
 from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.model.roles.workload import Workload
-from distributed_grid.roles.crew import Crew, Fault, Post
-from distributed_grid.roles.places import Held, Places
-from distributed_grid.roles.surveying import Survey, Surveyor
+from distributed_grid.roles.keeping.crew import Crew, Fault, Post
+from distributed_grid.roles.keeping.places import Held, Places
+from distributed_grid.roles.keeping.surveying import Survey, Surveyor
 
 _EVENTS: Final = 20
 

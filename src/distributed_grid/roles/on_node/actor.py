@@ -18,8 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from distributed_grid.roles.on_node_host import ON_PEERS, load_class, make_instance
-from distributed_grid.roles.on_node_peers import ActorPeer, Directory, Identity, Peers
+from distributed_grid.roles.on_node.making import ON_PEERS, load_class, make_instance
+from distributed_grid.roles.on_node.peers import ActorPeer, Directory, Identity, Peers
 
 HEALTH_GROUP = "grid/health"
 """No role can be called that."""

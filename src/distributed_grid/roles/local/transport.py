@@ -7,12 +7,12 @@ from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION, wait
 from copy import deepcopy
 from typing import Any, Final
 
-from distributed_grid.roles.failures import member_failed, member_lost, timed_out
-from distributed_grid.roles.local_refs import LocalRef, Work
-from distributed_grid.roles.local_workers import LoopWorker, ThreadWorker, Worker
-from distributed_grid.roles.on_node_host import ON_PEERS, has_async_methods, make_instance, methods_of, told_of_peers
-from distributed_grid.roles.on_node_peers import Peers
-from distributed_grid.roles.roster import Seat, SeatAway
+from distributed_grid.roles.calls.failures import member_failed, member_lost, timed_out
+from distributed_grid.roles.calls.roster import Seat, SeatAway
+from distributed_grid.roles.local.refs import LocalRef, Work
+from distributed_grid.roles.local.workers import LoopWorker, ThreadWorker, Worker
+from distributed_grid.roles.on_node.making import ON_PEERS, has_async_methods, make_instance, methods_of, told_of_peers
+from distributed_grid.roles.on_node.peers import Peers
 
 ASYNC_CONCURRENCY: Final = 1000
 """Ray's, for a class with async methods; of other classes it is one."""

@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar, overload
 
-from distributed_grid.roles.call_options import UNCHANGED, CallOptions, Errors, Unchanged
-from distributed_grid.roles.calling import Call
-from distributed_grid.roles.failures import Failed, check_method, first_of, nobody
-from distributed_grid.roles.handles import MemberHandle
-from distributed_grid.roles.roster import Ref, Roster, Seat
-from distributed_grid.roles.sharing_out import MapOptions, SharingOut
-from distributed_grid.roles.transport import Transport
+from distributed_grid.roles.calls.call_options import UNCHANGED, CallOptions, Errors, Unchanged
+from distributed_grid.roles.calls.calling import Call
+from distributed_grid.roles.calls.failures import Failed, check_method, first_of, nobody
+from distributed_grid.roles.calls.handles import MemberHandle
+from distributed_grid.roles.calls.roster import Ref, Roster, Seat
+from distributed_grid.roles.calls.sharing_out import MapOptions, SharingOut
+from distributed_grid.roles.calls.transport import Transport
 
 T = TypeVar("T")
 

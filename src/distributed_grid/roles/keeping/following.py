@@ -7,7 +7,7 @@ from typing import Final
 
 from distributed_grid.decide.roles.scaling import NoReading, ScalingState, follow_signal
 from distributed_grid.model.roles.spec import RoleSpec
-from distributed_grid.roles.parts import RunParts
+from distributed_grid.roles.keeping.parts import RunParts
 
 _RETRY_S: Final = 2.0
 

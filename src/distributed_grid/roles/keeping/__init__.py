@@ -1,0 +1,1 @@
+"""How a run is started, held together and looked after, by the process that owns it."""

@@ -1,0 +1,1 @@
+"""Workloads in one process, without Ray."""

@@ -1,0 +1,1 @@
+"""What travels to other nodes, where nothing of grid is installed: the actors, their peers, their wrappers."""
