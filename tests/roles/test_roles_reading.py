@@ -62,6 +62,7 @@ def test_prometheus_answers_with_one_number(answer: Any) -> None:
         (prometheus("matrix", [{"values": []}]), "one number"),
         ({"status": "error", "error": "parse error"}, "parse error"),
         (b"<html>", "not answer as Prometheus does"),
+        ([1], "not answer as Prometheus does"),
     ],
 )
 def test_what_is_not_one_number_says_why(answer: Any, why: str) -> None:
@@ -72,6 +73,14 @@ def test_what_is_not_one_number_says_why(answer: Any, why: str) -> None:
 def test_a_server_that_is_not_there_or_refuses_says_so_without_its_password() -> None:
     with pytest.raises(GridError, match="400"):
         from_server({"status": "error"}, status=400)
-    with pytest.raises(GridError) as caught:
+    with pytest.raises(GridError, match="cannot be reached") as caught:
         read({"prometheus": "http://me:secret@127.0.0.1:9", "query": "up"})
     assert "secret" not in str(caught.value)
+
+
+def test_a_password_in_the_url_is_sent_as_one() -> None:
+    with HookServer(prometheus("scalar", [1.0, "2"])) as server:
+        value = read({"prometheus": f"http://me:s%2Fcret@127.0.0.1:{server.port}/prom/", "query": "a + b"})
+
+    assert value == 2.0
+    assert server.told == [("/prom/api/v1/query?query=a+%2B+b", "Basic bWU6cy9jcmV0")]

@@ -10,10 +10,13 @@ class HookServer:
     def __init__(self, answer: object = None, *, status: int = 200, headers: dict[str, str] | None = None) -> None:
         """`answer` goes out as JSON; bytes as they are; None: nothing at all."""
         self.asked: list[dict[str, Any]] = []
+        self.told: list[tuple[str, str | None]] = []
+        """Of each GET: its path, and how it is authorized."""
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
+                outer.told.append((self.path, self.headers.get("Authorization")))
                 self.tell()
 
             def do_POST(self) -> None:

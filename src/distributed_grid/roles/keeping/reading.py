@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-import httpx2
-
+from distributed_grid.client.prometheus import instant_query
 from distributed_grid.errors import GridError
 from distributed_grid.model.roles.signals import CallableSignal, MethodSignal, PrometheusSignal, QueueSignal
 from distributed_grid.model.roles.spec import RoleSpec
@@ -38,17 +37,7 @@ class SignalReader:
 
 def _ask(source: PrometheusSignal) -> float:
     """One number: the only sample of a vector, or a scalar."""
-    url = f"{source.prometheus.rstrip('/')}/api/v1/query"
-    try:
-        answer = httpx2.get(url, params={"query": source.query}, timeout=_ANSWER_S)
-        told = answer.json()
-    except httpx2.HTTPError as error:  # its words may have the URL in them, and that a password
-        raise GridError(f"Prometheus cannot be reached: {type(error).__name__}") from None
-    except ValueError:
-        raise GridError("the server does not answer as Prometheus does") from None
-    if not answer.is_success or told.get("status") != "success":
-        raise GridError(f"Prometheus answers with {answer.status_code}: {told.get('error', 'no reason is given')}")
-    data = told["data"]
+    data = instant_query(source.prometheus, source.query, _ANSWER_S)
     if data["resultType"] == "scalar":
         return float(data["result"][1])
     if data["resultType"] != "vector" or len(data["result"]) != 1:
