@@ -154,13 +154,15 @@ class TestWhoYields:
         boost = grid.boost("head", "cpu", 2, source_node="one")
 
         answer = grid.json("cooldown", "one")
-        assert answer["asked_back"] == [boost["boost_id"]]
-        until(lambda: grid.state(boost) == "released", 15)
-        grid.total_is("one", "CPU", 4.0)
-        with pytest.raises(NoCapacity, match="sufficient"):
-            grid.boost("head", "cpu", 1, source_node="one")
+        try:
+            assert boost["boost_id"] in answer["asked_back"]  # on a busy machine grid may have lent more by itself
+            until(lambda: grid.state(boost) == "released", 15)
+            grid.total_is("one", "CPU", 4.0)
+            with pytest.raises(NoCapacity, match="sufficient"):
+                grid.boost("head", "cpu", 1, source_node="one")
+        finally:
+            grid.json("cooldown", "one", "--off")
 
-        grid.json("cooldown", "one", "--off")
         assert grid.boost("head", "cpu", 1, source_node="one")["state"] == "active"
 
 

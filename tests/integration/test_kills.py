@@ -25,7 +25,7 @@ __all__ = ["CONFIG", "WITH_FAULTS"]
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 # `make storm` has a hundred.
-KILLS = int(os.environ.get("GRID_TEST_KILLS", "8"))
+KILLS = int(os.environ.get("GRID_TEST_KILLS", "5"))
 # A notice is given when somebody else wants a boost; tests/orchestration has its crashes.
 POINTS = [point for point in Point if point is not Point.NOTICE_GIVEN]
 _RAY_NAMES = {"cpu": "CPU", "memory": "memory", "license": "license"}

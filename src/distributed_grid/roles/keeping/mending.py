@@ -87,6 +87,9 @@ class Mending:
     def _restart(self, posts: Sequence[Post], *, in_gang: bool) -> None:
         crew = self._p.crew
         gang = frozenset(post.name for post in posts) if in_gang else None
+        for post in posts:  # all of them first: while some of a gang end, nobody may still be called
+            for seat in post.seats:
+                seat.left("it starts anew")
         for post in posts:
             crew.stop(post, PostState.RESTARTING, "it starts anew")
             post.restarts += 1
