@@ -381,12 +381,13 @@ def _free_cpus(grid: LiveGrid, name: str) -> float:
 
 def test_a_node_that_dies_under_a_gang_is_replaced(grid: LiveGrid, run: Run) -> None:
     run.shutdown()  # what is on that node would go with it
-    gang = small("gang", Teller, cpus=1, count=4, placement="spread", failure_policy="restart_gang")
+    spread = {"placement": "spread", "node_affinity": ["one", "two"]}  # so rank 0 is on the node that dies
+    gang = small("gang", Teller, cpus=0.5, count=4, failure_policy="restart_gang", **spread)
     workload = Workload("moved", (gang, small("other", Teller, node_affinity=["two"])))
     with launch(workload) as moved:
         other = moved["other"][0].call("who")["pid"]
         before = moved["gang"].call("who")
-        assert grid.ids["one"] in {one["node"] for one in before}
+        assert before[0]["node"] == grid.ids["one"]
         grid.kill_node("one")
         try:
             until(lambda: _restarts(moved, "gang", 0) == 1, 60, what="the gang starts anew")
@@ -394,7 +395,8 @@ def test_a_node_that_dies_under_a_gang_is_replaced(grid: LiveGrid, run: Run) -> 
 
             assert grid.ids["one"] not in {one["node"] for one in after}
             assert not {one["pid"] for one in before} & {one["pid"] for one in after}
-            assert len({one["env"]["MASTER_PORT"] for one in after}) == 1
+            assert len({(one["env"]["MASTER_ADDR"], one["env"]["MASTER_PORT"]) for one in after}) == 1
+            assert [one["env"]["RANK"] for one in after] == ["0", "1", "2", "3"]
             assert moved["other"][0].call("who")["pid"] == other
         finally:
             grid.start_node("one")

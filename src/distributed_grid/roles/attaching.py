@@ -32,6 +32,7 @@ class AttachedRun:
         self._roster = Roster(name)
         self._transport = RayTransport(lambda _: self._poked.set())
         self._poked = threading.Event()
+        self._changing = threading.Lock()
         self._detached = threading.Event()
         self._seen: dict[tuple[str, int], tuple[str, int, int | None]] = {}
         """By role and rank: the actor, its life and its process."""
@@ -152,6 +153,10 @@ class AttachedRun:
 
     def _take_over(self, record: Record) -> None:
         """Seats as the record has them."""
+        with self._changing:
+            self._take(record)
+
+    def _take(self, record: Record) -> None:
         for role in record["roles"]:
             self._roster.add_role(role["role"])
         there = {(member["role"], member["rank"]): member for member in record["members"]}

@@ -80,6 +80,7 @@ class Crew:
     hosting: Hosting
     roster: Roster
     posts: dict[str, Post] = field(default_factory=dict)
+    """By name; another dictionary after each change, since others read it at any time."""
     _edition: int = 0
     _ports: dict[tuple[str, ...], tuple[NodeId, Any, int]] = field(default_factory=dict)
     """By roles: the node with rank 0, a reference to its address and free ports, and which of them is theirs."""
@@ -94,7 +95,7 @@ class Crew:
                 for process in processes_of(self.run, unit):
                     seats = tuple(self._seat(role, process) for role in process.roles)
                     new.append(Post(process, unit, one, seats))
-        self.posts |= {post.name: post for post in new}
+        self.posts = self.posts | {post.name: post for post in new}
         self.start(new)
         return new
 
@@ -126,9 +127,11 @@ class Crew:
 
     def dismiss(self, posts: Iterable[Post], why: str) -> None:
         """They end, and nobody asks for them again."""
-        for post in posts:
+        leaving = list(posts)
+        gone = {post.name for post in leaving}
+        self.posts = {name: post for name, post in self.posts.items() if name not in gone}
+        for post in leaving:
             self.stop(post, PostState.GONE, why)
-            self.posts.pop(post.name, None)
             for seat in post.seats:
                 self.roster.drop(seat.role, seat.rank, why)
 

@@ -1,11 +1,14 @@
 """What is done when processes of a run fail: as `decide.roles.failures` judges, in the same place or in another."""
 
+import time
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Final
 
 from distributed_grid.decide.roles.failures import judge_failures
 from distributed_grid.decide.roles.planner import plan_more
 from distributed_grid.errors import GridError
+from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.roles.failures import Act, Failure, Verdict
 from distributed_grid.model.roles.plan import DoesNotFit
 from distributed_grid.roles.keeping.crew import Fault, Post, PostState
@@ -13,21 +16,28 @@ from distributed_grid.roles.keeping.parts import RunParts
 from distributed_grid.roles.keeping.places import NotHeld
 from distributed_grid.roles.keeping.surveying import Survey
 
-_TAKE_S = 3.0
+_TAKE_S: Final = 3.0
+_LOOK_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Anew:
+    """Processes that start anew together, once each of them has a place."""
+
+    posts: tuple[Post, ...]
+    is_gang: bool
 
 
 class Mending:
     def __init__(self, parts: RunParts) -> None:
         self._p = parts
-        self._homeless: list[tuple[Post, bool]] = []
-        """Those whose node is gone, for whom there is no other place yet; and whether their gang waits for them."""
+        self._waiting: list[Anew] = []
+        self._looked_at = 0.0
 
     def mend(self, faults: Sequence[Fault]) -> str:
         """Do something about each; empty, or why the run cannot go on."""
-        for fault in faults:
-            for role in fault.post.key:
-                self._p.failures[role] += 1
         failed = {fault.post.name: fault for fault in faults}
+        self._p.failures.update(role for fault in failed.values() for role in fault.post.key)
         verdicts = judge_failures((self._failure(fault, failed) for fault in failed.values()), self._p.workload)
         for verdict in verdicts:
             self._p.note(verdict.reason)
@@ -35,24 +45,27 @@ class Mending:
                 return verdict.reason
         for verdict in verdicts:
             self._carry_out(verdict, failed)
-        self.house()
+        self.house(at_once=True)
         return ""
 
-    def house(self) -> None:
-        """Look for places for those that have none."""
-        if not self._homeless:
+    def house(self, *, at_once: bool = False) -> None:
+        """Start those that have places; for the others, look for some now and then."""
+        now = time.monotonic()
+        if not self._waiting or not (at_once or now - self._looked_at > _LOOK_S):
             return
+        self._looked_at = now
         survey = self._p.surveyor.look()
-        waits, self._homeless = self._homeless, []
-        for post, in_gang in waits:
-            if self._has_place(post, survey) or self._move(post, survey):
-                self._p.crew.start([post], ports_anew=in_gang and post.process.index == 0)
+        waiting, self._waiting = self._waiting, []
+        for anew in waiting:
+            # Who was scaled away or given up meanwhile is not waited for.
+            posts = [post for post in anew.posts if self._p.crew.posts.get(post.name) is post]
+            for post in posts:
+                if not self._has_place(post, survey):
+                    survey = self._move(post, survey)
+            if all(self._has_place(post, survey) for post in posts):
+                self._p.crew.start(posts, ports_anew=anew.is_gang)
             else:
-                self._homeless.append((post, in_gang))
-
-    @property
-    def waits(self) -> bool:
-        return bool(self._homeless)
+                self._waiting.append(anew)
 
     def _failure(self, fault: Fault, failed: Iterable[str]) -> Failure:
         post = fault.post
@@ -94,31 +107,29 @@ class Mending:
             crew.stop(post, PostState.RESTARTING, "it starts anew")
             post.restarts += 1
             post.gang = gang
-        survey = self._p.surveyor.look()
-        staying = [post for post in posts if self._has_place(post, survey)]
-        crew.start(staying, ports_anew=in_gang)
-        for post in posts:
-            if post not in staying:
-                self._homeless.append((post, in_gang))
+        # A gang that is on its way already starts with those that failed now.
+        again = {post.name for post in posts}
+        self._waiting = [one for one in self._waiting if not again & {post.name for post in one.posts}]
+        self._waiting.append(Anew(tuple(posts), in_gang))
 
     def _has_place(self, post: Post, survey: Survey) -> bool:
         return post.held.node_id in survey.ids.values() and self._p.places.lost(post.held, ask=True) is None
 
-    def _move(self, post: Post, survey: Survey) -> bool:
-        """Another place for its unit, and so for all processes in that."""
+    def _move(self, post: Post, survey: Survey) -> Survey:
+        """Another place for its unit, and so for all processes in that, if there is one; and what is free then."""
         crew, workload = self._p.crew, self._p.workload
         others = [unit for unit in self._p.units() if unit != post.unit]
         found = plan_more(workload, {post.key[0]: 1}, survey.inventory, others)
         if isinstance(found, DoesNotFit):
             post.why = f"it waits for another node: {found.reasons[0].detail if found.reasons else found.headline}"
-            return False
+            return survey
         (unit,) = found.units
         unit = replace(unit, members=tuple(replace(m, index=post.process.index) for m in unit.members))
         try:
             held = self._p.hold([unit], survey, _TAKE_S)
         except (GridError, NotHeld) as error:
             post.why = f"it waits for another node: {error}"
-            return False
+            return survey
         mates = [one for one in crew.posts.values() if one.unit == post.unit]
         for one in mates:
             one.unit, one.held = unit, held[0]
@@ -127,4 +138,4 @@ class Mending:
                 seat.node = unit.node
         self._p.note(f"{post.name.partition('/')[2]} moves to {unit.node}")
         self._p.give_back_empty()
-        return True
+        return replace(survey, inventory=survey.inventory.with_more({unit.node: ResourceVector() - unit.resources}))

@@ -33,9 +33,9 @@ def record_of(parts: RunParts, job_id: str, node: str) -> Record:
                 "resources": one.holding.resources.to_amounts(),
                 "boost_id": one.boost_id,
             }
-            for one in parts.held
+            for one in list(parts.held)
         ],
-        "events": [{"at": _at(event.at), "told": event.told} for event in parts.events],
+        "events": [{"at": _at(event.at), "told": event.told} for event in list(parts.events)],
     }
 
 

@@ -1,18 +1,20 @@
 """More or fewer members of a role, while its run goes on: inside its pool, with a boost if it may have one."""
 
+import time
 import uuid
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from distributed_grid.decide.roles.planner import plan_more
-from distributed_grid.errors import GridError
+from distributed_grid.errors import GridError, NotFound, Refused
 from distributed_grid.model.roles.plan import DoesNotFit, RemedyKind
 from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.roles.asked_counts import scaled_counts
 from distributed_grid.roles.keeping.parts import RunParts
 from distributed_grid.roles.keeping.places import NotHeld
 
-_TAKE_S = 3.0
+_TAKE_S: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,8 @@ class Borrowed:
     boost_id: str
     role: str
     above: int
+    lasts_s: float
+    renew_at: float
 
 
 class Resizing:
@@ -77,26 +81,34 @@ class Resizing:
         wishes = next((one.boosts for one in found.remedies if one.kind is RemedyKind.BOOST), ())
         if client is None or scaling is None or not scaling.boost or not wishes:
             return why
+        if self.borrows_for(spec.name):
+            return f"{why}; it was given a boost, which is not to be seen yet"
         for wish in wishes:
             asked = {"duration_seconds": scaling.boost_duration_seconds, "label": f"{self._p.name}/{spec.name}"}
             try:
                 granted = client.request_boost({**wish.body(), **asked}, idempotency_key=uuid.uuid4().hex)
             except GridError as error:
                 return f"{why}; a boost was refused: {error.message}"
-            self._borrowed.append(Borrowed(granted["boost_id"], spec.name, there))
+            lasts_s = scaling.boost_duration_seconds
+            renew_at = time.monotonic() + lasts_s / 3
+            self._borrowed.append(Borrowed(granted["boost_id"], spec.name, there, lasts_s, renew_at))
             self._p.note(f"{spec.name} borrows for its next member: {wish.command}")
         return f"{why}; it was given a boost"
 
     def renew(self) -> None:
-        """For as long as they are needed."""
-        client = self._p.surveyor.client
-        for one in list(self._borrowed):
+        """For as long as they are needed: each at a third of its length."""
+        client, now = self._p.surveyor.client, time.monotonic()
+        for one in [one for one in self._borrowed if now >= one.renew_at]:
+            self._borrowed.remove(one)
             try:
                 if client is not None:
                     client.renew_boost(one.boost_id)
-            except GridError as error:
-                self._p.note(f"a boost of {one.role} could not be renewed: {error.message}")
-                self._borrowed.remove(one)
+            except (NotFound, Refused) as error:
+                self._p.note(f"a boost of {one.role} is no longer there: {error.message}")
+                continue
+            except GridError:
+                pass  # the controller is away; the boost lasts a while, and is asked for again
+            self._borrowed.append(replace(one, renew_at=now + one.lasts_s / 3))
 
     def _return(self, one: Borrowed) -> None:
         client = self._p.surveyor.client

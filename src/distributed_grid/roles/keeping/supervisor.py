@@ -8,7 +8,7 @@ from typing import Final
 
 import ray
 
-from distributed_grid.errors import GridError
+from distributed_grid.errors import GridError, Unavailable
 from distributed_grid.execution.role_records import RoleRecords
 from distributed_grid.model.roles.runs import Record, RunState
 from distributed_grid.roles.asked_counts import scaled_counts
@@ -79,7 +79,7 @@ class Supervisor:
     def tell(self) -> None:
         """Write down how things are."""
         self._told_at = time.monotonic()
-        with suppress(ray.exceptions.RpcError):
+        with suppress(ray.exceptions.RpcError, Unavailable):  # it is told again soon
             self._records.write_record(self.record())
 
     # -- rounds --------------------------------------------------------------------------------------------------
