@@ -102,14 +102,15 @@ class Crew:
     def start(self, posts: Sequence[Post], *, ports_anew: bool = False) -> None:
         """Make their actors, all at once; `look` says when they are up."""
         self._find_ports(posts, anew=ports_anew)
+        ranks = self._ranks({post.key for post in posts})
         for post in posts:
             _, ports, number = self._ports[post.key]
-            post.handle = self.hosting.start(post.process, post.held, self._ranks(post), ports, number)
+            post.handle = self.hosting.start(post.process, post.held, ranks[post.name], ports, number)
             post.steps = [post.handle.grid_ready.remote()]
             post.since, post.ping, post.pinged_at = time.monotonic(), None, 0.0
             post.queue = post.running = 0
-        for post in posts:
-            post.steps += self.introduce(post)
+        for post, told in self.introduce(posts):
+            post.steps += told
 
     def stop(self, post: Post, state: PostState, why: str = "") -> None:
         """End its process, if there is one."""
@@ -171,18 +172,23 @@ class Crew:
     def coming(self) -> list[Post]:
         return [post for post in self.posts.values() if post.steps]
 
-    def introduce(self, post: Post) -> list[Any]:
-        """Tell it of the others, if it wants to know; references to its having been told."""
-        greets = [role for role in post.key if self.hosting.greets(role)]
-        if not greets or post.handle is None:
-            return []
+    def introduce(self, posts: Iterable[Post]) -> list[tuple[Post, list[Any]]]:
+        """Tell those who want to know of all the others; each with references to its having been told."""
+        asking = [(post, [role for role in post.key if self.hosting.greets(role)]) for post in posts]
+        told: list[tuple[Post, list[Any]]] = []
+        if not any(greets for _, greets in asking):
+            return told
         others: dict[str, list[tuple[int, str, int]]] = {}
         for one in sorted(self.posts.values(), key=lambda one: one.process.index):
             for role in one.key:
                 others.setdefault(role, []).append((one.process.index, one.name, one.restarts))
         self._edition += 1
-        post.handle.grid_meet.remote(self._edition, others)
-        return [getattr(post.handle, wire_name(role, GREETING)).remote(self._edition) for role in greets]
+        for post, greets in asking:
+            if greets and post.handle is not None:
+                post.handle.grid_meet.remote(self._edition, others)
+                greetings = [getattr(post.handle, wire_name(role, GREETING)) for role in greets]
+                told.append((post, [greet.remote(self._edition) for greet in greetings]))
+        return told
 
     def of_roles(self, roles: Iterable[str]) -> list[Post]:
         """The processes in which one of these roles lives, by index."""
@@ -202,21 +208,27 @@ class Crew:
         self.roster.put(seat)
         return seat
 
-    def _ranks(self, post: Post) -> dict[str, str]:
-        mates = self.of_roles(post.key[:1])
-        here = [mate for mate in mates if mate.process.node == post.process.node]
-        nodes = list(dict.fromkeys(mate.process.node for mate in mates))
-        rank = str(post.process.index)
-        return {
-            "RANK": rank,
-            "REPLICA_INDEX": rank,
-            "WORLD_SIZE": str(len(mates)),
-            "LOCAL_RANK": str(here.index(post)),
-            "LOCAL_WORLD_SIZE": str(len(here)),
-            "NODE_RANK": str(nodes.index(post.process.node)),
-            "GRID_RUN": self.run,
-            "GRID_ROLE": "+".join(post.key),
-        }
+    def _ranks(self, keys: Iterable[tuple[str, ...]]) -> dict[str, dict[str, str]]:
+        """By name, for all processes with these roles: what each finds in its environment."""
+        found: dict[str, dict[str, str]] = {}
+        for key in keys:
+            mates = self.of_roles(key[:1])
+            on_node: dict[str, list[Post]] = {}
+            for mate in mates:
+                on_node.setdefault(mate.process.node, []).append(mate)
+            for number, here in enumerate(on_node.values()):
+                for local, mate in enumerate(here):
+                    found[mate.name] = {
+                        "RANK": str(mate.process.index),
+                        "REPLICA_INDEX": str(mate.process.index),
+                        "WORLD_SIZE": str(len(mates)),
+                        "LOCAL_RANK": str(local),
+                        "LOCAL_WORLD_SIZE": str(len(here)),
+                        "NODE_RANK": str(number),
+                        "GRID_RUN": self.run,
+                        "GRID_ROLE": "+".join(key),
+                    }
+        return found
 
     def _find_ports(self, posts: Sequence[Post], *, anew: bool) -> None:
         """For roles whose rank 0 is new or has moved: one look at each node for all of them."""

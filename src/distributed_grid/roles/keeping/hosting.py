@@ -173,7 +173,7 @@ class Hosting:
 
 def _kinds_of(cls: type) -> dict[str, str]:
     """The methods of a class, and what kind each is: Ray treats each kind in its own way."""
-    return {name: _kind(inspect.unwrap(getattr(cls, name))) for name in making.methods_of(cls)}
+    return {name: _kind(getattr(cls, name)) for name in making.methods_of(cls)}
 
 
 def _kind(function: Any) -> str:

@@ -138,9 +138,7 @@ class Supervisor:
         there = frozenset((post.name, post.restarts) for post in self._p.crew.posts.values() if not post.steps)
         if there != self._introduced:
             self._introduced = there
-            for post in self._p.crew.posts.values():
-                if not post.steps:
-                    self._p.crew.introduce(post)
+            self._p.crew.introduce(post for post in self._p.crew.posts.values() if not post.steps)
 
     def _unplaced(self) -> list[Fault]:
         """Those whose place was taken from them: a lease that was preempted, or ended otherwise."""
