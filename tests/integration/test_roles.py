@@ -165,19 +165,25 @@ def test_another_process_attaches_calls_and_scales(grid: LiveGrid, run: Run, tmp
     program.write_text(
         "import json, ray\n"
         f"ray.init(address={grid.address!r}, log_to_driver=False, logging_level='ERROR')\n"
+        "from distributed_grid.errors import GridError\n"
         "from distributed_grid.roles import attach\n"
         "with attach('run-1') as run:\n"
         "    told = run['worker'].call('work', 'from elsewhere')\n"
         "    run.scale('worker', 4)\n"
         "    four = run['worker'].call('pid')\n"
         "    run.scale('worker', 2)\n"
-        "    print(json.dumps({'told': told, 'four': four, 'two': len(run['worker']), 'state': run.state}))\n"
+        "    try:\n"
+        "        run.scale('worker', 9)\n"
+        "    except GridError as error:\n"
+        "        refused = error.message\n"
+        "    print(json.dumps({'told': told, 'four': four, 'two': len(run['worker']), 'refused': refused}))\n"
     )
     done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, env=grid.env, check=False)
 
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert len(found["told"]) >= 2 and len(set(found["four"])) == 4 and found["two"] == 2
+    assert "from 2 to 4 members, not 9" in found["refused"]
     assert run["worker"].size == 2
     assert (0, "from elsewhere") in [tuple(one) for one in run["pool"][0].call("all")]
 

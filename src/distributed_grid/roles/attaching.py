@@ -9,12 +9,13 @@ import ray
 
 from distributed_grid.errors import CannotScale, RoleNotFound, RoleRunNotFound, RoleRunOver
 from distributed_grid.execution.role_records import NAMESPACE, RoleRecords
-from distributed_grid.model.roles.runs import Record, RunState, as_seen, is_over
+from distributed_grid.model.roles.runs import Record, RunState, is_over
 from distributed_grid.roles.asked_counts import role_name
 from distributed_grid.roles.calls.call_options import CallOptions
 from distributed_grid.roles.calls.groups import RoleGroup
 from distributed_grid.roles.calls.ray_transport import RayTransport
 from distributed_grid.roles.calls.roster import Roster, Seat
+from distributed_grid.roles.known_runs import KnownRuns
 
 _FOLLOW_S: Final = 0.5
 _POLL_S: Final = 0.1
@@ -28,7 +29,7 @@ class AttachedRun:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._records = RoleRecords.connected()
+        self._runs = KnownRuns(RoleRecords.connected())
         self._roster = Roster(name)
         self._transport = RayTransport(lambda _: self._poked.set())
         self._poked = threading.Event()
@@ -36,7 +37,7 @@ class AttachedRun:
         self._detached = threading.Event()
         self._seen: dict[tuple[str, int], tuple[str, int, int | None]] = {}
         """By role and rank: the actor, its life and its process."""
-        self._record = self._read()
+        self._record = self._runs.one(name)
         if is_over(self._record):
             raise RoleRunOver(f"The run {name} is over: {self._record['why'] or self._record['state']}")
         self._take_over(self._record)
@@ -64,14 +65,13 @@ class AttachedRun:
         return RoleGroup(self._roster, self._transport, name, CallOptions(found["call_deadline_seconds"]))
 
     def status(self) -> Record:
-        self._record = self._read()
+        self._record = self._runs.one(self.name)
         return self._record
 
     def scale(self, role: Any, count: int, wait_s: float | None = 60.0) -> None:
         """Ask the run's owner for so many members of a role, and wait until they are up; None or 0: do not wait."""
         name = role_name(role)
-        self[name]
-        self._records.wish(self.name, counts={name: count})
+        self._runs.scale(self.name, name, count)
         until = time.monotonic() + (wait_s or 0.0)
         while wait_s and not self._is_at(name, count):
             if time.monotonic() > until:
@@ -82,7 +82,7 @@ class AttachedRun:
     def shutdown(self) -> None:
         """Ask the run's owner to end it, and wait until it is over. Of one that is over nothing is asked."""
         if not self._detached.is_set() and not self.wait(0.0):
-            self._records.wish(self.name, down=True)
+            self._runs.down(self.name)
             self.wait()
         self.detach()
 
@@ -109,16 +109,6 @@ class AttachedRun:
         self.detach()
 
     # -- following -----------------------------------------------------------------------------------------------
-
-    def _read(self) -> Record:
-        found = self._records.read_record(self.name)
-        if found is None:
-            known = self._records.names()
-            raise RoleRunNotFound(
-                f"There is no run {self.name!r}",
-                try_next=f"There are {', '.join(known)}." if known else "None runs; start one with grid roles up.",
-            )
-        return as_seen(found, owner_is_dead=not is_over(found) and self._records.owner_is_dead(found))
 
     def _is_over(self) -> bool:
         try:

@@ -15,6 +15,7 @@ from distributed_grid.errors import InvalidRole
 from distributed_grid.execution.named_actors import once_its_name_is_free
 from distributed_grid.execution.packing import own_module, packed_whole
 from distributed_grid.execution.reservations import asking_for, group_handle
+from distributed_grid.execution.role_records import NAMESPACE
 from distributed_grid.model.nodes import NodeId, NodeName
 from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.roles.plan import Unit, UnitKind
@@ -23,7 +24,6 @@ from distributed_grid.model.roles.workload import Workload
 from distributed_grid.roles.keeping.places import Held
 from distributed_grid.roles.on_node import actor, making, peers
 
-NAMESPACE: Final = "grid-roles"
 GREETING: Final = "grid_greet"
 _ASYNC_CONCURRENCY: Final = 1000
 _INLINE_BYTES: Final = 100_000

@@ -16,7 +16,6 @@ from distributed_grid.roles.keeping.places import NotHeld
 
 Progress = Callable[[str], None]
 
-_TAKE_S: Final = 3.0
 _TRIES: Final = 3
 """Somebody else may be quicker between the look and the grasp."""
 _LOOK_AGAIN_S: Final = 1.0
@@ -40,7 +39,7 @@ class Launching:
                 error = found.error()
             else:
                 try:
-                    self._p.man(found, survey, _TAKE_S)
+                    self._p.man(found, survey)
                 except NotHeld as refused:
                     error, tries = self._explain(refused), tries + 1
                     if tries < _TRIES:

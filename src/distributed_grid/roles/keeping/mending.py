@@ -16,7 +16,6 @@ from distributed_grid.roles.keeping.parts import RunParts
 from distributed_grid.roles.keeping.places import NotHeld
 from distributed_grid.roles.keeping.surveying import Survey
 
-_TAKE_S: Final = 3.0
 _LOOK_S: Final = 1.0
 
 
@@ -126,7 +125,7 @@ class Mending:
         (unit,) = found.units
         unit = replace(unit, members=tuple(replace(m, index=post.process.index) for m in unit.members))
         try:
-            held = self._p.hold([unit], survey, _TAKE_S)
+            held = self._p.hold([unit], survey)
         except (GridError, NotHeld) as error:
             post.why = f"it waits for another node: {error}"
             return survey

@@ -16,6 +16,8 @@ from distributed_grid.roles.keeping.places import Held, Places
 from distributed_grid.roles.keeping.surveying import Survey, Surveyor
 
 _EVENTS: Final = 20
+_TAKE_S: Final = 3.0
+"""So long places are waited for that were seen to be free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,6 @@ class RunParts:
     events: deque[Event] = field(default_factory=lambda: deque(maxlen=_EVENTS))
     scaling: dict[str, str] = field(default_factory=dict)
     """What a role that scales last did, and why."""
-
     short: dict[str, str] = field(default_factory=dict)
     """Why a role has fewer members than it is to have."""
 
@@ -70,12 +71,12 @@ class RunParts:
         """All that stand, each once, also if several processes are in it."""
         return list(dict.fromkeys(post.unit for post in self.crew.posts.values()))
 
-    def man(self, placement: Placement, survey: Survey, within_s: float) -> list[Post]:
+    def man(self, placement: Placement, survey: Survey) -> list[Post]:
         """Take the places of a plan, all or none, and start its processes there."""
-        return self.crew.enlist(self.hold(placement.units, survey, within_s))
+        return self.crew.enlist(self.hold(placement.units, survey))
 
-    def hold(self, units: Iterable[Unit], survey: Survey, within_s: float) -> list[Held]:
-        held = self.places.take(holdings(units, self.workload), survey.ids, within_s)
+    def hold(self, units: Iterable[Unit], survey: Survey) -> list[Held]:
+        held = self.places.take(holdings(units, self.workload), survey.ids, _TAKE_S)
         self.held += held
         return held
 

@@ -63,27 +63,12 @@ class OwnGroups:
         self._run = run
 
     def take(self, holdings: Sequence[Holding], ids: dict[NodeName, NodeId], within_s: float) -> list[Held]:
-        made = [
-            placement_group(
-                [holding.resources.to_ray()],
-                name=f"grid-roles-{self._run}-{uuid.uuid4().hex[:8]}",  # Ray wants each to be its own
-                bundle_label_selector=[{"ray.io/node-id": ids[holding.node]}],
-            )
-            if holding.resources
-            else None
-            for holding in holdings
-        ]
-        held = [
-            Held(holding, ids[holding.node], None if group is None else group.id.hex())
-            for holding, group in zip(holdings, made, strict=True)
-        ]
+        held: list[Held] = []
         try:
+            for holding in holdings:  # all of them asked for before any is waited for
+                held.append(self._ask(holding, ids[holding.node]))
             deadline = time.monotonic() + within_s
-            waits = [
-                holding
-                for holding, group in zip(holdings, made, strict=True)
-                if group is not None and not group.wait(_whole(deadline - time.monotonic()))
-            ]
+            waits = [one.holding for one in held if not _is_there(one, deadline)]
         except BaseException:
             self.give_back(held)
             raise
@@ -91,6 +76,16 @@ class OwnGroups:
             self.give_back(held)
             raise NotHeld(waits)
         return held
+
+    def _ask(self, holding: Holding, node_id: NodeId) -> Held:
+        if not holding.resources:
+            return Held(holding, node_id, None)
+        group = placement_group(
+            [holding.resources.to_ray()],
+            name=f"grid-roles-{self._run}-{uuid.uuid4().hex[:8]}",  # Ray wants each to be its own
+            bundle_label_selector=[{"ray.io/node-id": node_id}],
+        )
+        return Held(holding, node_id, group.id.hex())
 
     def give_back(self, held: Iterable[Held]) -> None:
         for one in held:
@@ -196,6 +191,7 @@ class Leases:
             self._held[boost_id] = why
 
 
-def _whole(seconds: float) -> int:
-    """As Ray takes it."""
-    return max(0, math.ceil(seconds))
+def _is_there(held: Held, deadline: float) -> bool:
+    """Ray waits for whole seconds only."""
+    left_s = max(0, math.ceil(deadline - time.monotonic()))
+    return held.group is None or bool(group_handle(held.group).wait(left_s))

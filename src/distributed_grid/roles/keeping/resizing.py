@@ -4,7 +4,6 @@ import time
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final
 
 from distributed_grid.decide.roles.planner import plan_more
 from distributed_grid.errors import GridError, NotFound, Refused
@@ -13,8 +12,6 @@ from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.roles.asked_counts import scaled_counts
 from distributed_grid.roles.keeping.parts import RunParts
 from distributed_grid.roles.keeping.places import NotHeld
-
-_TAKE_S: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +65,7 @@ class Resizing:
         if isinstance(found, DoesNotFit):
             return self._borrow(self._p.spec(role), there, found)
         try:
-            self._p.man(found, survey, _TAKE_S)
+            self._p.man(found, survey)
         except (GridError, NotHeld) as error:
             return str(error)
         self._p.note(f"{role} was scaled up to {count}")
