@@ -85,7 +85,7 @@ class Storm:
 
     def _client(self, number: int) -> None:
         chance = random.Random(f"{self.seed}-{number}")
-        client = GridClient(self.home)
+        client = GridClient(self.home, retry_s=60.0)
         mine: dict[str, Boost] = {}
         while self._next():
             try:

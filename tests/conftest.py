@@ -1,6 +1,7 @@
 """Shared by all tests: the support folder on the path, and real clusters for those that need one."""
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,13 @@ _PATIENT: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCh
 settings.register_profile("repeatable", derandomize=True, max_examples=100, **_PATIENT)
 settings.register_profile("explore", max_examples=1000, **_PATIENT)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+# Begun in the background, a process ignores Ctrl-C, and so does all that it starts; tests send one.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+# Ray's workers yield to everything else by default. On a machine of two cores that carries several nodes, the test and
+# all commands, that is for seconds.
+os.environ.setdefault("RAY_worker_niceness", "0")
 
 sys.path.insert(0, str(Path(__file__).parent / "support"))
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for `bench`, which is no part of the package

@@ -121,7 +121,7 @@ class TestIntelligentScheduler:
                 assert await self.runs_on(decision) == "head"
                 assert not await scheduler.schedule_task(replace(asked, cpu=1)), "all of it is promised"
                 assert await scheduler.complete_task(decision.task_id)
-                assert self.is_gone(decision)
+                await asyncio.to_thread(until, lambda: self.is_gone(decision), 10, "its group is gone")
                 assert not await scheduler.complete_task(decision.task_id)
 
         asyncio.run(use())
@@ -157,7 +157,7 @@ class TestIntelligentScheduler:
                 assert len(gang.members) == 3
                 for done in (decision, gang):
                     assert await scheduler.complete_task(done.task_id)
-                    assert self.is_gone(done)
+                    await asyncio.to_thread(until, lambda done=done: self.is_gone(done), 10, "its group is gone")
 
         asyncio.run(use())
         assert grid.client.boost_status()["boosts"] == []
@@ -202,10 +202,12 @@ class TestEnhancedOffloadingExecutor:
                 assert (small["kept_on_target"], small["result"]) == (True, "head"), small
 
                 first = await boosts.request_boost(ResourceBoostRequest("head", "cpu", 1))
+                await asyncio.to_thread(until, lambda: grid.free("head").get("CPU") == 3.0, 10, "it is seen")
                 kept = await self._run(executor, big())
                 assert (kept["kept_on_target"], kept["result"]) == (True, "head"), kept["reasons"]
                 assert (await self._run(executor, big(cpu=4.0)))["offloaded"]
                 second = await boosts.request_boost(ResourceBoostRequest("head", "cpu", 1))
+                await asyncio.to_thread(until, lambda: grid.free("head").get("CPU") == 4.0, 10, "it is seen")
                 kept = await self._run(executor, big(cpu=4.0))
                 assert (kept["kept_on_target"], kept["result"]) == (True, "head"), kept["reasons"]
 

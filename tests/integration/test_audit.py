@@ -103,7 +103,8 @@ def test_a_total_in_use_is_left_and_named_and_nothing_is_killed(grid: LiveGrid, 
     (outside,) = [f for f in left["findings"] if f["kind"] == "work_outside_lease"]
     assert outside["off_by"] == 2
     assert all(f["left_because"] for f in left["findings"])
-    until(lambda: "somebodys_work" in grid.cli("audit").stdout, 20, "the work has a name")
+    if "somebodys_work" not in " ".join(outside["work"]):
+        until(lambda: "somebodys_work" in grid.cli("audit").stdout, 20, "the work has a name")
     (tmp_path / "go").touch()
     assert ray.get(work, timeout=60) == "two"
     until(grid.is_at_base, 20, "back by itself, once it was asked for")
@@ -129,12 +130,10 @@ def test_a_second_group_with_a_boosts_name_is_found_and_removed_when_nothing_run
     actor = Sleeper.options(num_cpus=1, scheduling_strategy=pinned).remote()
     ray.get(actor.is_there.remote(), timeout=60)
 
-    found = report(grid, code=9)
-    assert kinds(found["findings"]) == {"unknown_group", "work_outside_lease"}
-    assert all("actor" in line for finding in found["findings"] for line in finding["work"])
     left = report(grid, "--repair", code=9)
     assert ray.get(actor.is_there.remote(), timeout=60), "nothing is killed"
     assert kinds(left["findings"]) == {"unknown_group", "work_outside_lease"}
+    assert all("actor" in line for finding in left["findings"] for line in finding["work"])
 
     ray.kill(actor)
     until(lambda: report(grid, "--repair", code=None)["sound"], 30)
@@ -175,9 +174,8 @@ def test_work_past_its_grace_period_is_told_and_ended_only_when_told(grid: LiveG
     until(lambda: grid.free("head").get("CPU", 0.0) == 0.0)
     grid.release(boost, grace_seconds=0, wait_seconds=0)
 
-    until(lambda: "work_outside_lease" in kinds(json.loads(grid.cli("audit", "--json").stdout)["findings"]), 30)
-    left = report(grid, "--repair", code=9)
-    assert [f["boost_id"] for f in left["findings"]] == [boost["boost_id"]]
+    left = until(lambda: (r := report(grid, "--repair", code=None))["findings"] and r, 30, "it is found")
+    assert [(f["boost_id"], f["kind"]) for f in left["findings"]] == [(boost["boost_id"], "work_outside_lease")]
     assert "--kill" in left["findings"][0]["left_because"]
     assert not ray.wait([work], timeout=0)[0]
 
@@ -249,7 +247,7 @@ def test_the_log_can_be_followed(grid: LiveGrid) -> None:
 def _is_ready(stream: Any) -> bool:
     import select
 
-    return bool(select.select([stream], [], [], 2.0)[0])
+    return bool(select.select([stream], [], [], 0.3)[0])
 
 
 def test_options_in_the_wrong_place_are_refused(grid: LiveGrid) -> None:

@@ -39,7 +39,7 @@ CLAIMS = [
     "A task with num_gpus=1 in that group ran on gpu",
     "The reservation is gone, and the GPU is free again",
     "It is there, and the command that asked for it has ended",
-    "When its 3 s were over it went home, and no client had to ask",
+    "When its 5 s were over it went home, and no client had to ask",
     "Every resource of every node is exactly at its base",
     "All of it is free, and no reservation and no boost is left",
 ]
@@ -70,6 +70,7 @@ class Installation:
 @pytest.fixture
 def here(grid: LiveGrid) -> Installation:
     """The embedded cluster of the default configuration, running."""
+    grid.settled()
     return Installation(grid.home.path)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
-from live_grid import LiveGrid
+from live_grid import LiveGrid, until
 from pydantic import TypeAdapter
 
 from distributed_grid.cluster.attach import ask_apart
@@ -83,7 +83,10 @@ def left_in(home: GridHome) -> Any:
 def test_a_healthy_cluster_is_found_healthy_and_nothing_is_left_behind(home: GridHome) -> None:
     found = examined(home)
 
-    assert {check: f for check, f in found.items() if f["status"] != "ok" and check != "authentication"} == {}
+    assert {
+        check: f for check, f in found.items() if f["status"] != "ok" and check not in ("authentication", "view lag")
+    } == {}
+    assert found["view lag"]["status"] in ("ok", "warn")  # how soon is the machine's affair
     assert {"node gpu-master", "node gpu1"} <= set(found)
     assert address(home) in found["ray cluster"]["detail"]
     assert re.search("for gpu[12] by label was made there and removed", found["reservations"]["detail"])
@@ -92,22 +95,18 @@ def test_a_healthy_cluster_is_found_healthy_and_nothing_is_left_behind(home: Gri
     assert groups == []
 
 
-def test_a_token_that_others_can_read_is_found_while_the_cluster_is_fine(home: GridHome) -> None:
+def test_a_token_that_others_can_read_is_found_and_the_table_tells_a_person(home: GridHome) -> None:
     home.token.chmod(0o644)
     try:
-        found = examined(home)
+        done = run(home, "doctor", COLUMNS="200")
     finally:
         home.token.chmod(0o600)
 
-    assert {check for check, finding in found.items() if finding["status"] == "fail"} == {"secrets"}
-    assert f"chmod 600 {home.token}" in found["secrets"]["what_to_do"]
-
-
-def test_the_table_says_the_same_to_a_person(home: GridHome) -> None:
-    done = run(home, "doctor", COLUMNS="200")
-
-    assert done.returncode == 0, done.stderr
-    assert [line.split()[:3] for line in done.stdout.splitlines() if line.startswith("node ")] == [
+    assert done.returncode != 0
+    lines = done.stdout.splitlines()
+    assert [line.split()[0] for line in lines if " fail " in line] == ["secrets"], done.stdout
+    assert f"chmod 600 {home.token}" in done.stdout + done.stderr
+    assert [line.split()[:3] for line in lines if line.startswith("node ")] == [
         ["node", "gpu-master", "ok"],
         ["node", "gpu1", "ok"],
         ["node", "gpu2", "ok"],
@@ -134,17 +133,22 @@ def test_a_wrong_token_is_told_from_a_controller_that_is_gone(home: GridHome, tm
     assert "not to the token of this GRID_HOME: it answered 401" in found["detail"]
 
 
-def test_a_node_that_does_not_answer_is_named(home: GridHome) -> None:
+def test_a_node_that_does_not_answer_is_named(grid: LiveGrid, home: GridHome) -> None:
     record = load(home)
     assert record is not None
     (raylet,) = [process for process in trees([psutil.Process(record.nodes[1].pid)]) if process.name() == "raylet"]
     raylet.send_signal(signal.SIGSTOP)
     try:
-        seen = ask_apart("distributed_grid.controller.checkup", {"home": str(home.path), "nodes_within_s": 3})
+        for within_s in (3, 15, 40):  # a busy machine starts workers slowly
+            asked = {"home": str(home.path), "nodes_within_s": within_s}
+            seen = ask_apart("distributed_grid.controller.checkup", asked)
+            found = {finding.check: finding for finding in diagnose(TypeAdapter(Facts).validate_python(seen))}
+            if found["node gpu-master"].status is Status.OK:
+                break
     finally:
         raylet.send_signal(signal.SIGCONT)
 
-    found = {finding.check: finding for finding in diagnose(TypeAdapter(Facts).validate_python(seen))}
     assert found["node gpu1"].status is Status.FAIL
-    assert "gpu1 is in the cluster, but ran nothing for us within 3 s" in found["node gpu1"].detail
+    assert f"gpu1 is in the cluster, but ran nothing for us within {within_s} s" in found["node gpu1"].detail
     assert {found[check].status for check in ("node gpu-master", "resize", "reservations")} == {Status.OK}
+    until(lambda: {node["state"] for node in grid.client.nodes()["nodes"]} == {"ok"}, 30, "it answers again")

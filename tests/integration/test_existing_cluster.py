@@ -64,7 +64,7 @@ def outside(plain: LiveGrid) -> LiveGrid:
 def test_nodes_are_discovered_and_a_head_without_cpus_can_be_boosted(inside: LiveGrid) -> None:
     assert {n["name"] for n in inside.json("cluster", "status")["nodes"]} == {"head", "worker"}
     task = where_am_i.options(num_cpus=2, label_selector={"grid/name": "head"}).remote()
-    assert is_pending(task)
+    assert is_pending(task, 0.2)
 
     inside.boost("head", "cpu", 2)
 
@@ -121,7 +121,7 @@ def test_auto_renew_in_python_ends_with_its_process(inside: LiveGrid) -> None:
         "from distributed_grid.orchestration.resource_boost_manager import *\n"
         "async def main():\n"
         "    manager = ResourceBoostManager()\n"
-        "    print(await manager.request_boost(ResourceBoostRequest('head', 'cpu', 1, duration_seconds=2,"
+        "    print(await manager.request_boost(ResourceBoostRequest('head', 'cpu', 1, duration_seconds=4,"
         " auto_renew=True)), flush=True)\n"
         "    await asyncio.sleep(100)\n"
         "asyncio.run(main())\n"

@@ -174,7 +174,7 @@ def test_a_cpu_boost_for_an_intensive_computation(grid: LiveGrid) -> None:
 
     assert "12 queens: 14,200 solutions" in shown
     assert "The number is right." in shown
-    assert boosts(grid) == []
+    until(lambda: boosts(grid) == [], 10, "all is home")
 
 
 @pytest.mark.cluster
@@ -299,6 +299,8 @@ async def run_snippet(text: str, names: dict[str, Any]) -> None:
 
 @pytest.mark.cluster
 def test_the_python_snippets(grid: LiveGrid, desk: None) -> None:
+    until(lambda: {node["state"] for node in grid.client.nodes()["nodes"]} == {"ok"}, 60, "all nodes measured")
+
     async def use() -> None:
         names = {"cluster_config": load_config(ROOT / "config/my-cluster-enhanced.yaml").config, "ssh_manager": None}
         await run_snippet(BASIC_USAGE, names)
@@ -419,6 +421,7 @@ def test_the_snippets_on_roles(grid: LiveGrid, desk: None, capsys: pytest.Captur
     del names["actor"]
 
     for snippet, cpus, actors in ((THREE_ACTORS, 3, 3), (ONE_ACTOR, 1, 1)):
+        until(lambda: cpus_in_use() == 0, 10, "what was there before has ended")
         with RayResourceManager() as manager:
             names = roles_at_hand(manager, Anything)
             exec(snippet, names)

@@ -53,7 +53,8 @@ def test_a_full_disk_refuses_boosts_and_keeps_none(small: LiveGrid) -> None:
 
         # It comes back although it cannot write, knows what the file knows, and goes on bringing capacity home.
         os.kill(small.controller_pid(), signal.SIGKILL)
-        back = {boost["boost_id"] for boost in small.json("boost", "status")["boosts"]}
+        status = until(lambda: (s := small.cli("boost", "status", "--json")).returncode == 0 and s, 60, "it is back")
+        back = {boost["boost_id"] for boost in json.loads(status.stdout)["boosts"]}
         assert back == {kept["boost_id"], ended["boost_id"]}
         for boost in back:
             small.release(boost)

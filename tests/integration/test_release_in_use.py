@@ -104,6 +104,7 @@ def test_kill_gets_it_back_at_the_end_of_the_grace_period_and_the_tasks_finish_e
     starts, end = tmp_path / "starts", tmp_path / "end"
     queue = [note_and_hold.remote(str(starts), number, str(end)) for number in range(12)]  # 4 + 4 run, 4 wait
     until(lambda: all(grid.free(n).get("CPU", 0.0) == 0.0 for n in grid.ids), 20, "both nodes full")
+    until(lambda: starts.exists() and len(starts.read_text().split()) == 8, 20, "eight began")
 
     grid.release(boost, grace_seconds=0.5, wait_seconds=0)
 

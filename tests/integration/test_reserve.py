@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import ray
@@ -25,8 +26,9 @@ CONFIG = BIG_AND_SMALL
 
 
 @ray.remote(max_retries=3)
-def sleepy(seconds: float) -> str:
-    time.sleep(seconds)
+def sleepy(began: str) -> str:
+    Path(began, str(os.getpid())).touch()
+    time.sleep(300)
     return "done"
 
 
@@ -46,7 +48,7 @@ def test_only_its_holders_can_use_it(grid: LiveGrid) -> None:
 
     outsider = where_am_i.options(num_gpus=1).remote()
 
-    assert is_pending(outsider, 1.5)
+    assert is_pending(outsider, 0.5)
     grid.release(boost)
     assert ray.get(outsider, timeout=60) == "lender"
 
@@ -81,25 +83,27 @@ def test_actors_and_nested_tasks_run_there_in_one_line(grid: LiveGrid) -> None:
 def test_release_with_nobody_inside_is_done_at_once(grid: LiveGrid) -> None:
     boost = grid.boost("head", "cpu", 1, delivery="reserve")
 
-    assert grid.release(boost)["state"] == "released"
+    assert grid.release(boost, wait_seconds=20)["state"] == "released"
 
     until(lambda: group_of(boost)["state"] == "REMOVED", 5)
     grid.settled()
 
 
-def test_release_waits_for_the_grace_period_then_cancels_what_is_left_and_nothing_hangs(grid: LiveGrid) -> None:
+def test_release_waits_for_the_grace_period_then_cancels_what_is_left_and_nothing_hangs(
+    grid: LiveGrid, tmp_path: Path
+) -> None:
     grid.settled()
     boost = grid.boost("head", "cpu", 2, delivery="reserve")
     options = ResourceBoost.from_dict(boost).options(num_cpus=1)
-    tasks = [sleepy.options(**options).remote(300) for _ in range(5)]  # two run, three wait
-    until(lambda: grid.free("lender").get(f"CPU_group_{boost['placement_group']}", 0.0) == 0.0, 20, "both running")
-    time.sleep(1.5)  # the two are then known to be running by their names
+    tasks = [sleepy.options(**options).remote(str(tmp_path)) for _ in range(5)]  # two run, three wait
+    until(lambda: len([*tmp_path.iterdir()]) == 2, 20, "both running")
 
-    releasing = grid.release(boost, grace_seconds=2, wait_seconds=0.2)
+    releasing = grid.release(boost, grace_seconds=60, wait_seconds=0.2)
 
     assert releasing["state"] == "releasing"
     assert "cancelled in" in releasing["warnings"][-1]
     assert not ray.wait(tasks, timeout=0.3)[0]
+    grid.release(boost, grace_seconds=1, wait_seconds=0)
     until(lambda: grid.state(boost) == "released", 15)
     for task in tasks:  # each ends with an error that says so; none hangs
         with pytest.raises((ray.exceptions.TaskCancelledError, ray.exceptions.TaskPlacementGroupRemoved)):

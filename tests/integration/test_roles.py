@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import ray
+from hook_server import HookServer
 from live_grid import NOTICE_SOON, TWO_LENDERS, LiveGrid, until
 from role_classes import Hangs, Pool, Refuses, Sync, Teller, Trainer, Worker, small
 
@@ -141,13 +142,15 @@ def test_results_come_in_rank_order_and_shards_go_around(run: Run) -> None:
     assert ray.get(run["teller"][1].shard.remote("x")) == ("1", "x")
 
 
-def test_a_deadline_ends_the_waiting_and_a_busy_member_is_not_a_dead_one(run: Run) -> None:
+def test_a_deadline_ends_the_waiting_and_a_busy_member_is_not_a_dead_one(run: Run, tmp_path: Path) -> None:
+    end = tmp_path / "end"
     with pytest.raises(CallTimedOut, match="teller 2"):
-        run["teller"][2].options(deadline_s=0.1).call("sleep", 3.0)
+        run["teller"][2].options(deadline_s=0.1).call("wait_for", str(end))
 
     assert run["teller"].choose().rank != 2
     waits = run["teller"][2].submit("count", 0)
     until(lambda: _shown(run, "teller", 2)["queue"] == 1, what="the one that waits is shown")
+    end.touch()
     assert ray.get(waits) == 0
     assert run["teller"][2].call("count") == 1  # it waits for its turn
     assert _restarts(run, "teller", 2) == 0
@@ -199,7 +202,7 @@ def test_a_killed_member_comes_back_with_its_references_and_the_others_do_not_no
     before = run["worker"].call("pid")
     os.kill(before[0], signal.SIGKILL)
 
-    until(lambda: run.status()["state"] == "degraded" or _restarts(run, "worker", 0), what="it is noticed")
+    until(lambda: _restarts(run, "worker", 0), what="it is noticed")
     assert run["worker"][0].call("work", "again")  # it waits for it
     after = run["worker"].call("pid")
     assert after[0] != before[0] and after[1:] == before[1:]
@@ -229,7 +232,7 @@ def test_two_roles_share_a_gpu_by_halves_in_one_bundle(grid: LiveGrid, run: Run)
     before = free(grid)
     halves = {"gpus": 0.5, "colocation_group": "gpu", "colocation": "bundle", "count": 2}
     workload = Workload("halves", (small("actor", Teller, **halves), small("critic", Teller, **halves)))
-    with launch(workload) as halved:
+    with launch(workload, wait_s=60) as halved:
         told = [halved[role].call("who") for role in ("actor", "critic")]
 
         pairs = [*zip(*told, strict=True)]
@@ -258,6 +261,7 @@ def test_places_that_somebody_else_took_are_told_one_by_one(
     taken = ray.util.placement_group([{"CPU": cpus}], bundle_label_selector=[{"ray.io/node-id": grid.ids["two"]}])
     assert taken.wait(20)
     monkeypatch.setattr(Surveyor, "look", lambda _: before)  # what everybody sees for a moment
+    monkeypatch.setattr("distributed_grid.roles.keeping.parts._TAKE_S", 0.3)  # of each of three tries
 
     with pytest.raises(NoCapacity, match="late could not get hold") as caught:
         launch(Workload("late", (small("worker", Teller, cpus=cpus, node_affinity=["two"]),)), leases=False)
@@ -279,7 +283,7 @@ def test_a_constructor_that_fails_is_told_with_its_traceback_and_leaves_nothing(
 
 def test_a_constructor_that_hangs_is_found_and_leaves_nothing(grid: LiveGrid, run: Run) -> None:
     before = free(grid)
-    workload = Workload("hung", (small("hangs", Hangs, startup_deadline_seconds=3), small("teller", Teller)))
+    workload = Workload("hung", (small("hangs", Hangs, startup_deadline_seconds=5), small("teller", Teller)))
 
     with pytest.raises(StartTimedOut, match="1 of 2 actors") as caught:
         launch(workload, leases=False)
@@ -289,12 +293,12 @@ def test_a_constructor_that_hangs_is_found_and_leaves_nothing(grid: LiveGrid, ru
 
 
 def test_a_member_that_is_stuck_as_a_whole_is_started_anew(grid: LiveGrid, run: Run) -> None:
-    with launch(Workload("stuck", (small("teller", Teller, count=2),)), silent_after_s=2.0) as stuck:
-        pid = stuck["teller"].call("who")[0]["pid"]
+    with launch(Workload("stuck", (small("teller", Teller, count=2),)), silent_after_s=3.0, wait_s=60) as stuck:
+        pid = stuck["teller"][0].call("who")["pid"]
         os.kill(pid, signal.SIGSTOP)
 
         until(lambda: _restarts(stuck, "teller", 0) == 1, what="it is taken for dead")
-        assert stuck["teller"].call("who")[0]["pid"] != pid
+        assert stuck["teller"][0].call("who")["pid"] != pid
 
 
 def test_failure_policies(grid: LiveGrid, run: Run) -> None:
@@ -344,15 +348,17 @@ def test_in_a_shared_cluster_pools_are_leases_with_quotas(grid: LiveGrid, run: R
         small("worker", Teller, cpus=1, count=(1, 4), pool="cpu_pool"),
         small("trainer", Teller, cpus=1, gpus=1, pool="gpu_pool"),
     )
-    with launch(Workload("pooled", roles, pools)) as pooled:
+    with launch(Workload("pooled", roles, pools), wait_s=60) as pooled:
         held = {one["boost_id"]: one for one in pooled.status()["holdings"]}
         known = {one["boost_id"]: one for one in grid.client.boost_status()["boosts"] if one["purpose"] == "roles"}
         assert held.keys() == known.keys()
         assert {one["label"] for one in known.values()} == {"pooled/cpu_pool", "pooled/gpu_pool"}
         assert pooled["worker"].size == 2  # the quota, though four would fit
         assert {one["node"] for one in pooled["worker"].call("who")} == {grid.ids["one"]}
+        pooled.scale("worker", 3, wait_s=0)
+        until(lambda: "worker does not have 3 members" in _told(pooled), what="it is told why")
         with pytest.raises(CannotScale, match="2 of 3") as caught:
-            pooled.scale("worker", 3, wait_s=2)
+            pooled.scale("worker", 3, wait_s=0.1)
         assert "cpu_pool" in caught.value.because[0]
 
         pooled.scale("worker", 2)  # or it goes on looking for room
@@ -372,7 +378,7 @@ def test_a_role_follows_its_signal_and_borrows_what_it_lacks(grid: LiveGrid, run
     follows = Scaling(lambda: signal_is[0], 1, 0, stable_seconds=0, cooldown_seconds=0, every_seconds=0.1, boost=True)
     worker = small("follower", Teller, cpus=2, count=(1, 2), node_affinity=["one"], scaling=follows)
     full = small("full", Teller, cpus=_free_cpus(grid, "one") - 2, node_affinity=["one"])
-    with launch(Workload("follows", (worker, full))) as following:
+    with launch(Workload("follows", (worker, full)), wait_s=60) as following:
         until(lambda: following["follower"].size == 2, what="there is one more, though its node was full")
         assert following["follower"].call("count") == [1, 1]
         assert {one["node"] for one in following["follower"].call("who")} == {grid.ids["one"]}
@@ -384,6 +390,32 @@ def test_a_role_follows_its_signal_and_borrows_what_it_lacks(grid: LiveGrid, run
         until(lambda: "goes home" in _told(following), what="it is told")
         assert "from 1 to 2" in _told(following) and "borrows" in _told(following)
     nothing_is_left_of(grid, "follows", before)
+
+
+def test_roles_follow_their_queue_what_another_role_says_and_a_prometheus_server(run: Run, tmp_path: Path) -> None:
+    at_once = {"stable_seconds": 0, "cooldown_seconds": 0, "every_seconds": 0.1}
+    load = {"resultType": "vector", "result": [{"metric": {}, "value": [1.0, "0"]}]}
+    with HookServer({"status": "success", "data": load}) as server:
+        metrics = {"prometheus": f"http://127.0.0.1:{server.port}", "query": "sum(load)"}
+        roles = (
+            small("busy", Teller, count=(1, 2), scaling=Scaling("queue", 2, 0.5, **at_once)),
+            small("filler", Teller, count=(1, 2), scaling=Scaling({"role": "pool", "method": "size"}, 2, 5, **at_once)),
+            small("served", Teller, count=(1, 2), scaling=Scaling(metrics, 10, 1, **at_once)),
+            small("pool", Pool),
+        )
+        with launch(Workload("signals", roles), leases=False) as following:
+            sizes = lambda: {role: following[role].size for role in ("busy", "filler", "served")}  # noqa: E731
+            waits = [following["busy"][0].submit("wait_for", str(tmp_path / "done")) for _ in range(6)]
+            load["result"][0]["value"][1] = "10"
+            until(lambda: sizes() == {"busy": 2, "filler": 2, "served": 2}, what="each has one more")
+
+            (tmp_path / "done").touch()
+            assert ray.get(waits) == ["0"] * 6
+            for item in range(5):
+                following["pool"][0].call("put", item)
+            load["result"][0]["value"][1] = "1"
+            until(lambda: sizes() == {"busy": 1, "filler": 1, "served": 1}, what="each has one less")
+            assert [following[role].call("count") for role in ("busy", "filler", "served")] == [[1]] * 3
 
 
 def _told(run: Run) -> str:
@@ -400,7 +432,7 @@ def test_a_node_that_dies_under_a_gang_is_replaced(grid: LiveGrid, run: Run) -> 
     spread = {"placement": "spread", "node_affinity": ["one", "two"]}  # so rank 0 is on the node that dies
     gang = small("gang", Teller, cpus=0.5, count=4, failure_policy="restart_gang", **spread)
     workload = Workload("moved", (gang, small("other", Teller, node_affinity=["two"])))
-    with launch(workload) as moved:
+    with launch(workload, wait_s=60) as moved:
         other = moved["other"][0].call("who")["pid"]
         before = moved["gang"].call("who")
         assert before[0]["node"] == grid.ids["one"]

@@ -164,7 +164,7 @@ def test_ctrl_c_while_it_starts_ends_it(grid: LiveGrid, folder: Path) -> None:
     )
     typing = subprocess.Popen([GRID, "roles", "up", "slow.yaml"], cwd=folder, env=grid.env, stderr=PIPE, text=True)
     until(begun.exists, 60, "its constructor runs")
-    assert "0 of 1 actors are up" in typed(grid, folder, "status", "slow")[0]
+    until(lambda: "0 of 1 actors are up" in typed(grid, folder, "status", "slow")[0], 10, "it is told how far it is")
 
     typing.send_signal(signal.SIGINT)
 

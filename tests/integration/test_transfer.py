@@ -13,7 +13,7 @@ CONFIG = BIG_AND_SMALL
 
 def test_a_task_too_big_for_the_head_waits_and_runs_once_the_boost_is_there(grid: LiveGrid) -> None:
     big = where_am_i.options(**on("head", num_cpus=5)).remote()
-    assert is_pending(big)
+    assert is_pending(big, 0.3)
 
     boost = grid.boost("head", "cpu", 3)
 
@@ -23,26 +23,26 @@ def test_a_task_too_big_for_the_head_waits_and_runs_once_the_boost_is_there(grid
     assert ray.get(big, timeout=60) == "head"
     grid.total_is("head", "CPU", 5.0)
     grid.total_is("lender", "CPU", 5.0)
-    assert grid.release(boost)["state"] == "released"
+    assert grid.release(boost, wait_seconds=20)["state"] == "released"
     until(grid.is_at_base, 5, "every node exactly at base")
 
 
 def test_memory_moves_like_cpus(grid: LiveGrid) -> None:
     big = where_am_i.options(**on("head", num_cpus=0, memory=7 * GB)).remote()
-    assert is_pending(big)
+    assert is_pending(big, 0.3)
 
     boost = grid.boost("head", "memory", 4)
 
     assert ray.get(big, timeout=60) == "head"
     grid.total_is("head", "memory", 8.0 * GB)
     grid.total_is("lender", "memory", 12.0 * GB)
-    assert grid.release(boost)["state"] == "released"
+    assert grid.release(boost, wait_seconds=20)["state"] == "released"
     until(grid.is_at_base, 5)
 
 
 def test_a_custom_resource_moves_to_a_node_that_had_none(grid: LiveGrid) -> None:
     odd = where_am_i.options(**on("head", num_cpus=0, resources={"widget": 2})).remote()
-    assert is_pending(odd)
+    assert is_pending(odd, 0.3)
 
     boost = grid.boost("head", "widget", 2.5)
 
@@ -50,7 +50,7 @@ def test_a_custom_resource_moves_to_a_node_that_had_none(grid: LiveGrid) -> None
     assert ray.get(odd, timeout=60) == "head"
     grid.total_is("head", "widget", 2.5)
     grid.total_is("lender", "widget", 3.5)
-    assert grid.release(boost)["state"] == "released"
+    assert grid.release(boost, wait_seconds=20)["state"] == "released"
     until(lambda: "widget" not in grid.totals("head"), 5, "the custom resource gone from the head")
     until(grid.is_at_base, 5)
 
@@ -83,7 +83,7 @@ def test_a_busy_source_refuses_with_a_reason_per_node_and_nothing_changes(grid: 
         assert "small: 1 of 1 CPU free, 4 asked" in reasons
         assert "head: it is the target" in reasons
         assert refused.try_next is not None and "grid boost request head cpu 1" in refused.try_next
-        assert grid.is_at_base()
+        until(grid.is_at_base, 5)
     finally:
         stop.touch()
         ray.get(busy)
@@ -155,7 +155,7 @@ def test_fractions_arrive_exactly(grid: LiveGrid, amount: float) -> None:
     until(lambda: grid.totals("head")["CPU"] == pytest.approx(2 + amount, abs=1.1e-4), 5)
     until(lambda: grid.totals("lender")["CPU"] == pytest.approx(8 - amount, abs=1.1e-4), 5)
     assert grid.totals("head")["CPU"] + grid.totals("lender")["CPU"] <= 10.0
-    assert grid.release(boost)["state"] == "released"
+    assert grid.release(boost, wait_seconds=20)["state"] == "released"
     until(grid.is_at_base, 5)
 
 
@@ -178,8 +178,9 @@ def test_a_client_that_stops_waiting_gets_nothing(grid: LiveGrid, tmp_path) -> N
     waiting.send_signal(signal.SIGINT)
 
     assert waiting.wait(60) == 130
+    until(lambda: not grid.client.queue()["requests"], 5, "nobody waits any more")
     stop.touch()
     ray.get(busy)
     grid.settled()
     assert grid.client.boost_status()["boosts"] == []
-    assert grid.is_at_base()
+    until(grid.is_at_base, 5)

@@ -319,6 +319,39 @@ def test_a_controller_that_starts_again_follows_what_runs(lab: Lab) -> None:
     lab.at_home()
 
 
+def test_a_runner_that_is_too_busy_to_answer_a_new_controller_keeps_its_process_and_lease(lab: Lab) -> None:
+    moved = lab.move(to="b")
+    lab.fake.busy.add(moved.id)
+    lab.grid.crash()
+    lab.grid.wait(5)
+    assert "end" not in lab.fake.done and moved.id in lab.fake.runners
+    assert moved.id in {lease.id for lease in lab.grid.parts.ledger}
+
+    lab.fake.busy.clear()
+    lab.grid.wait(2)
+
+    assert (lab.only().id, lab.only().state) == (moved.id, OffloadState.RUNNING)
+
+
+def test_where_the_runner_does_not_say_whether_the_old_one_was_stopped_nothing_is_given_up(lab: Lab) -> None:
+    def cut_off(step: str) -> None:
+        if step == "go":
+            lab.fake.busy.update(lab.fake.runners)
+            raise TimeoutError("no answer")
+
+    lab.fake.before = cut_off
+    with pytest.raises(Unavailable):
+        lab.move(to="b")
+    assert lab.fake.started == [] and not lab.is_running_at_home()
+
+    lab.fake.before = lambda _: None
+    lab.fake.busy.clear()
+    lab.grid.wait(3)
+
+    assert len(lab.fake.started) == 1
+    assert lab.only().state is OffloadState.RUNNING
+
+
 def test_a_process_whose_actor_is_gone_is_lost_and_its_lease_goes_home(lab: Lab) -> None:
     moved = lab.move(to="b")
     del lab.fake.runners[moved.id]

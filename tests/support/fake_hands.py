@@ -20,6 +20,8 @@ class FakeHands:
         """Files that a node does not have."""
         self.silent: set[NodeId] = set()
         self.runners: dict[str, dict[str, Any]] = {}
+        self.busy: set[str] = set()
+        """Runners that do not answer in time."""
         self.started: list[str] = []
         """Leases whose command was started: once each, or it runs twice."""
         self.given: dict[str, dict[str, str]] = {}
@@ -139,7 +141,7 @@ class _Runners:
         return said
 
     def about(self, lease_id: str) -> dict[str, Any] | None:
-        return self._said(lease_id)
+        return None if lease_id in self._fake.busy else self._said(lease_id)
 
     def read(self, lease_id: str, begin: int) -> dict[str, Any]:
         self._said(lease_id)

@@ -81,11 +81,9 @@ NOTICE_SOON = {
 _PATIENCE = 4.0
 
 
-def until(
-    condition: Callable[[], Any], within_s: float = 20.0, what: str = "the condition", *, promised: bool = False
-) -> Any:
-    """Wait for something to become true; return it. Where the limit is `promised` to users, it is the limit."""
-    within_s = within_s if promised else within_s * _PATIENCE
+def until(condition: Callable[[], Any], within_s: float = 20.0, what: str = "the condition") -> Any:
+    """Wait for something to become true; return it."""
+    within_s *= _PATIENCE
     deadline = time.monotonic() + within_s
     while True:
         found = condition()
@@ -106,7 +104,7 @@ class LiveGrid:
         self.config = folder / "cluster.yaml" if config else None
         if config:
             self.config.write_text(config)
-        self.client = GridClient(self.home)
+        self.client = GridClient(self.home, retry_s=60.0)  # a controller needs a while to start on a busy machine
         self.orders = folder / "orders"
         """For the fault points of a cluster that was started with them."""
 

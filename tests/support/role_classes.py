@@ -3,6 +3,7 @@
 import asyncio
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 from distributed_grid.roles import RoleSpec
@@ -43,6 +44,11 @@ class Teller:
         time.sleep(seconds)
         return os.environ["RANK"]
 
+    def wait_for(self, path: str) -> str:
+        while not Path(path).exists():
+            time.sleep(0.02)
+        return os.environ["RANK"]
+
     def shard(self, what: Any) -> tuple[str, Any]:
         return os.environ["RANK"], what
 
@@ -60,6 +66,9 @@ class Pool:
 
     def all(self) -> list[Any]:
         return self.items
+
+    def size(self) -> int:
+        return len(self.items)
 
     def pid(self) -> int:
         return os.getpid()

@@ -21,7 +21,7 @@ from distributed_grid.orchestration.resource_boost_manager import ResourceBoost
 
 TARGET: Final = "gpu-master"
 EXTRA_CPUS: Final = 2
-SHORT_S: Final = 3
+SHORT_S: Final = 5
 _AT_MOST_S: Final = "120"
 """How long the other boosts last, whatever becomes of the demo."""
 

@@ -26,6 +26,7 @@ from distributed_grid.monitoring.views import aged
 # of all.
 _SOON_S: Final = 1.0
 _SOON_TIMES: Final = 5
+_LEAST_S: Final = 2.0  # a probe on a busy machine needs that long, however often it is asked
 _LATE: Final = 2.5  # so many intervals after it was measured a value is no longer shown as if it were so now
 
 
@@ -49,7 +50,12 @@ class Settings:
     @property
     def within_s(self) -> float:
         """How long a round waits for the slowest probe."""
-        return min(5.0, self.interval_s / 2)
+        return min(5.0, max(_LEAST_S, self.interval_s / 2))
+
+    @property
+    def keeps_for_s(self) -> float:
+        """How long a measurement counts."""
+        return _LATE * max(_LEAST_S, self.interval_s)
 
     @property
     def start_grace(self) -> timedelta:
@@ -173,8 +179,8 @@ class Collector:
 
     def snapshots(self) -> dict[NodeName, NodeSnapshot]:
         """The latest of every live node; what is too old by now is stale."""
-        now, longest = self._now(), _LATE * self._settings.interval_s
-        return {name: aged(snapshot, now, longest) for name, snapshot in self._snapshots.items()}
+        now = self._now()
+        return {name: aged(snapshot, now, self._settings.keeps_for_s) for name, snapshot in self._snapshots.items()}
 
     def silent(self) -> dict[str, str]:
         """Node id -> why nobody knows what it does: nothing is lent from these."""

@@ -54,9 +54,7 @@ class OffloadedProcesses:
         found = False
         while not self._stopping:
             try:
-                if not found:
-                    await self._find_again()
-                    found = True
+                found = found or await self._find_again()
                 await self.turn()
             except Exception:
                 log.exception("following offloaded processes failed; trying again")
@@ -121,16 +119,26 @@ class OffloadedProcesses:
         else:
             await self._over(as_told(one, said, OffloadState.FAILED), OffloadState.FAILED, said["why"])
 
-    async def _find_again(self) -> None:
-        """After a restart: what runs, by its actor; and leases of moves that never got so far."""
+    async def _find_again(self) -> bool:
+        """After a restart: what runs, by its actor; and leases of moves that never got so far.
+
+        Whether all have answered; one that is only busy may run somebody's process, so it is asked again.
+        """
+        silent = set()
         for lease_id in await asyncio.to_thread(self._hands.runners.known):
-            said = await self.about(lease_id)
-            if said is not None and said.get("kind") == "offload" and lease_id not in self._known:
+            try:
+                said = await asyncio.to_thread(self._hands.runners.about, lease_id)
+            except RunnerGone:
+                continue
+            if said is None:
+                silent.add(lease_id)
+            elif said.get("kind") == "offload" and lease_id not in self._known:
                 self.put(_from_record(lease_id, said))
         for lease in self._p.ledger:
-            cut_off = (lease.idempotency_key or "").startswith(KEY) and lease.id not in self._known
-            if cut_off and lease.id not in self.moving:
+            is_known = lease.id in self._known or lease.id in self.moving or lease.id in silent
+            if (lease.idempotency_key or "").startswith(KEY) and not is_known:
                 await self._mover.take_back(lease.id, "the move was cut off before anything was stopped")
+        return not silent
 
     async def _go_on(self, one: Offloaded, said: Mapping[str, Any]) -> None:
         """A move that was cut off: the old process decides whether it is completed or given up."""
@@ -191,11 +199,13 @@ class OffloadedProcesses:
         )
         await self._mover.take_back(one.id, f"the process {state}")
 
-    async def about(self, lease_id: str) -> dict[str, Any] | None:
+    async def may_have_stopped(self, lease_id: str) -> bool:
+        """Whether the old process may have been stopped, as far as the runner of the new one says."""
         try:
-            return await asyncio.to_thread(self._hands.runners.about, lease_id)
+            said = await asyncio.to_thread(self._hands.runners.about, lease_id)
         except RunnerGone:
-            return None
+            return False
+        return said is None or bool(said["stopping"])
 
 
 def _from_record(lease_id: str, said: Mapping[str, Any]) -> Offloaded:

@@ -65,9 +65,8 @@ class Offloading:
                 raise CannotMove(f"Process {move.facts.pid} was not moved", because=[why])
             said = await mover.begin_the_new(move, lease)
         except GridError as error:
-            about = await self.processes.about(lease.id) if isinstance(error, Unavailable) else None
-            if about is None or not about["stopping"]:  # else nobody knows yet; whoever follows it finds out
-                await self.processes.give_up(begun, error)
+            if not (isinstance(error, Unavailable) and await self.processes.may_have_stopped(lease.id)):
+                await self.processes.give_up(begun, error)  # else nobody knows yet; whoever follows it finds out
             raise
         finally:
             self.processes.moving.discard(lease.id)

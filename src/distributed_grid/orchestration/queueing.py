@@ -192,7 +192,9 @@ class Queue:
             await asyncio.gather(*(self._admit(waiting, lease) for waiting, lease in begun))
         else:
             await self._take_back(verdicts, nodes)
-        await self._let_go(p.now(), nodes)
+        await self._let_go(
+            now, nodes
+        )  # whose time ended since then has no reasons yet, and gets them in the next round
 
     async def _admit(self, waiting: Waiting, lease: Lease) -> None:
         """Where the source was busy after all, it stays in the queue. Who is on the line learns what went wrong."""
