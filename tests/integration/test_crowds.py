@@ -47,7 +47,7 @@ def test_a_hundred_commands_at_once(grid: LiveGrid) -> None:
     grid.total_is("head", "CPU", 18.0)
     for lender in ("one", "two"):
         grid.total_is(lender, "CPU", 0.0)
-    assert seen.most["CPU"] <= 18.0
+    assert seen.most["CPU"] == 18.0
 
 
 async def _ask(client: httpx2.AsyncClient, number: int) -> int:
@@ -79,13 +79,12 @@ def test_a_thousand_requests_at_once(grid: LiveGrid) -> None:
     for boost in grid.client.boost_status()["boosts"]:
         held[boost["resource_type"]] += boost["amount"]
     assert codes[201] == len(grid.client.boost_status()["boosts"])
-    assert seen.most["CPU"] <= 18.0
+    assert seen.most["CPU"] == 18.0
     # Beside grants that are under way, the last part may be refused to be safe; all that was not lent can still be.
     for kind, amount in (("memory", held["memory"]), ("cpu", held["cpu"] + held["gpu"])):  # each GPU brings a CPU along
         assert 8 <= amount <= 16
         for _ in range(16 - int(amount)):
             grid.boost("head", kind, 1, wait_seconds=30)
-    grid.total_is("head", "CPU", 18.0)
     grid.release_everything()
 
     until(grid.is_at_base, 10, "every node at base")

@@ -411,9 +411,12 @@ def test_a_private_cluster_has_exactly_what_is_leased_for_data_and_tune_too(
 
 
 def test_a_private_cluster_on_a_lease_of_its_own_sees_no_gpus_that_it_has_not(
-    grid: LiveGrid, script: Callable[[str], str]
+    grid: LiveGrid, script: Callable[[str], str], tmp_path: Path
 ) -> None:
-    done = grid.cli("run", "--isolation", "cluster", "--", script(ITS_DEVICES))
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray" / "auth_token").write_text("a" * 64)  # as a plain ray.init() leaves one
+
+    done = grid.cli("run", "--isolation", "cluster", "--", script(ITS_DEVICES), env={"HOME": str(tmp_path)})
 
     assert done.returncode == 5, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == [1.0, 0, ""]  # on a lender that has one

@@ -97,6 +97,7 @@ class ServedGrid:
             "tls_sha256": fingerprint(tls) if tls else None,
             "pid": 1,
             "ray_address": "127.0.0.1:1",
+            "ray_auth_mode": "disabled",
             "config_source": "a test",
         }
         hosts = self.listening.allow_hosts

@@ -135,6 +135,7 @@ def make_app(
         found = where()
         return await cluster_dict(engine) | {
             "ray_address": found["ray_address"],
+            "ray_auth_mode": found["ray_auth_mode"],
             "controller": {"state": "running", "url": found["url"], "pid": found["pid"]},
         }
 

@@ -75,6 +75,7 @@ class ControllerRuntime:
             "tls_sha256": self._fingerprint,
             "pid": os.getpid(),
             "ray_address": self._ray_address,
+            "ray_auth_mode": os.environ.get("RAY_AUTH_MODE") or "disabled",  # a node hands its own on to all it starts
             "cluster": self._config.name,
             "config_source": self._config_source,
             "config_digest": self._config.digest(),

@@ -226,6 +226,7 @@ class ControllerStatus(BaseModel):
 class ClusterStatus(BaseModel):
     cluster: str = Field(description="its name in the configuration")
     ray_address: str
+    ray_auth_mode: str = Field(description="`token` if Ray asks for one, else `disabled`")
     controller: ControllerStatus
     nodes: list[NodeStatus]
     demand: list[DemandStatus]

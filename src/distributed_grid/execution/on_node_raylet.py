@@ -100,7 +100,8 @@ class RayletHost:
 def _clean(environ: Mapping[str, str]) -> dict[str, str]:
     """Without what another Ray has left in it, but for how one gets in."""
     kept = {name: value for name, value in environ.items() if not name.startswith("RAY_") or "AUTH" in name}
-    return kept | {"RAY_USAGE_STATS_ENABLED": "0", "RAY_enable_worker_prestart": "0"}
+    mode = kept.get("RAY_AUTH_MODE") or "disabled"  # as that of the node that this process runs on
+    return kept | {"RAY_AUTH_MODE": mode, "RAY_USAGE_STATS_ENABLED": "0", "RAY_enable_worker_prestart": "0"}
 
 
 def _free_ports(count: int) -> list[int]:

@@ -21,7 +21,9 @@ class PrivateCluster:
         with ClaimedPorts() as ports:
             host, port = own_address(), ports.take()
             self.address = f"{host}:{port}"
-            self._head = OwnRay(_head_arguments(host, port, ports.take()))
+            # Said to all parts of it: else Ray decides for each by whether there is a token's file on its machine.
+            self.auth_mode = str(client.cluster_status()["ray_auth_mode"])
+            self._head = OwnRay(_head_arguments(host, port, ports.take()), {"RAY_AUTH_MODE": self.auth_mode})
             try:
                 why = self._head.why_not_up(_UP_WITHIN_S)
                 if why is not None:

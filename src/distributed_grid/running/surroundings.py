@@ -31,9 +31,9 @@ def captured(client: GridClient, boost: Mapping[str, Any], report: Path | None =
     )
 
 
-def private(boost: Mapping[str, Any], ray_address: str) -> dict[str, str]:
+def private(boost: Mapping[str, Any], ray_address: str, auth_mode: str) -> dict[str, str]:
     """For a program with a Ray of its own."""
-    return os.environ | {"RAY_ADDRESS": ray_address, "GRID_BOOST": boost["boost_id"]}
+    return os.environ | {"RAY_ADDRESS": ray_address, "RAY_AUTH_MODE": auth_mode, "GRID_BOOST": boost["boost_id"]}
 
 
 def _node_id(client: GridClient, name: str) -> str:

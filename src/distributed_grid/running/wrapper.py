@@ -70,7 +70,7 @@ class Wrapper:
 
             self._voice.say(f"Starting a private cluster on {lease.boost['source_node']} ...")
             cluster = PrivateCluster(self._client, lease.boost)
-            environment = private(lease.boost, cluster.address)
+            environment = private(lease.boost, cluster.address, cluster.auth_mode)
         else:
             environment = captured(self._client, lease.boost, told)
         try:
