@@ -19,10 +19,9 @@ class Failed:
     error: GridError
 
 
-def member_failed(seat: Seat, method: str, cause: BaseException | None, traceback: str, said: str = "") -> MemberFailed:
-    """`said`: what it raised, in one line, where the exception itself cannot be had."""
-    if cause is not None and not said:
-        said = _last_line(cause)
+def member_failed(seat: Seat, method: str, cause: BaseException | None, traceback: str) -> MemberFailed:
+    """`cause`: what it raised, where that can be had; else its traceback says it."""
+    said = _raised_in(traceback) if cause is None else _first_line(cause)
     error = MemberFailed(f"{_who(seat)} failed in {method}(): {said}", because=[traceback] if traceback else [])
     error.role, error.rank, error.node, error.remote_traceback = seat.role, seat.rank, seat.node, traceback
     error.__cause__ = cause
@@ -140,9 +139,17 @@ def _who(seat: Seat) -> str:
     return f"{seat.role} {seat.rank} on {seat.node}" if seat.node else f"{seat.role} {seat.rank}"
 
 
-def _last_line(cause: BaseException) -> str:
+def _first_line(cause: BaseException) -> str:
     text = str(cause).strip()
     return f"{type(cause).__name__}: {text.splitlines()[0]}" if text else type(cause).__name__
+
+
+def _raised_in(traceback: str) -> str:
+    """What a traceback says was raised: the line after its last frame."""
+    lines = traceback.splitlines()
+    frames = [number for number, line in enumerate(lines) if line.startswith('  File "')]
+    after = lines[frames[-1] :] if frames else lines
+    return next((line for line in after if line.strip() and not line.startswith("  ")), "it did not say why")
 
 
 def _within(seconds: float | None) -> str:

@@ -17,6 +17,10 @@ _LOST: Final = (
     ray.exceptions.NodeDiedError,
     ray.exceptions.ObjectLostError,
     ray.exceptions.ActorUnschedulableError,
+    ray.exceptions.ActorPlacementGroupRemoved,
+    ray.exceptions.WorkerCrashedError,
+    ray.exceptions.LocalRayletDiedError,
+    ray.exceptions.OutOfMemoryError,
 )
 
 
@@ -35,19 +39,21 @@ class RayTransport:
     def outcome(self, ref: Ref, seat: Seat, method: str, within_s: float | None) -> Any:
         try:
             return ray.get(ref, timeout=within_s)
+        except ray.exceptions.RayTaskError as error:
+            # First of all, since it is of the class of what was raised, too, which may be any of those below.
+            cause = _raised(error)
+            raise member_failed(seat, method, cause, _plain(str(error))) from cause
         except ray.exceptions.GetTimeoutError:
             raise timed_out(seat, method, within_s) from None
-        except ray.exceptions.RayTaskError as error:
-            # It is of the class of what was raised, too; that itself is in it.
-            cause = error.__dict__.get("cause")
-            cause = cause if isinstance(cause, BaseException) else None
-            raise member_failed(seat, method, cause, _COLOURS.sub("", str(error)).strip()) from cause
         except _LOST as error:
             why = why_gone(error)
             if isinstance(error, ray.exceptions.ActorDiedError) and error.actor_id == _actor_id(seat.target):
                 seat.left(why)  # it is not back yet, and the next call has to wait for that
                 self._on_loss(seat)
             raise member_lost(seat, method, why) from None
+        except ray.exceptions.RayError as error:
+            # What it raised or answered cannot be read here, or it was cancelled: the calls to others go on.
+            raise member_failed(seat, method, None, _plain(str(error)) or type(error).__name__) from None
 
     def first_done(self, refs: Sequence[Ref], within_s: float | None) -> int | None:
         waits = list(dict.fromkeys(refs))
@@ -64,6 +70,16 @@ def unfinished(refs: Sequence[Ref]) -> list[Ref]:
         return []
     _, rest = ray.wait(list(refs), num_returns=len(refs), timeout=0, fetch_local=False)
     return list(rest)
+
+
+def _raised(error: ray.exceptions.RayTaskError) -> BaseException | None:
+    """What the method raised, if that could travel: else Ray puts a plain error of its own in its place."""
+    cause = error.__dict__.get("cause")
+    return cause if isinstance(cause, BaseException) and type(cause) is not ray.exceptions.RayError else None
+
+
+def _plain(told: str) -> str:
+    return _COLOURS.sub("", told).strip()
 
 
 def _actor_id(target: Any) -> str | None:
