@@ -19,7 +19,7 @@ from distributed_grid.errors import (
     UnknownMethod,
     error_from_dict,
 )
-from distributed_grid.roles.calls.roster import Seat
+from distributed_grid.roles.calls.roster import Roster, Seat
 from tests.support.scripted_transport import HANGS, Dies, ScriptedTransport, Sent, workers
 
 
@@ -422,6 +422,28 @@ def test_references_are_held_only_for_who_chooses() -> None:
     for seat in seats:
         seat.forget_finished(transport.unfinished)
     assert [seat.outstanding for seat in seats] == [0, 0]
+
+
+def test_who_chooses_once_and_never_again_does_not_keep_what_is_over() -> None:
+    transport = ScriptedTransport(rank_of)
+    group, (seat,) = workers(1, transport)
+    group.choose()
+    for number in range(1000):
+        group.submit("step")
+        if number >= 100:  # a hundred are under way at a time
+            transport.sent[number - 100].over = True
+
+    assert 100 <= seat.outstanding <= 202
+
+
+def test_who_comes_to_a_run_that_is_over_can_not_be_called() -> None:
+    roster = Roster("run")
+    roster.close("it was shut down")
+    late = Seat("worker", 0)
+    roster.put(late)
+    late.came(object())
+
+    assert late.gone and late.target is None
 
 
 def test_a_handle_stays_in_its_process_and_is_equal_to_another_of_the_same_member() -> None:

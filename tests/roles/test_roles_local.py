@@ -156,6 +156,10 @@ def gate() -> Iterator[None]:
     Gate.opened.set()
 
 
+def test_a_group_is_had_with_its_class_said_as_well(run: LocalRun) -> None:
+    assert [*run.group("worker", Worker)] == [*run["worker"]]
+
+
 def test_members_call_each_other_and_results_are_in_rank_order(run: LocalRun) -> None:
     assert sorted(run["worker"].call("work", 5)) == [1, 2]
     assert sorted(run["worker"].map("work", range(6))) == [3, 4, 5, 6, 7, 8]

@@ -33,6 +33,7 @@ def a_member(role: str, rank: int, node: str = "a", **others: Any) -> dict[str, 
         "pid": 1000 + rank,
         "actor": f"run-1/{role}/{rank}",
         "methods": ["step"],
+        "concurrency": 1,
         "why": "",
     } | others
 

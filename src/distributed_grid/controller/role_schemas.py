@@ -62,6 +62,7 @@ class MemberOfRun(BaseModel):
     pid: int | None
     actor: str
     methods: list[str]
+    concurrency: int = Field(description="Calls that it works on at a time")
     why: str
 
 

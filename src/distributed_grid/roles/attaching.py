@@ -2,12 +2,13 @@
 
 import threading
 import time
+from contextlib import suppress
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import ray
 
-from distributed_grid.errors import CannotScale, RoleNotFound, RoleRunNotFound, RoleRunOver
+from distributed_grid.errors import CannotScale, RoleNotFound, RoleRunNotFound, RoleRunOver, Unavailable
 from distributed_grid.execution.role_records import NAMESPACE, RoleRecords
 from distributed_grid.model.roles.runs import Record, RunState, is_over
 from distributed_grid.roles.asked_counts import role_name
@@ -19,6 +20,10 @@ from distributed_grid.roles.known_runs import KnownRuns
 
 _FOLLOW_S: Final = 0.5
 _POLL_S: Final = 0.1
+_NO_ANSWER: Final = (Unavailable, ray.exceptions.RayError)
+"""Ray's control service is away or slow; it is asked again soon."""
+
+T = TypeVar("T")
 
 
 class AttachedRun:
@@ -34,13 +39,14 @@ class AttachedRun:
         self._transport = RayTransport(lambda _: self._poked.set())
         self._poked = threading.Event()
         self._changing = threading.Lock()
+        """Held while the record is read, too: else who read it earlier could have the last word."""
         self._detached = threading.Event()
         self._seen: dict[tuple[str, int], tuple[str, int, int | None]] = {}
         """By role and rank: the actor, its life and its process."""
         self._record = self._runs.one(name)
         if is_over(self._record):
             raise RoleRunOver(f"The run {name} is over: {self._record['why'] or self._record['state']}")
-        self._take_over(self._record)
+        self._take(self._record)
         threading.Thread(target=self._follow, name=f"grid-roles-{name}-attached", daemon=True).start()
 
     # -- use -----------------------------------------------------------------------------------------------------
@@ -64,9 +70,24 @@ class AttachedRun:
             raise RoleNotFound(f"{self.name} has no role {name!r}", try_next=f"It has {', '.join(self.roles)}.")
         return RoleGroup(self._roster, self._transport, name, CallOptions(found["call_deadline_seconds"]))
 
+    def group(self, role: Any, cls: type[T]) -> RoleGroup[T]:
+        """The same, with the class said: `run.group("trainer", Trainer)`."""
+        return self[role]
+
     def status(self) -> Record:
-        self._record = self._runs.one(self.name)
-        return self._record
+        """Read anew, and seats are as it has them."""
+        with self._changing:
+            try:
+                record = self._runs.one(self.name)
+            except RoleRunNotFound:
+                self._roster.close(f"the run {self.name} is over")
+                raise
+            self._record = record
+            if is_over(record):
+                self._roster.close(f"the run {self.name} is over: {record['why']}")
+            elif not self._detached.is_set():
+                self._take(record)
+        return record
 
     def scale(self, role: Any, count: int, wait_s: float | None = 60.0) -> None:
         """Ask the run's owner for so many members of a role, and wait until they are up; None or 0: do not wait."""
@@ -77,7 +98,8 @@ class AttachedRun:
             if time.monotonic() > until:
                 raise CannotScale(f"{name} does not have {count} members after {wait_s:g} s", because=self._last_told())
             time.sleep(_POLL_S)
-            self._take_over(self.status())
+            with suppress(*_NO_ANSWER):
+                self.status()
 
     def shutdown(self) -> None:
         """Ask the run's owner to end it, and wait until it is over. Of one that is over nothing is asked."""
@@ -115,6 +137,8 @@ class AttachedRun:
             return is_over(self.status())
         except RoleRunNotFound:
             return True
+        except _NO_ANSWER:
+            return False
 
     def _is_at(self, role: str, count: int) -> bool:
         seats = self._roster.seats(role)
@@ -129,24 +153,12 @@ class AttachedRun:
             self._poked.clear()
             if self._detached.is_set() or not ray.is_initialized():
                 return
-            try:
-                record = self.status()
-            except RoleRunNotFound:
-                self._roster.close(f"the run {self.name} is over")
+            if self._is_over():
                 return
-            except ray.exceptions.RayError:
-                continue  # asked again soon
-            self._take_over(record)
-            if is_over(record):
-                self._roster.close(f"the run {self.name} is over: {record['why']}")
-                return
-
-    def _take_over(self, record: Record) -> None:
-        """Seats as the record has them."""
-        with self._changing:
-            self._take(record)
+            self._roster.forget_finished(self._transport.unfinished)
 
     def _take(self, record: Record) -> None:
+        """Seats as the record has them."""
         for role in record["roles"]:
             self._roster.add_role(role["role"])
         there = {(member["role"], member["rank"]): member for member in record["members"]}
@@ -160,7 +172,7 @@ class AttachedRun:
         life = (member["actor"], member["restarts"], member["pid"])
         seat = self._roster.seat(*key)
         if seat is None or seat.gone:
-            seat = Seat(*key, node=member["node"], methods=member["methods"])
+            seat = Seat(*key, node=member["node"], methods=member["methods"], concurrency=member["concurrency"])
             self._roster.put(seat)
         seat.busy = member["queue"] + member["running"]
         if member["state"] not in ("up", "silent"):

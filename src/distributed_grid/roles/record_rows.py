@@ -50,5 +50,6 @@ def member_row(
         "pid": pid,
         "actor": actor,
         "methods": sorted(seat.methods),
+        "concurrency": seat.concurrency,
         "why": seat.why if why is None else why,
     }

@@ -132,8 +132,7 @@ class RoleGroup(Generic[T]):
         if not seats:
             raise nobody(self._role, self._roster.why_nobody(self._role))
         for seat in seats:
-            seat.counted = True
-            seat.forget_finished(self._transport.unfinished)
+            seat.count_by(self._transport.unfinished)
         there = [seat for seat in seats if seat.target is not None] or seats
         return self._member(min(there, key=lambda seat: (seat.outstanding, seat.busy, seat.rank)))
 

@@ -5,10 +5,11 @@ Seats are changed by whoever keeps the run (one thread), and read by everybody w
 
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 Ref = Any
 """What a transport gives for a call that is under way; for Ray, an ObjectRef."""
+_FEW: Final = 32
 
 
 class SeatAway(Exception):
@@ -21,10 +22,11 @@ class Seat:
     __slots__ = (
         "_changing",
         "_given",
+        "_look_at",
         "_settled",
+        "_unfinished",
         "busy",
         "concurrency",
-        "counted",
         "gone",
         "methods",
         "node",
@@ -49,14 +51,16 @@ class Seat:
         """Calls that run or wait there, of everybody's, as it last told."""
         self.waited = 0
         """Calls of this process that somebody waits for."""
-        self.counted = False
-        """Whether references that were handed out are counted, too: only once somebody chooses by it."""
         self.up = threading.Event()
         self.why = "it has not started yet"
         """Why it is away."""
         self.gone = False
         """It will not come back."""
         self._given: list[Ref] = []
+        """References that were handed out, once somebody chooses by how many of them are not over."""
+        self._unfinished: Callable[[list[Ref]], list[Ref]] | None = None
+        self._look_at = _FEW
+        """With so many references those that are over are dropped, though nobody has looked."""
         self._settled = threading.Event()
         self._changing = threading.Lock()
 
@@ -116,9 +120,17 @@ class Seat:
 
     def remember(self, ref: Ref) -> None:
         """A call is under way that nobody of ours waits for."""
-        if self.counted:
+        if self._unfinished is not None:
             with self._changing:
                 self._given.append(ref)
+                if len(self._given) >= self._look_at:
+                    self._given = self._unfinished(self._given)
+                    self._look_at = max(_FEW, 2 * len(self._given))
+
+    def count_by(self, unfinished: Callable[[list[Ref]], list[Ref]]) -> None:
+        """From now on references that are handed out are counted, as long as they are not over."""
+        self._unfinished = unfinished
+        self.forget_finished(unfinished)
 
     def forget_finished(self, unfinished: Callable[[list[Ref]], list[Ref]]) -> None:
         """References keep results alive, so they are held no longer than somebody looks at them."""
@@ -167,6 +179,8 @@ class Roster:
         with self._changing:
             others = [one for one in self._seats.get(seat.role, ()) if one.rank != seat.rank]
             self._seats[seat.role] = tuple(sorted([*others, seat], key=lambda one: one.rank))
+        if self.closed:  # meanwhile
+            seat.ended(self.closed)
 
     def drop(self, role: str, rank: int, why: str) -> None:
         """It is gone for good, and no longer listed; whoever still has it is told why."""

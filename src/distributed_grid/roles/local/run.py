@@ -6,7 +6,7 @@ import threading
 from datetime import UTC, datetime
 from enum import Enum
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from distributed_grid.errors import Refused
 from distributed_grid.model.instants import instant
@@ -19,6 +19,8 @@ from distributed_grid.roles.local.members import LocalCrew
 from distributed_grid.roles.record_rows import member_row, role_row
 
 _MOST_EVENTS: Final = 20
+
+T = TypeVar("T")
 
 
 class LocalRun:
@@ -55,6 +57,10 @@ class LocalRun:
         return RoleGroup(
             self._crew.roster, self._crew.transport, spec.name, CallOptions(deadline_s=spec.call_deadline_seconds)
         )
+
+    def group(self, role: str | Enum, cls: type[T]) -> RoleGroup[T]:
+        """The same, with the class said: `run.group("trainer", Trainer)`."""
+        return self[role]
 
     @property
     def state(self) -> RunState:

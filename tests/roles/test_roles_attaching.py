@@ -1,0 +1,119 @@
+"""A run of another process, followed by its record: what hiccups, orders of reading and ends do to it."""
+
+import threading
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import ray
+from fake_shelf import FakeShelf
+from live_grid import until
+from role_runs import a_member, a_role, a_run
+
+from distributed_grid.errors import MemberLost, Unavailable
+from distributed_grid.execution.role_records import RoleRecords
+from distributed_grid.roles.attaching import AttachedRun
+
+
+class Shelf(FakeShelf):
+    """One that can be silent for some questions, and that can be watched."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.silent = 0
+        self.read: Callable[[], None] = lambda: None
+
+    def get(self, key: str) -> bytes | None:
+        if self.silent:
+            self.silent -= 1
+            raise Unavailable("Ray's control service does not answer")
+        found = super().get(key)
+        read, self.read = self.read, lambda: None
+        read()
+        return found
+
+
+@pytest.fixture
+def shelf(monkeypatch: pytest.MonkeyPatch) -> Shelf:
+    shelf = Shelf()
+    monkeypatch.setattr(RoleRecords, "connected", lambda: RoleRecords(shelf))
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(ray, "get_actor", lambda name, namespace: SimpleNamespace(name=name))
+    tell(shelf)
+    return shelf
+
+
+@pytest.fixture
+def run(shelf: Shelf) -> Iterator[AttachedRun]:
+    with AttachedRun("run-1") as run:
+        yield run
+
+
+def tell(shelf: Shelf, members: int = 2, **of_first: Any) -> None:
+    """The owner writes down so many workers."""
+    workers = [a_member("worker", rank, **(of_first if rank == 0 else {})) for rank in range(members)]
+    role = a_role("worker", 1, 4, call_deadline_seconds=None)
+    RoleRecords(shelf).write_record(a_run(roles=[role], members=workers))
+
+
+def target(run: AttachedRun) -> Any:
+    return run["worker"]._seats()[0].target
+
+
+def test_a_control_service_that_was_silent_is_asked_again_and_restarts_are_seen(run: AttachedRun, shelf: Shelf) -> None:
+    before = target(run)
+    shelf.silent = 2
+    until(lambda: not run._poked.set() and not shelf.silent, what="it has not answered twice")
+    assert target(run) is before, "who was there is still called"
+
+    tell(shelf, restarts=1, pid=7)
+    until(lambda: run._poked.set() or target(run) is not before, what="the new one is known")
+
+
+def test_who_waits_is_patient_with_a_silent_control_service(run: AttachedRun, shelf: Shelf) -> None:
+    shelf.silent = 3
+    assert not run.wait(0.0)
+    shelf.silent = 0
+    RoleRecords(shelf).remove_record("run-1")
+    assert run.wait(20.0)
+
+
+def test_what_was_read_earlier_never_has_the_last_word(run: AttachedRun, shelf: Shelf) -> None:
+    """Between the reading and the taking of a record, another one is written, read and taken."""
+    other = threading.Thread(target=lambda: run.status())
+
+    def meanwhile() -> None:
+        tell(shelf, members=3)
+        other.start()
+        other.join(0.2)
+
+    shelf.read = meanwhile
+    run.status()
+    other.join()
+
+    assert run["worker"].size == 3
+
+
+def test_members_have_the_concurrency_that_their_owner_tells(shelf: Shelf) -> None:
+    tell(shelf, concurrency=4)
+    with AttachedRun("run-1") as run:
+        assert [seat.concurrency for seat in run.group("worker", object)._seats()] == [4, 1]
+
+
+def test_references_are_forgotten_when_they_are_over(run: AttachedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray, "wait", lambda refs, **_: (refs, []))
+    (seat, _) = run["worker"]._seats()
+    run["worker"].choose()
+    seat.remember(object())
+
+    until(lambda: run._poked.set() or not seat.outstanding, what="it is forgotten")
+
+
+def test_who_was_detached_calls_nobody_though_it_looks_again(run: AttachedRun, shelf: Shelf) -> None:
+    run.detach()
+    tell(shelf, members=4)
+
+    assert len(run.status()["members"]) == 4
+    with pytest.raises(MemberLost, match="no longer attached"):
+        run["worker"].call("step")
