@@ -13,12 +13,14 @@ from distributed_grid.roles.calls.failures import did_not_start
 from distributed_grid.roles.keeping.crew import Crew, Fault, Post
 from distributed_grid.roles.keeping.parts import RunParts
 from distributed_grid.roles.keeping.places import NotHeld
+from distributed_grid.roles.on_node.making import ON_PEERS
 
 Progress = Callable[[str], None]
 
 _TRIES: Final = 3
 """Somebody else may be quicker between the look and the grasp."""
 _LOOK_AGAIN_S: Final = 1.0
+_LOOK_S: Final = 0.5
 _MOST_TOLD: Final = 8
 
 
@@ -66,9 +68,11 @@ class Launching:
         """Until everybody is up; raises for the first that failed, or that took too long."""
         crew = self._p.crew
         while crew.coming:
-            _, faults = crew.look(within_s=0.5)
+            _, faults = crew.look(within_s=_LOOK_S)
             if faults:
-                raise self._failed(faults)
+                if all(map(_may_be_anothers, faults)):
+                    faults += crew.look(within_s=_LOOK_S)[1]
+                raise self._failed(sorted(faults, key=_may_be_anothers))
             total = len(crew.posts)
             self._progress(f"{total - len(crew.coming)} of {total} actors are up")
             if late := self._p.late():
@@ -93,6 +97,11 @@ class Launching:
             because=[*told, *more],
             try_next="A constructor that needs longer: startup_deadline_seconds of its role.",
         )
+
+
+def _may_be_anothers(fault: Fault) -> bool:
+    """Its own constructor is through, and it has called somebody in vain whose constructor is not: blame that first."""
+    return ON_PEERS in fault.what
 
 
 def _who(post: Post) -> str:

@@ -3,7 +3,7 @@
 import time
 from collections import Counter, deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from distributed_grid.decide.roles.holdings import holdings
@@ -24,6 +24,8 @@ _TAKE_S: Final = 3.0
 class Event:
     at: float
     told: str
+    times: int = 1
+    """In a row; `at` is the last."""
 
 
 @dataclass(slots=True)
@@ -55,7 +57,12 @@ class RunParts:
         return found
 
     def note(self, told: str) -> None:
-        self.events.append(Event(time.time(), told))
+        """What is told again and again is one event, or it would push out all that happened before."""
+        last = self.events[-1] if self.events else None
+        if last is not None and last.told == told:
+            self.events[-1] = replace(last, at=time.time(), times=last.times + 1)
+        else:
+            self.events.append(Event(time.time(), told))
 
     def late(self) -> list[Fault]:
         """Those that should be up by now."""

@@ -1,6 +1,8 @@
 """The cluster as a launcher sees it: what is free on which node now, and whether grid leases it out."""
 
+import time
 from dataclasses import dataclass, replace
+from typing import Final
 
 import ray
 
@@ -14,6 +16,9 @@ from distributed_grid.model.roles.inventory import Inventory
 from distributed_grid.monitoring.observer import Observer
 from distributed_grid.store.home import GridHome
 
+_LEFT_ALONE_S: Final = 10.0
+"""A controller that did not answer is not asked again for so long: each time would hold up who looks after a run."""
+
 
 @dataclass(frozen=True, slots=True)
 class Survey:
@@ -22,13 +27,27 @@ class Survey:
     """Of the nodes that are alive."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What Ray does not know of the nodes, and a controller does."""
+
+    names: dict[NodeId, NodeName]
+    """Of those that are alive."""
+    limits: Inventory
+
+
 class Surveyor:
-    """Looks through Ray. Where a controller runs, nodes have the names that it gives them, and what they may lend."""
+    """Looks through Ray. Where a controller runs, nodes have the names that it gives them, and what they may lend.
+
+    While that is away, they have those that it gave last: what runs without it is looked after without it.
+    """
 
     def __init__(self, client: GridClient | None) -> None:
         self.client = client
         self.gateway = RayCluster(ray.get_runtime_context().gcs_address)
         self._observer = Observer(self.gateway, loaded_config(None))
+        self._last: _Told | None = None
+        self._ask_at = 0.0
 
     @classmethod
     def connected(cls) -> "Surveyor":
@@ -53,17 +72,31 @@ class Surveyor:
         if self.client is None:
             return Survey(seen, ids)
         # Amounts are Ray's own, exact and new; names and limits are the controller's.
-        told = self.client.nodes()
-        known = live_inventory(told, self.client.sharing_status())
-        names = {node["node_id"]: node["name"] for node in told["nodes"] if node["alive"]}
-        named = {own: names.get(node_id, own) for own, node_id in ids.items()}
+        told = self._told_by(self.client)
+        named = {own: told.names.get(node_id, own) for own, node_id in ids.items()}
         found = [
-            replace(seen[own], name=name, lends=known[name].lends, closed=known[name].closed)
-            if name in known
+            replace(seen[own], name=name, lends=told.limits[name].lends, closed=told.limits[name].closed)
+            if name in told.limits
             else seen[own]
             for own, name in named.items()
         ]
         return Survey(Inventory(found), {named[own]: node_id for own, node_id in ids.items()})
+
+    def _told_by(self, client: GridClient) -> _Told:
+        if self._last is not None and time.monotonic() < self._ask_at:
+            return self._last
+        try:
+            nodes, sharing = client.nodes(), client.sharing_status()
+        except GridError:
+            if self._last is None:
+                raise
+            self._ask_at = time.monotonic() + _LEFT_ALONE_S
+            return self._last
+        known = live_inventory(nodes, sharing)
+        names = {node["node_id"]: node["name"] for node in nodes["nodes"] if node["alive"]}
+        # Who is not there now may be, once the controller is away and cannot say so.
+        self._last = _Told(names, Inventory(known[name] for name in names.values()))
+        return _Told(names, known)
 
     def name_of(self, node_id: NodeId) -> NodeName:
         return next((name for name, one in self.look().ids.items() if one == node_id), node_id)

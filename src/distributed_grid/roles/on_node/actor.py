@@ -121,6 +121,14 @@ class Host:
             self._told = edition
             self._telling.notify_all()
 
+    def _instance(self, role: str) -> Any:
+        """Others know this process before its constructors are through, and may call one that failed."""
+        if (found := self._instances.get(role)) is None and self._failed is not None:
+            failed = self._failed
+            since = "" if failed["role"] == role else f"{failed['role']}, in the same process, did not: "
+            raise RuntimeError(f"{role} {self._place['index']} did not start: {since}{failed['error']}")
+        return found
+
     def _peers_of(self, role: str, edition: int) -> Peers:
         with self._telling:  # it is told in another concurrency group
             self._telling.wait_for(lambda: self._told >= edition)
@@ -147,33 +155,33 @@ def role_method(role: str, name: str, kind: str) -> Any:
     if kind == "coroutine":
 
         async def call_async(self: Host, *args: Any, **kwargs: Any) -> Any:
-            return await getattr(self._instances[role], name)(*args, **kwargs)
+            return await getattr(self._instance(role), name)(*args, **kwargs)
 
         return call_async
     if kind == "async_generator":
 
         async def iterate_async(self: Host, *args: Any, **kwargs: Any) -> Any:
-            async for one in getattr(self._instances[role], name)(*args, **kwargs):
+            async for one in getattr(self._instance(role), name)(*args, **kwargs):
                 yield one
 
         return iterate_async
     if kind == "generator":
 
         def iterate(self: Host, *args: Any, **kwargs: Any) -> Any:
-            yield from getattr(self._instances[role], name)(*args, **kwargs)
+            yield from getattr(self._instance(role), name)(*args, **kwargs)
 
         return iterate
 
     if kind == "threaded":
 
         async def call_in_thread(self: Host, *args: Any, **kwargs: Any) -> Any:
-            call = functools.partial(getattr(self._instances[role], name), *args, **kwargs)
+            call = functools.partial(getattr(self._instance(role), name), *args, **kwargs)
             return await asyncio.get_running_loop().run_in_executor(self._threads[role], call)
 
         return call_in_thread
 
     def call(self: Host, *args: Any, **kwargs: Any) -> Any:
-        return getattr(self._instances[role], name)(*args, **kwargs)
+        return getattr(self._instance(role), name)(*args, **kwargs)
 
     return call
 
@@ -181,11 +189,11 @@ def role_method(role: str, name: str, kind: str) -> Any:
 def greeting(role: str, *, is_async: bool) -> Any:
     """Tells an instance of the others."""
     if not is_async:
-        return lambda self, edition: getattr(self._instances[role], ON_PEERS)(self._peers_of(role, edition))
+        return lambda self, edition: getattr(self._instance(role), ON_PEERS)(self._peers_of(role, edition))
 
     async def greet(self: Host, edition: int) -> Any:
         peers = await asyncio.to_thread(self._peers_of, role, edition)
-        done = getattr(self._instances[role], ON_PEERS)(peers)
+        done = getattr(self._instance(role), ON_PEERS)(peers)
         return await done if inspect.isawaitable(done) else done
 
     return greet

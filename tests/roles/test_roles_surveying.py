@@ -1,0 +1,109 @@
+"""The cluster as a run's owner sees it, also while the controller is away; and what is told again and again."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import ray
+from fake_cluster import FakeCluster
+
+from distributed_grid.errors import ControllerUnreachable
+from distributed_grid.model.roles.spec import RoleSpec
+from distributed_grid.model.roles.workload import Workload
+from distributed_grid.roles.keeping import parts, reporting, surveying
+from distributed_grid.roles.keeping.surveying import Surveyor
+
+
+class Controller:
+    """Calls the nodes by names of its own, and one of them is cooling down."""
+
+    def __init__(self, world: FakeCluster) -> None:
+        self.world, self.is_away, self.asked = world, False, 0
+
+    def nodes(self) -> dict[str, Any]:
+        self.asked += 1
+        if self.is_away:
+            raise ControllerUnreachable("The controller does not answer")
+        ids = [*self.world.ids().items(), ("dead", "dead-1")]
+        return {"nodes": [self._node(name, node_id) for name, node_id in ids]}
+
+    def _node(self, name: str, node_id: str) -> dict[str, Any]:
+        alive = name != "dead"
+        said = {"free": {"cpu": 1.0}, "total": {"cpu": 1.0}, "labels": {}, "state": "ok"}
+        return {"name": f"my-{name}" if alive else name, "node_id": node_id, "alive": alive} | said
+
+    def sharing_status(self) -> dict[str, Any]:
+        shares = {"can_share": True, "lent": {}, "limits": {}}
+        return {"enabled": True, "nodes": [{"name": f"my-{n}", "cooling": n == "b"} | shares for n in "ab"]}
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    world = FakeCluster()
+    world.add_node("a", cpus=4)
+    world.add_node("b", cpus=2)
+    monkeypatch.setattr(surveying, "RayCluster", lambda _: world)
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(gcs_address="here"))
+    return world
+
+
+def test_while_the_controller_is_away_ray_is_looked_at_with_the_names_that_it_gave_last(world: FakeCluster) -> None:
+    controller: Any = Controller(world)
+    surveyor = Surveyor(controller)
+    before = surveyor.look()
+    assert before.ids == {"my-a": world.ids()["a"], "my-b": world.ids()["b"]}
+
+    controller.is_away = True
+    world.start("a", cpus=3)
+    world.kill_node("b")
+    world.add_node("dead", cpus=1)  # its name is known to the controller, which has not seen that it is back
+    after = surveyor.look()
+
+    assert after.ids == {"my-a": world.ids()["a"], "dead": world.ids()["dead"]}
+    assert after.inventory["my-a"].free["cpu"] < before.inventory["my-a"].free["cpu"]
+    assert not after.inventory["dead"].closed
+
+
+def test_limits_stay_and_a_controller_that_was_away_is_left_alone_for_a_while(
+    world: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(surveying, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    controller: Any = Controller(world)
+    surveyor = Surveyor(controller)
+    surveyor.look()
+
+    controller.is_away = True
+    for _ in range(5):
+        assert "cooling" in surveyor.look().inventory["my-b"].closed
+    assert controller.asked == 2
+
+    controller.is_away = False
+    clock.now += 60
+    surveyor.look()
+    assert controller.asked == 3
+
+
+def test_a_controller_that_never_answered_is_told(world: FakeCluster) -> None:
+    controller: Any = Controller(world)
+    controller.is_away = True
+    with pytest.raises(ControllerUnreachable):
+        Surveyor(controller).look()
+
+
+def test_what_is_told_again_and_again_does_not_push_out_what_happened_before() -> None:
+    crew: Any = SimpleNamespace(posts={})
+    nothing: Any = None
+    run = parts.RunParts("run-1", Workload("w", (RoleSpec("worker"),)), crew, nothing, nothing)
+    run.note("worker 0 died")
+    for _ in range(100):
+        run.note("looking after the run failed")
+    run.note("worker 0 is up")
+    run.note("looking after the run failed")
+
+    assert [event["told"] for event in reporting.record_of(run, "job", "node")["events"]] == [
+        "worker 0 died",
+        "looking after the run failed (100 times)",
+        "worker 0 is up",
+        "looking after the run failed",
+    ]
