@@ -19,6 +19,7 @@ from distributed_grid.errors import (
     UnknownMethod,
     error_from_dict,
 )
+from distributed_grid.roles.calls.groups import RoleGroup
 from distributed_grid.roles.calls.roster import Roster, Seat
 from tests.support.scripted_transport import HANGS, Dies, ScriptedTransport, Sent, workers
 
@@ -347,6 +348,29 @@ def test_map_waits_for_somebody_to_come_back_where_all_are_away() -> None:
     for whichever in (group, view):
         with pytest.raises(MemberLost, match="No member of worker is there: killed"):
             whichever.map("step", [1])
+
+
+def test_who_is_added_during_a_map_gets_its_part_and_who_goes_gets_no_more() -> None:
+    roster = Roster("run")
+    added = Seat("worker", 1, methods=("step",))
+
+    def answer(seat: Seat, shard: int) -> int:
+        if shard == 2:
+            added.came(object())
+            roster.put(added)
+        if shard == 6:
+            roster.drop("worker", 0, "it was scaled down")
+        return seat.rank
+
+    first = Seat("worker", 0, methods=("step",))
+    first.came(object())
+    roster.put(first)
+    group: RoleGroup[Any] = RoleGroup(roster, ScriptedTransport(answer), "worker")
+
+    found = group.map("step", range(12))
+
+    assert found[:3] == [0, 0, 0] and 1 in found[3:7] and {*found[8:]} == {1}
+    assert group[:].map("step", range(2)) == [1, 1]
 
 
 def test_map_goes_on_when_somebody_is_back() -> None:

@@ -111,17 +111,19 @@ class RoleGroup(Generic[T]):
     def map(self, method: str, shards: Iterable[Any], /, *args: Any, **kwargs: Any) -> list[Any]:
         """`method(shard, ...)` for each shard, on one member each; the answers in the order of the shards.
 
-        Shard i goes to member i; what is left goes to who is done first. A member works on one at a time, or on as many
-        as `options(at_once=...)` says. With fewer shards than members, the last members do nothing. After a failure no
-        more shards are given out; those under way are waited for, and the first failure by shard is raised. With
-        `errors="values"` all shards are done, and failures stand in their places. No shard is sent twice.
+        Shard i goes to member i; what is left goes to who is done first, or is added meanwhile. A member works on one
+        at a time, or on as many as `options(at_once=...)` says. With fewer shards than members, the last members do
+        nothing. After a failure no more shards are given out; those under way are waited for, and the first failure by
+        shard is raised. With `errors="values"` all shards are done, and failures stand in their places. No shard is
+        sent twice.
         """
         seats = self._checked(method)
         if not seats:
             raise nobody(self._role, self._roster.why_nobody(self._role))
         options = self._options
         how = MapOptions(options.deadline_s, options.at_once, stop_on_error=options.errors is not Errors.VALUES)
-        return self._answers(SharingOut(self._transport, seats, method, shards, (args, kwargs), how).run(), method)
+        sharing = SharingOut(self._transport, seats[0], self._seats, method, shards, (args, kwargs), how)
+        return self._answers(sharing.run(), method)
 
     def choose(self) -> MemberHandle[T]:
         """The least busy: by calls of this process that are not over, then by what it last told, then by rank.

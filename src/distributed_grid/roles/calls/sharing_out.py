@@ -14,6 +14,8 @@ from distributed_grid.roles.calls.transport import Transport
 
 _LOOK_AGAIN_S: Final = 0.05
 """The longest wait in one go while somebody is away, who may come back meanwhile."""
+_NEWCOMERS_S: Final = 0.25
+"""And while nobody is: the role may be scaled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +45,16 @@ class SharingOut:
     def __init__(
         self,
         transport: Transport,
-        seats: Sequence[Seat],
+        first: Seat,
+        seats: Callable[[], Sequence[Seat]],
         method: str,
         shards: Iterable[Any],
         others: tuple[tuple[Any, ...], Mapping[str, Any]],
         options: MapOptions,
     ) -> None:
+        """`seats`: those that are there now, asked again and again; `first`: one of them, for what is said."""
         self._transport, self._seats, self._method, self._options = transport, seats, method, options
+        self._first = first
         self._others = others
         """The arguments that are the same for all shards."""
         self._shards: Iterator[tuple[int, Any]] = enumerate(shards)
@@ -84,7 +89,7 @@ class SharingOut:
         """Who has the least to do, and room for one more."""
         busy = Counter(one.seat for one in self._out)
         most = self._options.at_once
-        free = [seat for seat in self._seats if self._is_there(seat) and busy[seat] < min(most, seat.concurrency)]
+        free = [seat for seat in self._seats() if self._is_there(seat) and busy[seat] < min(most, seat.concurrency)]
         return min(free, key=lambda seat: busy[seat], default=None)
 
     def _is_there(self, seat: Seat) -> bool:
@@ -120,8 +125,9 @@ class SharingOut:
 
     def _patience_s(self) -> float | None:
         waits = [left for one in self._out if not one.late and (left := one.call.left_s) is not None]
-        if self._next is not None and (self._stalled_at is not None or not all(map(self._is_there, self._seats))):
-            waits.append(_LOOK_AGAIN_S)
+        if self._next is not None:
+            is_short = self._stalled_at is not None or not all(map(self._is_there, self._seats()))
+            waits.append(_LOOK_AGAIN_S if is_short else _NEWCOMERS_S)
         return min(waits, default=None)
 
     def _done(self, one: _Errand) -> None:
@@ -142,9 +148,9 @@ class SharingOut:
 
     def _hopeless(self) -> Callable[[], GridError] | None:
         """What to say if nobody takes the next shard: all are gone, or for too long away or busy with what is late."""
-        role, within = self._seats[0].role, self._options.deadline_s
-        if all(seat.gone for seat in self._seats):
-            return lambda: nobody(role, self._seats[0].why)
+        role, within = self._first.role, self._options.deadline_s
+        if all(seat.gone for seat in self._seats()):
+            return lambda: nobody(role, self._first.why)
         now = time.monotonic()
         if self._stalled_at is None:
             self._stalled_at = now
