@@ -111,6 +111,14 @@ class GridError(Exception):
         }
 
 
+def said_by(error: BaseException) -> str:
+    """Any error in a line of a story: of ours the message, of others their kind as well."""
+    if isinstance(error, GridError):
+        return error.message
+    first, _, _ = str(error).strip().partition("\n")
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
 class MoveFailed(GridError):
     """A process was stopped on its node and could not be started on the other: somebody has to do something."""
 

@@ -6,6 +6,7 @@ import pytest
 from builders import failure, workload
 
 from distributed_grid.decide.roles import judge_failure, judge_failures
+from distributed_grid.decide.roles.failures import restart_at
 from distributed_grid.model.roles.failures import Act, Failure, Verdict
 from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.model.roles.workload import Workload
@@ -187,3 +188,14 @@ def test_if_one_failure_ends_the_workload_nothing_else_is_done() -> None:
 
 def test_nothing_failed_nothing_is_done() -> None:
     assert judge_failures([], workload(RoleSpec("worker"))) == ()
+
+
+def test_the_first_restart_is_at_once_and_each_other_after_a_pause_twice_as_long_up_to_ten_seconds() -> None:
+    pauses = [restart_at(nth, began=99.0, now=100.0) - 100.0 for nth in range(1, 8)]
+
+    assert pauses == [0.0, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
+    assert restart_at(10**6, began=99.0, now=100.0) == 110.0
+
+
+def test_who_lived_long_is_restarted_at_once_however_often_it_was() -> None:
+    assert restart_at(9, began=40.0, now=100.0) == 100.0

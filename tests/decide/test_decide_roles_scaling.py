@@ -170,3 +170,13 @@ def test_how_things_stand_is_told_at_any_time() -> None:
         "queue at 5 (up at 4), for 1 of 5 s",
         "queue at 6 (up at 4), for 2 of 5 s",
     ]
+
+
+@pytest.mark.parametrize(
+    ("reading", "enough"), [(0.0, True), (1.0, True), (2.0, True), (4.0, False), (9.0, False), (AWAY, False)]
+)
+def test_a_signal_says_that_there_are_enough_unless_it_asks_for_more_or_cannot_be_read(
+    reading: float | NoReading, enough: bool
+) -> None:
+    assert [one.enough for one in follow(queue(), every_second(reading, reading))] == [enough] * 2
+    assert [one.enough for one in follow(queue(stable_seconds=0), [(0.0, reading)])] == [enough]

@@ -12,8 +12,10 @@ from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.roles.keeping.reading import SignalReader
 
 
-def read(signal: Any, *, queues: tuple[int, ...] = (), answers: tuple[Any, ...] = ()) -> float:
-    crew = SimpleNamespace(of_roles=lambda _: [SimpleNamespace(queue=one) for one in queues])
+def read(signal: Any, *, calls: tuple[tuple[int, int], ...] = (), answers: tuple[Any, ...] = ()) -> float:
+    crew = SimpleNamespace(
+        of_roles=lambda _: [SimpleNamespace(running=running, queue=queue) for running, queue in calls]
+    )
     group = SimpleNamespace(options=lambda **_: SimpleNamespace(call=lambda _: list(answers)))
     role = RoleSpec("worker", count=(1, 4), scaling=Scaling(signal, up_at=2, down_at=1))
     return SignalReader(SimpleNamespace(crew=crew), lambda _: group).read(role)  # type: ignore[arg-type]
@@ -28,8 +30,9 @@ def from_server(answer: Any, **more: Any) -> float:
         return read({"prometheus": f"http://127.0.0.1:{server.port}", "query": "sum(queue)"})
 
 
-def test_a_queue_is_the_mean_of_what_waits_at_each_member() -> None:
-    assert read("queue", queues=(4, 0)) == 2.0
+def test_a_queue_is_the_mean_of_what_runs_and_waits_at_each_member() -> None:
+    assert read("queue", calls=((1, 3), (0, 0))) == 2.0
+    assert read("queue", calls=((1, 0), (1, 0))) == 1.0  # who is busy is not idle
     assert read("queue") == 0.0
 
 

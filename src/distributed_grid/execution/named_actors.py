@@ -17,7 +17,7 @@ def names(prefix: str) -> list[str]:
     return [one["name"] for one in named if one["namespace"] == NAMESPACE and one["name"].startswith(prefix)]
 
 
-def why_gone(error: ray.exceptions.RayError) -> str:
+def why_gone(error: Exception) -> str:
     """What Ray says at the end of its error: the cause, without what it guesses about it."""
     last = (str(error).strip().splitlines() or [type(error).__name__])[-1].strip()
     last = last.partition(" Some common causes include")[0].partition(" Placement group id:")[0]

@@ -10,7 +10,7 @@ import ray
 
 from distributed_grid.errors import CannotScale, RoleNotFound, RoleRunNotFound, RoleRunOver, Unavailable
 from distributed_grid.execution.role_records import NAMESPACE, RoleRecords
-from distributed_grid.model.roles.runs import Record, RunState, is_over
+from distributed_grid.model.roles.runs import LEAVING, Record, RunState, is_over
 from distributed_grid.roles.asked_counts import role_name
 from distributed_grid.roles.calls.call_options import CallOptions
 from distributed_grid.roles.calls.groups import RoleGroup
@@ -161,7 +161,7 @@ class AttachedRun:
         """Seats as the record has them."""
         for role in record["roles"]:
             self._roster.add_role(role["role"])
-        there = {(member["role"], member["rank"]): member for member in record["members"]}
+        there = {(member["role"], member["rank"]): member for member in record["members"] if member["state"] != LEAVING}
         for key, member in there.items():
             self._seat(key, member)
         for role, rank in [key for key in self._seen if key not in there]:

@@ -76,7 +76,7 @@ class Run:
         try:
             launching.place(wait_s)
             launching.await_up()
-            self._supervisor.settle([*self._p.crew.posts.values()])
+            self._p.crew.settle()
         except BaseException as error:
             self._end(error.message if isinstance(error, GridError) else type(error).__name__, RunState.FAILED)
             self._records.remove_record(self.name)
@@ -102,7 +102,7 @@ class Run:
             crew = self._p.crew
             crew.dismiss([*crew.posts.values()], why)
             self._p.give_back_empty()
-            self._supervisor.resizing.give_back_boosts()
+            self._supervisor.resizing.borrowing.give_back_all()
             self._p.places.close()
             if ray.is_initialized():
                 # Why a run failed is of use to somebody who asks; one that ended as it should leaves nothing.
@@ -166,16 +166,19 @@ class Run:
     def scale(self, role: Any, count: int, wait_s: float | None = 60.0) -> None:
         """Bring a role to so many members, and wait until they are up; None or 0: do not wait."""
         name = spec_named(self._p.workload, role).name
+        sent_away = self._p.sent_away[name]
         self._supervisor.wish(name, count)
         until = time.monotonic() + (wait_s or 0.0)
         while not self._is_at(name, count):
             if self._over.is_set():
                 raise GridError(f"{self.name} ended: {self.why}")
-            if time.monotonic() >= until:
-                if not wait_s:
-                    return
+            if not wait_s:
+                return
+            failed = self._p.sent_away[name] > sent_away
+            if failed or time.monotonic() >= until:
+                within = ": those that were added did not start" if failed else f" after {wait_s:g} s"
                 raise CannotScale(
-                    f"{name} has {len(self[name])} of {count} members after {wait_s:g} s",
+                    f"{name} has {len(self[name])} of {count} members{within}",
                     because=[why for why in [self._p.short.get(name)] if why],
                 )
             time.sleep(_POLL_S)

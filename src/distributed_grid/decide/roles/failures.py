@@ -18,6 +18,10 @@ STRICTEST_FIRST: Final = (
     FailurePolicy.RESTART,
     FailurePolicy.CONTINUE_WITH_HEALTHY,
 )
+_FIRST_PAUSE_S: Final = 1.0
+_LONGEST_PAUSE_S: Final = 10.0
+_LIVED_LONG_S: Final = 60.0
+"""Who lived so long is not one that only starts and fails."""
 _RESTARTS: Final = (FailurePolicy.RESTART_GANG, FailurePolicy.RESTART)
 
 
@@ -60,6 +64,14 @@ def judge_failure(failure: Failure, workload: Workload) -> Verdict:
         return Verdict(Act.RESTART, names, failure.index, told)
     told = f"{_told(failure, who)}; the run goes on with {failure.left} of {hosted[0].name}"
     return Verdict(Act.GO_ON, names, failure.index, told)
+
+
+def restart_at(nth: int, *, began: float, now: float) -> float:
+    """When the nth restart may begin of what began then and failed now: the first at once, each other after a pause
+    that is twice the one before, so that what fails as soon as it starts does not do so all the time."""
+    if nth <= 1 or now - began >= _LIVED_LONG_S:
+        return now
+    return now + min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(nth - 2, 10))
 
 
 def _why_it_ends(failure: Failure, hosted: tuple[RoleSpec, ...], policy: FailurePolicy, who: str) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 from distributed_grid.errors import InvalidRequest, RoleNotFound, RoleRunOver
 from distributed_grid.model.leases import Lease, Purpose
-from distributed_grid.model.roles.runs import Record, RunState, is_over
+from distributed_grid.model.roles.runs import LEAVING, Record, RunState, is_over
 
 _SHORT = ("name", "workload", "state", "why", "progress", "owner", "began_at", "updated_at")
 
@@ -71,7 +71,7 @@ def reached(seen: Record, role: str, count: int) -> Reached:
     if found["wanted"] != count:
         because = f" ({found['scaling']})" if found["scaling"] else ""
         return Reached(f"{role}: the run wants {found['wanted']}, not {count}{because}", stuck=True)
-    there = [one for one in seen["members"] if one["role"] == role and one["state"] != "gone"]
+    there = [one for one in seen["members"] if one["role"] == role and one["state"] not in ("gone", LEAVING)]
     told = f"{role}: {found['up']} of {count} up"
     if len(there) == found["up"] == count:
         return Reached(told, done=True)

@@ -44,6 +44,8 @@ class Scaled:
     """Why it is to change, for people; empty if it is not."""
     told: str
     """How things stand, whether it is to change or not."""
+    enough: bool = False
+    """The signal was read, and asks for no more than there are."""
 
 
 def follow_signal(
@@ -76,13 +78,14 @@ def follow_signal(
     at = f"{scaling.source.describe()} at {value:.4g}"
     if way is None:
         low, high = sorted((scaling.up_at, scaling.down_at))
-        return Scaled(state, present, "", f"{at}, between {low:g} and {high:g}")
+        return Scaled(state, present, "", f"{at}, between {low:g} and {high:g}", enough=True)
     at = f"{at} ({way} at {scaling.up_at if way is Way.UP else scaling.down_at:g})"
     wanted = min(most, present + scaling.step) if way is Way.UP else max(least, present - scaling.step)
     if why := _why_not_now(scaling, state, wanted, way, now):
-        return Scaled(state, present, "", f"{at}, {why}")
+        return Scaled(state, present, "", f"{at}, {why}", enough=way is Way.DOWN)
     reason = f"{at} for {now - since:.3g} s: from {present} to {wanted}"
-    return Scaled(ScalingState(changed_at=now, wanted=wanted), wanted, reason, reason)
+    state = ScalingState(changed_at=now, wanted=wanted)
+    return Scaled(state, wanted, reason, reason, enough=way is Way.DOWN)
 
 
 def _beyond(scaling: Scaling, value: float) -> Way | None:

@@ -21,6 +21,8 @@ class RunState(StrEnum):
     """Only readers say this: its owner is gone without a word, and its actors with it."""
 
 
+LEAVING = "leaving"
+"""Of a member: it is to go, takes no new calls, and ends when it is through with those that it has."""
 OVER = frozenset({RunState.ENDED, RunState.FAILED, RunState.LOST})
 
 

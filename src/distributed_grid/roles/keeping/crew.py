@@ -4,74 +4,18 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 import ray
 
 from distributed_grid.execution.named_actors import why_gone
 from distributed_grid.model.nodes import NodeId
-from distributed_grid.model.roles.plan import Unit
 from distributed_grid.roles.calls.roster import Roster, Seat
 from distributed_grid.roles.keeping.hosting import GREETING, Hosting, Process, processes_of
 from distributed_grid.roles.keeping.places import Held
+from distributed_grid.roles.keeping.posts import LIVES, Fault, Post, PostState
 from distributed_grid.roles.on_node.making import ON_PEERS
 from distributed_grid.roles.on_node.peers import wire_name
-
-
-class PostState(StrEnum):
-    STARTING = "starting"
-    UP = "up"
-    SILENT = "silent"
-    """It does not answer, though it has not ended."""
-    RESTARTING = "restarting"
-    GONE = "gone"
-
-
-@dataclass(slots=True, eq=False)
-class Post:
-    """One process of a run, over all of its lives."""
-
-    process: Process
-    unit: Unit
-    held: Held
-    seats: tuple[Seat, ...]
-    handle: Any = None
-    steps: list[Any] = field(default_factory=list)
-    """References to what it has to do before it is up: its constructors, then meeting the others."""
-    state: PostState = PostState.STARTING
-    since: float = 0.0
-    """When it was last started."""
-    restarts: int = 0
-    pid: int | None = None
-    gpus: tuple[Any, ...] = ()
-    ping: Any = None
-    pinged_at: float = 0.0
-    queue: int = 0
-    running: int = 0
-    why: str = ""
-    gang: frozenset[str] | None = None
-    """Those who started anew together with it: nobody is called before all of them are up."""
-
-    @property
-    def name(self) -> str:
-        return self.process.name
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        return self.process.roles
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """How a process failed: in a constructor, with its traceback, or as a whole."""
-
-    post: Post
-    why: str
-    role: str = ""
-    remote_traceback: str = ""
-    what: str = "died"
-    """What follows its name."""
 
 
 @dataclass(slots=True)
@@ -88,15 +32,18 @@ class Crew:
     # -- coming and going ----------------------------------------------------------------------------------------
 
     def enlist(self, held: Iterable[Held]) -> list[Post]:
-        """Start all units of what is held."""
+        """Start all units of what is held; if that raises, none of them is there."""
         new: list[Post] = []
         for one in held:
             for unit in one.holding.units:
                 for process in processes_of(self.run, unit):
-                    seats = tuple(self._seat(role, process) for role in process.roles)
-                    new.append(Post(process, unit, one, seats))
+                    new.append(Post(process, unit, one, self.new_seats(process)))
         self.posts = self.posts | {post.name: post for post in new}
-        self.start(new)
+        try:
+            self.start(new)
+        except BaseException:
+            self.dismiss(new, "it could not be started")
+            raise
         return new
 
     def start(self, posts: Sequence[Post], *, ports_anew: bool = False) -> None:
@@ -108,7 +55,7 @@ class Crew:
             post.handle = self.hosting.start(post.process, post.held, ranks[post.name], ports, number)
             post.steps = [post.handle.grid_ready.remote()]
             post.since, post.ping, post.pinged_at = time.monotonic(), None, 0.0
-            post.queue = post.running = 0
+            post.queue, post.running, post.seated = 0, 0, False
         for post, told in self.introduce(posts):
             post.steps += told
 
@@ -116,15 +63,17 @@ class Crew:
         """End its process, if there is one."""
         stuck = post.pid if post.state is PostState.SILENT else None
         post.state, post.why, post.pid, post.steps, post.ping = state, why or post.why, None, [], None
+        post.seated = False
         for seat in post.seats:
             (seat.ended if state is PostState.GONE else seat.left)(post.why or "its process ended")
         handle, post.handle = post.handle, None
         if handle is not None and ray.is_initialized():
-            # Not found: this process has left Ray and come again, and Ray has ended its actors meanwhile.
-            with suppress(ray.exceptions.ActorHandleNotFoundError):
+            # Whatever it is, others are still to be ended. Not found: this process has left Ray and come again, and Ray
+            # has ended its actors meanwhile; and it ends those of which nobody has a handle.
+            with suppress(Exception):
                 ray.kill(handle)
-            if stuck is not None:
-                self.hosting.end_stuck(post.held.node_id, stuck)
+                if stuck is not None:
+                    self.hosting.end_stuck(post.held.node_id, stuck)
 
     def dismiss(self, posts: Iterable[Post], why: str) -> None:
         """They end, and nobody asks for them again."""
@@ -138,15 +87,27 @@ class Crew:
 
     # -- looking -------------------------------------------------------------------------------------------------
 
-    def look(self, within_s: float = 0.0) -> tuple[list[Post], list[Fault]]:
-        """Those that came up since, and those that failed to; waits for so long for all of them."""
+    def look(self, within_s: float = 0.0) -> list[Fault]:
+        """Those that failed to come up since; waits for so long for all of them."""
         coming = {post.steps[0]: post for post in self.coming}
         if not coming:
-            return [], []
+            return []
         done, _ = ray.wait([*coming], num_returns=len(coming), timeout=within_s, fetch_local=False)
-        found = [(coming[ref], self._advance(coming[ref])) for ref in done]
-        up = [post for post, fault in found if fault is None and not post.steps]
-        return up, [fault for _, fault in found if fault is not None]
+        found = [self._advance(coming[ref]) for ref in done]
+        return [fault for fault in found if fault is not None]
+
+    def settle(self) -> None:
+        """Those that are up can be called: each at once, but of a gang all together."""
+        there = {post.name for post in self.posts.values() if post.state in LIVES and not post.steps}
+        came = []
+        for post in self.posts.values():
+            mates = [name for name in post.gang or (post.name,) if name in self.posts]
+            if not post.seated and post.leaving_since is None and post.name in there and there.issuperset(mates):
+                came.append(post)
+        for post in came:
+            post.gang, post.seated = None, True
+            for seat in post.seats:
+                seat.came(post.handle, node=post.process.node)
 
     def _advance(self, post: Post) -> Fault | None:
         """The next step is over: how it went."""
@@ -156,7 +117,7 @@ class Crew:
         except ray.exceptions.RayTaskError as error:
             post.steps = []
             return Fault(post, why_gone(error), remote_traceback=str(error), what=f"failed in {ON_PEERS}()")
-        except ray.exceptions.RayError as error:
+        except Exception as error:  # noqa: BLE001 (whatever it is, it is not up)
             post.steps = []
             return Fault(post, why_gone(error))
         if isinstance(told, dict) and "failed" in told and post.pid is None:
@@ -165,12 +126,17 @@ class Crew:
                 return Fault(post, failed["error"], failed["role"], failed["traceback"], what="did not start")
             post.pid, post.gpus = told["pid"], tuple(told["gpus"])
         if not post.steps:
-            post.state, post.why, post.pinged_at = PostState.UP, "", time.monotonic()
+            post.state, post.why, post.pinged_at, post.was_up = PostState.UP, "", time.monotonic(), True
         return None
 
     @property
     def coming(self) -> list[Post]:
         return [post for post in self.posts.values() if post.steps]
+
+    @property
+    def staying(self) -> list[Post]:
+        """All but those that are to go."""
+        return [post for post in self.posts.values() if post.leaving_since is None]
 
     def introduce(self, posts: Iterable[Post]) -> list[tuple[Post, list[Any]]]:
         """Tell those who want to know of all the others; each with references to its having been told."""
@@ -179,7 +145,7 @@ class Crew:
         if not any(greets for _, greets in asking):
             return told
         others: dict[str, list[tuple[int, str, int]]] = {}
-        for one in sorted(self.posts.values(), key=lambda one: one.process.index):
+        for one in sorted(self.staying, key=lambda one: one.process.index):
             for role in one.key:
                 others.setdefault(role, []).append((one.process.index, one.name, one.restarts))
         self._edition += 1
@@ -191,22 +157,23 @@ class Crew:
         return told
 
     def of_roles(self, roles: Iterable[str]) -> list[Post]:
-        """The processes in which one of these roles lives, by index."""
+        """The processes in which one of these roles lives, by index, without those that are to go."""
         wanted = set(roles)
-        return sorted((p for p in self.posts.values() if wanted & {*p.key}), key=lambda p: p.process.index)
+        return sorted((p for p in self.staying if wanted & {*p.key}), key=lambda p: p.process.index)
 
     def count(self, role: str) -> int:
         return len(self.of_roles([role]))
 
     # -- who and where -------------------------------------------------------------------------------------------
 
-    def _seat(self, role: str, process: Process) -> Seat:
-        hosting = self.hosting
-        seat = Seat(
-            role, process.index, node=process.node, methods=hosting.methods(role), concurrency=hosting.limit(role)
-        )
-        self.roster.put(seat)
-        return seat
+    def new_seats(self, process: Process) -> tuple[Seat, ...]:
+        """Of all roles in it."""
+        hosting, found = self.hosting, []
+        for role in process.roles:
+            methods, limit = hosting.methods(role), hosting.limit(role)
+            found.append(Seat(role, process.index, node=process.node, methods=methods, concurrency=limit))
+            self.roster.put(found[-1])
+        return tuple(found)
 
     def _ranks(self, keys: Iterable[tuple[str, ...]]) -> dict[str, dict[str, str]]:
         """By name, for all processes with these roles: what each finds in its environment."""

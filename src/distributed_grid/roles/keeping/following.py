@@ -2,11 +2,13 @@
 
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from functools import partial
 from typing import Final
 
 from distributed_grid.decide.roles.scaling import NoReading, ScalingState, follow_signal
 from distributed_grid.model.roles.spec import RoleSpec
+from distributed_grid.roles.keeping.aside import aside
 from distributed_grid.roles.keeping.parts import RunParts
 
 _RETRY_S: Final = 2.0
@@ -24,7 +26,6 @@ class Following:
         self._readings: dict[str, Future[float]] = {}
         self._asked_at: dict[str, float] = {}
         self._tried_at: dict[str, float] = {}
-        self._threads = ThreadPoolExecutor(max(1, len(self._roles)), "grid-roles-signals") if self._roles else None
 
     def wanted(self) -> Iterator[tuple[str, int]]:
         """The roles that are to have another number of members now."""
@@ -34,9 +35,9 @@ class Following:
             assert scaling is not None
             reading = self._readings.get(role.name)
             if reading is None:
-                if now - self._asked_at.get(role.name, -1e9) >= scaling.every_seconds and self._threads:
+                if now - self._asked_at.get(role.name, -1e9) >= scaling.every_seconds:
                     self._asked_at[role.name] = now
-                    self._readings[role.name] = self._threads.submit(self._read, role)
+                    self._readings[role.name] = aside(f"grid-roles-signal-{role.name}", partial(self._read, role))
                 continue
             if not reading.done():
                 continue
@@ -55,6 +56,8 @@ class Following:
             self._p.scaling[role.name] = found.told
             if found.wanted != present:
                 self._p.note(f"{role.name}: {found.reason}")
+            # Enough: what could not be had before is not wanted any more.
+            if found.wanted != present or (found.enough and self._p.wanted.get(role.name, present) > present):
                 yield role.name, found.wanted
 
     def may_retry(self, role: str) -> bool:
@@ -64,10 +67,6 @@ class Following:
             return False
         self._tried_at[role] = now
         return True
-
-    def close(self) -> None:
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _value(reading: "Future[float]") -> float | NoReading:

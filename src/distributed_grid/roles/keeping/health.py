@@ -1,7 +1,8 @@
 """Which processes of a run live: asked in a concurrency group of its own, so that a busy one answers, too."""
 
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from contextlib import suppress
 from typing import Final
 
 import ray
@@ -10,13 +11,16 @@ from distributed_grid.execution.named_actors import why_gone
 from distributed_grid.execution.ray_gateway import RayGateway
 from distributed_grid.execution.ray_rpc import Worker, workers_on
 from distributed_grid.model.nodes import NodeId
-from distributed_grid.roles.keeping.crew import Crew, Fault, Post, PostState
+from distributed_grid.roles.keeping.aside import aside
+from distributed_grid.roles.keeping.crew import Crew
+from distributed_grid.roles.keeping.posts import LIVES, Fault, Post, PostState
 
 EVERY_S: Final = 1.0
 _PINGS_A_SECOND: Final = 200
 """Of a thousand actors, each is asked every five seconds: what looks after them must not be what they wait for."""
 _QUEUES_S: Final = 2.0
-_LIVES: Final = (PostState.UP, PostState.SILENT)
+_QUEUES_SOON_S: Final = 0.5
+"""While somebody is to go who may be busy."""
 
 
 class Health:
@@ -25,13 +29,12 @@ class Health:
         self._gateway = gateway
         self._silent_after_s = silent_after_s
         self._queues_at = 0.0
-        self._threads = ThreadPoolExecutor(1, "grid-roles-queues")
         self._counting: Future[dict[str, Worker]] | None = None
 
     def look(self) -> list[Fault]:
         """Ask those whose turn it is; those that have failed since the last look."""
         now = time.monotonic()
-        lives = [post for post in self._crew.posts.values() if post.handle is not None and post.state in _LIVES]
+        lives = [post for post in self._crew.posts.values() if post.handle is not None and post.state in LIVES]
         self._count_queues(now, lives)
         asked = {post.ping: post for post in lives if post.ping is not None}
         done = ray.wait([*asked], num_returns=len(asked), timeout=0, fetch_local=False)[0] if asked else []
@@ -62,11 +65,14 @@ class Health:
     def _count_queues(self, now: float, lives: list[Post]) -> None:
         """Asked beside everything else: a node answers only once all of its workers have, and one may be stuck."""
         if self._counting is not None and self._counting.done():
-            self._take_in(self._counting.result(), lives)
-            self._counting = None
-        if self._counting is None and now - self._queues_at >= _QUEUES_S and lives:
+            counting, self._counting = self._counting, None
+            with suppress(Exception):  # they are counted again soon
+                self._take_in(counting.result(), lives)
+        every_s = _QUEUES_SOON_S if any(post.leaving_since is not None for post in lives) else _QUEUES_S
+        if self._counting is None and now - self._queues_at >= every_s and lives:
             self._queues_at = now
-            self._counting = self._threads.submit(self._count, {post.held.node_id for post in lives})
+            nodes = {post.held.node_id for post in lives}
+            self._counting = aside("grid-roles-queues", lambda: self._count(nodes))
 
     def _count(self, nodes: set[NodeId]) -> dict[str, Worker]:
         raylets = [raylet for raylet in self._gateway.raylets() if raylet.node_id in nodes]
@@ -76,9 +82,6 @@ class Health:
         for post in lives:
             worker = workers.get(post.handle._actor_id.hex())
             if worker is not None:
-                post.queue, post.running = worker.waiting, worker.running
+                post.queue, post.running, post.counted_at = worker.waiting, worker.running, self._queues_at
             for seat in post.seats:
                 seat.busy = post.running + post.queue
-
-    def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)

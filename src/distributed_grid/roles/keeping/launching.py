@@ -10,9 +10,10 @@ from distributed_grid.errors import GridError, MemberFailed, NoCapacity, StartTi
 from distributed_grid.execution.actor_states import how_far
 from distributed_grid.model.roles.plan import DoesNotFit
 from distributed_grid.roles.calls.failures import did_not_start
-from distributed_grid.roles.keeping.crew import Crew, Fault, Post
+from distributed_grid.roles.keeping.crew import Crew
 from distributed_grid.roles.keeping.parts import RunParts
 from distributed_grid.roles.keeping.places import NotHeld
+from distributed_grid.roles.keeping.posts import Fault, Post
 from distributed_grid.roles.on_node.making import ON_PEERS
 
 Progress = Callable[[str], None]
@@ -68,10 +69,9 @@ class Launching:
         """Until everybody is up; raises for the first that failed, or that took too long."""
         crew = self._p.crew
         while crew.coming:
-            _, faults = crew.look(within_s=_LOOK_S)
-            if faults:
+            if faults := crew.look(within_s=_LOOK_S):
                 if all(map(_may_be_anothers, faults)):
-                    faults += crew.look(within_s=_LOOK_S)[1]
+                    faults += crew.look(within_s=_LOOK_S)
                 raise self._failed(sorted(faults, key=_may_be_anothers))
             total = len(crew.posts)
             self._progress(f"{total - len(crew.coming)} of {total} actors are up")
@@ -83,13 +83,13 @@ class Launching:
         post = fault.post
         seat = next((seat for seat in post.seats if seat.role == fault.role), post.seats[0])
         error = did_not_start(seat, fault.why, fault.remote_traceback)
-        others = [f"{_who(one.post)} on {one.post.process.node}: {one.why}" for one in faults[1:_MOST_TOLD]]
+        others = [f"{one.post.who} on {one.post.process.node}: {one.why}" for one in faults[1:_MOST_TOLD]]
         error.because += tuple(others)
         return error
 
     def _timed_out(self, late: Sequence[Post]) -> StartTimedOut:
         crew: Crew = self._p.crew
-        told = [f"{_who(post)} on {post.process.node}: {how_far(post.handle)}" for post in late[:_MOST_TOLD]]
+        told = [f"{post.who} on {post.process.node}: {how_far(post.handle)}" for post in late[:_MOST_TOLD]]
         more = [f"and {len(late) - _MOST_TOLD} more"] if len(late) > _MOST_TOLD else []
         up = len(crew.posts) - len(crew.coming)
         return StartTimedOut(
@@ -102,7 +102,3 @@ class Launching:
 def _may_be_anothers(fault: Fault) -> bool:
     """Its own constructor is through, and it has called somebody in vain whose constructor is not: blame that first."""
     return ON_PEERS in fault.what
-
-
-def _who(post: Post) -> str:
-    return f"{'+'.join(post.key)} {post.process.index}"

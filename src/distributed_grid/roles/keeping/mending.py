@@ -5,15 +5,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from distributed_grid.decide.roles.failures import judge_failures
+from distributed_grid.decide.roles.failures import judge_failures, restart_at
 from distributed_grid.decide.roles.planner import plan_more
-from distributed_grid.errors import GridError
+from distributed_grid.errors import GridError, said_by
 from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.roles.failures import Act, Failure, Verdict
 from distributed_grid.model.roles.plan import DoesNotFit
-from distributed_grid.roles.keeping.crew import Fault, Post, PostState
 from distributed_grid.roles.keeping.parts import RunParts
 from distributed_grid.roles.keeping.places import NotHeld
+from distributed_grid.roles.keeping.posts import Fault, Post, PostState
 from distributed_grid.roles.keeping.surveying import Survey
 
 _LOOK_S: Final = 1.0
@@ -21,10 +21,11 @@ _LOOK_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Anew:
-    """Processes that start anew together, once each of them has a place."""
+    """Processes that start anew together, once each of them has a place, and not before then."""
 
     posts: tuple[Post, ...]
     is_gang: bool
+    not_before: float
 
 
 class Mending:
@@ -44,27 +45,36 @@ class Mending:
                 return verdict.reason
         for verdict in verdicts:
             self._carry_out(verdict, failed)
+        self._p.give_back_empty()
         self.house(at_once=True)
         return ""
 
     def house(self, *, at_once: bool = False) -> None:
         """Start those that have places; for the others, look for some now and then."""
         now = time.monotonic()
-        if not self._waiting or not (at_once or now - self._looked_at > _LOOK_S):
+        waiting = [anew for anew in self._waiting if now >= anew.not_before]
+        if not waiting or not (at_once or now - self._looked_at > _LOOK_S):
             return
         self._looked_at = now
         survey = self._p.surveyor.look()
-        waiting, self._waiting = self._waiting, []
         for anew in waiting:
             # Who was scaled away or given up meanwhile is not waited for.
             posts = [post for post in anew.posts if self._p.crew.posts.get(post.name) is post]
             for post in posts:
                 if not self._has_place(post, survey):
                     survey = self._move(post, survey)
-            if all(self._has_place(post, survey) for post in posts):
-                self._p.crew.start(posts, ports_anew=anew.is_gang)
-            else:
-                self._waiting.append(anew)
+            if all(self._has_place(post, survey) for post in posts) and self._start(posts, anew):
+                self._waiting.remove(anew)
+
+    def _start(self, posts: Sequence[Post], anew: Anew) -> bool:
+        """Whether Ray could be asked for them; else they wait for the next look."""
+        try:
+            self._p.crew.start(posts, ports_anew=anew.is_gang)
+        except Exception as error:  # noqa: BLE001 (Ray is away for a moment, or says why for everybody to read)
+            for post in posts:
+                self._p.crew.stop(post, PostState.RESTARTING, f"it could not be started: {said_by(error)}")
+            return False
+        return True
 
     def _failure(self, fault: Fault, failed: Iterable[str]) -> Failure:
         post = fault.post
@@ -94,7 +104,6 @@ class Mending:
         crew.dismiss(mine, verdict.reason)
         for role in verdict.roles:
             self._p.wanted[role] = crew.count(role)
-        self._p.give_back_empty()
 
     def _restart(self, posts: Sequence[Post], *, in_gang: bool) -> None:
         crew = self._p.crew
@@ -102,14 +111,17 @@ class Mending:
         for post in posts:  # all of them first: while some of a gang end, nobody may still be called
             for seat in post.seats:
                 seat.left("it starts anew")
+        now = time.monotonic()
+        not_before = max((restart_at(post.restarts + 1, began=post.since, now=now) for post in posts), default=now)
+        why = f"it starts anew{f' after {not_before - now:g} s' if not_before > now else ''}"
         for post in posts:
-            crew.stop(post, PostState.RESTARTING, "it starts anew")
+            crew.stop(post, PostState.RESTARTING, why)
             post.restarts += 1
             post.gang = gang
         # A gang that is on its way already starts with those that failed now.
         again = {post.name for post in posts}
         self._waiting = [one for one in self._waiting if not again & {post.name for post in one.posts}]
-        self._waiting.append(Anew(tuple(posts), in_gang))
+        self._waiting.append(Anew(tuple(posts), in_gang, not_before))
 
     def _has_place(self, post: Post, survey: Survey) -> bool:
         return post.held.node_id in survey.ids.values() and self._p.places.lost(post.held, ask=True) is None

@@ -11,8 +11,9 @@ from distributed_grid.model.roles.plan import Placement, Unit
 from distributed_grid.model.roles.runs import RunState
 from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.model.roles.workload import Workload
-from distributed_grid.roles.keeping.crew import Crew, Fault, Post
+from distributed_grid.roles.keeping.crew import Crew
 from distributed_grid.roles.keeping.places import Held, Places
+from distributed_grid.roles.keeping.posts import Fault, Post
 from distributed_grid.roles.keeping.surveying import Survey, Surveyor
 
 _EVENTS: Final = 20
@@ -49,12 +50,19 @@ class RunParts:
     scaling: dict[str, str] = field(default_factory=dict)
     """What a role that scales last did, and why."""
     short: dict[str, str] = field(default_factory=dict)
-    """Why a role has fewer members than it is to have."""
+    """Why a role has fewer members than it is to have, or was to have."""
+    sent_away: Counter[str] = field(default_factory=Counter)
+    """By role: how often members that were to be added did not start."""
 
     def spec(self, role: str) -> RoleSpec:
         found = self.workload.role(role)
         assert found is not None
         return found
+
+    def together(self, role: str) -> tuple[str, ...]:
+        """It, and those that share its place: they have as many members."""
+        groups = (tuple(spec.name for spec in group) for group in self.workload.together)
+        return next(names for names in groups if role in names)
 
     def note(self, told: str) -> None:
         """What is told again and again is one event, or it would push out all that happened before."""
@@ -80,7 +88,12 @@ class RunParts:
 
     def man(self, placement: Placement, survey: Survey) -> list[Post]:
         """Take the places of a plan, all or none, and start its processes there."""
-        return self.crew.enlist(self.hold(placement.units, survey))
+        held = self.hold(placement.units, survey)
+        try:
+            return self.crew.enlist(held)
+        except BaseException:
+            self.give_back_empty()
+            raise
 
     def hold(self, units: Iterable[Unit], survey: Survey) -> list[Held]:
         held = self.places.take(holdings(units, self.workload), survey.ids, _TAKE_S)
@@ -90,6 +103,5 @@ class RunParts:
     def give_back_empty(self) -> None:
         """What no process needs any more goes home."""
         needed = {id(post.held) for post in self.crew.posts.values()}
-        empty = [one for one in self.held if id(one) not in needed]
+        self.places.give_back([one for one in self.held if id(one) not in needed])
         self.held = [one for one in self.held if id(one) in needed]
-        self.places.give_back(empty)

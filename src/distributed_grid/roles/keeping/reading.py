@@ -23,8 +23,8 @@ class SignalReader:
         assert role.follows is not None
         source = role.follows.source
         if isinstance(source, QueueSignal):
-            waiting = [post.queue for post in self._p.crew.of_roles([role.name])]
-            return sum(waiting) / len(waiting) if waiting else 0.0
+            calls = [post.running + post.queue for post in self._p.crew.of_roles([role.name])]
+            return sum(calls) / len(calls) if calls else 0.0
         if isinstance(source, MethodSignal):
             told = self._group(source.role).options(deadline_s=_ANSWER_S).call(source.method)
             if not told:

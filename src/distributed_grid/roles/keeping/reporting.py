@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from distributed_grid.model.instants import instant
-from distributed_grid.model.roles.runs import Record
+from distributed_grid.model.roles.runs import LEAVING, Record
 from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.roles.calls.roster import Seat
-from distributed_grid.roles.keeping.crew import Post, PostState
 from distributed_grid.roles.keeping.parts import Event, RunParts
+from distributed_grid.roles.keeping.posts import Post, PostState
 from distributed_grid.roles.record_rows import member_row, role_row
 
 
@@ -43,7 +43,7 @@ def _role(parts: RunParts, role: RoleSpec, posts: list[Post]) -> dict[str, Any]:
     return role_row(
         role,
         wanted=parts.wanted.get(role.name, role.least),
-        up=len([post for post in posts if role.name in post.key and post.state is PostState.UP]),
+        up=len([post for post in posts if role.name in post.key and _state(post) == PostState.UP]),
         failures=parts.failures[role.name],
         scaling=parts.scaling.get(role.name, ""),
     )
@@ -58,7 +58,7 @@ def _members(parts: RunParts, posts: list[Post]) -> list[dict[str, Any]]:
 def _member(post: Post, seat: Seat) -> dict[str, Any]:
     return member_row(
         seat,
-        str(post.state),
+        _state(post),
         post.name,
         gpus=post.gpus,
         restarts=post.restarts,
@@ -67,6 +67,10 @@ def _member(post: Post, seat: Seat) -> dict[str, Any]:
         pid=post.pid,
         why=post.why,
     )
+
+
+def _state(post: Post) -> str:
+    return str(post.state) if post.leaving_since is None else LEAVING
 
 
 def _told(event: Event) -> str:

@@ -2,22 +2,24 @@
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
 import ray
 
-from distributed_grid.errors import GridError, Unavailable
+from distributed_grid.errors import Unavailable, said_by
 from distributed_grid.execution.role_records import RoleRecords
 from distributed_grid.model.roles.runs import Record, RunState
 from distributed_grid.roles.asked_counts import scaled_counts
 from distributed_grid.roles.calls.ray_transport import unfinished
-from distributed_grid.roles.keeping.crew import Fault, Post, PostState
 from distributed_grid.roles.keeping.following import Following
 from distributed_grid.roles.keeping.health import Health
+from distributed_grid.roles.keeping.introducing import Introducing
 from distributed_grid.roles.keeping.mending import Mending
 from distributed_grid.roles.keeping.parts import RunParts
+from distributed_grid.roles.keeping.posts import Fault, PostState
 from distributed_grid.roles.keeping.reporting import record_of
 from distributed_grid.roles.keeping.resizing import Resizing
 
@@ -36,19 +38,21 @@ class Supervisor:
         self._following = following
         self._mending = Mending(parts)
         self.resizing = Resizing(parts)
-        self._wishes: list[tuple[str, int]] = []
+        self._introducing = Introducing(parts)
+        self._faults: list[Fault] = []
+        """Kept until something is done about them: what raises between must not make them forgotten."""
+        self._wishes: deque[tuple[str, int]] = deque()
         self._poked = threading.Event()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._wishes_at = self._told_at = 0.0
-        self._introduced: frozenset[tuple[str, int]] = frozenset()
         self._job_id = ray.get_runtime_context().get_job_id()
         self._node = parts.surveyor.name_of(ray.get_runtime_context().get_node_id())
         self._on_down: Callable[[str, RunState], None] = lambda _why, _state: None
 
     def start(self, on_down: Callable[[str, RunState], None]) -> None:
-        """`on_down`: ends the run, with why. Those that are there know each other already."""
-        self._introduced = frozenset((post.name, post.restarts) for post in self._p.crew.posts.values())
+        """`on_down`: ends the run, with why."""
+        self._introducing.begin()
         self._on_down = on_down
         self._thread = threading.Thread(target=self._run, name=f"grid-roles-{self._p.name}", daemon=True)
         self._thread.start()
@@ -57,8 +61,6 @@ class Supervisor:
         """The rounds end."""
         self._stopping.set()
         self._poked.set()
-        self._following.close()
-        self._health.close()
 
     def stop(self) -> None:
         self.stopping()
@@ -96,7 +98,9 @@ class Supervisor:
             try:
                 self.tick()
             except Exception as error:  # noqa: BLE001 (a run that nobody looks after is worse than any error)
-                self._p.note(f"looking after the run failed, and is tried again: {type(error).__name__}: {error}")
+                told = f"looking after the run failed, and is tried again: {said_by(error)}"
+                if not self._p.events or self._p.events[-1].told != told:  # else it would be all that is known
+                    self._p.note(told)
 
     def _is_connected(self) -> bool:
         """As it was when the run began: who leaves Ray and comes again is somebody else to it."""
@@ -104,41 +108,26 @@ class Supervisor:
 
     def tick(self) -> None:
         before = self._shape()
-        up, faults = self._p.crew.look()
-        self.settle(up)
-        faults += self._health.look() + self._p.late() + self._unplaced()
+        self._faults += self._p.crew.look()
+        self._p.crew.settle()
+        self._faults += self._health.look()
+        self._faults += self._p.late() + self._unplaced()
+        here = [fault for fault in self._faults if self._p.crew.posts.get(fault.post.name) is fault.post]
+        faults, self._faults = self.resizing.take(here), []
         if faults and (why := self._mending.mend(faults)):
             self._on_down(why, RunState.FAILED)
             return
         if not faults:
             self._mending.house()
+        self.resizing.leaving.look()
         if self._take_wishes():
             return
         self._follow()
-        self._introduce()
+        self._introducing.look()
         self._judge()
         if self._shape() != before or time.monotonic() - self._told_at > _TELL_S:
             self._p.crew.roster.forget_finished(unfinished)
             self.tell()
-
-    def settle(self, up: list[Post]) -> None:
-        """Those that came up can be called: each at once, but of a gang all together."""
-        came = []
-        for post in up:
-            mates = [self._p.crew.posts[name] for name in post.gang or (post.name,) if name in self._p.crew.posts]
-            if all(mate.state is PostState.UP and not mate.steps for mate in mates):
-                came += mates
-        for post in came:
-            post.gang = None
-            for seat in post.seats:
-                seat.came(post.handle, node=post.process.node)
-
-    def _introduce(self) -> None:
-        """Whenever somebody came, went or was restarted."""
-        there = frozenset((post.name, post.restarts) for post in self._p.crew.posts.values() if not post.steps)
-        if there != self._introduced:
-            self._introduced = there
-            self._p.crew.introduce(post for post in self._p.crew.posts.values() if not post.steps)
 
     def _unplaced(self) -> list[Fault]:
         """Those whose place was taken from them: a lease that was preempted, or ended otherwise."""
@@ -151,18 +140,17 @@ class Supervisor:
 
     def _take_wishes(self) -> bool:
         """Whether it is to end."""
-        wishes, self._wishes = self._wishes, []
         now = time.monotonic()
         if now - self._wishes_at > _WISHES_S:
             self._wishes_at = now
-            wished = self._records.take_wish(self._p.name)
+            wished = self._records.take_wish(self._p.name)  # what is wished here is still there if this raises
             if wished is not None:
                 if wished["down"]:
                     self._on_down("it was asked to go down", RunState.ENDED)
                     return True
-                wishes += wished["counts"].items()
-        for role, count in wishes:
-            self._towards(role, count)
+                self._wishes.extend(wished["counts"].items())
+        while self._wishes:
+            self._towards(*self._wishes.popleft())
         return False
 
     def _follow(self) -> None:
@@ -172,23 +160,25 @@ class Supervisor:
         for role, count in [*self._p.wanted.items()]:
             if self._p.crew.count(role) < count and self._following.may_retry(role):
                 self._towards(role, count)
-        self.resizing.renew()
+        self.resizing.borrowing.renew()
 
     def _towards(self, role: str, count: int) -> None:
         try:
             why = self.resizing.towards(role, count)
-        except GridError as error:
-            why = error.message
+        except Exception as error:  # noqa: BLE001 (whatever it is, it is told, and others are still to be scaled)
+            why = said_by(error)
         if why and why != self._p.short.get(role):
             self._p.note(f"{role} does not have {count} members: {why}")
         self._p.short[role] = why
-        if why and self._p.spec(role).scaling is not None and not self.resizing.borrows_for(role):
-            # Its signal is asked again; a number that somebody wished stays wished.
-            self._p.wanted[role] = self._p.crew.count(role)
+        together = self._p.together(role)
+        follows = any(self._p.spec(one).scaling is not None for one in together)
+        if why and follows and not self.resizing.borrowing.borrows_for(role):
+            # Their signal is asked again; a number that somebody wished stays wished.
+            self._p.wanted |= {one: self._p.crew.count(one) for one in together}
 
     def _judge(self) -> None:
         """Whether all is as it should be."""
-        away = [post for post in self._p.crew.posts.values() if post.state is not PostState.UP]
+        away = [post for post in self._p.crew.staying if post.state is not PostState.UP]
         few = [role for role, count in self._p.wanted.items() if self._p.crew.count(role) < count]
         whys = [f"{post.name.partition('/')[2]} is {post.state}" for post in away]
         whys += [f"{role} has {self._p.crew.count(role)} of {self._p.wanted[role]}" for role in few]
@@ -200,5 +190,5 @@ class Supervisor:
         return (
             self._p.state,
             len(self._p.events),
-            [(p.name, p.state, p.restarts, p.pid, p.process.node) for p in posts],
+            [(p.name, p.state, p.restarts, p.pid, p.process.node, p.leaving_since) for p in posts],
         )

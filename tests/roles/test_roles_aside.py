@@ -1,0 +1,22 @@
+"""Work beside the rounds of a run."""
+
+import threading
+
+import pytest
+
+from distributed_grid.roles.keeping.aside import aside
+
+
+def test_work_that_never_ends_does_not_keep_the_process_from_ending() -> None:
+    end = threading.Event()
+    reading = aside("a-slow-signal", lambda: end.wait(60))
+
+    (thread,) = [one for one in threading.enumerate() if one.name == "a-slow-signal"]
+    assert thread.daemon and not reading.done()
+    end.set()
+    assert reading.result(60) is True
+
+
+def test_what_it_raises_is_for_whoever_asks() -> None:
+    with pytest.raises(ZeroDivisionError):
+        aside("a-wrong-signal", lambda: 1 / 0).result(60)
