@@ -7,12 +7,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import ray
-from hook_server import HookServer
 from live_grid import NOTICE_SOON, TWO_LENDERS, LiveGrid, until
+from live_roles import actors, free, free_cpus, nothing_is_left_of, restarts, shown, told
 from role_classes import Hangs, Pool, Refuses, Sync, Teller, Trainer, Worker, small
 
 from distributed_grid.errors import (
@@ -27,8 +26,7 @@ from distributed_grid.errors import (
     StartTimedOut,
 )
 from distributed_grid.roles import Pool as Pool_
-from distributed_grid.roles import Run, Scaling, Workload, launch
-from distributed_grid.roles.keeping.hosting import NAMESPACE
+from distributed_grid.roles import Run, Workload, launch
 from distributed_grid.roles.keeping.surveying import Surveyor
 
 pytestmark = pytest.mark.cluster
@@ -71,29 +69,6 @@ def run(grid: LiveGrid, _one: dict[str, Run], monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setenv("A_SECRET", "that nobody else may see")
         _one["rl"] = launch(RL, "run-1", leases=False)
     return _one["rl"]
-
-
-def actors(name: str) -> list[str]:
-    found = ray.util.list_named_actors(all_namespaces=True)
-    return [one["name"] for one in found if one["namespace"] == NAMESPACE and one["name"].startswith(f"{name}/")]
-
-
-def nothing_is_left_of(grid: LiveGrid, name: str, before: list[float]) -> None:
-    until(lambda: not actors(name), what=f"no actor of {name} is left")
-    until(lambda: not groups(name), what=f"no placement group of {name} is left")
-    # More may be free: what an earlier test held is not seen to be free at once.
-    until(lambda: all(now >= was for now, was in zip(free(grid), before, strict=True)), what="all is free")
-    assert not [one for one in grid.client.boost_status()["boosts"] if one["label"].startswith(name)]
-
-
-def groups(name: str) -> list[str]:
-    found = ray.util.placement_group_table().values()
-    return [one["name"] for one in found if one["name"].startswith(f"grid-roles-{name}-") and one["state"] != "REMOVED"]
-
-
-def free(grid: LiveGrid) -> list[float]:
-    """CPUs and GPUs of each node; Ray leaves out what is zero."""
-    return [grid.free(name).get(kind, 0.0) for name in sorted(grid.ids) for kind in ("CPU", "GPU")]
 
 
 # -- a run that goes on ------------------------------------------------------------------------------------------
@@ -149,11 +124,11 @@ def test_a_deadline_ends_the_waiting_and_a_busy_member_is_not_a_dead_one(run: Ru
 
     assert run["teller"].choose().rank != 2
     waits = run["teller"][2].submit("count", 0)
-    until(lambda: _shown(run, "teller", 2)["queue"] == 1, what="the one that waits is shown")
+    until(lambda: shown(run, "teller", 2)["queue"] == 1, what="the one that waits is shown")
     end.touch()
     assert ray.get(waits) == 0
     assert run["teller"][2].call("count") == 1  # it waits for its turn
-    assert _restarts(run, "teller", 2) == 0
+    assert restarts(run, "teller", 2) == 0
 
 
 def test_the_name_of_a_living_run_is_taken(run: Run) -> None:
@@ -202,7 +177,7 @@ def test_a_killed_member_comes_back_with_its_references_and_the_others_do_not_no
     before = run["worker"].call("pid")
     os.kill(before[0], signal.SIGKILL)
 
-    until(lambda: _restarts(run, "worker", 0), what="it is noticed")
+    until(lambda: restarts(run, "worker", 0), what="it is noticed")
     assert run["worker"][0].call("work", "again")  # it waits for it
     after = run["worker"].call("pid")
     assert after[0] != before[0] and after[1:] == before[1:]
@@ -215,14 +190,6 @@ def test_a_call_that_was_under_way_is_lost_and_not_repeated(run: Run) -> None:
         run["teller"][1].call("end")
 
     assert run["teller"][1].call("count") == 1  # the new one has counted nothing
-
-
-def _restarts(run: Run, role: str, rank: int) -> int:
-    return int(_shown(run, role, rank)["restarts"])
-
-
-def _shown(run: Run, role: str, rank: int) -> dict[str, Any]:
-    return next(one for one in run.status()["members"] if (one["role"], one["rank"]) == (role, rank))
 
 
 # -- runs of their own -------------------------------------------------------------------------------------------
@@ -256,7 +223,7 @@ def test_what_cannot_fit_is_told_at_once_and_leaves_nothing(grid: LiveGrid, run:
 def test_places_that_somebody_else_took_are_told_one_by_one(
     grid: LiveGrid, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cpus = _free_cpus(grid, "two")
+    cpus = free_cpus(grid, "two")
     before = Surveyor.connected().look()
     taken = ray.util.placement_group([{"CPU": cpus}], bundle_label_selector=[{"ray.io/node-id": grid.ids["two"]}])
     assert taken.wait(20)
@@ -297,7 +264,7 @@ def test_a_member_that_is_stuck_as_a_whole_is_started_anew(grid: LiveGrid, run: 
         pid = stuck["teller"][0].call("who")["pid"]
         os.kill(pid, signal.SIGSTOP)
 
-        until(lambda: _restarts(stuck, "teller", 0) == 1, what="it is taken for dead")
+        until(lambda: restarts(stuck, "teller", 0) == 1, what="it is taken for dead")
         assert stuck["teller"][0].call("who")["pid"] != pid
 
 
@@ -313,7 +280,7 @@ def test_failure_policies(grid: LiveGrid, run: Run) -> None:
     with launch(workload, leases=False) as policies:
         before = [one["pid"] for one in policies["gang"].call("who")]
         os.kill(before[1], signal.SIGKILL)
-        until(lambda: _restarts(policies, "gang", 0) == 1, what="the gang starts anew")
+        until(lambda: restarts(policies, "gang", 0) == 1, what="the gang starts anew")
         after = [one["pid"] for one in policies["gang"].call("who")]
         assert not {*before} & {*after}
 
@@ -356,7 +323,7 @@ def test_in_a_shared_cluster_pools_are_leases_with_quotas(grid: LiveGrid, run: R
         assert pooled["worker"].size == 2  # the quota, though four would fit
         assert {one["node"] for one in pooled["worker"].call("who")} == {grid.ids["one"]}
         pooled.scale("worker", 3, wait_s=0)
-        until(lambda: "worker does not have 3 members" in _told(pooled), what="it is told why")
+        until(lambda: "worker does not have 3 members" in told(pooled), what="it is told why")
         with pytest.raises(CannotScale, match="2 of 3") as caught:
             pooled.scale("worker", 3, wait_s=0.1)
         assert "cpu_pool" in caught.value.because[0]
@@ -367,64 +334,9 @@ def test_in_a_shared_cluster_pools_are_leases_with_quotas(grid: LiveGrid, run: R
         taken = next(one for one in known.values() if one["label"] == "pooled/gpu_pool")
         pid = pooled["trainer"][0].call("who")["pid"]
         grid.release(taken["boost_id"], grace_seconds=0)
-        until(lambda: _restarts(pooled, "trainer", 0), what="it is noticed")
+        until(lambda: restarts(pooled, "trainer", 0), what="it is noticed")
         assert pooled["trainer"][0].call("who")["pid"] != pid
     nothing_is_left_of(grid, "pooled", before)
-
-
-def test_a_role_follows_its_signal_and_borrows_what_it_lacks(grid: LiveGrid, run: Run) -> None:
-    before = free(grid)
-    signal_is = [1.0]
-    follows = Scaling(lambda: signal_is[0], 1, 0, stable_seconds=0, cooldown_seconds=0, every_seconds=0.1, boost=True)
-    worker = small("follower", Teller, cpus=2, count=(1, 2), node_affinity=["one"], scaling=follows)
-    full = small("full", Teller, cpus=_free_cpus(grid, "one") - 2, node_affinity=["one"])
-    with launch(Workload("follows", (worker, full)), wait_s=60) as following:
-        until(lambda: following["follower"].size == 2, what="there is one more, though its node was full")
-        assert following["follower"].call("count") == [1, 1]
-        assert {one["node"] for one in following["follower"].call("who")} == {grid.ids["one"]}
-        assert grid.totals("one")["CPU"] > grid.base["one"]["CPU"]
-
-        signal_is[0] = 0.0
-        until(lambda: following["follower"].size == 1, what="there is one less")
-        until(grid.is_at_base, what="what was borrowed is home")
-        until(lambda: "goes home" in _told(following), what="it is told")
-        assert "from 1 to 2" in _told(following) and "borrows" in _told(following)
-    nothing_is_left_of(grid, "follows", before)
-
-
-def test_roles_follow_their_queue_what_another_role_says_and_a_prometheus_server(run: Run, tmp_path: Path) -> None:
-    at_once = {"stable_seconds": 0, "cooldown_seconds": 0, "every_seconds": 0.1}
-    load = {"resultType": "vector", "result": [{"metric": {}, "value": [1.0, "0"]}]}
-    with HookServer({"status": "success", "data": load}) as server:
-        metrics = {"prometheus": f"http://127.0.0.1:{server.port}", "query": "sum(load)"}
-        roles = (
-            small("busy", Teller, count=(1, 2), scaling=Scaling("queue", 2, 0.5, **at_once)),
-            small("filler", Teller, count=(1, 2), scaling=Scaling({"role": "pool", "method": "size"}, 2, 5, **at_once)),
-            small("served", Teller, count=(1, 2), scaling=Scaling(metrics, 10, 1, **at_once)),
-            small("pool", Pool),
-        )
-        with launch(Workload("signals", roles), leases=False) as following:
-            sizes = lambda: {role: following[role].size for role in ("busy", "filler", "served")}  # noqa: E731
-            waits = [following["busy"][0].submit("wait_for", str(tmp_path / "done")) for _ in range(6)]
-            load["result"][0]["value"][1] = "10"
-            until(lambda: sizes() == {"busy": 2, "filler": 2, "served": 2}, what="each has one more")
-
-            (tmp_path / "done").touch()
-            assert ray.get(waits) == ["0"] * 6
-            for item in range(5):
-                following["pool"][0].call("put", item)
-            load["result"][0]["value"][1] = "1"
-            until(lambda: sizes() == {"busy": 1, "filler": 1, "served": 1}, what="each has one less")
-            assert [following[role].call("count") for role in ("busy", "filler", "served")] == [[1]] * 3
-
-
-def _told(run: Run) -> str:
-    return " ".join(event["told"] for event in run.status()["events"])
-
-
-def _free_cpus(grid: LiveGrid, name: str) -> float:
-    """Whole ones, once what earlier tests held is seen to be free."""
-    return float(int(until(lambda: (found := grid.free(name).get("CPU", 0.0)) >= 3 and found, what="it is idle")))
 
 
 def test_a_node_that_dies_under_a_gang_is_replaced(grid: LiveGrid, run: Run) -> None:
@@ -438,7 +350,7 @@ def test_a_node_that_dies_under_a_gang_is_replaced(grid: LiveGrid, run: Run) -> 
         assert before[0]["node"] == grid.ids["one"]
         grid.kill_node("one")
         try:
-            until(lambda: _restarts(moved, "gang", 0) == 1, 60, what="the gang starts anew")
+            until(lambda: restarts(moved, "gang", 0) == 1, 60, what="the gang starts anew")
             after = moved["gang"].options(deadline_s=60).call("who")
 
             assert grid.ids["one"] not in {one["node"] for one in after}

@@ -49,6 +49,11 @@ class Teller:
             time.sleep(0.02)
         return os.environ["RANK"]
 
+    def begin_in(self, folder: str) -> str:
+        """Leaves its rank there, and ends when it is told to."""
+        Path(folder, os.environ["RANK"]).touch()
+        return self.wait_for(f"{folder}/end")
+
     def shard(self, what: Any) -> tuple[str, Any]:
         return os.environ["RANK"], what
 
@@ -124,6 +129,28 @@ class Refuses:
     def __init__(self, config: str) -> None:
         if config == os.environ["RANK"]:
             raise RuntimeError(f"rank {config} cannot start")
+
+    def pid(self) -> int:
+        return os.getpid()
+
+
+class Held:
+    """Of rank 1 the constructor ends when a file is not there."""
+
+    def __init__(self, config: str) -> None:
+        while os.environ["RANK"] == "1" and Path(config).exists():
+            time.sleep(0.02)
+
+    def pid(self) -> int:
+        return os.getpid()
+
+
+class Shy:
+    """The first of them does not like company."""
+
+    def on_peers(self, peers: Any) -> None:
+        if peers.me.rank == 0 and len(peers["shy"]) > 1:
+            raise KeyError("company")
 
     def pid(self) -> int:
         return os.getpid()
