@@ -186,13 +186,21 @@ def test_what_is_borrowed_goes_home_when_somebody_else_has_the_room(keep: Keep) 
     assert not client.out and "somebody else has the room" in run.told
 
 
-def test_what_is_borrowed_is_kept_while_it_is_used(keep: Keep) -> None:
-    run, client = borrowing(keep, full(lender("n2", 4)), 9, [0.5])
+def test_what_is_borrowed_is_kept_while_it_is_used_and_be_it_to_finish_calls(keep: Keep) -> None:
+    signal = [0.5]
+    run, client = borrowing(keep, full(lender("n2", 4)), 9, signal)
     run.nodes = [place("n1", cpus=4, used=amounts(cpu=2))]
     for _ in range(6):
         run.round()
-
     assert run.ranks("worker") == [0, 1] and client.out == ["b1"]
+
+    signal[0] = 0.0
+    counted(run, 1, running=1)
+    for _ in range(6):
+        run.round()
+    assert run.ranks("worker") == [0] and client.out == ["b1"]
+    run.round(60.0)
+    assert len(run.killed) == 1 and not client.out
 
 
 def test_a_group_that_found_no_room_wants_no_more_than_it_has(keep: Keep) -> None:

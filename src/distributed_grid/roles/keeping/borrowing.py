@@ -32,7 +32,7 @@ class Borrowing:
     def __init__(self, parts: RunParts) -> None:
         self._p = parts
         self._borrowed: list[Borrowed] = []
-        self._tries: Counter[str] = Counter()
+        self._tries: Counter[tuple[str, ...]] = Counter()
 
     def borrows_for(self, role: str) -> bool:
         """For the next member of it."""
@@ -43,11 +43,12 @@ class Borrowing:
         why = found.reasons[0].describe() if found.reasons else found.headline
         client, scaling = self._p.surveyor.client, spec.follows
         wishes = next((one.boosts for one in found.remedies if one.kind is RemedyKind.BOOST), ())
+        group = self._p.together(spec.name)
         if self.borrows_for(spec.name):
-            self._tries[spec.name] += 1
-            if self._tries[spec.name] < _TRIES:
+            self._tries[group] += 1
+            if self._tries[group] < _TRIES:
                 return f"{why}; it was given a boost, which is not to be seen yet"
-            self.give_back(spec.name, above=there)
+            self._return([one for one in self._of(spec.name) if one.above >= there])
             return f"{why}; it was given a boost, and somebody else has the room"
         if client is None or scaling is None or not scaling.boost or not wishes:
             return why
@@ -63,27 +64,31 @@ class Borrowing:
             granted.append(Borrowed(boost["boost_id"], spec.name, there, lasts_s, time.monotonic() + lasts_s / 3))
             self._borrowed.append(granted[-1])
             self._p.note(f"{spec.name} borrows for its next member: {wish.command}")
-        self._tries[spec.name] = 0
+        self._tries[group] = 0
         return f"{why}; it was given a boost"
 
-    def renew(self) -> None:
+    def look(self) -> None:
+        """Give back what is for more members than there are to be, and renew the rest."""
+        leaving = {role for post in self._p.crew.posts.values() if post.leaving_since is not None for role in post.key}
+        self._return(
+            [one for one in self._borrowed if one.above >= self._p.wanted[one.role] and one.role not in leaving]
+        )
+        self._renew()
+
+    def _renew(self) -> None:
         """For as long as they are needed: each at a third of its length."""
         client, now = self._p.surveyor.client, time.monotonic()
         for one in [one for one in self._borrowed if now >= one.renew_at]:
-            self._borrowed.remove(one)
             try:
                 if client is not None:
                     client.renew_boost(one.boost_id)
             except (NotFound, Refused) as error:
+                self._borrowed.remove(one)
                 self._p.note(f"a boost of {one.role} is no longer there: {error.message}")
                 continue
             except GridError:
                 pass  # the controller is away; the boost lasts a while, and is asked for again
-            self._borrowed.append(replace(one, renew_at=now + one.lasts_s / 3))
-
-    def give_back(self, role: str, above: int) -> None:
-        """What was borrowed for more members than so many."""
-        self._return([one for one in self._of(role) if one.above >= above])
+            self._borrowed[self._borrowed.index(one)] = replace(one, renew_at=now + one.lasts_s / 3)
 
     def give_back_all(self) -> None:
         self._return([*self._borrowed])

@@ -36,7 +36,6 @@ class Resizing:
             return self._grow(role, count)
         if count < self._p.crew.count(role):
             self._shrink(role, count)
-        self.borrowing.give_back(role, above=count)
         return ""
 
     def take(self, faults: Sequence[Fault]) -> list[Fault]:
@@ -53,6 +52,11 @@ class Resizing:
                 self._send_away(new, failed)
                 left = [fault for fault in left if fault.post not in new.posts]
         return left
+
+    def look(self) -> None:
+        """End those that were to go and are through; then nobody needs what was borrowed for them."""
+        self.leaving.look()
+        self.borrowing.look()
 
     def _shrink(self, role: str, count: int) -> None:
         """Those of the highest ranks go."""
@@ -86,4 +90,3 @@ class Resizing:
             self._p.wanted[role] = there
             self._p.short[role] = "\n".join(filter(None, (why, failed.remote_traceback.strip())))
             self._p.sent_away[role] += 1
-        self.borrowing.give_back(new.role, above=there)

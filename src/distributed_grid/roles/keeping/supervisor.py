@@ -119,7 +119,7 @@ class Supervisor:
             return
         if not faults:
             self._mending.house()
-        self.resizing.leaving.look()
+        self.resizing.look()
         if self._take_wishes():
             return
         self._follow()
@@ -160,7 +160,6 @@ class Supervisor:
         for role, count in [*self._p.wanted.items()]:
             if self._p.crew.count(role) < count and self._following.may_retry(role):
                 self._towards(role, count)
-        self.resizing.borrowing.renew()
 
     def _towards(self, role: str, count: int) -> None:
         try:
