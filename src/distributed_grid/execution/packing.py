@@ -2,11 +2,17 @@
 
 import sys
 import sysconfig
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from ray import cloudpickle
+
+_registering = threading.RLock()
+"""What is pickled by value is known to the whole process: two that change it at once would undo each other's."""
 
 
 def packed_whole(thing: Any, *also: Any) -> bytes:
@@ -15,11 +21,22 @@ def packed_whole(thing: Any, *also: Any) -> bytes:
     what = (thing, *also) if also else thing
     if module is None:
         return bytes(cloudpickle.dumps(what))
-    cloudpickle.register_pickle_by_value(module)
-    try:
+    with _by_value(module):
         return bytes(cloudpickle.dumps(what))
-    finally:
-        cloudpickle.unregister_pickle_by_value(module)
+
+
+@contextmanager
+def _by_value(module: ModuleType) -> Iterator[None]:
+    """Only for so long; unless the user has said so of this module, which stays so."""
+    with _registering:
+        if module.__name__ in cloudpickle.list_registry_pickle_by_value():
+            yield
+            return
+        cloudpickle.register_pickle_by_value(module)
+        try:
+            yield
+        finally:
+            cloudpickle.unregister_pickle_by_value(module)
 
 
 def own_module(thing: Any) -> ModuleType | None:
