@@ -474,6 +474,17 @@ def test_methods_are_the_public_ones_inherited_too() -> None:
     assert not has_async_methods(Base)
 
 
+def test_a_class_that_is_told_of_peers_asynchronously_has_a_loop_and_one_that_only_helps_itself_has_none() -> None:
+    class Told:
+        async def on_peers(self, peers: Peers) -> None: ...
+
+    class Helps:
+        async def _fetch(self) -> None: ...
+
+    assert has_async_methods(Told) and methods_of(Told) == ()
+    assert not has_async_methods(Helps)
+
+
 def test_peers_say_who_there_is() -> None:
     class Known(Directory):
         def actor(self, name: str) -> Any:

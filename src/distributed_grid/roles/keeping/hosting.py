@@ -158,7 +158,7 @@ class Hosting:
         return ray.remote(concurrency_groups=groups)(cls)
 
     def _is_async(self, roles: tuple[str, ...]) -> bool:
-        return any("async" in kind or kind == "coroutine" for role in roles for kind in self._kinds[role].values())
+        return any(making.has_async_methods(self._classes[role]) for role in roles)
 
     def limit(self, role: str) -> int:
         """As Ray has it, if the role does not say."""

@@ -98,9 +98,7 @@ class Supervisor:
             try:
                 self.tick()
             except Exception as error:  # noqa: BLE001 (a run that nobody looks after is worse than any error)
-                told = f"looking after the run failed, and is tried again: {said_by(error)}"
-                if not self._p.events or self._p.events[-1].told != told:  # else it would be all that is known
-                    self._p.note(told)
+                self._p.note(f"looking after the run failed, and is tried again: {said_by(error)}")
 
     def _is_connected(self) -> bool:
         """As it was when the run began: who leaves Ray and comes again is somebody else to it."""

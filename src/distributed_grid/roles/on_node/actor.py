@@ -187,13 +187,21 @@ def role_method(role: str, name: str, kind: str) -> Any:
 
 
 def greeting(role: str, *, is_async: bool) -> Any:
-    """Tells an instance of the others."""
-    if not is_async:
-        return lambda self, edition: getattr(self._instance(role), ON_PEERS)(self._peers_of(role, edition))
+    """Tells an instance of the others. What it answers is for nobody, and may be what cannot travel."""
 
-    async def greet(self: Host, edition: int) -> Any:
+    async def greet_async(self: Host, edition: int) -> None:
         peers = await asyncio.to_thread(self._peers_of, role, edition)
         done = getattr(self._instance(role), ON_PEERS)(peers)
-        return await done if inspect.isawaitable(done) else done
+        if inspect.isawaitable(done):
+            await done
 
-    return greet
+    def greet(self: Host, edition: int) -> None:
+        done = getattr(self._instance(role), ON_PEERS)(self._peers_of(role, edition))
+        if inspect.isawaitable(done):  # asynchronous, though its decorator hides that
+            asyncio.run(_awaited(done))
+
+    return greet_async if is_async else greet
+
+
+async def _awaited(done: Any) -> None:
+    await done

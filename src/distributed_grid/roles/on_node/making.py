@@ -38,10 +38,9 @@ def methods_of(cls: Any) -> tuple[str, ...]:
 
 
 def has_async_methods(cls: Any) -> bool:
-    """Whether its calls run in an event loop, which Ray decides in the same way."""
-    return bool(
-        inspect.getmembers(cls, lambda one: inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one))
-    )
+    """Whether its calls run in an event loop; being told of peers is one of them."""
+    found = [getattr(cls, name, None) for name in (*methods_of(cls), ON_PEERS)]
+    return any(inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one) for one in found)
 
 
 def told_of_peers(cls: Any) -> bool:
