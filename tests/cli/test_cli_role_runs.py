@@ -116,7 +116,7 @@ def test_one_run_shows_every_member(served: ServedGrid) -> None:
 
 
 def test_a_run_whose_owner_is_gone_is_shown_as_lost(served: ServedGrid) -> None:
-    served.shelf.dead.add("job-of-run-1")
+    served.shelf.dead.add("worker-of-run-1")
 
     shown = typed(served, "status", "run-1")[0]
 
@@ -225,7 +225,7 @@ def test_down_is_back_when_it_is_gone_and_forgotten(served: ServedGrid) -> None:
 
 
 def test_down_of_a_lost_run_forgets_it(served: ServedGrid) -> None:
-    served.shelf.dead.add("job-of-run-1")
+    served.shelf.dead.add("worker-of-run-1")
 
     assert typed(served, "down", "run-1")[0] == "run-1 was lost already, and is forgotten.\n"
     assert served.shelf.kept == {}

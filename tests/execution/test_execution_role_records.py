@@ -5,7 +5,7 @@ from fake_shelf import FakeShelf
 from role_runs import a_run
 
 from distributed_grid.errors import InvalidRequest
-from distributed_grid.execution.role_records import RoleRecords
+from distributed_grid.execution.role_records import RoleRecords, new_group_name
 from distributed_grid.model.roles.runs import Record, as_seen
 
 
@@ -20,7 +20,9 @@ def records(shelf: FakeShelf) -> RoleRecords:
 
 
 def second(**others: object) -> Record:
-    return a_run(owner={"node": "b", "pid": 2, "job_id": "the second"}, began_at="later", **others)
+    return a_run(
+        owner={"node": "b", "pid": 2, "job_id": "02000000", "worker_id": "the second"}, began_at="later", **others
+    )
 
 
 def test_what_was_written_last_is_read(records: RoleRecords) -> None:
@@ -71,11 +73,11 @@ def test_the_name_of_a_run_that_is_over_is_free(records: RoleRecords, state: str
     assert records.wished("run-1") is None, "what was wished of the run before"
 
 
-def test_the_name_of_a_run_whose_owner_is_dead_is_free(records: RoleRecords, shelf: FakeShelf) -> None:
-    records.write_record(a_run())
-    shelf.dead.add("job-of-run-1")
+def test_what_was_wished_too_late_of_a_run_is_not_wished_of_the_next(records: RoleRecords) -> None:
+    records.wish("run-1", down=True)  # it was removed a moment before
 
-    assert records.claim(second()) is None
+    assert records.claim(a_run()) is None
+    assert records.wished("run-1") is None
 
 
 def test_of_two_that_want_the_name_of_a_dead_run_at_once_one_has_it(records: RoleRecords, shelf: FakeShelf) -> None:
@@ -89,10 +91,40 @@ def test_of_two_that_want_the_name_of_a_dead_run_at_once_one_has_it(records: Rol
             return shelf.put(key, value, replace=replace)
 
     slow = AnotherComesFirst()
-    slow.get, slow.keys, slow.dead_jobs = shelf.get, shelf.keys, shelf.dead_jobs  # type: ignore[method-assign]
+    slow.get, slow.keys = shelf.get, shelf.keys  # type: ignore[method-assign]
 
     assert RoleRecords(slow).claim(a_run(state="starting")) == second()
     assert records.read_record("run-1") == second()
+
+
+# -- clearing away -------------------------------------------------------------------------------------------
+
+
+def test_only_that_run_is_forgotten_and_not_the_next_of_its_name(records: RoleRecords) -> None:
+    records.write_record(second())
+
+    assert not records.remove_same(a_run())
+    assert records.read_record("run-1") == second()
+    assert records.remove_same(second(state="ended"))
+
+
+def test_with_a_run_go_the_placement_groups_that_it_left_and_no_others(records: RoleRecords, shelf: FakeShelf) -> None:
+    names = [new_group_name(name) for name in ("run-1", "run-1", "run-1-more", "run-10", "run")]
+    shelf.standing = {str(number): name for number, name in enumerate([*names, "grid-roles-run-1"])}
+    records.write_record(a_run())
+
+    assert records.clear_away(a_run(state="lost"))
+
+    assert sorted(shelf.standing) == ["2", "3", "4", "5"]
+    assert records.names() == []
+
+
+def test_nothing_is_removed_of_a_run_that_has_taken_the_name_meanwhile(records: RoleRecords, shelf: FakeShelf) -> None:
+    records.write_record(second())
+    shelf.standing = {"1": new_group_name("run-1")}
+
+    assert not records.clear_away(a_run(state="lost"))
+    assert shelf.standing and records.names() == ["run-1"]
 
 
 # -- wishes --------------------------------------------------------------------------------------------------
@@ -131,7 +163,7 @@ def test_a_wish_that_comes_while_others_are_taken_is_not_lost(records: RoleRecor
 
 
 def test_a_run_whose_owner_died_without_a_word_is_lost(records: RoleRecords, shelf: FakeShelf) -> None:
-    shelf.dead.add("job-of-run-1")
+    shelf.dead.add("worker-of-run-1")
     assert records.with_dead_owners([a_run(), a_run("run-2")]) == {"run-1"}
 
     seen = as_seen(a_run(), owner_is_dead=records.owner_is_dead(a_run()))

@@ -57,8 +57,8 @@ sys.path.insert(0, {support!r})
 from page_sessions import Reader, Shell, files, steps
 from role_runs import a_run
 ray.init(address={address!r}, log_to_driver=False, logging_level="ERROR")
-job = ray.get_runtime_context().get_job_id()
-print(RoleRecords.connected().claim(a_run("theirs", owner={{"node": "head", "pid": 1, "job_id": job}})), flush=True)
+me = ray.get_runtime_context().get_worker_id()
+print(RoleRecords.connected().claim(a_run("theirs", owner={{"node": "head", "pid": 1, "worker_id": me}})), flush=True)
 sys.stdin.read()
 """
 
@@ -175,8 +175,8 @@ def test_ctrl_c_while_it_starts_ends_it(grid: LiveGrid, folder: Path) -> None:
 def test_records_and_wishes_in_ray_itself(grid: LiveGrid) -> None:
     """Between processes: what an owner wrote is read, wishes reach it, and that it died is seen."""
     records = RoleRecords.connected()
-    job = ray.get_runtime_context().get_job_id()
-    mine = a_run("mine", owner={"node": "head", "pid": 1, "job_id": job})
+    me = ray.get_runtime_context().get_worker_id()
+    mine = a_run("mine", owner={"node": "head", "pid": 1, "worker_id": me})
 
     assert records.claim(mine) is None
     assert records.claim(mine) == mine
@@ -197,7 +197,7 @@ def test_records_and_wishes_in_ray_itself(grid: LiveGrid) -> None:
     assert records.with_dead_owners([mine, theirs]) == frozenset()
     owner.kill()
     owner.wait()
-    until(lambda: records.with_dead_owners([mine, theirs]) == {"theirs"}, 10, "its job is dead")
+    until(lambda: records.with_dead_owners([mine, theirs]) == {"theirs"}, 10, "it is dead")
     assert records.remove_record("theirs")
     assert records.remove_mine("mine")
     assert records.names() == []

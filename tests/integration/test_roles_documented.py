@@ -12,6 +12,7 @@ import ray
 from live_grid import ONE_LENDER, LiveGrid, until
 
 from distributed_grid.errors import DoesNotFit, MemberFailed
+from distributed_grid.execution.role_records import RoleRecords
 from distributed_grid.roles import NexRLRole, RayResourceManager
 
 pytestmark = pytest.mark.cluster
@@ -262,6 +263,7 @@ def test_roles_of_an_enum_of_ones_own_in_leases_of_grid(grid: LiveGrid, monkeypa
         assert ray.get(cooks[0].serve.remote()) == (Recipe("cake"), "0")
     in_use(0)
     assert grid.client.boost_status()["boosts"] == []
+    assert RoleRecords.connected().names() == []
 
 
 def test_what_cannot_be_created_leaves_nothing_and_can_be_tried_again(grid: LiveGrid) -> None:
@@ -294,6 +296,8 @@ class Controller:
         self.manager.create_all_actors()
         (adder,) = self.manager.get_actor_wrapper("adder")
         return ray.get(adder.add.remote(2))
+    def end(self):
+        self.manager.shutdown()
 
 assert not ray.is_initialized()
 first = Controller()
@@ -304,6 +308,7 @@ print(ray.get(second.run.remote(leases=False)))
 first.manager.run.wait()
 print(first.manager.run.why)
 first.manager.shutdown()
+ray.get(second.end.remote())
 ray.shutdown()
 """
 

@@ -46,7 +46,7 @@ def a_run(name: str = "run-1", state: str = "running", **others: Any) -> dict[st
         "state": state,
         "why": "",
         "progress": "",
-        "owner": {"node": "a", "pid": 4711, "job_id": f"job-of-{name}"},
+        "owner": {"node": "a", "pid": 4711, "job_id": "01000000", "worker_id": f"worker-of-{name}"},
         "began_at": "2025-01-01T10:00:00+00:00",
         "updated_at": "2025-01-01T10:05:00+00:00",
         "roles": [a_role("trainer", 1, needs={"cpu": 1.0, "gpu": 1}), a_role("rollout_worker", 2, 4)],

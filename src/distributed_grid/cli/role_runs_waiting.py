@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from distributed_grid.client import GridClient
-from distributed_grid.decide.roles.runs import reached
-from distributed_grid.errors import CannotScale, RoleRunNotFound, RoleRunOver, Unavailable
+from distributed_grid.decide.roles.runs import not_ended, reached
+from distributed_grid.errors import CannotScale, RoleRunNotFound, RoleRunOver
 from distributed_grid.model.roles.runs import is_over
 
 _LOOK_S: Final = 0.3
@@ -52,10 +52,5 @@ def until_down(client: GridClient, name: str, within_s: float, show: Show) -> No
             return
         show(f"{name} is {run['state']}: {sum(role['up'] for role in run['roles'])} members are up")
         if time.monotonic() > deadline:
-            owner = run["owner"]
-            raise Unavailable(
-                f"The run {name} has not ended after {within_s:g} s",
-                because=[f"it is kept by process {owner['pid']} on {owner['node']}, which told last: {run['state']}"],
-                try_next=f"End that process on {owner['node']}, and Ray ends the run: kill {owner['pid']}",
-            )
+            raise not_ended(run, within_s)
         time.sleep(_LOOK_S)

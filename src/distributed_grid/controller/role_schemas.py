@@ -16,6 +16,7 @@ class RunOwner(BaseModel):
     node: str
     pid: int
     job_id: str
+    worker_id: str
 
 
 class RoleRunShort(BaseModel):

@@ -7,17 +7,17 @@ owner takes. Every wish has a key of its own, so that none is lost when two writ
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
-from distributed_grid.errors import InvalidRequest, Unavailable
+from distributed_grid.errors import InvalidRequest
 from distributed_grid.model.roles import checks
 from distributed_grid.model.roles.runs import Record, Wish, is_over, merged
 
 NAMESPACE: Final = "grid-roles"
 _RUN, _WISH, _HEIR = "run:", "wish:", "heir:"
-_ANSWER_S: Final = 5.0
+_GROUP: Final = "grid-roles-"
 
 
 class Shelf(Protocol):
@@ -31,52 +31,13 @@ class Shelf(Protocol):
     def remove(self, key: str) -> bool:
         """Whether it was there."""
 
-    def dead_jobs(self, job_ids: Iterable[str]) -> frozenset[str]:
-        """Those of these Ray jobs whose driver is gone, or that nobody knows."""
+    def dead_workers(self, worker_ids: Iterable[str]) -> frozenset[str]:
+        """Those of these processes (Ray's workers and drivers) that are gone, or that nobody knows."""
 
+    def groups(self) -> Mapping[str, str]:
+        """The placement groups that are there: their names, by id."""
 
-class RayShelf:
-    """The control service of a Ray cluster. Works in drivers, in workers, and where only its address is known.
-
-    Where it does not answer in time, `Unavailable` is raised.
-    """
-
-    def __init__(self, gcs_address: str) -> None:
-        import ray._raylet
-
-        self._gcs: Any = ray._raylet.GcsClient(address=gcs_address)
-        self._silent: type[Exception] = ray.exceptions.RpcError
-        self._namespace = NAMESPACE.encode()
-
-    def put(self, key: str, value: bytes, *, replace: bool) -> bool:
-        added = self._ask(self._gcs.internal_kv_put, key.encode(), value, replace, self._namespace)
-        return replace or bool(added)
-
-    def get(self, key: str) -> bytes | None:
-        found: bytes | None = self._ask(self._gcs.internal_kv_get, key.encode(), self._namespace)
-        return found
-
-    def keys(self, prefix: str) -> list[str]:
-        found: list[bytes] = self._ask(self._gcs.internal_kv_keys, prefix.encode(), self._namespace)
-        return [key.decode() for key in found]
-
-    def remove(self, key: str) -> bool:
-        return bool(self._ask(self._gcs.internal_kv_del, key.encode(), False, self._namespace))
-
-    def dead_jobs(self, job_ids: Iterable[str]) -> frozenset[str]:
-        asked = set(job_ids)
-        if not asked:
-            return frozenset()
-        only_these = {"skip_submission_job_info_field": True, "skip_is_running_tasks_field": True}
-        jobs = self._ask(self._gcs.get_all_job_info, **only_these)
-        alive = {job_id.hex() for job_id, job in jobs.items() if not job.is_dead}
-        return frozenset(asked - alive)
-
-    def _ask(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        try:
-            return call(*args, timeout=_ANSWER_S, **kwargs)
-        except self._silent as error:
-            raise Unavailable("Ray's control service does not answer", because=[str(error)]) from error
+    def remove_group(self, group_id: str) -> None: ...
 
 
 class RoleRecords:
@@ -87,7 +48,9 @@ class RoleRecords:
 
     @classmethod
     def at(cls, gcs_address: str) -> "RoleRecords":
-        return cls(RayShelf(gcs_address))
+        from distributed_grid.execution.role_shelf import RayShelf
+
+        return cls(RayShelf(gcs_address, NAMESPACE))
 
     @classmethod
     def connected(cls) -> "RoleRecords":
@@ -99,19 +62,21 @@ class RoleRecords:
     # -- records -------------------------------------------------------------------------------------------------
 
     def claim(self, record: Record) -> Record | None:
-        """Write the first record of a run, and have its name; or the record of the run that has the name and lives.
+        """Write the first record of a run, and have its name; or the record of the run that has the name.
 
-        The name of a run that is over is free again. Two that want such a name at once cannot both have it.
+        The name of a run that has said how it ended is free again; one that is lost is to be cleared away first. Two
+        that want such a name at once cannot both have it.
         """
         key, value = _key(_RUN, record["name"]), _packed(record)
         if self._shelf.put(key, value, replace=False):
+            self._sweep(_WISH, record["name"])  # which came too late for a run before
             return None
         there = self.read_record(record["name"])
         if there is None:  # it was removed just now
             return self.claim(record)
-        if not is_over(there) and not self.owner_is_dead(there):
+        if not is_over(there):
             return there
-        heir = f"{_key(_HEIR, record['name'])}/{there['owner']['job_id']}/{there['began_at']}"
+        heir = f"{_key(_HEIR, record['name'])}/{'/'.join(_who(there))}"
         if not self._shelf.put(heir, b"", replace=False):
             now_there = self.read_record(record["name"])
             return now_there or there
@@ -136,21 +101,39 @@ class RoleRecords:
         self._sweep(_HEIR, name)
         return was_there
 
+    def remove_same(self, record: Record) -> bool:
+        """Only while it is this run's: another one may have the name by now."""
+        there = self.read_record(record["name"])
+        return there is not None and _who(there) == _who(record) and self.remove_record(record["name"])
+
     def remove_mine(self, name: str) -> bool:
-        """Only if this process's own Ray job has written it: another run may have the name."""
+        """Only if this very process has written it."""
         import ray
 
-        there, me = self.read_record(name), ray.get_runtime_context().get_job_id()
-        return there is not None and there["owner"]["job_id"] == me and self.remove_record(name)
+        there, me = self.read_record(name), ray.get_runtime_context().get_worker_id()
+        return there is not None and there["owner"]["worker_id"] == me and self.remove_record(name)
+
+    def clear_away(self, record: Record) -> bool:
+        """Remove the record of a run that is over, and the placement groups that it left; whether it was there.
+
+        Ray removes groups when their job ends, which is too late where the owner was an actor or a task of it.
+        """
+        # Looked for before the name is free: those of the next run that has it are not among them.
+        left = [one for one, name in self._shelf.groups().items() if name.rpartition("-")[0] == _GROUP + record["name"]]
+        if not self.remove_same(record):
+            return False
+        for group_id in left:
+            self._shelf.remove_group(group_id)
+        return True
 
     def owner_is_dead(self, record: Record) -> bool:
         return bool(self.with_dead_owners([record]))
 
     def with_dead_owners(self, records: Iterable[Record]) -> frozenset[str]:
-        """The names of those whose owner's Ray job is dead."""
-        jobs = {record["name"]: str(record["owner"]["job_id"]) for record in records}
-        dead = self._shelf.dead_jobs(jobs.values())
-        return frozenset(name for name, job in jobs.items() if job in dead)
+        """The names of those whose owner, a process, is gone."""
+        owners = {record["name"]: str(record["owner"]["worker_id"]) for record in records}
+        dead = self._shelf.dead_workers(owners.values())
+        return frozenset(name for name, worker_id in owners.items() if worker_id in dead)
 
     # -- wishes --------------------------------------------------------------------------------------------------
 
@@ -183,6 +166,11 @@ class RoleRecords:
             self._shelf.remove(key)
 
 
+def new_group_name(run: str) -> str:
+    """Of a placement group of a run; Ray wants each to be its own."""
+    return f"{_GROUP}{run}-{uuid.uuid4().hex[:8]}"
+
+
 def checked_name(name: object) -> str:
     """The name of a run: part of keys and of actors' names."""
     try:
@@ -193,6 +181,11 @@ def checked_name(name: object) -> str:
 
 def _key(kind: str, name: object) -> str:
     return kind + checked_name(name)
+
+
+def _who(record: Record) -> tuple[str, str]:
+    """Which of all runs that ever had this name."""
+    return record["owner"]["worker_id"], record["began_at"]
 
 
 def _packed(value: Mapping[str, Any]) -> bytes:

@@ -16,6 +16,7 @@ from distributed_grid.roles.calls.call_options import CallOptions
 from distributed_grid.roles.calls.groups import RoleGroup
 from distributed_grid.roles.calls.ray_transport import RayTransport
 from distributed_grid.roles.calls.roster import Roster, Seat
+from distributed_grid.roles.keeping.surveying import controller_here
 from distributed_grid.roles.known_runs import KnownRuns
 
 _FOLLOW_S: Final = 0.5
@@ -34,7 +35,7 @@ class AttachedRun:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._runs = KnownRuns(RoleRecords.connected())
+        self._runs = KnownRuns(RoleRecords.connected(), controller_here)
         self._roster = Roster(name)
         self._transport = RayTransport(lambda _: self._poked.set())
         self._poked = threading.Event()
@@ -101,11 +102,13 @@ class AttachedRun:
             with suppress(*_NO_ANSWER):
                 self.status()
 
-    def shutdown(self) -> None:
-        """Ask the run's owner to end it, and wait until it is over. Of one that is over nothing is asked."""
-        if not self._detached.is_set() and not self.wait(0.0):
-            self._runs.down(self.name)
-            self.wait()
+    def shutdown(self, wait_s: float | None = 120.0) -> None:
+        """Ask the run's owner to end it, and wait until it is over; raises if it is not after so long.
+
+        One whose owner is gone is cleared away from here. Of one that is over nothing is asked.
+        """
+        if not self._detached.is_set():
+            self._runs.end(self.name, wait_s)
         self.detach()
 
     def wait(self, timeout_s: float | None = None) -> bool:

@@ -1,18 +1,33 @@
-"""The runs of a cluster as anybody sees them, and what anybody may ask of them; their owners do it."""
+"""The runs of a cluster as anybody sees them, and what anybody may ask of them.
 
-from typing import Any
+Their owners do it. A run whose owner is gone is lost: what it left is cleared away by whoever ends it, or takes its
+name.
+"""
 
-from distributed_grid.decide.roles.runs import counts_for, down_answer, short_run
-from distributed_grid.errors import RoleRunNotFound
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+from datetime import datetime
+from typing import Any, Final
+
+from distributed_grid.client import GridClient
+from distributed_grid.decide.roles.runs import counts_for, down_answer, is_old, not_ended, short_run
+from distributed_grid.errors import GridError, RoleRunNotFound
 from distributed_grid.execution.role_records import RoleRecords
-from distributed_grid.model.roles.runs import as_seen, is_over
+from distributed_grid.model.roles.runs import Record, RunState, as_seen, is_over
+
+_LOOK_S: Final = 0.1
 
 
 class KnownRuns:
-    """Reads records and leaves wishes. Calls block for a moment."""
+    """Reads records and leaves wishes. Calls block for a moment.
 
-    def __init__(self, records: RoleRecords) -> None:
+    `find_controller`: for processes other than the controller's own, since only that gives leases back at once.
+    """
+
+    def __init__(self, records: RoleRecords, find_controller: Callable[[], GridClient | None] = lambda: None) -> None:
         self._records = records
+        self._find_controller = find_controller
 
     def all(self) -> list[dict[str, Any]]:
         """Each in short, the youngest first."""
@@ -36,9 +51,52 @@ class KnownRuns:
         return self.one(name)
 
     def down(self, name: str) -> dict[str, Any]:
-        """Ask a run to end; of one that is over, forget what is known."""
+        """Ask a run to end; of one that is over, clear away what is left, and forget it."""
         seen = self.one(name)
         if is_over(seen):
-            return down_answer(seen, removed=self._records.remove_record(name))
+            self._records.clear_away(seen)
+            return down_answer(seen, removed=True)
         self._records.wish(name, down=True)
         return down_answer(seen, removed=False)
+
+    def end(self, name: str, within_s: float | None) -> None:
+        """Ask a run to end, and wait until it has; raises if it has not after so long. None: as long as it takes."""
+        deadline = None if within_s is None else time.monotonic() + within_s
+        asked = False
+        while (seen := self._seen(name)) is not None and not is_over(seen):
+            if not asked:
+                self._records.wish(name, down=True)
+                asked = True
+            if within_s is not None and deadline is not None and time.monotonic() >= deadline:
+                raise not_ended(seen, within_s)
+            time.sleep(_LOOK_S)
+        if seen is not None and seen["state"] == RunState.LOST:
+            self._clear_away(name)
+
+    def claim(self, record: Record) -> Record | None:
+        """For a run that begins: None if it has its name now, or the record of the run that has it."""
+        there = self._records.claim(record)
+        if there is not None and self._records.owner_is_dead(there):
+            self._clear_away(record["name"])
+            there = self._records.claim(record)
+        return there
+
+    def forget_old(self, now: datetime) -> None:
+        """Those that have long been over, so that they do not pile up."""
+        for run in self.all():
+            if is_old(run, now):
+                self._records.clear_away(run)
+
+    def _seen(self, name: str) -> dict[str, Any] | None:
+        try:
+            return self.one(name)
+        except RoleRunNotFound:
+            return None
+
+    def _clear_away(self, lost: str) -> None:
+        if (controller := self._find_controller()) is not None:
+            with closing(controller), suppress(GridError):  # where it does not, its leases end by themselves soon
+                controller.role_run_down(lost)
+        seen = self._seen(lost)
+        if seen is not None and is_over(seen):
+            self._records.clear_away(seen)

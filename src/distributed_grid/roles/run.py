@@ -3,12 +3,14 @@
 import atexit
 import threading
 import time
+from contextlib import suppress
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 import ray
 
-from distributed_grid.errors import CannotScale, GridError, RoleRunInUse
+from distributed_grid.errors import CannotScale, GridError, RoleRunInUse, Unavailable
 from distributed_grid.execution.role_records import RoleRecords, checked_name
 from distributed_grid.model.roles.runs import Record, RunState
 from distributed_grid.model.roles.workload import Workload
@@ -17,6 +19,7 @@ from distributed_grid.roles.calls.call_options import CallOptions
 from distributed_grid.roles.calls.groups import RoleGroup
 from distributed_grid.roles.calls.ray_transport import RayTransport
 from distributed_grid.roles.calls.roster import Roster, Seat
+from distributed_grid.roles.ending import attempt, leave_record, let_go
 from distributed_grid.roles.keeping.crew import Crew
 from distributed_grid.roles.keeping.following import Following
 from distributed_grid.roles.keeping.health import Health
@@ -26,7 +29,8 @@ from distributed_grid.roles.keeping.parts import RunParts
 from distributed_grid.roles.keeping.places import Places
 from distributed_grid.roles.keeping.reading import SignalReader
 from distributed_grid.roles.keeping.supervisor import Supervisor
-from distributed_grid.roles.keeping.surveying import Surveyor
+from distributed_grid.roles.keeping.surveying import Surveyor, controller_here
+from distributed_grid.roles.known_runs import KnownRuns
 
 _POLL_S: Final = 0.1
 
@@ -47,6 +51,7 @@ class Run:
         self._p = RunParts(name, workload, crew, places, surveyor)
         self._transport = RayTransport(self._lost)
         self._records = RoleRecords.connected()
+        self._runs = KnownRuns(self._records, controller_here)
         reader = SignalReader(self._p, self.__getitem__)
         self._supervisor = Supervisor(
             self._p, self._records, Health(crew, surveyor.gateway, silent_after_s), Following(self._p, reader.read)
@@ -58,7 +63,7 @@ class Run:
 
     def start(self, wait_s: float, progress: Progress) -> None:
         """All or nothing; what goes wrong is raised once nothing is left."""
-        there = self._records.claim(self._supervisor.record())
+        there = self._runs.claim(self._supervisor.record())
         if there is not None:
             raise RoleRunInUse(
                 f"There is a run {self.name} already, {there['state']} since {there['began_at']}",
@@ -74,12 +79,14 @@ class Run:
 
         launching = Launching(self._p, tell)
         try:
+            with suppress(Unavailable):
+                self._runs.forget_old(datetime.now(UTC))
             launching.place(wait_s)
             launching.await_up()
             self._p.crew.settle()
         except BaseException as error:
-            self._end(error.message if isinstance(error, GridError) else type(error).__name__, RunState.FAILED)
-            self._records.remove_record(self.name)
+            why = error.message if isinstance(error, GridError) else type(error).__name__
+            self._end(why, RunState.FAILED, forget=True)
             raise
         self._p.state, self._p.progress = RunState.RUNNING, ""
         self._supervisor.tell()
@@ -92,24 +99,20 @@ class Run:
         self._end("it was shut down", RunState.ENDED)
         atexit.unregister(self.shutdown)
 
-    def _end(self, why: str, state: RunState) -> None:
+    def _end(self, why: str, state: RunState, *, forget: bool = False) -> None:
+        """`forget`: also if it failed."""
         with self._ending:
             if self._over.is_set():
                 return
             self._supervisor.stopping()
-            self._p.state, self._p.why, self._p.progress = state, why, ""
-            self._roster.close(f"the run {self.name} is over: {why}")
-            crew = self._p.crew
-            crew.dismiss([*crew.posts.values()], why)
-            self._p.give_back_empty()
-            self._supervisor.resizing.borrowing.give_back_all()
-            self._p.places.close()
+            self._p.state, self._p.why, self._p.progress = RunState.STOPPING, why, ""
             if ray.is_initialized():
-                # Why a run failed is of use to somebody who asks; one that ended as it should leaves nothing.
-                if state is RunState.FAILED:
-                    self._supervisor.tell()
-                else:
-                    self._records.remove_record(self.name)
+                attempt(self._p, self._supervisor.tell)
+            self._roster.close(f"the run {self.name} is over: {why}")
+            let_go(self._p, self._supervisor.resizing.borrowing.give_back_all)
+            self._p.state = state
+            forget = forget or state is not RunState.FAILED
+            leave_record(self._p, self._records, self._supervisor.record(), forget=forget)
             self._over.set()
 
     def _lost(self, seat: Seat) -> None:

@@ -1,13 +1,16 @@
 """What may be asked of a run of roles, and how it is told in short."""
 
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, Final
 
-from distributed_grid.errors import InvalidRequest, RoleNotFound, RoleRunOver
+from distributed_grid.errors import InvalidRequest, RoleNotFound, RoleRunOver, Unavailable
+from distributed_grid.model.instants import parse_instant
 from distributed_grid.model.leases import Lease, Purpose
 from distributed_grid.model.roles.runs import LEAVING, Record, RunState, is_over
 
 _SHORT = ("name", "workload", "state", "why", "progress", "owner", "began_at", "updated_at")
+_OLD: Final = timedelta(days=1)
 
 
 def short_run(record: Record) -> dict[str, Any]:
@@ -45,6 +48,20 @@ def down_answer(record: Record, *, removed: bool) -> dict[str, Any]:
     """`held`: the leases that one that is over has left behind."""
     held = [one["boost_id"] for one in record["holdings"] if one["boost_id"] is not None] if removed else []
     return {"name": record["name"], "state": record["state"], "removed": removed, "held": held}
+
+
+def is_old(record: Record, now: datetime) -> bool:
+    """It has been over for so long that whoever wanted to know why has seen it."""
+    return is_over(record) and now - parse_instant(record["updated_at"]) > _OLD
+
+
+def not_ended(record: Record, within_s: float) -> Unavailable:
+    name, owner = record["name"], record["owner"]
+    return Unavailable(
+        f"The run {name} has not ended after {within_s:g} s",
+        because=[f"it is kept by process {owner['pid']} on {owner['node']}, which told last: {record['state']}"],
+        try_next=f"End that process on {owner['node']}, and Ray ends the run: kill {owner['pid']}",
+    )
 
 
 def is_held_for(run: str, lease: Lease) -> bool:

@@ -15,6 +15,7 @@ from ray.util.placement_group import placement_group, placement_group_table, rem
 from distributed_grid.client import GridClient
 from distributed_grid.errors import GridError, NotFound, Refused
 from distributed_grid.execution.reservations import group_handle
+from distributed_grid.execution.role_records import new_group_name
 from distributed_grid.model.nodes import NodeId, NodeName
 from distributed_grid.model.resources import CPU, GPU, amount_of
 from distributed_grid.model.roles.holdings import Holding
@@ -82,7 +83,7 @@ class OwnGroups:
             return Held(holding, node_id, None)
         group = placement_group(
             [holding.resources.to_ray()],
-            name=f"grid-roles-{self._run}-{uuid.uuid4().hex[:8]}",  # Ray wants each to be its own
+            name=new_group_name(self._run),
             bundle_label_selector=[{"ray.io/node-id": node_id}],
         )
         return Held(holding, node_id, group.id.hex())

@@ -13,7 +13,7 @@ from distributed_grid.roles.keeping.posts import Post, PostState
 from distributed_grid.roles.record_rows import member_row, role_row
 
 
-def record_of(parts: RunParts, job_id: str, node: str) -> Record:
+def record_of(parts: RunParts, job_id: str, worker_id: str, node: str) -> Record:
     posts = sorted(parts.crew.posts.values(), key=lambda post: (post.key, post.process.index))
     return {
         "name": parts.name,
@@ -21,7 +21,7 @@ def record_of(parts: RunParts, job_id: str, node: str) -> Record:
         "state": str(parts.state),
         "why": parts.why,
         "progress": parts.progress,
-        "owner": {"node": node, "pid": os.getpid(), "job_id": job_id},
+        "owner": {"node": node, "pid": os.getpid(), "job_id": job_id, "worker_id": worker_id},
         "began_at": _at(parts.began),
         "updated_at": instant(datetime.now(UTC)),
         "roles": [_role(parts, role, posts) for role in parts.workload.roles],

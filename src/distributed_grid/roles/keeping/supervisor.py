@@ -47,6 +47,7 @@ class Supervisor:
         self._thread: threading.Thread | None = None
         self._wishes_at = self._told_at = 0.0
         self._job_id = ray.get_runtime_context().get_job_id()
+        self._worker_id = ray.get_runtime_context().get_worker_id()
         self._node = parts.surveyor.name_of(ray.get_runtime_context().get_node_id())
         self._on_down: Callable[[str, RunState], None] = lambda _why, _state: None
 
@@ -76,7 +77,7 @@ class Supervisor:
         self.poke()
 
     def record(self) -> Record:
-        return record_of(self._p, self._job_id, self._node)
+        return record_of(self._p, self._job_id, self._worker_id, self._node)
 
     def tell(self) -> None:
         """Write down how things are."""

@@ -52,7 +52,7 @@ class Surveyor:
     @classmethod
     def connected(cls) -> "Surveyor":
         connected()
-        return cls(_controller_of(ray.get_runtime_context().gcs_address))
+        return cls(controller_here())
 
     @property
     def is_shared(self) -> bool:
@@ -106,6 +106,11 @@ def connected() -> None:
     """Raises unless this process is connected to Ray."""
     if not ray.is_initialized():
         raise NoCluster("This process is not connected to Ray", try_next='Call ray.init(address="auto") first.')
+
+
+def controller_here() -> GridClient | None:
+    """The controller of the cluster that this process is connected to, if one answers. To be closed."""
+    return _controller_of(ray.get_runtime_context().gcs_address)
 
 
 def _controller_of(gcs_address: str) -> GridClient | None:

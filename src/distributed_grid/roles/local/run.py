@@ -110,7 +110,7 @@ class LocalRun:
             "state": self._state,
             "why": self._why,
             "progress": "",
-            "owner": {"node": platform.node(), "pid": os.getpid(), "job_id": ""},
+            "owner": {"node": platform.node(), "pid": os.getpid(), "job_id": "", "worker_id": ""},
             "began_at": instant(self._began),
             "updated_at": instant(self._updated),
             "roles": [role_row(one, wanted=counts[one.name], up=counts[one.name]) for one in self.workload.roles],

@@ -1,0 +1,135 @@
+"""Who keeps a run, and what becomes of it when that ends: on a real cluster, as Ray tells it."""
+
+import os
+import signal
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import ray
+from live_grid import NOTICE_SOON, TWO_LENDERS, LiveGrid, until
+from role_classes import Teller, small
+
+from distributed_grid.errors import GridError, Unavailable
+from distributed_grid.execution.role_records import NAMESPACE, RoleRecords
+from distributed_grid.roles import Workload, attach, launch
+
+pytestmark = pytest.mark.cluster
+
+CONFIG = TWO_LENDERS
+ENV = NOTICE_SOON
+
+
+@pytest.fixture(autouse=True)
+def _found(grid: LiveGrid, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The grid of the tests is the one that is found."""
+    monkeypatch.setenv("GRID_HOME", str(grid.home.path))
+
+
+def workload(name: str, cls: type = Teller, **more: Any) -> Workload:
+    return Workload(name, (small("teller", cls, **more),))
+
+
+class Owner:
+    """Keeps runs in an actor, while the driver that made it lives on."""
+
+    def keep(self, leases: dict[str, bool]) -> int:
+        with ThreadPoolExecutor() as threads:
+            self.runs = [*threads.map(lambda one: launch(workload(one[0]), leases=one[1]), leases.items())]
+        return os.getpid()
+
+
+def groups(name: str) -> list[str]:
+    found = ray.util.placement_group_table().values()
+    return [one["name"] for one in found if one["name"].startswith(f"grid-roles-{name}-") and one["state"] != "REMOVED"]
+
+
+def leases(grid: LiveGrid, name: str) -> list[str]:
+    return [one["boost_id"] for one in grid.client.boost_status()["boosts"] if one["label"] == name]
+
+
+def actors() -> list[str]:
+    found = ray.util.list_named_actors(all_namespaces=True)
+    return [one["name"] for one in found if one["namespace"] == NAMESPACE and one["name"].startswith("kept-")]
+
+
+def test_runs_of_an_actor_that_is_gone_are_lost_and_cleared_away_by_whoever_ends_them(grid: LiveGrid) -> None:
+    here = {"GRID_HOME": str(grid.home.path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    owner = ray.remote(Owner).options(num_cpus=0, runtime_env={"env_vars": here}).remote()
+    pid = ray.get(owner.keep.remote({"kept-a": False, "kept-b": False, "kept-c": True}))
+    attached = attach("kept-a")
+    state = lambda name: grid.client.role_run(name)["state"]  # noqa: E731
+
+    # One that does not hear is waited for, but not for ever.
+    os.kill(pid, signal.SIGSTOP)
+    with pytest.raises(Unavailable, match="kept-a has not ended") as caught:
+        attached.shutdown(wait_s=0.1)
+    assert f"process {pid} on " in caught.value.because[0]
+
+    os.kill(pid, signal.SIGKILL)
+    for name in ("kept-a", "kept-b", "kept-c"):
+        until(lambda name=name: state(name) == "lost", what=f"{name} is lost")  # type: ignore[misc]
+    until(lambda: not actors(), what="Ray has ended their actors")
+    assert groups("kept-a") and groups("kept-b") and leases(grid, "kept-c"), "which Ray and time would end only later"
+
+    attached.shutdown()
+    assert grid.client.role_run_down("kept-b")["removed"]
+    with launch(workload("kept-c"), leases=False, wait_s=60) as next_one:
+        assert next_one["teller"].call("count") == [1]
+        assert len(groups("kept-c")) == 1
+    for name in ("kept-a", "kept-b", "kept-c"):
+        until(lambda name=name: not groups(name) and not leases(grid, name), what=f"nothing is left of {name}")  # type: ignore[misc]
+    assert not [name for name in RoleRecords.connected().names() if name.startswith("kept-")]
+
+
+def test_a_run_that_is_being_ended_is_seen_to_be(grid: LiveGrid, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = launch(workload("ends", count=(1, 2)), leases=False)
+    other = attach("ends")
+    give_back, may_go_on = run._p.places.give_back, threading.Event()
+    monkeypatch.setattr(run._p.places, "give_back", lambda held: may_go_on.wait(60) and give_back(held))
+    ending = threading.Thread(target=run.shutdown)
+    ending.start()
+    try:
+        until(lambda: other.status()["state"] == "stopping", what="who is attached sees it")
+        assert run.state == "stopping" and not run.wait(0.0)
+        assert grid.client.role_run("ends")["state"] == "stopping"
+        with pytest.raises(GridError, match="is stopping"):
+            other.scale("teller", 2)
+    finally:
+        may_go_on.set()
+        ending.join()
+
+    other.shutdown()
+    assert run.state == "ended" and run.wait(0.0) and not groups("ends")
+
+
+def test_a_run_ends_though_nobody_can_be_told_and_hides_no_error(
+    grid: LiveGrid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(_: str) -> bool:
+        raise Unavailable("Ray's control service does not answer")
+
+    with pytest.raises(KeyError, match="mine"), launch(workload("untold"), leases=False) as run:
+        monkeypatch.setattr(run._records._shelf, "remove", silent)
+        raise KeyError("mine")
+
+    assert run.wait(0.0) and run.state == "ended" and not groups("untold")
+    assert RoleRecords.connected().remove_record("untold")
+
+
+class ToldLater:
+    """Nothing of it is asynchronous but this; and what it answers cannot travel."""
+
+    async def on_peers(self, peers: Any) -> Any:
+        self.known = [peer.rank for peer in peers["teller"]]
+        return threading.Lock()
+
+    def tell(self) -> list[int]:
+        return self.known
+
+
+def test_only_being_told_of_the_others_may_be_asynchronous(grid: LiveGrid) -> None:
+    with launch(workload("told", ToldLater, count=2), leases=False) as run:
+        assert run["teller"].call("tell") == [[0, 1], [0, 1]]

@@ -1,0 +1,115 @@
+"""Ending a run when something fails in it: the rest is done all the same."""
+
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from fake_shelf import FakeShelf
+from role_runs import a_run
+
+from distributed_grid.errors import Unavailable
+from distributed_grid.execution.role_records import RoleRecords
+from distributed_grid.roles.ending import leave_record, let_go
+from distributed_grid.roles.keeping.parts import RunParts
+
+
+class Silent(FakeShelf):
+    """Does not answer when it is asked to remove, so many times."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.times = times
+
+    def remove(self, key: str) -> bool:
+        self.times -= 1
+        if self.times >= 0:
+            raise Unavailable("Ray's control service does not answer")
+        return super().remove(key)
+
+
+class Fails:
+    """Three that each end, but for the second: of a crew, and of places."""
+
+    def __init__(self, error: type[BaseException] = RuntimeError) -> None:
+        self.posts: dict[str, str] = {name: name for name in "abc"}
+        self.ended: list[str] = []
+        self._error = error
+
+    def dismiss(self, posts: Iterable[str], _why: str) -> None:
+        for post in posts:
+            del self.posts[post]
+            self._end(post)
+
+    def give_back(self, held: Iterable[str]) -> None:
+        for one in held:
+            self._end(one)
+
+    def close(self) -> None:
+        self.ended.append("closed")
+
+    def _end(self, one: str) -> None:
+        self.ended.append(one)
+        if one == "b" and self.ended.count("b") == 1:
+            raise self._error
+
+
+def parts_of(crew: Fails, places: Fails) -> RunParts:
+    unused: Any = SimpleNamespace(name="rl")
+    held: Any = ["a", "b", "c"]
+    return RunParts("run-1", unused, crew, places, unused, held=held)  # type: ignore[arg-type]
+
+
+def test_each_is_let_go_though_another_could_not_be() -> None:
+    parts = parts_of(crew := Fails(), places := Fails())
+    boosts: list[str] = []
+
+    let_go(parts, lambda: boosts.append("home"))
+
+    assert crew.ended == ["a", "b", "c"]
+    assert places.ended == ["a", "b", "c", "closed"]
+    assert boosts == ["home"] and parts.held == []
+    assert [event.told for event in parts.events] == ["while it ended: RuntimeError: "] * 2
+
+
+def test_who_was_interrupted_goes_on_with_what_is_left() -> None:
+    parts = parts_of(crew := Fails(), places := Fails(KeyboardInterrupt))
+    crew.posts.pop("b")
+    with pytest.raises(KeyboardInterrupt):
+        let_go(parts, lambda: None)
+
+    let_go(parts, lambda: None)
+
+    assert crew.ended == ["a", "c"]
+    assert places.ended == ["a", "b", "b", "c", "closed"]
+
+
+@pytest.mark.parametrize(("times", "left"), [(0, []), (1, []), (99, ["run-1"])])
+def test_a_record_is_removed_also_if_nobody_answers_for_a_moment(times: int, left: list[str]) -> None:
+    records = RoleRecords(Silent(times))
+    records.write_record(a_run())
+
+    leave_record(parts_of(Fails(), Fails()), records, a_run(), forget=True)
+
+    assert records.names() == left
+
+
+def test_why_a_run_failed_stays_to_be_read() -> None:
+    records = RoleRecords(FakeShelf())
+    records.write_record(a_run())
+
+    leave_record(parts_of(Fails(), Fails()), records, a_run(state="failed"), forget=False)
+
+    assert records.read_record("run-1") == a_run(state="failed")
+
+
+def test_who_left_ray_and_finds_nobody_does_not_wait_for_the_cluster() -> None:
+    class Gone(Silent):
+        def dead_workers(self, worker_ids: Iterable[str]) -> frozenset[str]:
+            raise Unavailable("Ray's control service does not answer")
+
+    shelf = Gone(99)
+
+    leave_record(parts_of(Fails(), Fails()), RoleRecords(shelf), a_run(), forget=True)
+
+    assert shelf.times == 99

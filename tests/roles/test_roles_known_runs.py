@@ -1,0 +1,113 @@
+"""What anybody may ask of runs: names of lost ones, waiting for an end, and what is forgotten by itself."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from fake_shelf import FakeShelf
+from role_runs import a_run
+
+from distributed_grid.errors import GridError, Unavailable
+from distributed_grid.execution.role_records import RoleRecords, new_group_name
+from distributed_grid.roles.known_runs import KnownRuns
+
+NOW = datetime(2025, 1, 3, 10, 0, tzinfo=UTC)
+
+
+class Controller:
+    """Stands for the client of a controller."""
+
+    def __init__(self, records: RoleRecords | None) -> None:
+        self._records = records
+        self.asked: list[str] = []
+
+    def role_run_down(self, name: str) -> Any:
+        self.asked.append(name)
+        if self._records is None:
+            raise GridError("it is away")
+        return KnownRuns(self._records).down(name)
+
+    def close(self) -> None:
+        self.asked.append("closed")
+
+
+@pytest.fixture
+def shelf() -> FakeShelf:
+    return FakeShelf()
+
+
+@pytest.fixture
+def records(shelf: FakeShelf) -> RoleRecords:
+    """With a run whose owner is gone."""
+    records = RoleRecords(shelf)
+    records.write_record(a_run())
+    shelf.dead.add("worker-of-run-1")
+    shelf.standing = {"its": new_group_name("run-1"), "another's": new_group_name("run-2")}
+    return records
+
+
+def next_one() -> dict[str, Any]:
+    return a_run(state="starting", owner={"node": "b", "pid": 2, "job_id": "02", "worker_id": "the next"})
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_who_takes_the_name_of_a_lost_run_clears_away_what_it_left(
+    records: RoleRecords, shelf: FakeShelf, is_there: bool
+) -> None:
+    controller: Any = Controller(records if is_there else None)
+
+    assert KnownRuns(records, lambda: controller).claim(next_one()) is None
+
+    assert controller.asked == ["run-1", "closed"], "only it gives leases back at once"
+    assert records.read_record("run-1") == next_one()
+    assert [*shelf.standing] == ["another's"]
+
+
+def test_a_run_that_lives_keeps_its_name(records: RoleRecords, shelf: FakeShelf) -> None:
+    shelf.dead.clear()
+
+    assert KnownRuns(records).claim(next_one()) == a_run()
+    assert len(shelf.standing) == 2
+
+
+def test_who_ends_a_lost_run_clears_it_away(records: RoleRecords, shelf: FakeShelf) -> None:
+    KnownRuns(records).end("run-1", 60.0)
+
+    assert records.names() == [] and [*shelf.standing] == ["another's"]
+
+
+def test_an_owner_that_does_not_hear_is_not_waited_for_without_end(records: RoleRecords, shelf: FakeShelf) -> None:
+    shelf.dead.clear()
+
+    with pytest.raises(Unavailable, match="run-1 has not ended") as caught:
+        KnownRuns(records).end("run-1", 0.0)
+
+    assert "process 4711 on a" in caught.value.because[0]
+    assert (records.wished("run-1") or {})["down"]
+
+
+def test_a_run_that_dies_while_its_end_is_waited_for_is_cleared_away(records: RoleRecords, shelf: FakeShelf) -> None:
+    shelf.dead.clear()
+    wish = records.wish
+
+    def and_dies(name: str, **wished: Any) -> None:
+        wish(name, **wished)
+        shelf.dead.add("worker-of-run-1")
+
+    records.wish = and_dies  # type: ignore[method-assign]
+
+    KnownRuns(records).end("run-1", None)
+
+    assert records.names() == []
+
+
+def test_what_has_been_over_for_a_day_is_forgotten(records: RoleRecords, shelf: FakeShelf) -> None:
+    day = timedelta(days=1)
+    records.write_record(a_run("failed", "failed", updated_at=(NOW - 1.1 * day).isoformat()))
+    records.write_record(a_run("fresh", "failed", updated_at=(NOW - 0.9 * day).isoformat()))
+    records.write_record(a_run("lives", updated_at=(NOW - 9 * day).isoformat()))  # its clock may be wrong
+
+    KnownRuns(records).forget_old(NOW)
+
+    assert records.names() == ["fresh", "lives"]
+    assert [*shelf.standing] == ["another's"]
