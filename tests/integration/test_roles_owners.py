@@ -59,29 +59,26 @@ def test_runs_of_an_actor_that_is_gone_are_lost_and_cleared_away_by_whoever_ends
     here = {"GRID_HOME": str(grid.home.path), "PYTHONPATH": os.pathsep.join(sys.path)}
     owner = ray.remote(Owner).options(num_cpus=0, runtime_env={"env_vars": here}).remote()
     pid = ray.get(owner.keep.remote({"kept-a": False, "kept-b": False, "kept-c": True}))
-    attached = attach("kept-a")
-    state = lambda name: grid.client.role_run(name)["state"]  # noqa: E731
+    names = ("kept-a", "kept-b", "kept-c")
 
     # One that does not hear is waited for, but not for ever.
     os.kill(pid, signal.SIGSTOP)
     with pytest.raises(Unavailable, match="kept-a has not ended") as caught:
-        attached.shutdown(wait_s=0.1)
+        attach("kept-a").shutdown(wait_s=0.1)
     assert f"process {pid} on " in caught.value.because[0]
 
     os.kill(pid, signal.SIGKILL)
-    for name in ("kept-a", "kept-b", "kept-c"):
-        until(lambda name=name: state(name) == "lost", what=f"{name} is lost")  # type: ignore[misc]
+    until(lambda: {grid.client.role_run(name)["state"] for name in names} == {"lost"}, what="all are lost")
     until(lambda: not actors(), what="Ray has ended their actors")
     assert groups("kept-a") and groups("kept-b") and leases(grid, "kept-c"), "which Ray and time would end only later"
 
-    attached.shutdown()
+    attach("kept-a").shutdown()
     assert grid.client.role_run_down("kept-b")["removed"]
     with launch(workload("kept-c"), leases=False, wait_s=60) as next_one:
         assert next_one["teller"].call("count") == [1]
         assert len(groups("kept-c")) == 1
-    for name in ("kept-a", "kept-b", "kept-c"):
-        until(lambda name=name: not groups(name) and not leases(grid, name), what=f"nothing is left of {name}")  # type: ignore[misc]
-    assert not [name for name in RoleRecords.connected().names() if name.startswith("kept-")]
+    until(lambda: not any(groups(name) or leases(grid, name) for name in names), what="nothing is left of them")
+    assert not {*names} & {*RoleRecords.connected().names()}
 
 
 def test_a_run_that_is_being_ended_is_seen_to_be(grid: LiveGrid, monkeypatch: pytest.MonkeyPatch) -> None:

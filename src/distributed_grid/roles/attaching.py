@@ -45,7 +45,7 @@ class AttachedRun:
         self._seen: dict[tuple[str, int], tuple[str, int, int | None]] = {}
         """By role and rank: the actor, its life and its process."""
         self._record = self._runs.one(name)
-        if is_over(self._record):
+        if self.state in (RunState.ENDED, RunState.FAILED):  # one that is lost can be shut down from here
             raise RoleRunOver(f"The run {name} is over: {self._record['why'] or self._record['state']}")
         self._take(self._record)
         threading.Thread(target=self._follow, name=f"grid-roles-{name}-attached", daemon=True).start()

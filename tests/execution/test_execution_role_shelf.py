@@ -1,0 +1,54 @@
+"""What Ray's control service says of processes, read: who is gone, also without anybody having told it."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+import pytest
+from ray.core.generated import gcs_service_pb2
+from ray.core.generated.gcs_pb2 import GcsNodeInfo
+
+from distributed_grid.errors import Unavailable
+from distributed_grid.execution.role_shelf import RayShelf
+
+HERE, GONE = b"here", b"gone"
+KNOWN = {b"\1": (True, HERE), b"\2": (False, HERE), b"\3": (True, GONE)}
+"""Processes: what was last told of each, and its node."""
+
+
+class NodeId(bytes):
+    def binary(self) -> bytes:
+        return bytes(self)
+
+
+@pytest.fixture
+def shelf() -> RayShelf:
+    def worker(request: Any, timeout: float) -> Any:
+        reply = gcs_service_pb2.GetWorkerInfoReply()
+        if request.worker_id in KNOWN:
+            reply.worker_table_data.is_alive, reply.worker_table_data.worker_address.node_id = KNOWN[request.worker_id]
+        return reply
+
+    nodes = {
+        NodeId(HERE): SimpleNamespace(state=GcsNodeInfo.ALIVE),
+        NodeId(GONE): SimpleNamespace(state=GcsNodeInfo.DEAD),
+    }
+    shelf = RayShelf.__new__(RayShelf)
+    shelf._gcs = SimpleNamespace(get_all_node_info=lambda timeout: nodes)
+    shelf._workers = SimpleNamespace(GetWorkerInfo=worker)
+    return shelf
+
+
+def test_who_ended_whose_node_died_and_who_was_never_there_is_dead(shelf: RayShelf) -> None:
+    assert shelf.dead_workers(["01", "02", "03", "04"]) == {"02", "03", "04"}
+    assert shelf.dead_workers(["02", "04"]) == {"02", "04"}
+    assert shelf.dead_workers([]) == frozenset()
+
+
+def test_silence_is_told_as_such(shelf: RayShelf) -> None:
+    def silent(*_: Any, **__: Any) -> Any:
+        raise grpc.RpcError("no answer")
+
+    shelf._workers = SimpleNamespace(GetWorkerInfo=silent)
+    with pytest.raises(Unavailable, match="does not answer"):
+        shelf.dead_workers(["01"])
