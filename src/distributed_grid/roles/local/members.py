@@ -10,8 +10,9 @@ from distributed_grid.errors import CallTimedOut, InvalidRole, Refused
 from distributed_grid.model.roles.spec import Colocation, RoleSpec
 from distributed_grid.model.roles.workload import Workload
 from distributed_grid.roles.calls.failures import not_up
-from distributed_grid.roles.calls.handles import MemberHandle
 from distributed_grid.roles.calls.roster import Roster, Seat
+from distributed_grid.roles.local.packing import Packed
+from distributed_grid.roles.local.peering import LocalPeer
 from distributed_grid.roles.local.refs import LocalRef
 from distributed_grid.roles.local.transport import LocalMember, LocalTransport, fetch
 from distributed_grid.roles.on_node.making import ON_PEERS, load_class
@@ -23,6 +24,7 @@ class LocalCrew:
         self.roster, self.transport = Roster(run), LocalTransport()
         self._specs = {spec.name: spec for spec in workload.roles}
         self._classes = {spec.name: _class_of(spec) for spec in workload.roles}
+        self._configs = {spec.name: _packed(spec) for spec in workload.roles}
         self._together = {spec.name: _names_in_process(group) for group in workload.together for spec in group}
         self._members: dict[Seat, LocalMember] = {}
         self._changing = threading.Lock()
@@ -81,7 +83,7 @@ class LocalCrew:
             if self.roster.closed:
                 raise Refused(f"The run {self.roster.run} is over", because=[self.roster.closed])
             name = f"{self.roster.run}/{role}/{rank}"
-            member = LocalMember(name, self._classes[role], spec.config, spec.max_concurrency)
+            member = LocalMember(name, self._classes[role], self._configs[role], spec.max_concurrency)
             seat = Seat(role, rank, node=platform.node(), methods=member.methods, concurrency=member.concurrency)
             self._members[seat] = member
         return seat
@@ -106,9 +108,12 @@ class LocalCrew:
                 raise not_up(seat, within) from None
 
     def _peers(self, seat: Seat) -> Peers:
-        listed = {role: self.roster.seats(role) for role in self.roster.roles}
+        roster = self.roster
+        listed = {role: roster.seats(role) for role in roster.roles}
         me = Identity(seat.role, seat.rank, len(listed[seat.role]), seat.node, self.roster.run)
-        members = {role: [MemberHandle[Any](self.transport, one) for one in seats] for role, seats in listed.items()}
+        members = {
+            role: [LocalPeer(self.transport, self.roster, one) for one in seats] for role, seats in listed.items()
+        }
         near = [role for role in self._together[seat.role] if role != seat.role]
         siblings = {role: self._members[one].instance for role in near for one in listed[role] if one.rank == seat.rank}
         return Peers(me, members, siblings, fetch)
@@ -117,6 +122,18 @@ class LocalCrew:
 def _names_in_process(group: Sequence[RoleSpec]) -> list[str]:
     """Those that share a process; a role alone shares it with nobody."""
     return [spec.name for spec in group] if group[0].colocation is Colocation.PROCESS else []
+
+
+def _packed(spec: RoleSpec) -> Packed:
+    """Once for all: every member has a copy of it as it was when the run began."""
+    try:
+        return Packed(spec.config, frozen=False)
+    except Exception as error:  # (pickling runs code of the user's, which raises anything)
+        raise InvalidRole(
+            f"The config of the role {spec.name} cannot be copied, so no member could have its own",
+            because=[f"{type(error).__name__}: {error}"],
+            try_next="Make what cannot travel (locks, connections, open files) in the constructor.",
+        ) from error
 
 
 def _class_of(spec: RoleSpec) -> Any:

@@ -6,17 +6,21 @@ import traceback
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from copy import deepcopy
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, Self
+
+from distributed_grid.roles.local.packing import Packed, Stays
 
 Work = Callable[[], Any]
 
 _OWN: Final = "distributed_grid.roles.local."
 
 
-class LocalRef(Future[Any]):
-    """A call that is under way. `await` gives its value, and so does `result`; both raise what the method raised."""
+class LocalRef(Future[Any], Stays):
+    """A call that is under way. `await` gives its value, and so does `result`; both raise what the method raised.
+
+    Whoever asks gets a copy of his own, as between processes.
+    """
 
     lost: str | None = None
     """Why its member was lost meanwhile."""
@@ -28,8 +32,13 @@ class LocalRef(Future[Any]):
     def __await__(self) -> Any:
         return asyncio.shield(asyncio.wrap_future(self)).__await__()
 
-    def __deepcopy__(self, memo: object) -> "LocalRef":
-        return self  # a reference in an argument is the same reference there
+    def result(self, timeout: float | None = None) -> Any:
+        packed: Packed = super().result(timeout)
+        return packed.unpack()
+
+    def future(self) -> Self:
+        """As an ObjectRef has it: `ref.future().result()` is the value, with Ray and without."""
+        return self
 
     def cancel(self) -> bool:
         return False  # a call is not taken back
@@ -50,10 +59,10 @@ class LocalRef(Future[Any]):
             self.fail(error)
 
     def give(self, value: Any) -> None:
-        """A copy of it: what a member does with its own afterwards does not show here, as between processes."""
-        copied = deepcopy(value)
+        """As it is now: what a member does with its own afterwards does not show."""
+        packed = Packed(value, frozen=True)
         with suppress(InvalidStateError):  # it was given up meanwhile
-            self.set_result(copied)
+            self.set_result(packed)
 
     def fail(self, error: BaseException) -> None:
         error.__traceback__ = _from_method_on(error.__traceback__)

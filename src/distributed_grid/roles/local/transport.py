@@ -4,14 +4,22 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION, wait
-from copy import deepcopy
 from typing import Any, Final
 
 from distributed_grid.roles.calls.failures import member_failed, member_lost, timed_out
 from distributed_grid.roles.calls.roster import Seat, SeatAway
+from distributed_grid.roles.local.packing import Packed
 from distributed_grid.roles.local.refs import LocalRef, Work
+from distributed_grid.roles.local.streams import LocalStream, StreamFeed
 from distributed_grid.roles.local.workers import LoopWorker, ThreadWorker, Worker
-from distributed_grid.roles.on_node.making import ON_PEERS, has_async_methods, make_instance, methods_of, told_of_peers
+from distributed_grid.roles.on_node.making import (
+    ON_PEERS,
+    has_async_methods,
+    is_generator,
+    make_instance,
+    methods_of,
+    told_of_peers,
+)
 from distributed_grid.roles.on_node.peers import Peers
 
 ASYNC_CONCURRENCY: Final = 1000
@@ -21,7 +29,7 @@ ASYNC_CONCURRENCY: Final = 1000
 class LocalMember:
     """One instance, and who does its calls."""
 
-    def __init__(self, name: str, cls: Any, config: Any, max_concurrency: int | None) -> None:
+    def __init__(self, name: str, cls: Any, config: Packed, max_concurrency: int | None) -> None:
         looped = has_async_methods(cls)
         self.name, self.methods = name, methods_of(cls)
         self.concurrency = max_concurrency or (ASYNC_CONCURRENCY if looped else 1)
@@ -36,7 +44,7 @@ class LocalMember:
         return ref
 
     def _make(self) -> None:
-        self.instance = make_instance(self._cls, self._config)
+        self.instance = make_instance(self._cls, self._config.unpack())
 
     @property
     def wants_peers(self) -> bool:
@@ -46,6 +54,14 @@ class LocalMember:
         ref = LocalRef()
         self.worker.aside(ref, lambda: getattr(self.instance, ON_PEERS)(peers))
         return ref
+
+    def refs_for(self, method: str) -> tuple[LocalRef, LocalRef]:
+        """What the caller gets, and what the worker settles: of a generator's call, these are two."""
+        if not is_generator(getattr(self._cls, method, None)):
+            ref = LocalRef()
+            return ref, ref
+        stream = LocalStream()
+        return stream, StreamFeed(stream)
 
     def work(self, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Work:
         return lambda: getattr(self.instance, method)(*args, **kwargs)
@@ -61,13 +77,13 @@ class LocalTransport:
     def submit(self, seat: Seat, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> LocalRef:
         """References among the arguments become their values before the call is begun, as Ray does it."""
         member: LocalMember = seat.here()
-        ref = LocalRef()
-        given, named = deepcopy((tuple(args), dict(kwargs)))
+        given, named = Packed((tuple(args), dict(kwargs)), frozen=True).unpack()
+        ref, settled = member.refs_for(method)
         awaited = [one for one in (*given, *named.values()) if isinstance(one, LocalRef)]
         if awaited:
-            _Awaiting(member, ref, method, given, named, awaited).begin()
+            _Awaiting(member, settled, method, given, named, awaited).begin()
         else:
-            member.worker.submit(ref, member.work(method, given, named))
+            member.worker.submit(settled, member.work(method, given, named))
         return ref
 
     def collect(self, refs: Sequence[LocalRef], within_s: float | None) -> list[Any]:
@@ -82,8 +98,11 @@ class LocalTransport:
             raise member_lost(seat, method, ref.lost)
         error = ref.exception()
         if error is None:
-            return ref.result()
-        raise member_failed(seat, method, error, ref.told)
+            try:
+                return ref.result()
+            except Exception as unread:  # noqa: BLE001 (what is read back runs code of the user's)
+                error = unread
+        raise member_failed(seat, method, error, ref.told or f"{type(error).__name__}: {error}")
 
     def first_done(self, refs: Sequence[LocalRef], within_s: float | None) -> int | None:
         done = wait(refs, within_s, FIRST_COMPLETED).done
@@ -141,4 +160,4 @@ def fetch(refs: Any, timeout_s: float | None = None) -> Any:
 
 
 def _value(one: Any) -> Any:
-    return deepcopy(one.result()) if isinstance(one, LocalRef) else one
+    return one.result() if isinstance(one, LocalRef) else one

@@ -43,6 +43,11 @@ def has_async_methods(cls: Any) -> bool:
     return any(inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one) for one in found)
 
 
+def is_generator(function: Any) -> bool:
+    """Whether a call gives many values, one after the other."""
+    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+
+
 def told_of_peers(cls: Any) -> bool:
     return callable(getattr(cls, ON_PEERS, None))
 

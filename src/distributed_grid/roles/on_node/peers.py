@@ -50,24 +50,43 @@ class Directory:
         return found
 
 
-class ActorPeer:
-    """Another member, by the Ray actor that hosts it: `peer.step.remote(x)` gives an ObjectRef.
-
-    It stays valid when the member is restarted.
+class Peer:
+    """Another member: `peer.step.remote(x)` gives a reference. It is the same with Ray and without, and has nothing
+    else that is public but `role` and `rank`. It stays valid when the member is restarted.
     """
 
-    __slots__ = ("_directory", "_name", "rank", "role")
+    __slots__ = ("rank", "role")
 
-    def __init__(self, role: str, rank: int, name: str, directory: Directory) -> None:
-        self.role, self.rank, self._name, self._directory = role, rank, name, directory
+    def __init__(self, role: str, rank: int) -> None:
+        self.role, self.rank = role, rank
+
+    def _method(self, name: str) -> Any:
+        """What has `remote`; raises an AttributeError where the role has no such method."""
+        raise NotImplementedError
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        return getattr(self._directory.actor(self._name), wire_name(self.role, name))
+        try:
+            return self._method(name)
+        except AttributeError:
+            raise AttributeError(f"{self.role} has no method {name!r}") from None
 
     def __repr__(self) -> str:
         return f"<{self.role} {self.rank}>"
+
+
+class ActorPeer(Peer):
+    """One that a Ray actor hosts: references are ObjectRefs."""
+
+    __slots__ = ("_directory", "_name")
+
+    def __init__(self, role: str, rank: int, name: str, directory: Directory) -> None:
+        super().__init__(role, rank)
+        self._name, self._directory = name, directory
+
+    def _method(self, name: str) -> Any:
+        return getattr(self._directory.actor(self._name), wire_name(self.role, name))
 
 
 class Peers(Mapping[str, Sequence[Any]]):

@@ -1,0 +1,112 @@
+"""Generator methods in local mode: a reference for each value, while the method goes on, as Ray has it."""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import AsyncIterable
+from concurrent.futures import Future
+from typing import Any, Self
+
+from distributed_grid.roles.local.refs import LocalRef, Work
+
+
+class LocalStream(LocalRef):
+    """What a generator gives, for `for` and for `async for`: references, in order, as soon as each is there.
+
+    If the generator raises, that is its last reference. As a reference it is settled at once, and its value is itself.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._steps: deque[Future[LocalRef | None]] = deque([Future()])
+        """Those that were not asked for yet, and one more that is waited for; None: that was all."""
+        self._changing = threading.Lock()
+        self.give(None)
+
+    def result(self, timeout: float | None = None) -> Self:
+        return self
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> LocalRef:
+        found = self._steps[0].result()
+        if found is None:
+            raise StopIteration
+        self._steps.popleft()
+        return found
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> LocalRef:
+        found = await asyncio.shield(asyncio.wrap_future(self._steps[0]))
+        if found is None:
+            raise StopAsyncIteration
+        self._steps.popleft()
+        return found
+
+    def add(self, ref: LocalRef) -> bool:
+        """False: it has ended, since its member was lost."""
+        with self._changing:
+            last = self._steps[-1]
+            if last.done():
+                return False
+            self._steps.append(Future())
+        last.set_result(ref)
+        return True
+
+    def end(self) -> None:
+        with self._changing:
+            if not self._steps[-1].done():
+                self._steps[-1].set_result(None)
+
+
+class StreamFeed(LocalRef):
+    """The call of a generator method, as its member's worker has it: it fills a stream."""
+
+    def __init__(self, stream: LocalStream) -> None:
+        super().__init__()
+        self._stream = stream
+
+    def settle(self, work: Work) -> None:
+        self.begun = True
+        try:
+            for value in work():
+                if not self._stream.add(_given(value)):
+                    return
+        except BaseException as error:  # noqa: BLE001 (whatever it is, it is the caller's)
+            self.fail(error)
+        else:
+            self._over()
+
+    async def settle_async(self, work: Work) -> None:
+        self.begun = True
+        try:
+            values = work()
+            if not isinstance(values, AsyncIterable):
+                return self.settle(lambda: values)
+            async for value in values:
+                if not self._stream.add(_given(value)):
+                    return
+        except BaseException as error:  # noqa: BLE001 (whatever it is, it is the caller's)
+            self.fail(error)
+        else:
+            self._over()
+
+    def fail(self, error: BaseException) -> None:
+        last = LocalRef()
+        last.lost = self.lost
+        last.fail(error)
+        self._stream.add(last)
+        self._over()
+
+    def _over(self) -> None:
+        self._stream.end()
+        self.give(None)
+
+
+def _given(value: Any) -> LocalRef:
+    ref = LocalRef()
+    ref.settle(lambda: value)
+    return ref

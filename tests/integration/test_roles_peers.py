@@ -1,0 +1,45 @@
+"""What members meet on a real cluster is what they meet in local mode: tests/roles/test_roles_local_faces.py asks it."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from live_grid import NOTICE_SOON, TWO_LENDERS, LiveGrid
+from role_faces import CHECKS, faces
+
+from distributed_grid.roles import Run, launch
+
+pytestmark = pytest.mark.cluster
+
+CONFIG = TWO_LENDERS
+ENV = NOTICE_SOON
+
+
+@pytest.fixture(autouse=True)
+def _found(grid: LiveGrid, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The grid of the tests is the one that is found."""
+    monkeypatch.setenv("GRID_HOME", str(grid.home.path))
+
+
+@pytest.fixture(scope="module")
+def _one() -> Iterator[dict[str, Any]]:
+    made: dict[str, Any] = {}
+    yield made
+    for run, _ in made.values():
+        run.shutdown()
+
+
+@pytest.fixture
+def met(_found: None, _one: dict[str, tuple[Run, dict[str, Any]]]) -> tuple[Run, dict[str, Any]]:
+    """One run for all of them. Tests give back all leases in the end, so it has groups of its own."""
+    if "faces" not in _one:
+        workload, config = faces()
+        _one["faces"] = launch(workload, leases=False), config
+    return _one["faces"]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_members_meet_the_same_as_in_local_mode(
+    check: Callable[[Any, dict[str, Any]], None], met: tuple[Run, dict[str, Any]]
+) -> None:
+    check(*met)
