@@ -1,4 +1,4 @@
-"""What members meet on a real cluster is what they meet in local mode: tests/roles/test_roles_local_faces.py asks it."""
+"""What members meet on a real cluster: tests/roles/test_roles_local_faces.py asks the same of local mode."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

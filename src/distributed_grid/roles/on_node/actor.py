@@ -168,7 +168,9 @@ def role_method(role: str, name: str, kind: str) -> Any:
     if kind == "generator":
 
         def iterate(self: Host, *args: Any, **kwargs: Any) -> Any:
-            yield from getattr(self._instance(role), name)(*args, **kwargs)
+            # Not `yield from`: Ray sends something of its own into generators, which the user's may not understand.
+            for one in getattr(self._instance(role), name)(*args, **kwargs):  # noqa: UP028
+                yield one
 
         return iterate
 
