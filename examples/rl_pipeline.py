@@ -284,7 +284,7 @@ def train(run: Run | LocalRun) -> dict[str, Any]:
         """Each validator plays a part of it."""
         return float(np.mean(validators.map("mean_return", range(shards))))
 
-    local = isinstance(run, LocalRun)  # nobody can be killed there without us, and numbers follow nothing
+    local = isinstance(run, LocalRun)  # nobody can be killed there without us
     before, story = mean_return(), Story(run)
     for iteration in range(1, MOST_ITERATIONS + 1):
         for _ in range(ROUNDS):
@@ -309,9 +309,7 @@ def train(run: Run | LocalRun) -> dict[str, Any]:
 
 def main() -> int:
     options = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    options.add_argument(
-        "--local", action="store_true", help="in this process, without a cluster: nobody is killed, none are added"
-    )
+    options.add_argument("--local", action="store_true", help="in this process, without a cluster: nobody is killed")
     options.add_argument("--json", action="store_true", help="the result on stdout, and the story on stderr")
     chosen = options.parse_args()
     # Ray, too, writes to stdout when a worker dies.

@@ -25,7 +25,7 @@ def test_the_same_workload_learns_in_one_process_without_ray(monkeypatch: pytest
         found = example.train(run)
 
     assert found["learnt"] and found["mean_return"]["before"] < 50
-    assert found["restarts"] == 0 and {line["workers"] for line in found["iterations"]} == {2}
+    assert found["restarts"] == 0 and {line["workers"] for line in found["iterations"]} <= {2, 3, 4}
 
 
 @pytest.mark.cluster

@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
+from live_grid import until
 from role_faces import CHECKS, faces
 
 from distributed_grid.errors import InvalidRole
-from distributed_grid.roles import LocalRun, RoleSpec, Workload
+from distributed_grid.roles import LocalRun, RoleSpec, Scaling, Workload
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -73,4 +74,47 @@ def test_a_peer_is_whoever_has_its_rank_and_one_that_is_gone_is_told_by_the_refe
         for count in (2, 1, 2):
             run.scale("counter", count)
             told += run["watcher"].call("ask")
-        assert told == [0, "counter was scaled to 1", 0]
+        assert told == [0, "counter was scaled down to 1", 0]
+
+
+class Working:
+    """Its calls end when they are let go, so that its queue is as long as a test wants it."""
+
+    free = threading.Event()
+
+    def work(self) -> bool:
+        return Working.free.wait(10)
+
+
+def test_a_role_follows_its_queue_up_and_down_and_nobody_loses_a_call() -> None:
+    Working.free.clear()
+    scaling = Scaling("queue", up_at=2, down_at=0.5, every_seconds=0.01, stable_seconds=0, cooldown_seconds=0)
+    with LocalRun(Workload("w", (RoleSpec("worker", cls=Working, count=(1, 3), scaling=scaling),))) as run:
+        begun = [run["worker"][0].work.remote() for _ in range(8)]
+        until(lambda: len(run["worker"]) == 3, 10, "there are more, as long as calls wait")
+        row = run.status()["roles"][0]
+        assert row["up"] == 3 and row["scaling"].startswith("queue at ")
+
+        Working.free.set()
+        until(lambda: len(run["worker"]) == 1, 10, "they go when nothing waits")
+        assert all(ref.result() for ref in begun)
+        told = [event["told"] for event in run.status()["events"]]
+        assert "worker was scaled up to 2" in told and "worker was scaled down to 1" in told
+
+
+def test_a_role_that_cannot_grow_says_why_and_the_run_goes_on() -> None:
+    class Second:
+        made = 0
+
+        def __init__(self) -> None:
+            type(self).made += 1
+            if type(self).made > 1:
+                raise OSError("no disk")
+
+        def quick(self) -> int:
+            return 1
+
+    scaling = Scaling(lambda: 9.0, up_at=2, down_at=1, every_seconds=0.01, stable_seconds=0, cooldown_seconds=60)
+    with LocalRun(Workload("w", (RoleSpec("a", cls=Second, count=(1, 2), scaling=scaling),))) as run:
+        until(lambda: "no disk" in str(run.status()["events"]), 10, "it is told")
+        assert (run["a"].call("quick"), run.state) == ([1], "running")

@@ -9,7 +9,7 @@ from typing import Final
 from distributed_grid.decide.roles.scaling import NoReading, ScalingState, follow_signal
 from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.roles.keeping.aside import aside
-from distributed_grid.roles.keeping.parts import RunParts
+from distributed_grid.roles.keeping.followed import Followed
 
 _RETRY_S: Final = 2.0
 
@@ -18,7 +18,7 @@ Read = Callable[[RoleSpec], float]
 
 
 class Following:
-    def __init__(self, parts: RunParts, read: Read) -> None:
+    def __init__(self, parts: Followed, read: Read) -> None:
         self._p = parts
         self._read = read
         self._roles = [role for role in parts.workload.roles if role.scaling is not None]

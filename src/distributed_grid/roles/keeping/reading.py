@@ -8,13 +8,13 @@ from distributed_grid.errors import GridError
 from distributed_grid.model.roles.signals import CallableSignal, MethodSignal, PrometheusSignal, QueueSignal
 from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.roles.calls.groups import RoleGroup
-from distributed_grid.roles.keeping.parts import RunParts
+from distributed_grid.roles.keeping.followed import Followed
 
 _ANSWER_S: Final = 5.0
 
 
 class SignalReader:
-    def __init__(self, parts: RunParts, group: Callable[[str], RoleGroup[Any]]) -> None:
+    def __init__(self, parts: Followed, group: Callable[[str], RoleGroup[Any]]) -> None:
         self._p = parts
         self._group = group
 

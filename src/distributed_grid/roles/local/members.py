@@ -3,8 +3,8 @@
 import platform
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from distributed_grid.errors import CallTimedOut, InvalidRole, Refused
 from distributed_grid.model.roles.spec import Colocation, RoleSpec
@@ -17,6 +17,13 @@ from distributed_grid.roles.local.refs import LocalRef
 from distributed_grid.roles.local.transport import LocalMember, LocalTransport, fetch
 from distributed_grid.roles.on_node.making import ON_PEERS, load_class
 from distributed_grid.roles.on_node.peers import Identity, Peers
+
+
+class Load(NamedTuple):
+    """Of one member: calls that wait, and calls that run."""
+
+    queue: int
+    running: int
 
 
 class LocalCrew:
@@ -46,10 +53,10 @@ class LocalCrew:
             seat.came(self._members[seat])
 
     def shrink(self, sizes: Mapping[str, int]) -> None:
-        """The highest ranks go, after what they are at now."""
+        """The highest ranks go, after what they were asked before."""
         for role, size in sizes.items():
             for seat in self.roster.seats(role)[size:]:
-                why = f"{role} was scaled to {size}"
+                why = f"{role} was scaled down to {size}"
                 self.roster.drop(role, seat.rank, why)
                 self._dismiss([seat], why, finish=True)
 
@@ -72,10 +79,15 @@ class LocalCrew:
         """What its actor would be called."""
         return f"{self.roster.run}/{'+'.join(self._together[seat.role] or [seat.role])}/{seat.rank}"
 
-    def load(self, seat: Seat) -> tuple[int, int]:
-        """Calls that wait, and calls that run."""
+    def load(self, seat: Seat) -> Load:
         member = self._members.get(seat)
-        return (0, 0) if member is None else (member.worker.waiting, member.worker.running)
+        return Load(0, 0) if member is None else Load(member.worker.waiting, member.worker.running)
+
+    def count(self, role: str) -> int:
+        return len(self.roster.seats(role))
+
+    def of_roles(self, roles: Iterable[str]) -> list[Load]:
+        return [self.load(seat) for role in roles for seat in self.roster.seats(role)]
 
     def _hire(self, role: str, rank: int) -> Seat:
         spec = self._specs[role]

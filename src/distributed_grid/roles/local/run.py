@@ -15,6 +15,7 @@ from distributed_grid.model.roles.workload import Workload
 from distributed_grid.roles.asked_counts import scaled_counts, spec_named
 from distributed_grid.roles.calls.call_options import CallOptions
 from distributed_grid.roles.calls.groups import RoleGroup
+from distributed_grid.roles.local.following import LocalFollowing, LocalParts
 from distributed_grid.roles.local.members import LocalCrew
 from distributed_grid.roles.record_rows import member_row, role_row
 
@@ -26,10 +27,10 @@ T = TypeVar("T")
 class LocalRun:
     """The same as a run on Ray: one instance per role and rank, groups, deadlines, errors, siblings, scaling, record.
 
-    It is up when it is made. A role that scales begins with its least. Members get copies of arguments and give copies
-    of results, as processes would. One process has one environment, so there are no variables for ranks, and those of a
-    spec are not set: a member knows its rank by `peers.me`. Resources, pools and nodes are not looked
-    at: nothing is limited.
+    It is up when it is made. Roles begin with their least, and follow their signals. Members get copies of configs and
+    arguments and give copies of results, as processes would. One process has one environment, so there are no
+    variables for ranks, and those of a spec are not set: a member knows its rank by `peers.me`. Resources, pools and
+    nodes are not looked at: nothing is limited.
     """
 
     def __init__(self, workload: Workload, name: str | None = None) -> None:
@@ -37,7 +38,7 @@ class LocalRun:
         self._state, self._why = "starting", ""
         self._began = self._updated = datetime.now(UTC)
         self._events: list[dict[str, str]] = []
-        self._scaling = threading.Lock()
+        self._resizing = threading.Lock()
         self._over = threading.Event()
         self._crew = LocalCrew(workload, self.name)
         try:
@@ -46,7 +47,10 @@ class LocalRun:
         except BaseException:
             self._crew.close("the run did not start")
             raise
-        self._note("running", f"{len(self._crew.roster.all_seats())} members are up")
+        self._state = "running"
+        self._note(f"{len(self._crew.roster.all_seats())} members are up")
+        parts = LocalParts(workload, self._crew, self._note)
+        self._scaling, self._following = parts.scaling, LocalFollowing(parts, self.__getitem__, self.scale)
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -75,23 +79,27 @@ class LocalRun:
         return self._over.wait(timeout_s)
 
     def scale(self, role: str | Enum, count: int, wait_s: float | None = None) -> None:
-        """Waits until new ones are up; of those that are too many, the highest ranks go, after what they are at now.
+        """Waits until new ones are up; of those that are too many, the highest ranks go, after what they were asked.
 
         New ones come all or not at all. Then all are told of each other.
         """
         sizes = scaled_counts(self.workload, role, count)
-        with self._scaling:
+        with self._resizing:
             if self._crew.roster.closed:
                 raise Refused(f"The run {self.name} is over", because=[self._crew.roster.closed])
+            there = max(map(self._crew.count, sizes))
             self._crew.shrink(sizes)
             self._crew.grow(sizes)
-            self._note("running", f"{' and '.join(sizes)} scaled to {count}")
+            if count != there:
+                self._note(f"{' and '.join(sizes)} was scaled {'up' if count > there else 'down'} to {count}")
             self._crew.introduce()
 
     def shutdown(self) -> None:
         """What is under way is lost; a second time does nothing."""
+        self._following.close()
         if self._crew.close(f"the run {self.name} was shut down"):
-            self._note("ended", "it was shut down")
+            self._state = "ended"
+            self._note("it was shut down")
             self._over.set()
 
     def __enter__(self) -> "LocalRun":
@@ -113,7 +121,10 @@ class LocalRun:
             "owner": {"node": platform.node(), "pid": os.getpid(), "job_id": "", "worker_id": ""},
             "began_at": instant(self._began),
             "updated_at": instant(self._updated),
-            "roles": [role_row(one, wanted=counts[one.name], up=counts[one.name]) for one in self.workload.roles],
+            "roles": [
+                role_row(one, wanted=counts[one.name], up=counts[one.name], scaling=self._scaling.get(one.name, ""))
+                for one in self.workload.roles
+            ],
             "members": [
                 member_row(seat, "up", self._crew.actor(seat), queue=queue, running=running, pid=os.getpid())
                 for found in seats.values()
@@ -124,6 +135,6 @@ class LocalRun:
             "events": list(self._events),
         }
 
-    def _note(self, state: str, told: str) -> None:
-        self._state, self._updated = state, datetime.now(UTC)
+    def _note(self, told: str) -> None:
+        self._updated = datetime.now(UTC)
         self._events = [*self._events, {"at": instant(self._updated), "told": told}][-_MOST_EVENTS:]

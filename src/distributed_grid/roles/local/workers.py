@@ -24,7 +24,7 @@ class Worker(Protocol):
         """Beside the calls, however busy it is with those."""
 
     def close(self, why: str, *, finish: bool) -> None:
-        """No more calls, and those that wait are lost. Those that run are lost, too, unless they may finish."""
+        """No more calls. Those that run or wait are lost, unless it may finish them."""
 
 
 class ThreadWorker:
@@ -64,8 +64,9 @@ class ThreadWorker:
     def close(self, why: str, *, finish: bool) -> None:
         with self._changed:
             self._closed = True
-            lost = [ref for ref, _ in self._queue] + ([] if finish else list(self._running))
-            self._queue.clear()
+            lost = [] if finish else [*(ref for ref, _ in self._queue), *self._running]
+            if not finish:
+                self._queue.clear()
             self._changed.notify_all()
         for ref in lost:
             ref.lose(why)
@@ -119,7 +120,7 @@ class LoopWorker:
             if self._closed:
                 return
             self._closed = True
-            lost = [ref for ref in self._refs if not (finish and ref.begun)]
+            lost = [] if finish else [*self._refs]
         for ref in lost:  # here, since a method may block the loop
             ref.lose(why)
         self._loop.call_soon_threadsafe(self._end)
