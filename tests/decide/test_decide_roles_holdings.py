@@ -14,10 +14,10 @@ from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.model.roles.workload import Workload
 
 
-def held(load: Workload, *nodes: InventoryNode, elastic: tuple[str, ...] | None = None) -> tuple[Holding, ...]:
+def held(load: Workload, *nodes: InventoryNode) -> tuple[Holding, ...]:
     found = plan_workload(load, Inventory(nodes))
     assert isinstance(found, Placement), found
-    return holdings(found.units, load, elastic)
+    return holdings(found.units, load)
 
 
 def names(one: Holding) -> list[str]:
@@ -97,19 +97,11 @@ def test_members_beyond_the_least_are_held_one_by_one() -> None:
     assert [names(one) for one in found] == [["trainer 0", "worker 0", "worker 1"], ["worker 2"], ["worker 3"]]
 
 
-def test_roles_that_are_not_elastic_share_with_all_their_members() -> None:
-    load = workload(role("worker", count=(1, 2)), role("loader", count=(1, 2)))
-
-    found = held(load, place("n1", cpus=4), elastic=("loader",))
-
-    assert [names(one) for one in found] == [["worker 0", "worker 1", "loader 0"], ["loader 1"]]
-
-
-def test_a_process_that_may_end_is_held_alone_if_one_of_its_roles_is_elastic() -> None:
+def test_a_process_that_may_end_is_held_alone() -> None:
     group = {"colocation_group": "g", "count": (1, 2)}
     load = workload(role("a", **group), role("b", **group))
 
-    assert [names(one) for one in held(load, place("n1"), elastic=("b",))] == [["a+b 0"], ["a+b 1"]]
+    assert [names(one) for one in held(load, place("n1"))] == [["a+b 0"], ["a+b 1"]]
 
 
 def test_who_needs_nothing_has_an_empty_holding() -> None:

@@ -18,7 +18,7 @@ LOAD = workload(
 
 def told(load: Workload, *now: InventoryNode) -> tuple[str, ...]:
     """Planned on an empty node; then the cluster is as said."""
-    planned = plan_workload(load, Inventory([place("n1", cpus=8)]))
+    planned = plan_workload(load, Inventory([place("n1", cpus=8, gpus=2)]))
     assert isinstance(planned, Placement)
     return what_waits(holdings(planned.units, load), Inventory(now))
 
@@ -37,3 +37,21 @@ def test_each_bundle_says_for_whom_it_waits_for_what_where(now: tuple[InventoryN
     (line,) = told(LOAD, *now)
 
     assert line == f"n1: the bundle for 3 worker, 1 loader in the pool cpu_pool {end}"
+
+
+@pytest.mark.parametrize(
+    ("now", "end"),
+    [
+        (place("n1", gpus=2, gpu_parts=(0.6, 0.6)), "; 0.8 GPUs are free, but on one device 0.4 GPUs at most"),
+        (place("n1", gpus=2), ", which is free again"),
+        (place("n1", gpus=1), ", which is free again"),
+        (
+            place("n1", gpus=2, used=amounts(gpu=1.2)),
+            ", which is free again, if it is on one device: Ray tells only what is free on all together",
+        ),
+    ],
+)
+def test_a_part_of_a_gpu_waits_for_one_device(now: InventoryNode, end: str) -> None:
+    (line,) = told(workload(RoleSpec("judge", gpus=0.8)), now)
+
+    assert line == f"n1: the bundle for 1 judge waits for 0.8 GPUs, 1 CPU{end}"

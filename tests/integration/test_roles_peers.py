@@ -1,13 +1,18 @@
-"""What members meet on a real cluster: tests/roles/test_roles_local_faces.py asks the same of local mode."""
+"""What members meet on a real cluster: tests/roles/test_roles_local_faces.py asks the same of local mode.
+
+And what a launcher sees there of GPUs.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from live_grid import NOTICE_SOON, TWO_LENDERS, LiveGrid
+from live_grid import NOTICE_SOON, TWO_LENDERS, LiveGrid, until
+from role_classes import Teller, small
 from role_faces import CHECKS, faces
 
-from distributed_grid.roles import Run, launch
+from distributed_grid.roles import Run, Workload, launch
+from distributed_grid.roles.keeping.surveying import Surveyor
 
 pytestmark = pytest.mark.cluster
 
@@ -43,3 +48,9 @@ def test_members_meet_the_same_as_in_local_mode(
     check: Callable[[Any, dict[str, Any]], None], met: tuple[Run, dict[str, Any]]
 ) -> None:
     check(*met)
+
+
+def test_parts_of_gpus_that_groups_hold_are_seen_one_by_one(grid: LiveGrid) -> None:
+    with launch(Workload("parts", (small("judge", Teller, gpus=0.4, node_affinity=["one"]),)), leases=False):
+        until(lambda: Surveyor.connected().look().inventory["one"].gpu_parts == (4_000,), what="it is held")
+    until(lambda: Surveyor.connected().look().inventory["one"].gpu_parts == (), what="it is free")

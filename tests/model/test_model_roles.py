@@ -52,6 +52,8 @@ def test_a_class_is_a_type_or_says_where_it_is(cls: Any) -> None:
     ("field", "value", "said"),
     [
         ("role", "two words", "a name has no spaces and no '/', unlike 'two words'"),
+        ("role", "rôle", "a name has only ASCII letters, digits and signs, as Ray needs it, unlike 'rôle'"),
+        ("role", "a+b", "the name of a role has no '+', which joins those that share a process, unlike 'a+b'"),
         ("role", "", "must be a name, not ''"),
         ("role", 7, "must be a name, not 7"),
         ("cls", "my_rl.workers.Worker", "must be a class, or \"module:Class\", not 'my_rl.workers.Worker'"),
@@ -241,6 +243,20 @@ def test_colocated_roles_have_equal_counts_one_kind_and_one_pool() -> None:
         "roles.b.pool: q, but a, in the same colocation group, is in p"
     ]
     workload(first, RoleSpec("b", count=2, colocation_group="g"), pools=pools)
+
+
+def test_one_process_has_one_environment() -> None:
+    def colocated(role: str, **more: Any) -> RoleSpec:
+        return RoleSpec(role, colocation_group="g", **more)
+
+    first = colocated("a", env={"COLOUR": "green", "SHAPE": "round"})
+
+    assert refused(first, colocated("b", env={"COLOUR": "a secret", "SHAPE": "round"})) == [
+        "roles.b.env.COLOUR: a, in the same process, sets it to something else"
+    ]
+    workload(first, colocated("b", env={"COLOUR": "green"}), RoleSpec("c", env={"COLOUR": "red"}))
+    apart = {"colocation": "bundle", "colocation_group": "g"}
+    workload(RoleSpec("a", env={"A": "1"}, **apart), RoleSpec("b", env={"A": "2"}, **apart))
 
 
 def test_what_belongs_together_keeps_its_order() -> None:

@@ -304,12 +304,14 @@ def place(
     lends: ResourceVector | None = None,
     labels: Mapping[str, str] | None = None,
     closed: str = "",
+    gpu_parts: tuple[float, ...] = (),
     **custom: float,
 ) -> InventoryNode:
-    """A node to plan on: free is whatever is not `used`; it lends nothing unless told."""
+    """A node to plan on: free is whatever is not `used` and no part of a GPU; it lends nothing unless told."""
     has = amounts(cpu=cpus, gpu=gpus, memory=memory, **custom)
-    free = has - (used or ResourceVector())
-    return InventoryNode(name, free, has, labels or {}, closed, lends or ResourceVector())
+    parts = tuple(amounts(gpu=part)["gpu"] for part in gpu_parts)
+    free = has - (used or ResourceVector()) - ResourceVector({"gpu": sum(parts)})
+    return InventoryNode(name, free, has, labels or {}, closed, lends or ResourceVector(), parts)
 
 
 def failure(role: str = "worker", index: int = 0, *, restarts: int = 0, left: int = 3, **others: Any) -> Failure:

@@ -53,6 +53,8 @@ class Node:
     labels: Mapping[str, str] = field(default_factory=dict)
     silent: str | None = None
     """Why nobody knows what it does: its probe has stopped answering. None: it answers, or nobody asks."""
+    gpu_parts: tuple[int, ...] = ()
+    """The parts of GPUs that placement groups hold there; each is on one device."""
 
 
 class NodeTable(Mapping[NodeName, Node]):

@@ -1,12 +1,17 @@
 """Looking at the cluster: the nodes by name, with their base, total, free amounts and limits."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 from distributed_grid.config import GridConfig
 from distributed_grid.decide.naming import ConfiguredName, Naming, name_raylets
 from distributed_grid.execution.port import Cluster
 from distributed_grid.model.nodes import Hardware, Node, NodeId, NodeTable
-from distributed_grid.model.resources import ResourceVector
+from distributed_grid.model.resources import GPU, ResourceVector, scale
+
+_GPUS_OF_A_BUNDLE: Final = re.compile(r"GPU_group_\d+_[0-9a-f]+")
+"""What stands for all bundles of a group has no number."""
 
 
 class Observer:
@@ -47,10 +52,18 @@ class Observer:
                     host=raylet.host,
                     labels=raylet.labels,
                     silent=silent.get(raylet.node_id),
+                    gpu_parts=_gpu_parts(seen.total),
                 )
             )
         nodes += [_absent(name, self._config) for name in self.naming.missing]
         return NodeTable(nodes)
+
+
+def _gpu_parts(totals: Mapping[str, float]) -> tuple[int, ...]:
+    """What bundles of placement groups hold of GPUs, where it is less than one."""
+    one = scale(GPU)
+    held = (round(value * one) for name, value in totals.items() if _GPUS_OF_A_BUNDLE.fullmatch(name))
+    return tuple(sorted(units for units in held if 0 < units < one))
 
 
 def _absent(name: str, config: GridConfig) -> Node:

@@ -5,9 +5,10 @@ More capacity never makes a placement wrong, so a plan that was made stays good 
 
 from collections import Counter
 
+from distributed_grid.decide.roles.devices import beside, free_devices
 from distributed_grid.decide.roles.units import UnitClass, classes_of
-from distributed_grid.model.resources import GPU, ResourceVector, describe, scale, total
-from distributed_grid.model.roles.inventory import Inventory
+from distributed_grid.model.resources import GPU, describe, scale, total
+from distributed_grid.model.roles.inventory import Inventory, InventoryNode
 from distributed_grid.model.roles.plan import Placement, Unit
 from distributed_grid.model.roles.workload import Workload
 
@@ -27,7 +28,7 @@ def violations(placement: Placement, workload: Workload, inventory: Inventory) -
             for kind in used
             if used[kind] > max(0, node.free[kind])
         ]
-        if used[GPU] <= node.free[GPU] and not _devices_hold(node.free, units):
+        if used[GPU] <= node.free[GPU] and not _devices_hold(node, units):
             found.append(f"{name}: parts of GPUs do not fit on {describe(GPU, node.free[GPU])}")
         for one in {_class_of(unit, classes): None for unit in units}:
             if one is None:
@@ -61,22 +62,15 @@ def _over_quota(placement: Placement, workload: Workload) -> list[str]:
     ]
 
 
-def _devices_hold(free: ResourceVector, units: tuple[Unit, ...]) -> bool:
+def _devices_hold(node: InventoryNode, units: tuple[Unit, ...]) -> bool:
     """Whole GPUs first, then the parts: the largest first, or in the order in which they stand."""
     one = scale(GPU)
     asked = [unit.resources[GPU] for unit in units if GPU in unit.resources]
+    whole = sum(each // one for each in asked if each >= one)
     parts = [part for part in asked if part < one]
-    whole, rest = divmod(free[GPU], one)
-    devices = [one] * (whole - sum(each // one for each in asked if each >= one)) + ([rest] if rest else [])
-    return any(_hold(devices, order) for order in (sorted(parts, reverse=True), parts, parts[::-1]))
-
-
-def _hold(devices: list[int], parts: list[int]) -> bool:
-    """Each part on the device that is left with the least, as Ray does it."""
-    left = list(devices)
-    for part in parts:
-        able = [number for number, room in enumerate(left) if room >= part]
-        if not able:
-            return False
-        left[min(able, key=lambda number: left[number])] -= part
-    return True
+    devices = free_devices(node)
+    if whole > devices.count(one):
+        return False
+    return any(
+        beside(devices[whole:], order) is not None for order in (sorted(parts, reverse=True), parts, parts[::-1])
+    )

@@ -5,7 +5,7 @@ pools; parts of a GPU, which have to stay on one device; several actors that bel
 end before the others, whose capacity must go home then.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from distributed_grid.model.resources import GPU, scale, total
 from distributed_grid.model.roles.holdings import Holding
@@ -18,13 +18,10 @@ _Key = tuple[str, str, tuple[int, int]]
 _SHARED = (-1, -1)
 
 
-def holdings(units: Iterable[Unit], workload: Workload, elastic: Collection[str] | None = None) -> tuple[Holding, ...]:
-    """All units, each in one holding; by node and pool, the shared one first, then as the workload has its roles.
-
-    `elastic`: the roles whose members beyond their least may end one by one. None: all roles.
-    """
+def holdings(units: Iterable[Unit], workload: Workload) -> tuple[Holding, ...]:
+    """All units, each in one holding; by node and pool, the shared one first, then as the workload has its roles."""
     order = {role.name: number for number, role in enumerate(workload.roles)}
-    least = {role.name: role.least for role in workload.roles if elastic is None or role.name in elastic}
+    least = {role.name: role.least for role in workload.roles}
     found: dict[_Key, list[Unit]] = {}
     for unit in sorted(units, key=lambda one: (order[one.members[0].role], one.index)):
         apart = (order[unit.members[0].role], unit.index)
@@ -36,7 +33,7 @@ def holdings(units: Iterable[Unit], workload: Workload, elastic: Collection[str]
 def _stays_alone(unit: Unit, least: dict[str, int]) -> bool:
     if unit.kind is UnitKind.BUNDLE or unit.resources[GPU] % scale(GPU):
         return True
-    return any(member.role in least and member.index >= least[member.role] for member in unit.members)
+    return any(member.index >= least[member.role] for member in unit.members)
 
 
 def _holding(units: list[Unit]) -> Holding:

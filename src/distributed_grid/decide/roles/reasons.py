@@ -10,7 +10,7 @@ from distributed_grid.decide.roles.searching import Search
 from distributed_grid.decide.roles.tries import Try
 from distributed_grid.decide.roles.units import UnitClass
 from distributed_grid.decide.roles.worth import worth_by_node
-from distributed_grid.model.resources import ResourceVector, amount_of, describe
+from distributed_grid.model.resources import GPU, ResourceVector, amount_of, describe, scale
 from distributed_grid.model.roles.plan import DoesNotFit, Reason
 
 _NEAREST = 3
@@ -68,11 +68,13 @@ def _too_big(board: Board, number: int) -> str:
     one, allowed = board.classes[number], board.allowed[number]
     for kind, lacking in board.room.lacks(one.needs).items():
         if (lacking[allowed] > 0).all():
-            column = np.where(allowed, board.room.column(kind), -1)
+            units = one.needs[kind]
+            column = np.where(allowed, board.room.offers(kind, units), -1)
             row = int(np.argmax(column))
             most = describe(kind, int(column[row]))
             where = f", on {board.room.names[row]}" if column[row] > 0 else ""
-            return f"no node has {describe(kind, one.needs[kind])} free; the most is {most}{where}"
+            device = " on one device" if kind == GPU and units < scale(GPU) else ""
+            return f"no node has {describe(kind, units)} free{device}; the most is {most}{where}"
     return f"no node has all of {one.needs.describe()} free: {_nearest(board, None, number)}"
 
 

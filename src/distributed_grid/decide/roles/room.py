@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from distributed_grid.decide.roles.devices import free_devices
 from distributed_grid.model.resources import GPU, ResourceVector, scale
 from distributed_grid.model.roles.inventory import Inventory
 
@@ -32,12 +33,9 @@ class Room:
         }
         self.devices: dict[int, Units] = {}
         """How many GPUs of each node have so much left."""
-        # What others use of GPUs is seen only as a sum: as if they shared one device as far as that goes.
         for row, node in enumerate(nodes):
-            whole, part = divmod(max(0, node.free[GPU]), _ONE)
-            for left, count in ((_ONE, whole), (part, 1)):
-                if left and count:
-                    self._devices_with(left)[row] += count
+            for left in free_devices(node):
+                self._devices_with(left)[row] += 1
 
     def __len__(self) -> int:
         return len(self.names)
@@ -60,6 +58,17 @@ class Room:
                 found += left * count
             return found
         return self.free.get(kind, found)
+
+    def offers(self, kind: str, units: int) -> Units:
+        """What each node has of a kind for one who needs so much: of GPUs, whole devices, or what one has left."""
+        if kind != GPU:
+            return self.column(kind)
+        if units >= _ONE:
+            return _ONE * self._gpu_units(_ONE)
+        found = np.zeros(len(self), dtype=np.int64)
+        for left, count in self.devices.items():
+            np.maximum(found, np.where(count > 0, left, 0), out=found)
+        return found
 
     def fits(self, needs: ResourceVector) -> Units:
         """How many such units fit on each node."""
@@ -105,12 +114,8 @@ class Room:
         """By kind, how much is missing on each node for one such unit; of GPUs, whole devices."""
         found: dict[str, Units] = {}
         for kind, units in needs.items():
-            if kind != GPU:
-                found[kind] = np.maximum(0, units - self.column(kind))
-            elif units >= _ONE:
-                found[kind] = np.maximum(0, units - _ONE * self._gpu_units(_ONE))
-            else:
-                found[kind] = np.where(self._gpu_units(units) > 0, 0, _ONE)
+            lacking = np.maximum(0, units - self.offers(kind, units))
+            found[kind] = _ONE * (lacking > 0) if kind == GPU and units < _ONE else lacking
         return found
 
     def lacks_for(self, row: int, needs: ResourceVector, count: int) -> dict[str, int]:

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from distributed_grid.model.resources import describe
+from distributed_grid.decide.roles.devices import free_devices
+from distributed_grid.model.resources import GPU, describe, scale
 from distributed_grid.model.roles.holdings import Holding
 from distributed_grid.model.roles.inventory import Inventory
 
@@ -26,6 +27,11 @@ def _line(holding: Holding, inventory: Inventory) -> str:
     if node.closed:
         return f"{waits}; {node.closed}"
     short = [kind for kind, units in holding.resources.items() if units > node.free[kind]]
-    if not short:
-        return f"{waits}, which is free again"
-    return f"{waits}; free: {', '.join(describe(kind, max(0, node.free[kind])) for kind in short)}"
+    if short:
+        return f"{waits}; free: {', '.join(describe(kind, max(0, node.free[kind])) for kind in short)}"
+    part, most = holding.resources[GPU] % scale(GPU), max(free_devices(node), default=0)
+    if part > most:
+        return f"{waits}; {describe(GPU, node.free[GPU])} are free, but on one device {describe(GPU, most)} at most"
+    if part and scale(GPU) < node.total[GPU] > node.free[GPU]:
+        return f"{waits}, which is free again, if it is on one device: Ray tells only what is free on all together"
+    return f"{waits}, which is free again"

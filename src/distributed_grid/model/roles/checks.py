@@ -66,7 +66,17 @@ def name(value: object) -> str:
         raise Wrong(f"must have at most {_LONGEST_NAME} letters, not {len(value)}")
     if "/" in value or not value.isprintable() or any(letter.isspace() for letter in value):
         raise Wrong(f"a name has no spaces and no '/', unlike {value!r}")
+    if not value.isascii():
+        raise Wrong(f"a name has only ASCII letters, digits and signs, as Ray needs it, unlike {value!r}")
     return value
+
+
+def role_name(value: object) -> str:
+    """A name that can be told apart where several stand together, as those of the roles in one process do."""
+    found = name(value)
+    if "+" in found:
+        raise Wrong(f"the name of a role has no '+', which joins those that share a process, unlike {found!r}")
+    return found
 
 
 def name_or_none(value: object) -> str | None:

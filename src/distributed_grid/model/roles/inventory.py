@@ -17,6 +17,8 @@ class InventoryNode:
     """Why nothing can be put there; empty: it is usable."""
     lends: ResourceVector = field(default_factory=ResourceVector)
     """What it could lend to other nodes, by its limits; a part of what is free."""
+    gpu_parts: tuple[int, ...] = ()
+    """Parts of GPUs of which it is known that others hold them; each is on one device."""
 
     def with_more(self, more: ResourceVector) -> "InventoryNode":
         return replace(self, free=self.free + more, total=self.total + more)
@@ -40,6 +42,7 @@ class Inventory(Mapping[NodeName, InventoryNode]):
                 node.labels,
                 "" if node.alive else "it is not connected to the cluster",
                 could.get(node.name, ResourceVector()),
+                node.gpu_parts,
             )
             for node in nodes.values()
         )

@@ -175,7 +175,7 @@ def _count(value: object) -> int | tuple[int, int]:
 
 # Each field: how it is checked and brought into one form, and what stands in for it while others are checked.
 _CHECKS: Final[Mapping[str, tuple[Any, Any]]] = {
-    "role": (checks.name, ""),
+    "role": (checks.role_name, ""),
     "cls": (_class, None),
     "count": (_count, 1),
     "cpus": (checks.amount(CPU), 0),

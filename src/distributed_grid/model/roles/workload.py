@@ -7,7 +7,7 @@ from distributed_grid.model.roles import checks
 from distributed_grid.model.roles.checks import Problems, Steps
 from distributed_grid.model.roles.pools import Pool
 from distributed_grid.model.roles.signals import MethodSignal
-from distributed_grid.model.roles.spec import RoleSpec
+from distributed_grid.model.roles.spec import Colocation, RoleSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,8 @@ class Workload:
             if (other.least, other.most) != (first.least, first.most):
                 said = f"{_many(other)}, but {first.name}, in the same colocation group, has {_many(first)}"
                 problems.add(_at(other, "count"), said)
+        if first.colocation is Colocation.PROCESS:
+            _check_environment(problems, group)
         following = [role for role in group if role.follows is not None]
         for role in following[1:]:
             said = f"{following[0].name}, in the same colocation group, says it for all; only one may"
@@ -86,6 +88,17 @@ class Workload:
         for pool, role in [*pools.items()][1:]:
             right, other = next(iter(pools.items()))
             problems.add(_at(role, "pool"), f"{pool}, but {other.name}, in the same colocation group, is in {right}")
+
+
+def _check_environment(problems: Problems, group: tuple[RoleSpec, ...]) -> None:
+    """One process has one environment. Values may be secrets, and are not told."""
+    said: dict[str, RoleSpec] = {}
+    for role in group:
+        for key, value in role.env.items():
+            first = said.setdefault(key, role)
+            if first.env[key] != value:
+                told = f"{first.name}, in the same process, sets it to something else"
+                problems.add((*_at(role, "env"), key), told)
 
 
 def _check_names(problems: Problems, what: str, names: Iterable[str]) -> None:

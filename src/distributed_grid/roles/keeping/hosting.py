@@ -116,10 +116,12 @@ class Hosting:
         return found
 
     def _environment(self, specs: Sequence[RoleSpec]) -> dict[str, str]:
-        """Of roles that share a process, all that each chose; the first to say so has the say."""
+        """Of roles that share a process, all that each chose; what one sets counts more than what another passes on."""
         found: dict[str, str] = {}
         for spec in specs:
             found = spec.environment(self._caller) | found
+        for spec in specs:
+            found |= spec.env
         return found
 
     def _part(self, role: str) -> Any:
