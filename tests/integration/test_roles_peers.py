@@ -51,6 +51,7 @@ def test_members_meet_the_same_as_in_local_mode(
 
 
 def test_parts_of_gpus_that_groups_hold_are_seen_one_by_one(grid: LiveGrid) -> None:
+    surveyor = Surveyor.connected()
     with launch(Workload("parts", (small("judge", Teller, gpus=0.4, node_affinity=["one"]),)), leases=False):
-        until(lambda: Surveyor.connected().look().inventory["one"].gpu_parts == (4_000,), what="it is held")
-    until(lambda: Surveyor.connected().look().inventory["one"].gpu_parts == (), what="it is free")
+        until(lambda: surveyor.look().inventory["one"].gpu_parts == (4_000,), what="it is held")
+    until(lambda: surveyor.look().inventory["one"].gpu_parts == (), what="it is free")

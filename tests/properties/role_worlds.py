@@ -25,6 +25,7 @@ def nodes(draw: st.DrawFn, *, usable: bool = False) -> list[InventoryNode]:
                 **has,
                 disk=draw(st.sampled_from([0, 0, 1])),
                 used=busy,
+                gpu_parts=draw(st.sampled_from([(), (), (0.25,), (0.6, 0.6)])) if has["gpus"] > 1 else (),
                 labels=draw(LABELS),
                 closed="" if usable else draw(st.sampled_from(["", "", "", "", "it is down"])),
                 lends=amounts(cpu=draw(st.integers(0, has["cpus"]))),
