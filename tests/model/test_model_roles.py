@@ -11,7 +11,7 @@ from distributed_grid.model.roles.environment import DOCUMENTED_ALLOW, PROTECTED
 from distributed_grid.model.roles.pools import Pool
 from distributed_grid.model.roles.profiles import PROFILES, from_profile
 from distributed_grid.model.roles.selectors import NodeSelector
-from distributed_grid.model.roles.spec import Arrangement, Colocation, FailurePolicy, RoleSpec
+from distributed_grid.model.roles.spec import Arrangement, Colocation, FailurePolicy, RoleSpec, environment_of
 from distributed_grid.model.roles.workload import Workload
 
 
@@ -257,6 +257,16 @@ def test_one_process_has_one_environment() -> None:
     workload(first, colocated("b", env={"COLOUR": "green"}), RoleSpec("c", env={"COLOUR": "red"}))
     apart = {"colocation": "bundle", "colocation_group": "g"}
     workload(RoleSpec("a", env={"A": "1"}, **apart), RoleSpec("b", env={"A": "2"}, **apart))
+
+
+def test_in_one_process_what_a_role_sets_counts_more_than_what_another_passes_on() -> None:
+    passes = RoleSpec("a", env_allow=["COLOUR", "SHAPE"], env_profile="documented")
+    sets = RoleSpec("b", env={"COLOUR": "green", "LOG_LEVEL": "DEBUG"})
+
+    for together in ((passes, sets), (sets, passes)):
+        found = environment_of(together, {"COLOUR": "red", "SHAPE": "round", "A_SECRET": "x"})
+        assert (found["COLOUR"], found["SHAPE"], found["LOG_LEVEL"]) == ("green", "round", "DEBUG")
+        assert "A_SECRET" not in found
 
 
 def test_what_belongs_together_keeps_its_order() -> None:

@@ -34,6 +34,23 @@ def test_members_that_come_later_have_the_config_that_the_run_began_with() -> No
         assert run["a"].call("total") == [1, 1]
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_what_on_peers_returns_concerns_nobody(is_async: bool) -> None:
+    class Plain:
+        def on_peers(self, peers: Any) -> Any:
+            return threading.Lock()
+
+        def quick(self) -> int:
+            return 1
+
+    class Async(Plain):
+        async def on_peers(self, peers: Any) -> Any:
+            return threading.Lock()
+
+    with LocalRun(Workload("w", (RoleSpec("a", cls=Async if is_async else Plain),))) as run:
+        assert run["a"].call("quick") == [1]
+
+
 class Endless:
     def forever(self) -> Iterator[int]:
         while True:

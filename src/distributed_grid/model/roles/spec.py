@@ -54,7 +54,7 @@ class RoleSpec:
     cls: type | str | None = None
     """The class, or "module:Class", which is imported where the actor runs. None: good for planning only."""
     config: Any = field(default=None, hash=False)
-    """Given to the class as it is."""
+    """Given to the class; each instance has a copy of its own."""
     count: int | tuple[int, int] = 1
     """So many; or at least and at most so many."""
     cpus: float = 1
@@ -150,6 +150,16 @@ class RoleSpec:
         if own and not self.least:
             said = "the role's own members tell it, so there must be one: count needs a min of 1 or more"
             problems.add(("scaling", "signal"), said)
+
+
+def environment_of(together: Sequence[RoleSpec], caller: Mapping[str, str]) -> dict[str, str]:
+    """Of roles that share a process: all that each chose; what one sets counts more than what another passes on."""
+    found: dict[str, str] = {}
+    for role in together:
+        found = role.environment(caller) | found
+    for role in together:
+        found |= role.env
+    return found
 
 
 def _class(value: object) -> type | str | None:

@@ -3,7 +3,7 @@
 import functools
 import inspect
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from distributed_grid.execution.role_records import NAMESPACE
 from distributed_grid.model.nodes import NodeId, NodeName
 from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.roles.plan import Unit, UnitKind
-from distributed_grid.model.roles.spec import RoleSpec
+from distributed_grid.model.roles.spec import RoleSpec, environment_of
 from distributed_grid.model.roles.workload import Workload
 from distributed_grid.roles.keeping.places import Held
 from distributed_grid.roles.on_node import actor, making, peers
@@ -86,8 +86,7 @@ class Hosting:
 
     def start(self, process: Process, held: Held, ranks: Mapping[str, str], ports: Any, port: int) -> Any:
         """The actor's handle, at once: it comes up by itself."""
-        specs = [self._spec(role) for role in process.roles]
-        env = self._environment(specs)
+        env = environment_of([self._spec(role) for role in process.roles], self._caller)
         made = self._actor_class(process.roles).options(
             name=process.name,
             namespace=NAMESPACE,
@@ -113,15 +112,6 @@ class Hosting:
     def _spec(self, role: str) -> RoleSpec:
         found = self._workload.role(role)
         assert found is not None
-        return found
-
-    def _environment(self, specs: Sequence[RoleSpec]) -> dict[str, str]:
-        """Of roles that share a process, all that each chose; what one sets counts more than what another passes on."""
-        found: dict[str, str] = {}
-        for spec in specs:
-            found = spec.environment(self._caller) | found
-        for spec in specs:
-            found |= spec.env
         return found
 
     def _part(self, role: str) -> Any:

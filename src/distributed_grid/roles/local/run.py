@@ -12,7 +12,7 @@ from distributed_grid.errors import Refused
 from distributed_grid.model.instants import instant
 from distributed_grid.model.roles.runs import RunState
 from distributed_grid.model.roles.workload import Workload
-from distributed_grid.roles.asked_counts import scaled_counts, spec_named
+from distributed_grid.roles.asked_counts import role_name, scaled_counts, spec_named
 from distributed_grid.roles.calls.call_options import CallOptions
 from distributed_grid.roles.calls.groups import RoleGroup
 from distributed_grid.roles.local.following import LocalFollowing, LocalParts
@@ -91,7 +91,7 @@ class LocalRun:
             self._crew.shrink(sizes)
             self._crew.grow(sizes)
             if count != there:
-                self._note(f"{' and '.join(sizes)} was scaled {'up' if count > there else 'down'} to {count}")
+                self._note(f"{role_name(role)} was scaled {'up' if count > there else 'down'} to {count}")
             self._crew.introduce()
 
     def shutdown(self) -> None:

@@ -1,5 +1,6 @@
 """Calls within this process: each member has threads or an event loop of its own, and gets copies of its arguments."""
 
+import inspect
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -52,7 +53,7 @@ class LocalMember:
 
     def tell(self, peers: Peers) -> LocalRef:
         ref = LocalRef()
-        self.worker.aside(ref, lambda: getattr(self.instance, ON_PEERS)(peers))
+        self.worker.aside(ref, lambda: _without_value(getattr(self.instance, ON_PEERS)(peers)))
         return ref
 
     def refs_for(self, method: str) -> tuple[LocalRef, LocalRef]:
@@ -149,6 +150,15 @@ class _Awaiting:
             self._member.worker.submit(self._ref, self._member.work(self._method, args, kwargs))
         except SeatAway:
             self._ref.lose("it left before the call was begun")
+
+
+def _without_value(done: Any) -> Any:
+    """Nobody asks what it returns, so that need not be copied."""
+
+    async def awaited() -> None:
+        await done
+
+    return awaited() if inspect.isawaitable(done) else None
 
 
 def fetch(refs: Any, timeout_s: float | None = None) -> Any:
