@@ -10,8 +10,8 @@ from ray import cloudpickle
 
 from distributed_grid.errors import MemberFailed
 from distributed_grid.roles.calls.roster import Seat
-from distributed_grid.roles.keeping.crew import Fault
 from distributed_grid.roles.keeping.launching import Launching
+from distributed_grid.roles.keeping.posts import Fault
 from distributed_grid.roles.on_node.actor import Host, role_method
 
 
@@ -56,14 +56,15 @@ def test_who_calls_one_that_did_not_start_is_told_so(kind: str, monkeypatch: pyt
 
 def fault(of: str, why: str, **others: Any) -> Fault:
     process = SimpleNamespace(index=0, node="n1")
-    post: Any = SimpleNamespace(key=(of,), seats=(Seat(of, 0, node="n1"),), process=process, handle=None)
+    seats = (Seat(of, 0, node="n1"),)
+    post: Any = SimpleNamespace(key=(of,), who=f"{of} 0", seats=seats, process=process, handle=None)
     return Fault(post, why, **others)
 
 
 def launched(*looks: list[Fault]) -> MemberFailed:
     """What a launch raises that finds these faults, one look after the other."""
     left = list(looks)
-    crew = SimpleNamespace(coming=[1], posts={}, look=lambda within_s: ([], left.pop(0) if left else []))
+    crew = SimpleNamespace(coming=[1], posts={}, look=lambda within_s: left.pop(0) if left else [])
     parts: Any = SimpleNamespace(crew=crew, late=list)
     with pytest.raises(MemberFailed) as caught:
         Launching(parts, lambda _: None).await_up()

@@ -101,7 +101,7 @@ def test_what_is_told_again_and_again_does_not_push_out_what_happened_before() -
     run.note("worker 0 is up")
     run.note("looking after the run failed")
 
-    assert [event["told"] for event in reporting.record_of(run, "job", "node")["events"]] == [
+    assert [event["told"] for event in reporting.record_of(run, "job", "worker", "node")["events"]] == [
         "worker 0 died",
         "looking after the run failed (100 times)",
         "worker 0 is up",

@@ -105,7 +105,7 @@ class KeptRun:
         patch.setattr(time, "monotonic", self.clock)
         for name, stand_in in {"wait": _wait, "get": _get, "kill": self._kill, "is_initialized": lambda: True}.items():
             patch.setattr(ray, name, stand_in)
-        context = SimpleNamespace(get_job_id=lambda: "01", get_node_id=lambda: "id of n1")
+        context = SimpleNamespace(get_job_id=lambda: "01", get_worker_id=lambda: "02", get_node_id=lambda: "id of n1")
         patch.setattr(ray, "get_runtime_context", lambda: context)
         self.nodes = [*nodes]
         """What is free; nothing that the run starts is taken from it."""

@@ -31,6 +31,10 @@ class Followed(Protocol):
     def crew(self) -> Counted: ...
 
     @property
+    def wanted(self) -> dict[str, int]:
+        """How many of each role there are to be."""
+
+    @property
     def scaling(self) -> dict[str, str]:
         """What a role that scales last did, and why."""
 

@@ -21,6 +21,8 @@ class LocalParts:
     workload: Workload
     crew: Counted
     note: Callable[[str], None]
+    wanted: dict[str, int] = field(default_factory=dict)
+    """Nothing: who is asked for is there, or will not be."""
     scaling: dict[str, str] = field(default_factory=dict)
 
 
@@ -38,7 +40,6 @@ class LocalFollowing:
 
     def close(self) -> None:
         self._over.set()
-        self._following.close()
 
     def _serve(self) -> None:
         while not self._over.wait(_TICK_S):
