@@ -19,7 +19,7 @@ lint: $(READY)
 	$(BIN)/lint-imports
 
 unit: $(READY)
-	$(BIN)/pytest -m "not cluster" -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -m "not cluster" -n 3 --dist loadfile --no-loadscope-reorder
 
 # Real clusters on a machine that others use, too: what fails is shown, and run once more on clusters of its own.
 # What fails twice has failed.
