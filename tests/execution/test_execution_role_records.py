@@ -4,7 +4,7 @@ import pytest
 from fake_shelf import FakeShelf
 from role_runs import a_run
 
-from distributed_grid.errors import InvalidRequest
+from distributed_grid.errors import InvalidRequest, Unavailable
 from distributed_grid.execution.role_records import RoleRecords, new_group_name
 from distributed_grid.model.roles.runs import Record, as_seen
 
@@ -157,6 +157,24 @@ def test_a_wish_that_comes_while_others_are_taken_is_not_lost(records: RoleRecor
 
     assert first is not None and then is not None
     assert (first["down"], then["down"]) == (False, True)
+
+
+def test_a_wish_is_heard_though_it_could_not_be_removed_at_once(records: RoleRecords, shelf: FakeShelf) -> None:
+    records.wish("run-1", counts={"rollout_worker": 3})
+    records.wish("run-1", down=True)
+    remove = shelf.remove
+
+    def removed_and_silent(key: str) -> bool:
+        shelf.remove = remove  # type: ignore[method-assign]
+        remove(key)
+        raise Unavailable("Ray does not answer")
+
+    shelf.remove = removed_and_silent  # type: ignore[method-assign]
+
+    first, then = records.take_wish("run-1"), records.take_wish("run-1")
+
+    assert first is not None and (first["counts"], first["down"]) == ({"rollout_worker": 3}, True)
+    assert then is not None and (then["counts"], then["down"]) == ({}, True)  # heard again, and means the same
 
 
 # -- as readers see it ---------------------------------------------------------------------------------------

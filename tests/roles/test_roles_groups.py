@@ -1,6 +1,5 @@
 """Groups and handles, whatever carries their calls."""
 
-import copy
 import pickle
 import threading
 from collections import Counter
@@ -475,7 +474,6 @@ def test_a_handle_stays_in_its_process_and_is_equal_to_another_of_the_same_membe
 
     assert group[0] == group.rank_zero
     assert group[0] != group[1]
-    assert copy.deepcopy(group[0]) == group[0]
     with pytest.raises(TypeError, match="on_peers"):
         pickle.dumps(group[0])
 

@@ -21,11 +21,11 @@ class Controller:
         self._records = records
         self.asked: list[str] = []
 
-    def role_run_down(self, name: str) -> Any:
+    def role_run_down(self, name: str, *, only_over: bool) -> Any:
         self.asked.append(name)
         if self._records is None:
             raise GridError("it is away")
-        return KnownRuns(self._records).down(name)
+        return KnownRuns(self._records).down(name, only_over=only_over)
 
     def close(self) -> None:
         self.asked.append("closed")
@@ -61,6 +61,21 @@ def test_who_takes_the_name_of_a_lost_run_clears_away_what_it_left(
     assert controller.asked == ["run-1", "closed"], "only it gives leases back at once"
     assert records.read_record("run-1") == next_one()
     assert [*shelf.standing] == ["another's"]
+
+
+def test_who_clears_away_a_lost_run_does_not_end_another_that_has_taken_its_name(
+    records: RoleRecords, shelf: FakeShelf
+) -> None:
+    controller: Any = Controller(records)
+
+    def found_slowly() -> Any:
+        assert KnownRuns(records).claim(next_one()) is None  # somebody else was quicker
+        return controller
+
+    assert KnownRuns(records, found_slowly).claim(a_run(owner={"node": "c"} | next_one()["owner"])) == next_one()
+
+    assert controller.asked == ["run-1", "closed"]
+    assert records.wished("run-1") is None and records.read_record("run-1") == next_one()
 
 
 def test_a_run_that_lives_keeps_its_name(records: RoleRecords, shelf: FakeShelf) -> None:

@@ -484,6 +484,93 @@ def test_a_class_that_is_told_of_peers_asynchronously_has_a_loop_and_one_that_on
     assert not has_async_methods(Helps)
 
 
+def test_an_actor_between_two_lives_is_called_by_its_old_handle_and_then_by_its_new_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    there = {"run/a/0": "first"}
+
+    def get_actor(name: str, namespace: str) -> str:
+        if name not in there:
+            raise ValueError("Failed to look up actor")
+        return there[name]
+
+    monkeypatch.setattr("ray.get_actor", get_actor)
+    directory = Directory("n")
+    directory.update({"run/a/0": 0})
+    assert directory.actor("run/a/0") == "first"
+
+    there.clear()
+    directory.update({"run/a/0": -1})
+    assert directory.actor("run/a/0") == "first"  # a call by it says that it is dead
+
+    there["run/a/0"] = "second"
+    directory.update({"run/a/0": 1})
+    assert directory.actor("run/a/0") == "second"
+    with pytest.raises(ValueError, match="look up"):
+        directory.actor("run/b/0")
+
+
+class Shy:
+    """Does not want to know everybody."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+
+    def on_peers(self, peers: Peers) -> None:
+        if (peers.me.rank, len(peers["shy"])) in ((1, self.limit), (0, -self.limit)):
+            raise ValueError("too many")
+
+    def works(self) -> int:
+        return 1
+
+
+def test_a_new_member_that_fails_when_it_meets_the_others_goes_again() -> None:
+    with LocalRun(Workload("w", (RoleSpec("shy", Shy, config=2, count=(1, 3)),))) as run:
+        with pytest.raises(MemberFailed, match="too many"):
+            run.scale("shy", 2)
+
+        assert run["shy"].call("works") == [1]
+        assert "scaled up" not in str(run.status()["events"])
+
+
+def test_a_member_that_fails_when_it_meets_others_later_goes_on_and_that_is_told() -> None:
+    with LocalRun(Workload("w", (RoleSpec("shy", Shy, config=-2, count=(1, 3)),))) as run:
+        run.scale("shy", 2)
+
+        assert run["shy"].call("works") == [1, 1]
+        assert "too many" in str(run.status()["events"])
+
+
+class Unreadable(Exception):
+    """Is pickled, and cannot be read again."""
+
+    def __init__(self, a: str, b: str) -> None:
+        super().__init__(a)
+
+
+class Returns:
+    def unreadable(self) -> Unreadable:
+        return Unreadable("a", "b")
+
+    def same(self, x: Any) -> Any:
+        return x
+
+    async def waits(self, ref: Any) -> str:
+        try:
+            await ref[0]
+        except TypeError as error:
+            return type(error).__name__
+        return "nothing"
+
+
+def test_what_cannot_be_read_back_is_an_error_and_nobody_waits_for_it_for_ever() -> None:
+    with LocalRun(Workload("w", (RoleSpec("one", Returns), RoleSpec("two", Returns)))) as run:
+        made = run["one"][0].submit("unreadable")
+        with pytest.raises((MemberFailed, TypeError)):
+            run["two"][0].options(deadline_s=30).call("same", made)
+        assert run["two"][0].options(deadline_s=30).call("waits", [made]) == "TypeError"
+
+
 def test_peers_say_who_there_is() -> None:
     class Known(Directory):
         def actor(self, name: str) -> Any:

@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 from builders import amounts, place, workload
-from kept_runs import KeptRun
+from kept_runs import KeptRun, Ref
 
 from distributed_grid.errors import Refused
 from distributed_grid.model.roles.inventory import InventoryNode
 from distributed_grid.model.roles.scaling import Scaling
 from distributed_grid.model.roles.spec import RoleSpec
+from distributed_grid.roles.calls.ray_transport import unfinished
 
 Keep = Callable[..., KeptRun]
 AT_ONCE = {"stable_seconds": 0, "cooldown_seconds": 0, "every_seconds": 0.1}
@@ -62,6 +63,38 @@ def test_calls_of_this_process_that_are_on_their_way_are_waited_for(keep: Keep) 
     seat.waited = 0
     run.round()
     assert len(run.killed) == 1
+
+
+def test_calls_that_are_over_keep_nobody_though_the_roster_has_forgotten_it(keep: Keep) -> None:
+    run = keep(RoleSpec("worker", count=(1, 2)))
+    seat, call = run.post("worker", 1).seats[0], Ref()
+    seat.count_by(unfinished)
+    seat.remember(call)
+    scaled(run, "worker", 1)
+    run.clock.sleep(2.0)
+    counted(run, 1)
+    run.round(0.0)
+    assert not run.killed
+
+    call.outcome = "done"
+    run.round()
+    assert len(run.killed) == 1 and "had 1 calls" not in run.told
+
+
+def test_newcomers_that_do_not_start_take_nobody_along_who_has_one_of_their_names_now(keep: Keep) -> None:
+    run = keep(RoleSpec("worker", count=(2, 4), scaling=Scaling(lambda: 0.5, 1, 0, **AT_ONCE)))
+    run.actors.waits = {"worker/2", "worker/3"}
+    scaled(run, "worker", 4)
+    scaled(run, "worker", 3)
+    scaled(run, "worker", 4)
+    second = run.post("worker", 3)
+    third = {"role": "worker", "error": "KeyError: 'x'", "traceback": "in __init__"}
+    run.post("worker", 2).handle.started.outcome = {"pid": 1, "gpus": [], "failed": third}
+    second.handle.started.outcome = {"pid": 2, "gpus": [], "failed": None}
+    run.round()
+
+    assert run.post("worker", 3) is second and second.handle not in run.killed
+    assert run.parts.crew.roster.seats("worker")[-1].rank == 3
 
 
 def test_who_is_not_through_after_half_a_minute_is_ended_and_that_is_told(keep: Keep) -> None:

@@ -128,6 +128,8 @@ def test_actors_do_not_come_back_by_themselves_unless_that_is_asked_for() -> Non
         ("trainer", "trainer", "trainer"),
         (Own.SOLVER, "SOLVER", "SOLVER"),
         (Own.WITH_SPACES, "the big/old solver", "the_big_old_solver"),
+        ("actor+critic", "actor+critic", "actor_critic"),
+        ("Prüfer", "Prüfer", "Pr\\xfcfer"),
     ],
 )
 def test_a_role_is_text_or_a_member_of_any_enum(role: Any, text: str, name: str) -> None:

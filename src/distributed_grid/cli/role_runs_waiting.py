@@ -46,7 +46,7 @@ def until_down(client: GridClient, name: str, within_s: float, show: Show) -> No
         try:
             run = client.role_run(name)
             if is_over(run):
-                client.role_run_down(name)
+                client.role_run_down(name, only_over=True)
                 return
         except RoleRunNotFound:
             return

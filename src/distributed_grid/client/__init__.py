@@ -210,9 +210,9 @@ class GridClient:
         """Ask for another count of a role; the run's owner does it."""
         return self._call("POST", f"/roles/{quote(name, safe='')}/scale", {"role": role, "count": count})
 
-    def role_run_down(self, name: str) -> dict[str, Any]:
-        """Ask a run to end; one that is over is forgotten."""
-        return self._call("DELETE", f"/roles/{quote(name, safe='')}")
+    def role_run_down(self, name: str, *, only_over: bool = False) -> dict[str, Any]:
+        """Ask a run to end; one that is over is forgotten. `only_over`: one that goes on is left alone."""
+        return self._call("DELETE", f"/roles/{quote(name, safe='')}", params={"only_over": only_over})
 
     def cooldown(self, node: str, *, on: bool = True, grace_s: float | None = None) -> dict[str, Any]:
         body = {"on": on, "grace_seconds": grace_s}

@@ -2,9 +2,10 @@
 
 import asyncio
 from contextlib import suppress
-from typing import Any
+from functools import partial
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 
 from distributed_grid.controller import role_schemas as schemas
 from distributed_grid.controller.access import Asker, needs
@@ -52,9 +53,9 @@ def add_role_routes(api: APIRouter, records: RoleRecords | None, engine: Engine)
 
     @api.delete("/roles/{name}", response_model=schemas.RoleRunDown)
     @needs(Scope.RUN)
-    async def down(name: str, asker: Asker) -> dict[str, Any]:
-        """Ask a run to end; of one that is over, forget what is known."""
-        done = await asyncio.to_thread(runs().down, name)
+    async def down(name: str, asker: Asker, only_over: Annotated[bool, Query()] = False) -> dict[str, Any]:
+        """Ask a run to end; of one that is over, forget what is known. `only_over`: one that goes on is left alone."""
+        done = await asyncio.to_thread(partial(runs().down, name, only_over=only_over))
         for boost_id in done.pop("held"):  # of a lost one; it would expire, but only later
             await give_back(name, boost_id, asker.name)
         journal.note("role_run_down_asked", f"{name}, which was {done['state']}", who=asker.name, run=name)

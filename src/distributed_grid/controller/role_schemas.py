@@ -56,7 +56,7 @@ class MemberOfRun(BaseModel):
     rank: int
     node: str | None
     gpus: list[int | str]
-    state: str = Field(description="starting, up, silent, restarting, gone")
+    state: str = Field(description="starting, up, silent, restarting, leaving, gone")
     restarts: int
     queue: int = Field(description="Calls that wait")
     running: int = Field(description="Calls under way")

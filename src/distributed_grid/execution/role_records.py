@@ -8,10 +8,11 @@ import json
 import time
 import uuid
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
-from distributed_grid.errors import InvalidRequest
+from distributed_grid.errors import InvalidRequest, Unavailable
 from distributed_grid.model.roles import checks
 from distributed_grid.model.roles.runs import Record, Wish, is_over, merged
 
@@ -152,8 +153,9 @@ class RoleRecords:
     def take_wish(self, name: str) -> Wish | None:
         """For the owner: all that is wished, as one; it is not there any more."""
         found = self._wishes(name)
-        for key, _ in found:
-            self._shelf.remove(key)
+        with suppress(Unavailable):  # what is not removed is heard again, and means the same
+            for key, _ in found:
+                self._shelf.remove(key)
         return merged([wish for _, wish in found])
 
     def _wishes(self, name: str) -> list[tuple[str, Wish]]:

@@ -12,7 +12,7 @@ from distributed_grid.model.roles.workload import Workload
 
 
 def spec_named(workload: Workload, role: str | Enum) -> RoleSpec:
-    asked = role_name(role)
+    asked = text_of_role(role)
     found = workload.role(asked)
     if found is None:
         names = [spec.name for spec in workload.roles]
@@ -21,7 +21,7 @@ def spec_named(workload: Workload, role: str | Enum) -> RoleSpec:
     return found
 
 
-def role_name(role: Any) -> str:
+def text_of_role(role: Any) -> str:
     """Of text, or of a member of any Enum."""
     try:
         return name(role)

@@ -11,7 +11,7 @@ import ray
 from distributed_grid.errors import CannotScale, RoleNotFound, RoleRunNotFound, RoleRunOver, Unavailable
 from distributed_grid.execution.role_records import NAMESPACE, RoleRecords
 from distributed_grid.model.roles.runs import LEAVING, Record, RunState, is_over
-from distributed_grid.roles.asked_counts import role_name
+from distributed_grid.roles.asked_counts import text_of_role
 from distributed_grid.roles.calls.call_options import CallOptions
 from distributed_grid.roles.calls.groups import RoleGroup
 from distributed_grid.roles.calls.ray_transport import RayTransport
@@ -65,7 +65,7 @@ class AttachedRun:
         return str(self._record["why"])
 
     def __getitem__(self, role: Any) -> RoleGroup[Any]:
-        name = role_name(role)
+        name = text_of_role(role)
         found = next((one for one in self._record["roles"] if one["role"] == name), None)
         if found is None:
             raise RoleNotFound(f"{self.name} has no role {name!r}", try_next=f"It has {', '.join(self.roles)}.")
@@ -92,10 +92,10 @@ class AttachedRun:
 
     def scale(self, role: Any, count: int, wait_s: float | None = 60.0) -> None:
         """Ask the run's owner for so many members of a role, and wait until they are up; None or 0: do not wait."""
-        name = role_name(role)
+        name = text_of_role(role)
         self._runs.scale(self.name, name, count)
         until = time.monotonic() + (wait_s or 0.0)
-        while wait_s and not self._is_at(name, count):
+        while wait_s and not self._roster.is_at(name, count):
             if time.monotonic() > until:
                 raise CannotScale(f"{name} does not have {count} members after {wait_s:g} s", because=self._last_told())
             time.sleep(_POLL_S)
@@ -142,10 +142,6 @@ class AttachedRun:
             return True
         except _NO_ANSWER:
             return False
-
-    def _is_at(self, role: str, count: int) -> bool:
-        seats = self._roster.seats(role)
-        return len(seats) == count and all(seat.target is not None for seat in seats)
 
     def _last_told(self) -> list[str]:
         return [event["told"] for event in self._record["events"][-3:]]

@@ -50,13 +50,17 @@ class KnownRuns:
         self._records.wish(name, counts=counts_for(self.one(name), role, count))
         return self.one(name)
 
-    def down(self, name: str) -> dict[str, Any]:
-        """Ask a run to end; of one that is over, clear away what is left, and forget it."""
+    def down(self, name: str, *, only_over: bool = False) -> dict[str, Any]:
+        """Ask a run to end; of one that is over, clear away what is left, and forget it.
+
+        `only_over`: but for another one, which may have taken its name meanwhile.
+        """
         seen = self.one(name)
         if is_over(seen):
             self._records.clear_away(seen)
             return down_answer(seen, removed=True)
-        self._records.wish(name, down=True)
+        if not only_over:
+            self._records.wish(name, down=True)
         return down_answer(seen, removed=False)
 
     def end(self, name: str, within_s: float | None) -> None:
@@ -96,7 +100,7 @@ class KnownRuns:
     def _clear_away(self, lost: str) -> None:
         if (controller := self._find_controller()) is not None:
             with closing(controller), suppress(GridError):  # where it does not, its leases end by themselves soon
-                controller.role_run_down(lost)
+                controller.role_run_down(lost, only_over=True)
         seen = self._seen(lost)
         if seen is not None and is_over(seen):
             self._records.clear_away(seen)

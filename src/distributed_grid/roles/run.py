@@ -172,7 +172,7 @@ class Run:
         sent_away = self._p.sent_away[name]
         self._supervisor.wish(name, count)
         until = time.monotonic() + (wait_s or 0.0)
-        while not self._is_at(name, count):
+        while not self._roster.is_at(name, count):
             if self._over.is_set():
                 raise GridError(f"{self.name} ended: {self.why}")
             if not wait_s:
@@ -185,7 +185,3 @@ class Run:
                     because=[why for why in [self._p.short.get(name)] if why],
                 )
             time.sleep(_POLL_S)
-
-    def _is_at(self, role: str, count: int) -> bool:
-        seats = self._roster.seats(role)
-        return len(seats) == count and all(seat.target is not None for seat in seats)

@@ -56,5 +56,6 @@ def role_text(role: object) -> str:
 
 
 def as_name(text: str) -> str:
-    """Text as a name, in which there are no spaces and no '/'."""
-    return "".join("_" if one in "/" or one.isspace() or not one.isprintable() else one for one in text)
+    """Text as a name: ASCII, without spaces, '/' and '+'."""
+    plain = text.encode("ascii", "backslashreplace").decode()
+    return "".join("_" if one in "/+" or one.isspace() or not one.isprintable() else one for one in plain)

@@ -92,9 +92,6 @@ class MemberHandle(Generic[T]):
     def __hash__(self) -> int:
         return hash((self._seat.role, self._seat.rank))
 
-    def __deepcopy__(self, memo: object) -> "MemberHandle[T]":
-        return self
-
     def __reduce__(self) -> NoReturn:
         raise TypeError(
             f"the handle of {self.role} {self.rank} belongs to this process; members know each other by "

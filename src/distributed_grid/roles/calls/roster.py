@@ -162,6 +162,11 @@ class Roster:
         """In rank order, without those that are gone."""
         return tuple([seat for seat in self._seats[role] if not seat.gone])
 
+    def is_at(self, role: str, count: int) -> bool:
+        """Whether so many can be called, and no others are to come or go."""
+        seats = self.seats(role)
+        return len(seats) == count and all(seat.target is not None for seat in seats)
+
     def why_nobody(self, role: str) -> str:
         """Why a role has no members; empty: it has them, or was never meant to."""
         return self.closed or next((seat.why for seat in self._seats[role] if seat.gone), "")

@@ -147,7 +147,7 @@ class Crew:
         others: dict[str, list[tuple[int, str, int]]] = {}
         for one in sorted(self.staying, key=lambda one: one.process.index):
             for role in one.key:
-                others.setdefault(role, []).append((one.process.index, one.name, one.restarts))
+                others.setdefault(role, []).append((one.process.index, one.name, one.life))
         self._edition += 1
         for post, greets in asking:
             if greets and post.handle is not None:

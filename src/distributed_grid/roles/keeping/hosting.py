@@ -11,7 +11,6 @@ import ray
 from ray import cloudpickle
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
-from distributed_grid.errors import InvalidRole
 from distributed_grid.execution.named_actors import once_its_name_is_free
 from distributed_grid.execution.packing import own_module, packed_whole
 from distributed_grid.execution.reservations import asking_for, group_handle
@@ -23,9 +22,9 @@ from distributed_grid.model.roles.spec import RoleSpec, environment_of
 from distributed_grid.model.roles.workload import Workload
 from distributed_grid.roles.keeping.places import Held
 from distributed_grid.roles.on_node import actor, making, peers
+from distributed_grid.roles.role_class import class_of, concurrency_of
 
 GREETING: Final = "grid_greet"
-_ASYNC_CONCURRENCY: Final = 1000
 _INLINE_BYTES: Final = 100_000
 
 for _module in (actor, making, peers):
@@ -62,8 +61,12 @@ class Hosting:
     def __init__(self, workload: Workload, caller: Mapping[str, str] | None = None) -> None:
         self._workload = workload
         self._caller = dict(os.environ if caller is None else caller)
-        self._classes = {role.name: _class_of(role) for role in workload.roles}
+        self._classes = {role.name: class_of(role) for role in workload.roles}
         self._kinds = {name: _kinds_of(cls) for name, cls in self._classes.items()}
+        self._async = {name: making.has_async_methods(cls) for name, cls in self._classes.items()}
+        self._limits = {
+            role.name: concurrency_of(self._classes[role.name], role.max_concurrency) for role in workload.roles
+        }
         self._packed: dict[str, Any] = {}
         self._actors: dict[tuple[str, ...], Any] = {}
 
@@ -150,11 +153,10 @@ class Hosting:
         return ray.remote(concurrency_groups=groups)(cls)
 
     def _is_async(self, roles: tuple[str, ...]) -> bool:
-        return any(making.has_async_methods(self._classes[role]) for role in roles)
+        return any(self._async[role] for role in roles)
 
     def limit(self, role: str) -> int:
-        """As Ray has it, if the role does not say."""
-        return self._spec(role).max_concurrency or (_ASYNC_CONCURRENCY if self._is_async((role,)) else 1)
+        return self._limits[role]
 
     def _threads(self, roles: tuple[str, ...]) -> dict[str, int]:
         """Roles without asynchronous methods whose calls run side by side, though a sibling's do not."""
@@ -181,27 +183,6 @@ def _like(made: Any, original: Any) -> None:
     for key, value in vars(original).items() if original is not None and hasattr(original, "__dict__") else ():
         if key.startswith("__ray_") and key != "__ray_concurrency_group__":
             setattr(made, key, value)
-
-
-def _class_of(role: RoleSpec) -> type:
-    """Looked at here for its methods, also if it is imported there."""
-    if role.cls is None:
-        raise InvalidRole(
-            f"The role {role.name} has no class", try_next="Give it one: cls, in YAML class: module:Class"
-        )
-    if not isinstance(role.cls, str):
-        return role.cls
-    try:
-        found = making.load_class(role.cls)
-    except (ImportError, AttributeError) as error:
-        raise InvalidRole(
-            f"The class {role.cls} of the role {role.name} cannot be imported",
-            because=[f"{type(error).__name__}: {error}"],
-            try_next="Start in the folder that has its module, or install it.",
-        ) from error
-    if not isinstance(found, type):
-        raise InvalidRole(f"{role.cls}, of the role {role.name}, is no class but {type(found).__name__}")
-    return found
 
 
 def _inside(held: Held) -> Any:

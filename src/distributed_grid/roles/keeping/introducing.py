@@ -45,4 +45,4 @@ class Introducing:
 
     @staticmethod
     def _there(posts: list[Post]) -> frozenset[tuple[str, int]]:
-        return frozenset((post.name, post.restarts) for post in posts)
+        return frozenset((post.name, post.life) for post in posts)

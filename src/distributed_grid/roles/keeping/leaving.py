@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from distributed_grid.decide.roles.leaving import FINISH_S, may_end
 from distributed_grid.model.roles.plan import Unit
+from distributed_grid.roles.calls.ray_transport import unfinished
 from distributed_grid.roles.keeping.parts import RunParts
 from distributed_grid.roles.keeping.posts import Fault, Post
 
@@ -26,6 +27,8 @@ class Leaving:
         """End those that are through; what shares a place ends together."""
         now = time.monotonic()
         for together in self._by_place().values():
+            for seat in [seat for post in together for seat in post.seats]:
+                seat.forget_finished(unfinished)  # the roster, which has this done for the others, has it no more
             if not all(_may_end(post, now) for post in together):
                 continue
             for post in together:

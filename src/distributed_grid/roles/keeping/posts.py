@@ -64,6 +64,11 @@ class Post:
         return self.process.roles
 
     @property
+    def life(self) -> int:
+        """Which one it is in; -1: between two, when nobody has its name."""
+        return self.restarts if self.handle is not None else -1
+
+    @property
     def who(self) -> str:
         """For people: "worker 3"."""
         return f"{'+'.join(self.key)} {self.process.index}"

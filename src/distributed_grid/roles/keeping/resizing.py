@@ -1,7 +1,7 @@
 """More or fewer members of a role, while its run goes on: inside its pool, with a boost if it may have one."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from distributed_grid.decide.roles.planner import plan_more
 from distributed_grid.model.roles.plan import DoesNotFit
@@ -44,7 +44,9 @@ class Resizing:
         The faults of all others are left.
         """
         left = self.leaving.take(faults)
-        self._newcomers = [one for one in self._newcomers if not all(post.was_up for post in one.posts)]
+        posts = self._p.crew.posts  # who was dismissed meanwhile may have a successor of the same name
+        here = [replace(one, posts=tuple(p for p in one.posts if posts.get(p.name) is p)) for one in self._newcomers]
+        self._newcomers = [one for one in here if not all(post.was_up for post in one.posts)]
         for new in [*self._newcomers]:
             failed = next((fault for fault in left if fault.post in new.posts and not fault.post.was_up), None)
             if failed is not None:

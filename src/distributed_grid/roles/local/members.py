@@ -3,10 +3,10 @@
 import platform
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
-from distributed_grid.errors import CallTimedOut, InvalidRole, Refused
+from distributed_grid.errors import CallTimedOut, GridError, InvalidRole, Refused
 from distributed_grid.model.roles.spec import Colocation, RoleSpec
 from distributed_grid.model.roles.workload import Workload
 from distributed_grid.roles.calls.failures import not_up
@@ -15,8 +15,9 @@ from distributed_grid.roles.local.packing import Packed
 from distributed_grid.roles.local.peering import LocalPeer
 from distributed_grid.roles.local.refs import LocalRef
 from distributed_grid.roles.local.transport import LocalMember, LocalTransport, fetch
-from distributed_grid.roles.on_node.making import ON_PEERS, load_class
+from distributed_grid.roles.on_node.making import ON_PEERS
 from distributed_grid.roles.on_node.peers import Identity, Peers
+from distributed_grid.roles.role_class import class_of
 
 
 class Load(NamedTuple):
@@ -30,7 +31,7 @@ class LocalCrew:
     def __init__(self, workload: Workload, run: str) -> None:
         self.roster, self.transport = Roster(run), LocalTransport()
         self._specs = {spec.name: spec for spec in workload.roles}
-        self._classes = {spec.name: _class_of(spec) for spec in workload.roles}
+        self._classes = {spec.name: class_of(spec) for spec in workload.roles}
         self._configs = {spec.name: _packed(spec) for spec in workload.roles}
         self._together = {spec.name: _names_in_process(group) for group in workload.together for spec in group}
         self._members: dict[Seat, LocalMember] = {}
@@ -38,8 +39,8 @@ class LocalCrew:
         for role in self._specs:
             self.roster.add_role(role)
 
-    def grow(self, sizes: Mapping[str, int]) -> None:
-        """Until each role has so many: all of the new ones come up, or none does."""
+    def grow(self, sizes: Mapping[str, int]) -> list[Seat]:
+        """Until each role has so many: all of the new ones come up, or none does. They have yet to be introduced."""
         new: list[Seat] = []
         try:
             for role, size in sizes.items():
@@ -51,6 +52,7 @@ class LocalCrew:
         for seat in new:
             self.roster.put(seat)
             seat.came(self._members[seat])
+        return new
 
     def shrink(self, sizes: Mapping[str, int]) -> None:
         """The highest ranks go, after what they were asked before."""
@@ -60,11 +62,24 @@ class LocalCrew:
                 self.roster.drop(role, seat.rank, why)
                 self._dismiss([seat], why, finish=True)
 
-    def introduce(self) -> None:
-        """Tell all who want to know who is there."""
+    def introduce(self, new: Sequence[Seat], note: Callable[[str], None]) -> None:
+        """Tell all who want to know who is there. New ones that fail in it go again; of others it is noted."""
         seats = [seat for role in self.roster.roles for seat in self.roster.seats(role)]
         told = [seat for seat in seats if self._members[seat].wants_peers]
-        self._wait([(seat, self._members[seat].tell(self._peers(seat))) for seat in told], ON_PEERS)
+        begun = [(seat, self._members[seat].tell(self._peers(seat))) for seat in told]
+        try:
+            self._wait([(seat, ref) for seat, ref in begun if seat in new], ON_PEERS)
+        except BaseException:
+            for seat in new:
+                self.roster.drop(seat.role, seat.rank, "it did not come up")
+            self._dismiss(new, "it did not come up", finish=False)
+            raise
+        for seat, ref in begun:
+            if seat not in new:
+                try:
+                    self._wait([(seat, ref)], ON_PEERS)
+                except GridError as error:
+                    note(error.message)
 
     def close(self, why: str) -> bool:
         """All go, and what they are at is lost. False: they have gone before."""
@@ -146,12 +161,3 @@ def _packed(spec: RoleSpec) -> Packed:
             because=[f"{type(error).__name__}: {error}"],
             try_next="Make what cannot travel (locks, connections, open files) in the constructor.",
         ) from error
-
-
-def _class_of(spec: RoleSpec) -> Any:
-    if spec.cls is None:
-        raise InvalidRole(f"The role {spec.name} has no class, so it cannot run", try_next="Give it one: cls=...")
-    try:
-        return load_class(spec.cls)
-    except (ImportError, AttributeError) as error:
-        raise InvalidRole(f"The class {spec.cls} of the role {spec.name} cannot be imported: {error}") from error

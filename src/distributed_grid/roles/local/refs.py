@@ -24,13 +24,18 @@ class LocalRef(Future[Any], Stays):
 
     lost: str | None = None
     """Why its member was lost meanwhile."""
-    begun = False
-    """Whether the method was called."""
     told = ""
     """The traceback of what it raised."""
 
     def __await__(self) -> Any:
-        return asyncio.shield(asyncio.wrap_future(self)).__await__()
+        return self._awaited().__await__()
+
+    async def _awaited(self) -> Any:
+        """Read here, not where the loop calls back: that runs code of the user's, which may raise."""
+        over: Future[None] = Future()
+        self.add_done_callback(lambda _: over.set_result(None))
+        await asyncio.shield(asyncio.wrap_future(over))
+        return self.result()
 
     def result(self, timeout: float | None = None) -> Any:
         packed: Packed = super().result(timeout)
@@ -44,14 +49,12 @@ class LocalRef(Future[Any], Stays):
         return False  # a call is not taken back
 
     def settle(self, work: Work) -> None:
-        self.begun = True
         try:
             self.give(work())
         except BaseException as error:  # noqa: BLE001 (whatever it is, it is the caller's)
             self.fail(error)
 
     async def settle_async(self, work: Work) -> None:
-        self.begun = True
         try:
             value = work()
             self.give(await value if inspect.isawaitable(value) else value)

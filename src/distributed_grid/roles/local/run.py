@@ -12,7 +12,7 @@ from distributed_grid.errors import Refused
 from distributed_grid.model.instants import instant
 from distributed_grid.model.roles.runs import RunState
 from distributed_grid.model.roles.workload import Workload
-from distributed_grid.roles.asked_counts import role_name, scaled_counts, spec_named
+from distributed_grid.roles.asked_counts import scaled_counts, spec_named, text_of_role
 from distributed_grid.roles.calls.call_options import CallOptions
 from distributed_grid.roles.calls.groups import RoleGroup
 from distributed_grid.roles.local.following import LocalFollowing, LocalParts
@@ -42,8 +42,7 @@ class LocalRun:
         self._over = threading.Event()
         self._crew = LocalCrew(workload, self.name)
         try:
-            self._crew.grow({spec.name: spec.least for spec in workload.roles})
-            self._crew.introduce()
+            self._crew.introduce(self._crew.grow({spec.name: spec.least for spec in workload.roles}), self._note)
         except BaseException:
             self._crew.close("the run did not start")
             raise
@@ -89,10 +88,9 @@ class LocalRun:
                 raise Refused(f"The run {self.name} is over", because=[self._crew.roster.closed])
             there = max(map(self._crew.count, sizes))
             self._crew.shrink(sizes)
-            self._crew.grow(sizes)
+            self._crew.introduce(self._crew.grow(sizes), self._note)
             if count != there:
-                self._note(f"{role_name(role)} was scaled {'up' if count > there else 'down'} to {count}")
-            self._crew.introduce()
+                self._note(f"{text_of_role(role)} was scaled {'up' if count > there else 'down'} to {count}")
 
     def shutdown(self) -> None:
         """What is under way is lost; a second time does nothing."""

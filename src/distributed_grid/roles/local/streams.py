@@ -70,7 +70,6 @@ class StreamFeed(LocalRef):
         self._stream = stream
 
     def settle(self, work: Work) -> None:
-        self.begun = True
         try:
             for value in work():
                 if not self._stream.add(_given(value)):
@@ -81,7 +80,6 @@ class StreamFeed(LocalRef):
             self._over()
 
     async def settle_async(self, work: Work) -> None:
-        self.begun = True
         try:
             values = work()
             if not isinstance(values, AsyncIterable):

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION, wait
-from typing import Any, Final
+from typing import Any
 
 from distributed_grid.roles.calls.failures import member_failed, member_lost, timed_out
 from distributed_grid.roles.calls.roster import Seat, SeatAway
@@ -22,9 +22,7 @@ from distributed_grid.roles.on_node.making import (
     told_of_peers,
 )
 from distributed_grid.roles.on_node.peers import Peers
-
-ASYNC_CONCURRENCY: Final = 1000
-"""Ray's, for a class with async methods; of other classes it is one."""
+from distributed_grid.roles.role_class import concurrency_of
 
 
 class LocalMember:
@@ -33,7 +31,7 @@ class LocalMember:
     def __init__(self, name: str, cls: Any, config: Packed, max_concurrency: int | None) -> None:
         looped = has_async_methods(cls)
         self.name, self.methods = name, methods_of(cls)
-        self.concurrency = max_concurrency or (ASYNC_CONCURRENCY if looped else 1)
+        self.concurrency = concurrency_of(cls, max_concurrency)
         self.worker: Worker = (LoopWorker if looped else ThreadWorker)(name, self.concurrency)
         self.instance: Any = None
         self._cls, self._config = cls, config
@@ -144,12 +142,14 @@ class _Awaiting:
                 return self._ref.lose(one.lost)
             if (error := one.exception()) is not None:
                 return self._ref.fail(error)
-        args = [_value(one) for one in self._args]
-        kwargs = {name: _value(one) for name, one in self._kwargs.items()}
         try:
+            args = [_value(one) for one in self._args]
+            kwargs = {name: _value(one) for name, one in self._kwargs.items()}
             self._member.worker.submit(self._ref, self._member.work(self._method, args, kwargs))
         except SeatAway:
             self._ref.lose("it left before the call was begun")
+        except Exception as error:  # noqa: BLE001 (what is read back runs code of the user's)
+            self._ref.fail(error)
 
 
 def _without_value(done: Any) -> Any:

@@ -140,7 +140,7 @@ class LoopWorker:
     def _over(self, task: asyncio.Task[None]) -> None:
         with self._changing:
             self._refs.discard(self._tasks.pop(task))
-        if self._closed and not self._tasks:
+        if self._closed and not self._refs:  # those that are still to begin, too
             self._loop.stop()
 
     async def _in_turn(self, ref: LocalRef, work: Work) -> None:
@@ -157,7 +157,7 @@ class LoopWorker:
         for task, ref in self._tasks.items():
             if ref.done():
                 task.cancel()
-        if not self._tasks:
+        if not self._refs:
             self._loop.stop()
 
     def _serve(self) -> None:

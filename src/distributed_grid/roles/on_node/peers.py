@@ -27,26 +27,32 @@ class Identity:
 class Directory:
     """The actors of a run by name. One that was restarted has its old name, and is looked up again."""
 
-    __slots__ = ("_found", "_lives", "_namespace")
+    __slots__ = ("_found", "_lives", "_namespace", "_old")
 
     def __init__(self, namespace: str) -> None:
         self._namespace = namespace
         self._found: dict[str, Any] = {}
+        self._old: dict[str, Any] = {}
         self._lives: dict[str, int] = {}
 
     def update(self, lives: Mapping[str, int]) -> None:
-        """`lives`: by name, how often each was restarted."""
+        """`lives`: by name, in which of its lives each is."""
         changed = [name for name in self._found if lives.get(name) != self._lives.get(name)]
         self._lives = dict(lives)
         for name in changed:
-            self._found.pop(name, None)
+            self._old[name] = self._found.pop(name)
 
     def actor(self, name: str) -> Any:
         found = self._found.get(name)
         if found is None:
             import ray
 
-            found = self._found[name] = ray.get_actor(name, namespace=self._namespace)
+            try:
+                found = self._found[name] = ray.get_actor(name, namespace=self._namespace)
+            except ValueError:  # it has yet to start anew, or is gone: whoever calls it by its old handle is told so
+                if name not in self._old:
+                    raise
+                return self._old[name]
         return found
 
 
