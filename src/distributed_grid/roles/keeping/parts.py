@@ -1,9 +1,9 @@
 """What the parts of a run share: its plan as it stands, its processes and what is held for them."""
 
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from distributed_grid.decide.roles.holdings import holdings
@@ -11,22 +11,14 @@ from distributed_grid.model.roles.plan import Placement, Unit
 from distributed_grid.model.roles.runs import RunState
 from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.model.roles.workload import Workload
+from distributed_grid.roles.events import Events
 from distributed_grid.roles.keeping.crew import Crew
 from distributed_grid.roles.keeping.places import Held, Places
 from distributed_grid.roles.keeping.posts import Fault, Post
 from distributed_grid.roles.keeping.surveying import Survey, Surveyor
 
-_EVENTS: Final = 20
 _TAKE_S: Final = 3.0
 """So long places are waited for that were seen to be free."""
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    at: float
-    told: str
-    times: int = 1
-    """In a row; `at` is the last."""
 
 
 @dataclass(slots=True)
@@ -46,7 +38,7 @@ class RunParts:
     wanted: dict[str, int] = field(default_factory=dict)
     """How many of each role there are to be."""
     failures: Counter[str] = field(default_factory=Counter)
-    events: deque[Event] = field(default_factory=lambda: deque(maxlen=_EVENTS))
+    events: Events = field(default_factory=Events)
     scaling: dict[str, str] = field(default_factory=dict)
     """What a role that scales last did, and why."""
     short: dict[str, str] = field(default_factory=dict)
@@ -65,12 +57,7 @@ class RunParts:
         return next(names for names in groups if role in names)
 
     def note(self, told: str) -> None:
-        """What is told again and again is one event, or it would push out all that happened before."""
-        last = self.events[-1] if self.events else None
-        if last is not None and last.told == told:
-            self.events[-1] = replace(last, at=time.time(), times=last.times + 1)
-        else:
-            self.events.append(Event(time.time(), told))
+        self.events.note(told)
 
     def late(self) -> list[Fault]:
         """Those that should be up by now."""

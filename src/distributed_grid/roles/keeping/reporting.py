@@ -8,7 +8,7 @@ from distributed_grid.model.instants import instant
 from distributed_grid.model.roles.runs import LEAVING, Record
 from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.roles.calls.roster import Seat
-from distributed_grid.roles.keeping.parts import Event, RunParts
+from distributed_grid.roles.keeping.parts import RunParts
 from distributed_grid.roles.keeping.posts import Post, PostState
 from distributed_grid.roles.record_rows import member_row, role_row
 
@@ -35,7 +35,7 @@ def record_of(parts: RunParts, job_id: str, worker_id: str, node: str) -> Record
             }
             for one in list(parts.held)
         ],
-        "events": [{"at": _at(event.at), "told": _told(event)} for event in list(parts.events)],
+        "events": parts.events.rows(),
     }
 
 
@@ -71,10 +71,6 @@ def _member(post: Post, seat: Seat) -> dict[str, Any]:
 
 def _state(post: Post) -> str:
     return str(post.state) if post.leaving_since is None else LEAVING
-
-
-def _told(event: Event) -> str:
-    return event.told if event.times == 1 else f"{event.told} ({event.times} times)"
 
 
 def _at(moment: float) -> str:

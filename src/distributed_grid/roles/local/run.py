@@ -6,7 +6,7 @@ import threading
 from datetime import UTC, datetime
 from enum import Enum
 from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from distributed_grid.errors import Refused
 from distributed_grid.model.instants import instant
@@ -15,11 +15,10 @@ from distributed_grid.model.roles.workload import Workload
 from distributed_grid.roles.asked_counts import scaled_counts, spec_named, text_of_role
 from distributed_grid.roles.calls.call_options import CallOptions
 from distributed_grid.roles.calls.groups import RoleGroup
+from distributed_grid.roles.events import Events
 from distributed_grid.roles.local.following import LocalFollowing, LocalParts
 from distributed_grid.roles.local.members import LocalCrew
 from distributed_grid.roles.record_rows import member_row, role_row
-
-_MOST_EVENTS: Final = 20
 
 T = TypeVar("T")
 
@@ -37,7 +36,7 @@ class LocalRun:
         self.workload, self.name = workload, name or workload.name
         self._state, self._why = "starting", ""
         self._began = self._updated = datetime.now(UTC)
-        self._events: list[dict[str, str]] = []
+        self._events = Events()
         self._resizing = threading.Lock()
         self._over = threading.Event()
         self._crew = LocalCrew(workload, self.name)
@@ -130,9 +129,8 @@ class LocalRun:
                 for queue, running in [self._crew.load(seat)]
             ],
             "holdings": [],
-            "events": list(self._events),
+            "events": self._events.rows(),
         }
 
     def _note(self, told: str) -> None:
-        self._updated = datetime.now(UTC)
-        self._events = [*self._events, {"at": instant(self._updated), "told": told}][-_MOST_EVENTS:]
+        self._updated = self._events.note(told)

@@ -1,0 +1,48 @@
+"""What happened in a run, as people are told of it: on Ray and in this process alike."""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final
+
+from distributed_grid.model.instants import instant
+
+_MOST: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    at: datetime
+    told: str
+    times: int = 1
+    """In a row; `at` is the last."""
+
+    def row(self) -> dict[str, str]:
+        told = self.told if self.times == 1 else f"{self.told} ({self.times} times)"
+        return {"at": instant(self.at), "told": told}
+
+
+class Events:
+    """The last ones. What is told again and again is one of them, or it would push out all that happened before."""
+
+    def __init__(self) -> None:
+        self._kept: deque[Event] = deque(maxlen=_MOST)
+
+    def note(self, told: str) -> datetime:
+        """When that was."""
+        now = datetime.now(UTC)
+        if self._kept and self._kept[-1].told == told:
+            self._kept[-1] = replace(self._kept[-1], at=now, times=self._kept[-1].times + 1)
+        else:
+            self._kept.append(Event(now, told))
+        return now
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter([*self._kept])
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def rows(self) -> list[dict[str, str]]:
+        return [event.row() for event in self]
