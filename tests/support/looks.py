@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from builders import amounts, reading
+from fake_senses import FakeSenses
 from served_grid import NODES, ServedGrid
 
 from distributed_grid.model.demand import Bundle, Pending, Shape
@@ -21,16 +22,18 @@ def lively(folder: Path, count: int = 3) -> Iterator[ServedGrid]:
 
     All but the first have 8 of 16 cores busy, which is half, and 16 of 64 GB, a quarter: 37.5 % pressure.
     """
-    grid = ServedGrid(folder, nodes=MANY if count == 100 else NODES)
-    first, second, *_ = names(grid)
+    nodes = MANY if count == 100 else NODES
+    first, second, *_ = nodes
+    senses = FakeSenses()
+    senses.answers[first] = reading(GPU, cpu_used=16.0)
+    senses.waiting = (Pending(Shape((Bundle(amounts(cpu=640)),)), 3, {first: 3}),)
+    grid = ServedGrid(folder, nodes=nodes, senses=senses)
     try:
-        grid.senses.answers[first] = reading(GPU, cpu_used=16.0)
-        grid.senses.waiting = (Pending(Shape((Bundle(amounts(cpu=640)),)), 3, {first: 3}),)
         grid.measure()
         grid.client.request_boost(
             {"target_node": first, "resource_type": "cpu", "amount": 2, "source_node": second, "duration_seconds": 900}
         )
-        grid.senses.answers[second] = "its probe died"
+        senses.answers[second] = "its probe died"
         grid.measure()
         yield grid
     finally:

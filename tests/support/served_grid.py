@@ -64,7 +64,9 @@ class ServedGrid:
         folder: Path,
         listening: Listening | None = None,
         nodes: Mapping[str, Mapping[str, float]] = NODES,
+        senses: FakeSenses | None = None,
     ) -> None:
+        """`senses`: what its first look, which may come at any time, is to find already."""
         self.home = GridHome(folder / "home").create()
         self.listening = checked(listening or Listening())
         self.cluster = FakeCluster(WallClock())
@@ -74,7 +76,7 @@ class ServedGrid:
             {"name": "lab", "resource_sharing": LENDS_ALL, "nodes": [{"name": name} for name in nodes]}
         )
         self.left = 0
-        self.senses = FakeSenses()
+        self.senses = senses or FakeSenses()
         self.hands = FakeHands()
         self.shelf = FakeShelf()
         self.role_records = RoleRecords(self.shelf)
