@@ -198,9 +198,9 @@ def test_scaling_without_waiting_only_asks(served: ServedGrid) -> None:
 
 def test_a_role_that_does_not_get_there_is_an_error_that_says_how_far_it_came(served: ServedGrid) -> None:
     with owner(served, lambda _: workers(4, up=3, state="degraded", why="no node has 1 CPU free")):
-        _, said = typed(served, "scale", "run-1", "rollout_worker", "4", "--wait", "1", code=4)
+        _, said = typed(served, "scale", "run-1", "rollout_worker", "4", "--wait", "4", code=4)
 
-    assert "rollout_worker of run-1 does not have 4 members after 1 s" in said
+    assert "rollout_worker of run-1 does not have 4 members after 4 s" in said
     assert "rollout_worker: 3 of 4 up" in said and "no node has 1 CPU free" in said
 
 

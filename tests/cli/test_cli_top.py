@@ -44,7 +44,7 @@ class Eyes:
         strips = self.app.screen._compositor.render_strips(self.app.size)
         return ["".join(segment.text for segment in strip) for strip in strips]
 
-    async def sees(self, pattern: str, within_s: float = 20.0) -> str:
+    async def sees(self, pattern: str, within_s: float = 80.0) -> str:
         """The first line that shows it, once there is one."""
         deadline = time.monotonic() + within_s
         while True:
@@ -53,7 +53,7 @@ class Eyes:
             assert time.monotonic() < deadline, f"{pattern!r} was not seen in\n" + "\n".join(self.lines)
             await self.pilot.pause(0.05)
 
-    async def until(self, condition: Callable[[], Any], within_s: float = 20.0) -> None:
+    async def until(self, condition: Callable[[], Any], within_s: float = 80.0) -> None:
         deadline = time.monotonic() + within_s
         while not condition():
             assert time.monotonic() < deadline, "it did not become true:\n" + "\n".join(self.lines)
@@ -137,16 +137,22 @@ def test_sorting(served: ServedGrid) -> None:
 def test_the_filter_takes_part_of_a_name_or_a_state(served: ServedGrid) -> None:
     async def look(eyes: Eyes) -> None:
         await eyes.sees("^ c ")
-        await eyes.press("slash", *"stale")
+        await eyes.press("slash")
+        await eyes.until(lambda: isinstance(eyes.app.focused, Input))
+        await eyes.press(*"stale")
         await eyes.until(lambda: eyes.nodes == ["b"])
         await eyes.sees("1 of 3 with 'stale'")
         await eyes.press("enter")
-        assert eyes.app.focused is eyes.app.screen.query_one("#nodes")
+        await eyes.until(lambda: eyes.app.focused is eyes.app.screen.query_one("#nodes"))
         await eyes.press("escape")
         await eyes.until(lambda: eyes.nodes == ["a", "b", "c"])
-        await eyes.press("slash", "q", "enter")  # q is a letter there, not the end
+        await eyes.press("slash")
+        await eyes.until(lambda: isinstance(eyes.app.focused, Input))
+        await eyes.press("q", "enter")  # q is a letter there, not the end
         await eyes.until(lambda: eyes.nodes == [])
-        await eyes.press("enter", "b", "slash", *"[/b")  # no node to open, and no markup
+        await eyes.press("enter", "b", "slash")  # no node to open
+        await eyes.until(lambda: isinstance(eyes.app.focused, Input))
+        await eyes.press(*"[/b")  # no markup
         await eyes.sees(r"0 of 3 with '\[/b'")
 
     on_screen(served, look)
@@ -159,6 +165,7 @@ def test_a_node_is_opened_and_kept_up_to_date(served: ServedGrid) -> None:
         await eyes.sees(r"a \(head\)  ok, measured")
         await eyes.sees("NVIDIA H200  busy 83%")
         await eyes.press("escape")
+        await eyes.sees("Nodes by name")
         await eyes.press("down", "enter")
         await eyes.sees("b: stale: its probe died")
         served.senses.answers["b"] = reading()
@@ -195,7 +202,10 @@ def test_a_boost_is_asked_for_and_released_for_real(served: ServedGrid) -> None:
         await eyes.press("tab", "home", "r")
         await eyes.sees(f"Release boost {granted['boost_id'][:8]}?")
         await eyes.press("n")
-        await eyes.press("r", "y")
+        await eyes.until(lambda: len(eyes.app.screen_stack) == 2)
+        await eyes.press("r")
+        await eyes.sees(f"Release boost {granted['boost_id'][:8]}?")
+        await eyes.press("y")
         await eyes.until(lambda: len(served.client.boost_status()["boosts"]) == 1)
         await eyes.sees("released")
 

@@ -23,7 +23,7 @@ GRID = str(Path(sys.executable).with_name("grid"))
 
 
 def run(
-    home: Path, *args: str, env: dict[str, str] | None = None, timeout: float = 60
+    home: Path, *args: str, env: dict[str, str] | None = None, timeout: float = 120
 ) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [GRID, *args],
@@ -94,7 +94,7 @@ NOT_TO_BE_INHERITED = {"RAY_ADDRESS": "", "RAY_AUTH_MODE": "", "RAY_AUTH_TOKEN":
 
 
 def start(home: Path, address: str, **env: str) -> "subprocess.CompletedProcess[str]":
-    done = run(home, "start", "--address", address, env=NOT_TO_BE_INHERITED | env, timeout=30)
+    done = run(home, "start", "--address", address, env=NOT_TO_BE_INHERITED | env)
     assert "Traceback" not in done.stderr
     return done
 
@@ -121,7 +121,7 @@ def test_a_cluster_of_this_machine_that_is_gone_is_no_cluster(tmp_path: Path) ->
 def test_what_is_no_address_of_a_head_joins_nothing_starts_nothing_and_waits_for_nothing(
     tmp_path: Path, address: str, options: list[str]
 ) -> None:
-    done = run(tmp_path / "home", "start", "--address", address, *options, timeout=30)
+    done = run(tmp_path / "home", "start", "--address", address, *options)
 
     assert done.returncode == 2
     assert f"{address} is not the address of a Ray cluster" in done.stderr
@@ -141,7 +141,7 @@ def test_what_is_no_address_of_a_head_joins_nothing_starts_nothing_and_waits_for
 def test_a_supervisor_does_not_wait_for_a_head_to_find_its_own_arguments_wrong(
     tmp_path: Path, options: list[str], told: str
 ) -> None:
-    done = run(tmp_path, "start", "--address", "127.0.0.1:1", "--supervise", *options, timeout=30)
+    done = run(tmp_path, "start", "--address", "127.0.0.1:1", "--supervise", *options)
 
     assert done.returncode == 2
     assert told in done.stderr
@@ -149,7 +149,7 @@ def test_a_supervisor_does_not_wait_for_a_head_to_find_its_own_arguments_wrong(
 
 def test_a_supervisor_ends_where_rays_token_is_missing_and_systemd_may_start_it_again(tmp_path: Path) -> None:
     with answering(grpc.StatusCode.UNAUTHENTICATED) as address:
-        done = run(tmp_path, "start", "--address", address, "--supervise", env=NOT_TO_BE_INHERITED, timeout=60)
+        done = run(tmp_path, "start", "--address", address, "--supervise", env=NOT_TO_BE_INHERITED)
 
     assert done.returncode == 6
     assert "is missing or wrong" in done.stderr
@@ -159,7 +159,7 @@ def test_a_supervisor_ends_where_rays_token_is_missing_and_systemd_may_start_it_
 def test_a_supervisor_whose_home_serves_another_cluster_ends_and_stays_ended(tmp_path: Path) -> None:
     grid = ServedGrid(tmp_path)
     try:
-        done = run(grid.home.path, "start", "--address", "127.0.0.1:2", "--supervise", timeout=30)
+        done = run(grid.home.path, "start", "--address", "127.0.0.1:2", "--supervise")
     finally:
         grid.close()
 

@@ -31,7 +31,7 @@ def listening(answer: Callable[[socket.socket], None]) -> Iterator[str]:
         server.close()
 
 
-def call(url: str, within_s: float = 5.0) -> bytes:
+def call(url: str, within_s: float = 60.0) -> bytes:
     return call_hook(hook_place(url, {}), b'{"boost_id": "1"}', within_s).body
 
 

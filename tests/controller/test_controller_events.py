@@ -33,7 +33,7 @@ class Listener:
 @contextmanager
 def listening(grid: ServedGrid, path: str = "/api/v1/events", **headers: str) -> Iterator[Listener]:
     place = urlsplit(grid.url)
-    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=10)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=60)
     token = grid.home.token.read_text().strip()
     given = {"Accept": "text/event-stream", "Authorization": f"Bearer {token}"} | headers
     connection.request("GET", path, headers=given)

@@ -213,7 +213,7 @@ def test_the_program_reads_from_the_terminal_and_knows_its_size_also_after_ctrl_
     terminal.run("jobs -p")
     wrapper = psutil.Process(int(terminal.until_shown("[ended 0]").splitlines()[-2]))
     [program] = wrapper.children()
-    assert {wrapper.status(), program.status()} == {psutil.STATUS_STOPPED}
+    until(lambda: {wrapper.status(), program.status()} == {psutil.STATUS_STOPPED}, 30, "both have stopped")
 
     terminal.run("fg")
     terminal.type("again\n")

@@ -21,7 +21,7 @@ class Ledger:
 
     def write(self, snapshot: int) -> None:
         self.started.release()
-        assert self.gate.acquire(timeout=5)
+        assert self.gate.acquire(timeout=60)
         if self.error is not None:
             raise self.error
         self.written.append(snapshot)
@@ -34,7 +34,7 @@ class Ledger:
         return mine
 
     async def write_began(self) -> None:
-        assert await asyncio.to_thread(self.started.acquire, timeout=5)
+        assert await asyncio.to_thread(self.started.acquire, timeout=60)
 
 
 def test_callers_of_the_same_moment_share_one_write() -> None:

@@ -83,7 +83,7 @@ class ServedGrid:
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
         self._thread.start()
-        assert self._ready.wait(20), "the controller did not start"
+        assert self._ready.wait(120), "the controller did not start"
         self.client = GridClient(self.home)
 
     async def _serve(self) -> None:
@@ -117,11 +117,12 @@ class ServedGrid:
     def close(self) -> None:
         self.client.close()
         self._server.should_exit = True
-        self._thread.join(20)
+        self._thread.join(120)
+        assert not self._thread.is_alive(), "the controller did not end"
 
     def in_its_loop(self, doing: Coroutine[Any, Any, T]) -> T:
         """What the controller itself would do, done in its own loop."""
-        return asyncio.run_coroutine_threadsafe(doing, self._loop).result(20)
+        return asyncio.run_coroutine_threadsafe(doing, self._loop).result(120)
 
     def ask_back(self, boost_id: str, amount: float | None = None, reason: str = "ana needs it") -> Lease:
         """Somebody else needs a boost, or part of it."""
@@ -137,7 +138,7 @@ class ServedGrid:
         """One round of rebalancing, now, in the controller's own loop."""
         rebalancing = self.engine.rebalancing
         assert rebalancing is not None
-        asyncio.run_coroutine_threadsafe(rebalancing.round(), self._loop).result(20)
+        asyncio.run_coroutine_threadsafe(rebalancing.round(), self._loop).result(120)
 
     # -- asking --------------------------------------------------------------------------------------------
 
@@ -159,7 +160,7 @@ class ServedGrid:
         trust = Trust(sha256=fingerprint(tls)) if tls else None
         connections = Connections(self.url, headers, trust)
         try:
-            return connections.ask(method, at + path, body, answer_s=20)
+            return connections.ask(method, at + path, body, answer_s=120)
         finally:
             connections.close()
 

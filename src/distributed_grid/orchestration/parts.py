@@ -153,7 +153,8 @@ class Parts:
         """The nodes as the cluster shows them now."""
         began = self.now()
         nodes = await asyncio.to_thread(self.observer.look)
-        self._seen = (began, nodes)
+        if began >= self._seen[0]:  # a look that took long does not bring back what was before
+            self._seen = (began, nodes)
         return nodes
 
     @property
