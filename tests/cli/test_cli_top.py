@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,15 @@ class Eyes:
             assert time.monotonic() < deadline, f"{pattern!r} was not seen in\n" + "\n".join(self.lines)
             await self.pilot.pause(0.05)
 
+    async def press_until(self, key: str, pattern: str) -> None:
+        """A key that may be pressed again: on a busy machine one that comes between two screens is heard by nobody."""
+        for _ in range(20):
+            await self.press(key)
+            with suppress(AssertionError):
+                await self.sees(pattern, 4.0)
+                return
+        await self.sees(pattern)
+
     async def until(self, condition: Callable[[], Any], within_s: float = 80.0) -> None:
         deadline = time.monotonic() + within_s
         while not condition():
@@ -73,6 +82,7 @@ def on_screen(grid: ServedGrid, look: Callable[[Eyes], Awaitable[None]], size: t
         async with app.run_test(size=size, notifications=True) as pilot:
             eyes = Eyes(pilot)
             await eyes.sees("Nodes by name")
+            await eyes.until(lambda: eyes.app.focused is not None)  # else nobody hears the keys
             yield eyes
 
     async def scene() -> None:
@@ -100,13 +110,13 @@ def test_nodes_boosts_events_totals_and_what_waits_in_80_by_24(served: ServedGri
 def test_a_hundred_nodes(tmp_path: Path, size: tuple[int, int]) -> None:
     async def look(eyes: Eyes) -> None:
         await eyes.sees("^ worker-000 ")
-        assert len(eyes.nodes) == 100
-        assert "Borrowed" in await eyes.sees("Last hour")
-        await eyes.press("end")
-        await eyes.sees("^ worker-099 ")
+        await eyes.until(lambda: len(eyes.nodes) == 100)
+        await eyes.sees("Borrowed")
+        await eyes.sees("Last hour")
+        await eyes.press_until("end", "^ worker-099 ")
         await eyes.press("p")
         await eyes.sees("Nodes by pressure")
-        assert eyes.nodes[0] == "worker-000" and eyes.nodes[-1] == "worker-001"
+        await eyes.until(lambda: (eyes.nodes[0], eyes.nodes[-1]) == ("worker-000", "worker-001"))
 
     with lively(tmp_path, 100) as grid:
         on_screen(grid, look, size)

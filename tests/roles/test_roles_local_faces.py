@@ -11,6 +11,8 @@ from role_faces import CHECKS, faces
 
 from distributed_grid.errors import InvalidRole
 from distributed_grid.roles import LocalRun, RoleSpec, Scaling, Workload
+from distributed_grid.roles.local.refs import LocalRef
+from distributed_grid.roles.local.streams import LocalStream
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -74,6 +76,17 @@ def test_a_stream_whose_member_is_lost_ends_and_says_so(cls: type) -> None:
     *_, last = stream
     with pytest.raises(RuntimeError, match="shut down"):
         last.result()
+
+
+def test_nothing_comes_after_the_last_reference_of_a_stream() -> None:
+    stream, values = LocalStream(), [LocalRef() for _ in range(3)]
+    assert stream.add(values[0])
+
+    stream.end(values[1])
+
+    assert not stream.add(values[2])
+    stream.end()
+    assert list(stream) == values[:2]
 
 
 def test_a_peer_is_whoever_has_its_rank_and_one_that_is_gone_is_told_by_the_reference() -> None:

@@ -56,10 +56,16 @@ class LocalStream(LocalRef):
         last.set_result(ref)
         return True
 
-    def end(self) -> None:
+    def end(self, last: LocalRef | None = None) -> None:
+        """With one more reference or without: nothing that the generator gives meanwhile comes after it."""
         with self._changing:
-            if not self._steps[-1].done():
+            step = self._steps[-1]
+            if step.done():
+                return
+            if last is not None:
+                self._steps.append(Future())
                 self._steps[-1].set_result(None)
+            step.set_result(last)
 
 
 class StreamFeed(LocalRef):
@@ -96,11 +102,10 @@ class StreamFeed(LocalRef):
         last = LocalRef()
         last.lost = self.lost
         last.fail(error)
-        self._stream.add(last)
-        self._over()
+        self._over(last)
 
-    def _over(self) -> None:
-        self._stream.end()
+    def _over(self, last: LocalRef | None = None) -> None:
+        self._stream.end(last)
         self.give(None)
 
 
