@@ -18,15 +18,16 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-unit: $(READY)
-	$(BIN)/pytest -m "not cluster" -n 3 --dist loadfile --no-loadscope-reorder
+# Real clusters, servers and terminals on a machine that others use, too: what fails is shown, and run once more, by
+# itself. What fails twice has failed.
+AGAIN = || { test $$? -eq 1 && echo "Failed once; again:" && \
+	$(BIN)/pytest $(1) --last-failed --last-failed-no-failures none; }
 
-# Real clusters on a machine that others use, too: what fails is shown, and run once more on clusters of its own.
-# What fails twice has failed.
+unit: $(READY)
+	$(BIN)/pytest -m "not cluster" -n 3 --dist loadfile --no-loadscope-reorder $(call AGAIN,-m "not cluster")
+
 cluster-tests: $(READY)
-	$(BIN)/pytest -m cluster $(WITH_CLUSTERS) --durations=20 || { \
-		test $$? -eq 1 && echo "Failed once; again, on new clusters:" && \
-		$(BIN)/pytest -m cluster $(WITH_CLUSTERS) --last-failed --last-failed-no-failures none; }
+	$(BIN)/pytest -m cluster $(WITH_CLUSTERS) --durations=20 $(call AGAIN,-m cluster $(WITH_CLUSTERS))
 
 bench: $(READY)
 	$(BIN)/python -m bench
