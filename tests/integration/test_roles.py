@@ -5,13 +5,22 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import ray
 from live_grid import NOTICE_SOON, TWO_LENDERS, LiveGrid, until
-from live_roles import actors, free, free_cpus, nothing_is_left_of, restarts, shown, told
+from live_roles import (
+    actors,
+    free,
+    free_cpus,
+    grid_is_found,  # noqa: F401 - a fixture for all tests here
+    nothing_is_left_of,
+    restarts,
+    shared_runs,  # noqa: F401 - a fixture
+    shown,
+    told,
+)
 from role_classes import Hangs, Pool, Refuses, Sync, Teller, Trainer, Worker, small
 
 from distributed_grid.errors import (
@@ -47,28 +56,14 @@ RL = Workload(
 )
 
 
-@pytest.fixture(autouse=True)
-def _found(grid: LiveGrid, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The grid of the tests is the one that is found."""
-    monkeypatch.setenv("GRID_HOME", str(grid.home.path))
-
-
-@pytest.fixture(scope="module")
-def _one() -> Iterator[dict[str, Run]]:
-    made: dict[str, Run] = {}
-    yield made
-    for run in made.values():
-        run.shutdown()
-
-
 @pytest.fixture
-def run(grid: LiveGrid, _one: dict[str, Run], monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(grid: LiveGrid, runs: dict[str, Run], monkeypatch: pytest.MonkeyPatch) -> Run:
     """One run for all that change little of it. Tests give back all leases in the end, so it has groups of its own."""
-    if "rl" not in _one:
+    if "rl" not in runs:
         monkeypatch.setenv("SHAPE", "round")
         monkeypatch.setenv("A_SECRET", "that nobody else may see")
-        _one["rl"] = launch(RL, "run-1", leases=False)
-    return _one["rl"]
+        runs["rl"] = launch(RL, "run-1", leases=False)
+    return runs["rl"]
 
 
 # -- a run that goes on ------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import ray
 from live_grid import NOTICE_SOON, TWO_LENDERS, LiveGrid, until
+from live_roles import grid_is_found  # noqa: F401 - a fixture for all tests here
 from role_classes import Teller, small
 
 from distributed_grid.client import GridClient
@@ -57,12 +58,6 @@ class Eager:
 
     def on_peers(self, peers: Any) -> None:
         peers.fetch(peers["pool"][0].put.remote(1))
-
-
-@pytest.fixture(autouse=True)
-def _found(grid: LiveGrid, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The grid of the tests is the one that is found."""
-    monkeypatch.setenv("GRID_HOME", str(grid.home.path))
 
 
 def test_what_members_raise_stays_theirs_and_who_is_attached_calls_as_the_owner_does(grid: LiveGrid) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import ray
 from live_grid import NOTICE_SOON, TWO_LENDERS, LiveGrid, until
+from live_roles import grid_is_found  # noqa: F401 - a fixture for all tests here
 from role_classes import Teller, small
 
 from distributed_grid.errors import GridError, Unavailable
@@ -18,12 +19,6 @@ pytestmark = pytest.mark.cluster
 
 CONFIG = TWO_LENDERS
 ENV = NOTICE_SOON
-
-
-@pytest.fixture(autouse=True)
-def _found(grid: LiveGrid, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The grid of the tests is the one that is found."""
-    monkeypatch.setenv("GRID_HOME", str(grid.home.path))
 
 
 def workload(name: str, cls: type = Teller, **more: Any) -> Workload:

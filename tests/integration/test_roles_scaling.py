@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,7 +9,16 @@ import pytest
 import ray
 from hook_server import HookServer
 from live_grid import NOTICE_SOON, TWO_LENDERS, LiveGrid, until
-from live_roles import actors, free, free_cpus, nothing_is_left_of, shown, told
+from live_roles import (
+    actors,
+    free,
+    free_cpus,
+    grid_is_found,  # noqa: F401 - a fixture for all tests here
+    nothing_is_left_of,
+    shared_runs,  # noqa: F401 - a fixture
+    shown,
+    told,
+)
 from role_classes import Held, Pool, Refuses, Shy, Teller, small
 
 from distributed_grid.errors import CannotScale
@@ -24,24 +32,10 @@ ENV = NOTICE_SOON
 ONE_AT_FIRST = {"count": (1, 2), "scaling": Scaling(lambda: 0.5, 1, 0)}
 
 
-@pytest.fixture(autouse=True)
-def _found(grid: LiveGrid, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The grid of the tests is the one that is found."""
-    monkeypatch.setenv("GRID_HOME", str(grid.home.path))
-
-
-@pytest.fixture(scope="module")
-def _one() -> Iterator[dict[str, Run]]:
-    made: dict[str, Run] = {}
-    yield made
-    for run in made.values():
-        run.shutdown()
-
-
 @pytest.fixture
-def run(grid: LiveGrid, _one: dict[str, Run], tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(grid: LiveGrid, runs: dict[str, Run], tmp_path_factory: pytest.TempPathFactory) -> Run:
     """One for all. Tests give back all leases in the end, so it has groups of its own."""
-    if "sizes" not in _one:
+    if "sizes" not in runs:
         hold = str(tmp_path_factory.mktemp("held") / "hold")
         roles = (
             small("refuser", Refuses, config="1", failure_policy="fail", **ONE_AT_FIRST),
@@ -49,8 +43,8 @@ def run(grid: LiveGrid, _one: dict[str, Run], tmp_path_factory: pytest.TempPathF
             small("gang", Held, config=hold, count=(1, 2), failure_policy="restart_gang"),
             small("shy", Shy, **ONE_AT_FIRST),
         )
-        _one["sizes"] = launch(Workload("sizes", roles), leases=False, wait_s=60)
-    return _one["sizes"]
+        runs["sizes"] = launch(Workload("sizes", roles), leases=False, wait_s=60)
+    return runs["sizes"]
 
 
 def test_a_member_that_cannot_start_is_told_of_and_harms_nobody(run: Run) -> None:

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from role_faces import only_first
 
 from distributed_grid.errors import CallTimedOut, InvalidRole, MemberFailed, MemberLost, Refused
 from distributed_grid.roles import RoleSpec, Workload
@@ -302,18 +303,7 @@ def test_colocated_roles_scale_together() -> None:
 
 
 def test_new_members_come_all_or_not_at_all() -> None:
-    class SecondFails:
-        made = 0
-
-        def __init__(self) -> None:
-            type(self).made += 1
-            if type(self).made > 1:
-                raise OSError("no disk")
-
-        def quick(self) -> int:
-            return 1
-
-    with LocalRun(Workload("w", (spec("a", SecondFails, count=(1, 4)),))) as run:
+    with LocalRun(Workload("w", (spec("a", only_first(), count=(1, 4)),))) as run:
         with pytest.raises(MemberFailed, match="no disk"):
             run.scale("a", 4)
         assert run["a"].call("quick") == [1]

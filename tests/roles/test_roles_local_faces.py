@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from live_grid import until
-from role_faces import CHECKS, faces
+from role_faces import CHECKS, faces, only_first
 
 from distributed_grid.errors import InvalidRole
 from distributed_grid.roles import LocalRun, RoleSpec, Scaling, Workload
@@ -133,18 +133,7 @@ def test_a_role_follows_its_queue_up_and_down_and_nobody_loses_a_call() -> None:
 
 
 def test_a_role_that_cannot_grow_says_why_and_the_run_goes_on() -> None:
-    class Second:
-        made = 0
-
-        def __init__(self) -> None:
-            type(self).made += 1
-            if type(self).made > 1:
-                raise OSError("no disk")
-
-        def quick(self) -> int:
-            return 1
-
     scaling = Scaling(lambda: 9.0, up_at=2, down_at=1, every_seconds=0.01, stable_seconds=0, cooldown_seconds=60)
-    with LocalRun(Workload("w", (RoleSpec("a", cls=Second, count=(1, 2), scaling=scaling),))) as run:
+    with LocalRun(Workload("w", (RoleSpec("a", cls=only_first(), count=(1, 2), scaling=scaling),))) as run:
         until(lambda: "no disk" in str(run.status()["events"]), 10, "it is told")
         assert (run["a"].call("quick"), run.state) == ([1], "running")

@@ -1,12 +1,29 @@
 """Runs on real clusters, as Ray has them and as they tell of themselves."""
 
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
 import ray
 from live_grid import LiveGrid, until
 
 from distributed_grid.roles import Run
 from distributed_grid.roles.keeping.hosting import NAMESPACE
+
+
+@pytest.fixture(autouse=True)
+def grid_is_found(grid: LiveGrid, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The grid of the tests is the one that is found."""
+    monkeypatch.setenv("GRID_HOME", str(grid.home.path))
+
+
+@pytest.fixture(scope="module", name="runs")
+def shared_runs() -> Iterator[dict[str, Run]]:
+    """Those that several tests of a module use; they end with it."""
+    made: dict[str, Run] = {}
+    yield made
+    for run in made.values():
+        run.shutdown()
 
 
 def actors(name: str) -> list[str]:

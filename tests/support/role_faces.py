@@ -96,6 +96,23 @@ class AsyncAsker:
         return "".join([await ref async for ref in self.peers["flow"][0].letters.remote("abc")])
 
 
+def only_first() -> type:
+    """A class of which only the first instance can be made."""
+
+    class OnlyFirst:
+        made = 0
+
+        def __init__(self) -> None:
+            type(self).made += 1
+            if type(self).made > 1:
+                raise OSError("no disk")
+
+        def quick(self) -> int:
+            return 1
+
+    return OnlyFirst
+
+
 def faces() -> tuple[Workload, dict[str, Any]]:
     """And the config of its keepers, as the caller has it."""
     config = {"n": 0, "array": np.zeros(2)}

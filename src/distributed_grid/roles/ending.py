@@ -7,7 +7,7 @@ from typing import Final
 
 import ray
 
-from distributed_grid.errors import Unavailable
+from distributed_grid.errors import Unavailable, said_by
 from distributed_grid.execution.role_records import RoleRecords
 from distributed_grid.model.roles.runs import Record
 from distributed_grid.roles.keeping.parts import RunParts
@@ -38,7 +38,7 @@ def attempt(parts: RunParts, step: Callable[[], object]) -> None:
     try:
         step()
     except Exception as error:  # noqa: BLE001 (the other steps are to be taken all the same)
-        told = f"{type(error).__name__}: {error}"
+        told = said_by(error)
         parts.note(f"while it ended: {told}")
         logger.warning("%s did not end as it should; what is left of it ends with this process: %s", parts.name, told)
 

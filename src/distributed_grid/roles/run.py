@@ -10,7 +10,7 @@ from typing import Any, Final, Self, TypeVar
 
 import ray
 
-from distributed_grid.errors import CannotScale, GridError, RoleRunInUse, Unavailable
+from distributed_grid.errors import CannotScale, GridError, RoleRunInUse, Unavailable, said_by
 from distributed_grid.execution.role_records import RoleRecords, checked_name
 from distributed_grid.model.roles.runs import Record, RunState
 from distributed_grid.model.roles.workload import Workload
@@ -85,7 +85,7 @@ class Run:
             launching.await_up()
             self._p.crew.settle()
         except BaseException as error:
-            why = error.message if isinstance(error, GridError) else type(error).__name__
+            why = said_by(error)
             self._end(why, RunState.FAILED, forget=True)
             raise
         self._p.state, self._p.progress = RunState.RUNNING, ""
