@@ -296,6 +296,26 @@ def test_failure_policies(grid: LiveGrid, run: Run) -> None:
     policies.shutdown()
 
 
+def test_all_kinds_of_resources_and_nodes_to_avoid_count_and_who_may_not_fail_ends_its_run(
+    grid: LiveGrid, run: Run
+) -> None:
+    roles = (
+        small("licensed", Teller, resources={"licence": 1}, memory_gb=0.1),
+        small("elsewhere", Teller, node_anti_affinity=["head", "one"]),
+        small("vital", Teller, failure_policy="fail"),
+    )
+    with launch(Workload("kinds", roles), leases=False) as kinds:
+        where = [kinds[role][0].call("who")["node"] for role in ("licensed", "elsewhere")]
+        assert where == [grid.ids["one"], grid.ids["two"]]
+        until(lambda: grid.free("one").get("licence") == 1.0, what="one of two is held")
+
+        os.kill(kinds["vital"][0].call("who")["pid"], signal.SIGKILL)
+
+        assert kinds.wait(60)
+        assert kinds.state == "failed" and "vital 0" in kinds.why
+    until(lambda: not actors("kinds"), what="all of it has ended")
+
+
 def test_sixty_actors_start_together(grid: LiveGrid, run: Run) -> None:
     before = free(grid)
     with launch(Workload("sixty", (small("teller", Teller, count=60),)), leases=False) as sixty:
