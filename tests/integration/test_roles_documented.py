@@ -3,8 +3,12 @@
 import os
 import subprocess
 import sys
+import threading
+import time
+import uuid
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -275,6 +279,64 @@ def test_what_cannot_be_created_leaves_nothing_and_can_be_tried_again(grid: Live
     manager.register_role(NexRLRole.TRAINER, Cook, Recipe("burnt"))
     with pytest.raises(MemberFailed, match="the cake is burnt"):
         manager.create_all_actors()
+    in_use(0)
+
+
+class Blocks:
+    """Works until it is stopped, as trainers of such frameworks do."""
+
+    def __init__(self, config: Any) -> None:
+        self.steps, self.stopped = 0, threading.Event()
+
+    def run(self) -> str:
+        self.steps += 1
+        self.stopped.wait()
+        return "stopped"
+
+    def get_train_step(self) -> int:
+        return self.steps
+
+    def stop(self) -> None:
+        self.stopped.set()
+
+    def hold(self, folder: str) -> None:
+        Path(folder, uuid.uuid4().hex).touch()
+        while not Path(folder, "open").exists():
+            time.sleep(0.05)
+
+
+def test_a_trainer_can_be_asked_and_stopped_while_its_run_blocks_and_its_end_ends_no_other_role(
+    grid: LiveGrid, tmp_path: Path
+) -> None:
+    grid.settled()
+    with RayResourceManager() as manager:
+        manager.register_role(NexRLRole.TRAINER, Blocks, None)
+        for role in (NexRLRole.TRAJECTORY_POOL, NexRLRole.DATA_LOADER):
+            manager.register_role(role, Blocks, None, colocation_group="main")
+        manager.create_all_actors()
+        (trainer,) = manager.get_actor_wrapper(NexRLRole.TRAINER)
+        (pool,) = manager.get_actor_wrapper(NexRLRole.TRAJECTORY_POOL)
+        (loader,) = manager.get_actor_wrapper(NexRLRole.DATA_LOADER)
+
+        run = trainer.run.remote()
+        until(lambda: ray.get(trainer.get_train_step.remote(), timeout=60) == 1, what="it answers while it runs")
+        ray.get(trainer.stop.remote(), timeout=60)
+        assert ray.get(run, timeout=60) == "stopped"
+
+        # An actor with several roles takes ten calls at a time, of all of them together.
+        held = [one.hold.remote(str(tmp_path)) for one in (pool, loader) for _ in range(8)]
+        until(lambda: len([*tmp_path.iterdir()]) >= 10, what="ten calls are in it")
+        time.sleep(1)
+        assert len([*tmp_path.iterdir()]) == 10
+        (tmp_path / "open").touch()
+        ray.get(held, timeout=60)
+
+        ray.kill(trainer._actor)
+        until(lambda: manager.run.status()["roles"][0]["up"] == 0, what="it is known to be gone")
+        assert ray.get([one.get_train_step.remote() for one in (pool, loader)], timeout=60) == [0, 0]
+        assert not manager.run.wait(0) and manager.run.state == "running"
+        with pytest.raises(ray.exceptions.RayActorError):
+            ray.get(trainer.get_train_step.remote())
     in_use(0)
 
 

@@ -84,7 +84,11 @@ def test_a_class_is_a_type_or_says_where_it_is(cls: Any) -> None:
         ("node_affinity", ["zone="], "'zone=' is no label; write key=value"),
         ("placement", "even", "must be one of pack, spread, not 'even'"),
         ("max_restarts", -2, "must be from -1 to 1000000, not -2"),
-        ("failure_policy", "retry", "must be one of restart, restart_gang, continue_with_healthy, fail, not 'retry'"),
+        (
+            "failure_policy",
+            "retry",
+            "must be one of restart, restart_gang, continue_with_healthy, continue, fail, not 'retry'",
+        ),
         ("failure_budget", -1, "must be from 0 to 1000000, not -1"),
         ("startup_deadline_seconds", 0, "must be above zero and at most a year, not 0"),
         ("call_deadline_seconds", "soon", "must be a number of seconds, not 'soon'"),

@@ -15,7 +15,7 @@ import pytest
 from ray import cloudpickle
 
 from distributed_grid.errors import InvalidRole, NoCluster, Refused, RoleNotFound
-from distributed_grid.model.roles.documented import as_name, documented_defaults, role_text
+from distributed_grid.model.roles.documented import as_name, role_text
 from distributed_grid.roles import NexRLRole, RayActorWrapper, RayResourceManager
 from distributed_grid.roles.ray_resource_manager import _get_minimal_env_vars
 
@@ -76,30 +76,25 @@ def test_the_roles_of_the_document_are_there() -> None:
 # -- what each role has -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("role", "at_a_time"),
-    [
-        (NexRLRole.ROLLOUT_WORKER, 100),
-        (NexRLRole.TRAJECTORY_POOL, 100),
-        (NexRLRole.TRAINER, 1),
-        (NexRLRole.DATA_LOADER, 10),
-        (NexRLRole.VALIDATE_DATALOADER, 10),
-        (NexRLRole.WEIGHT_SYNC_CONTROLLER, 10),
-        (NexRLRole.VALIDATOR, 10),
-        (Own.PLANNER, 100),
-        ("anything", 100),
-    ],
-)
-def test_every_role_alone_has_one_cpu_and_the_documented_concurrency(role: Any, at_a_time: int) -> None:
-    spec = registered(role, Worker, None)
-
-    assert (spec.cpus, spec.gpus, spec.max_concurrency) == (1, 0, at_a_time)
+def test_every_role_alone_has_one_cpu_and_a_hundred_calls_at_a_time() -> None:
+    for role in (*NexRLRole, Own.PLANNER, "anything"):
+        spec = registered(role, Worker, None)
+        assert (spec.cpus, spec.gpus, spec.max_concurrency) == (1, 0, 100)
 
 
-def test_all_colocated_roles_have_one_cpu_and_ten_calls_at_a_time() -> None:
+def test_colocated_roles_share_one_cpu_and_ten_calls_at_a_time() -> None:
     for role in (*NexRLRole, "anything"):
         spec = registered(role, Worker, None, colocation_group="training")
-        assert (spec.cpus, spec.gpus, spec.max_concurrency, spec.colocation) == (1, 0, 10, "process")
+        assert (spec.cpus, spec.gpus, spec.colocation) == (1, 0, "process")
+        assert (spec.max_concurrency, spec.concurrency_of) == (10, "process")
+
+
+def test_a_colocated_role_that_says_its_own_concurrency_shares_none() -> None:
+    by_number = registered("trainer", Worker, None, colocation_group="training", max_concurrency=2)
+    by_profile = registered("trainer", Worker, None, colocation_group="training", profile="trainer_self_hosted")
+
+    assert (by_number.max_concurrency, by_number.concurrency_of) == (2, "role")
+    assert (by_profile.max_concurrency, by_profile.concurrency_of) == (1, "role")
 
 
 def test_other_resources_are_said_by_a_profile_or_one_by_one() -> None:
@@ -111,8 +106,8 @@ def test_other_resources_are_said_by_a_profile_or_one_by_one() -> None:
 
 
 def test_actors_do_not_come_back_by_themselves_unless_that_is_asked_for() -> None:
-    plain = documented_defaults("validator", colocated=True)
-    assert (plain["failure_policy"], plain["max_restarts"]) == ("continue_with_healthy", 0)
+    plain = registered("validator", Worker, None, colocation_group="training")
+    assert (plain.failure_policy, plain.max_restarts) == ("continue", 0)
 
     asked = registered("validator", Worker, None, failure_policy="restart", max_restarts=2)
     assert (asked.failure_policy, asked.max_restarts) == ("restart", 2)

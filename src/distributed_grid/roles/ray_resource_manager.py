@@ -16,7 +16,7 @@ import ray
 from ray import cloudpickle
 
 from distributed_grid.errors import InvalidRole, Refused, RoleNotFound
-from distributed_grid.model.roles.documented import NexRLRole, as_name, documented_defaults, role_text
+from distributed_grid.model.roles.documented import NexRLRole, as_name, documented_fields, role_text
 from distributed_grid.model.roles.pools import Pool
 from distributed_grid.model.roles.profiles import profile_named
 from distributed_grid.model.roles.spec import FIELDS, RoleSpec
@@ -99,12 +99,9 @@ class RayResourceManager:
                 f"register_role() of {name} knows no {unknown[0]!r}", try_next=f"It knows {', '.join(_MORE)}."
             )
         group = colocation_group if colocation_group is None else as_name(role_text(colocation_group))
-        given = {
-            **documented_defaults(name, colocated=group is not None),
-            **({} if profile is None else profile_named(profile)),
-            **more,
-            "env_allow": (*self._env_allow, *more.get("env_allow", ())),
-        }
+        said = {**({} if profile is None else profile_named(profile)), **more}
+        said["env_allow"] = (*self._env_allow, *more.get("env_allow", ()))
+        given = documented_fields(colocated=group is not None, **said)
         spec = RoleSpec(as_name(name), cls, config, 1 if count == 0 else count, colocation_group=group, **given)
         if name in self._roles:
             logger.warning("The role %s is registered again, in place of what was registered before", name)
@@ -201,4 +198,4 @@ def _wrapped(seat: Seat) -> tuple[Seat, RayActorWrapper]:
 
 def _get_minimal_env_vars() -> dict[str, str]:
     """What actors get of this process's environment. Private by its name, but the documented code imports it."""
-    return RoleSpec("any", **documented_defaults("any", colocated=False)).environment(os.environ)
+    return RoleSpec("any", **documented_fields(colocated=False)).environment(os.environ)

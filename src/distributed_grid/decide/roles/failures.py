@@ -17,6 +17,7 @@ STRICTEST_FIRST: Final = (
     FailurePolicy.RESTART_GANG,
     FailurePolicy.RESTART,
     FailurePolicy.CONTINUE_WITH_HEALTHY,
+    FailurePolicy.CONTINUE,
 )
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 10.0
@@ -62,7 +63,7 @@ def judge_failure(failure: Failure, workload: Workload) -> Verdict:
     if policy is FailurePolicy.RESTART:
         told = f"{_told(failure, who)}; it starts anew{_nth_restart(failure, hosted)}"
         return Verdict(Act.RESTART, names, failure.index, told)
-    told = f"{_told(failure, who)}; the run goes on with {failure.left} of {hosted[0].name}"
+    told = f"{_told(failure, who)}; the run goes on with {failure.left or 'none'} of {hosted[0].name}"
     return Verdict(Act.GO_ON, names, failure.index, told)
 
 
@@ -85,6 +86,8 @@ def _why_it_ends(failure: Failure, hosted: tuple[RoleSpec, ...], policy: Failure
             return (
                 f"{who} {failure.what}: the {_nth(had)} failure of {role.name}, and its budget is {role.failure_budget}"
             )
+    if policy is FailurePolicy.CONTINUE:
+        return ""
     if policy is FailurePolicy.CONTINUE_WITH_HEALTHY:
         return "" if failure.left > 0 else f"{who} {failure.what}, and none of {hosted[0].name} is left"
     may = _may_restart(hosted)

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from distributed_grid.errors import InvalidRole
 from distributed_grid.model.roles.environment import EnvProfile
-from distributed_grid.model.roles.profiles import COLOCATED_CONCURRENCY, PROFILES
-from distributed_grid.model.roles.spec import FailurePolicy
+from distributed_grid.model.roles.profiles import COLOCATED_CONCURRENCY
+from distributed_grid.model.roles.spec import ConcurrencyOf, FailurePolicy
 
 
 class NexRLRole(Enum):
@@ -22,28 +22,31 @@ class NexRLRole(Enum):
     VALIDATOR = "validator"
 
 
-_ANY_OTHER: Final[Mapping[str, Any]] = {"cpus": 1, "gpus": 0, "max_concurrency": 100}
-_COLOCATED: Final[Mapping[str, Any]] = {"cpus": 1, "gpus": 0, "max_concurrency": COLOCATED_CONCURRENCY}
-_STANDALONE: Final[Mapping[str, Mapping[str, Any]]] = {
-    **PROFILES,
-    # The documented code gives a trainer a CPU like everybody else. One that has the model itself says so: it has a
-    # profile, trainer_self_hosted.
-    "trainer": {"cpus": 1, "gpus": 0, "max_concurrency": 1},
-    "validate_dataloader": PROFILES["data_loader"],
+_STANDALONE: Final[Mapping[str, Any]] = {"cpus": 1, "gpus": 0, "max_concurrency": 100}
+"""Also of a trainer: its `run()` may block, and `stop()` must still get through. Profiles say otherwise where asked."""
+_COLOCATED: Final[Mapping[str, Any]] = {
+    "cpus": 1,
+    "gpus": 0,
+    "max_concurrency": COLOCATED_CONCURRENCY,
+    "concurrency_of": ConcurrencyOf.PROCESS,
 }
-_EVERYBODY: Final[Mapping[str, Any]] = {
+_EVERY_ROLE: Final[Mapping[str, Any]] = {
     "env_profile": EnvProfile.DOCUMENTED,
-    # As with a plain Ray actor: it does not come back by itself, for it would not know what it was told meanwhile.
-    "failure_policy": FailurePolicy.CONTINUE_WITH_HEALTHY,
+    # As with a plain Ray actor: it does not come back by itself, for it would not know what it was told meanwhile, and
+    # its end is no end of the others.
+    "failure_policy": FailurePolicy.CONTINUE,
     "max_restarts": 0,
     "startup_deadline_seconds": 600.0,
 }
 
 
-def documented_defaults(role: str, *, colocated: bool) -> dict[str, Any]:
-    """What a role has in the documented API: fields of a `RoleSpec`."""
-    needs = _COLOCATED if colocated else _STANDALONE.get(role, _ANY_OTHER)
-    return {**_EVERYBODY, **needs}
+def documented_fields(*, colocated: bool, **said: Any) -> dict[str, Any]:
+    """Fields of a `RoleSpec`: what a role has in the documented API where nothing else was `said`.
+
+    A role of a colocation group that says its own `max_concurrency` does not share that of its actor.
+    """
+    own = {"concurrency_of": ConcurrencyOf.ROLE} if "max_concurrency" in said else {}
+    return {**_EVERY_ROLE, **(_COLOCATED if colocated else _STANDALONE), **own, **said}
 
 
 def role_text(role: object) -> str:

@@ -42,7 +42,19 @@ class FailurePolicy(StrEnum):
     RESTART_GANG = "restart_gang"
     """All members of the role start anew together."""
     CONTINUE_WITH_HEALTHY = "continue_with_healthy"
+    """The run goes on without it, and ends with the last member of the role."""
+    CONTINUE = "continue"
+    """The run goes on without it, also if no member of the role is left."""
     FAIL = "fail"
+
+
+class ConcurrencyOf(StrEnum):
+    """What `max_concurrency` limits."""
+
+    ROLE = "role"
+    """The calls of this role."""
+    PROCESS = "process"
+    """The calls of all roles in the process that say so; the largest of their numbers holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +77,7 @@ class RoleSpec:
     """Custom Ray resources."""
     max_concurrency: int | None = None
     """Calls at a time. None: as Ray has it (1, and 1,000 for a class with async methods)."""
+    concurrency_of: ConcurrencyOf | str = ConcurrencyOf.ROLE
     env_allow: Sequence[str] = ()
     """Names of the caller's variables that are passed on."""
     env: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -193,6 +206,7 @@ _CHECKS: Final[Mapping[str, tuple[Any, Any]]] = {
     "memory_gb": (checks.amount(MEMORY), 0),
     "resources": (checks.custom_amounts, {}),
     "max_concurrency": (checks.or_none(checks.whole(1, 1_000_000)), None),
+    "concurrency_of": (checks.one_of(ConcurrencyOf), ConcurrencyOf.ROLE),
     "env_allow": (allow_list, ()),
     "env": (additions, {}),
     "env_profile": (checks.one_of(EnvProfile), EnvProfile.NONE),

@@ -18,7 +18,7 @@ from distributed_grid.execution.role_records import NAMESPACE
 from distributed_grid.model.nodes import NodeId, NodeName
 from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.roles.plan import Unit, UnitKind
-from distributed_grid.model.roles.spec import RoleSpec, environment_of
+from distributed_grid.model.roles.spec import ConcurrencyOf, RoleSpec, environment_of
 from distributed_grid.model.roles.workload import Workload
 from distributed_grid.roles.keeping.places import Held
 from distributed_grid.roles.on_node import actor, making, peers
@@ -142,13 +142,15 @@ class Hosting:
         for role in roles:
             if self.greets(role):
                 greet = actor.greeting(role, is_async=is_async)
-                found[peers.wire_name(role, GREETING)] = ray.method(concurrency_group=role)(greet)
+                found[peers.wire_name(role, GREETING)] = ray.method(concurrency_group=self._group(role))(greet)
             for name, kind in self._kinds[role].items():
                 in_thread = kind == "function" and role in threads
                 made = actor.role_method(role, name, "threaded" if in_thread else kind)
                 _like(made, getattr(self._classes[role], name, None))
-                found[peers.wire_name(role, name)] = ray.method(concurrency_group=role)(made)
-        groups = {role: self.limit(role) for role in roles} | {actor.HEALTH_GROUP: 2}
+                found[peers.wire_name(role, name)] = ray.method(concurrency_group=self._group(role))(made)
+        groups = {actor.HEALTH_GROUP: 2}
+        for role in roles:
+            groups[self._group(role)] = max(self.limit(role), groups.get(self._group(role), 1))
         cls = type("+".join(roles), (actor.Host,), found)
         return ray.remote(concurrency_groups=groups)(cls)
 
@@ -157,6 +159,10 @@ class Hosting:
 
     def limit(self, role: str) -> int:
         return self._limits[role]
+
+    def _group(self, role: str) -> str:
+        """Ray's concurrency group of its methods."""
+        return role if self._spec(role).concurrency_of == ConcurrencyOf.ROLE else actor.SHARED_GROUP
 
     def _threads(self, roles: tuple[str, ...]) -> dict[str, int]:
         """Roles without asynchronous methods whose calls run side by side, though a sibling's do not."""

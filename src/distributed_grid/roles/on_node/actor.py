@@ -1,8 +1,8 @@
 """The actor that hosts members of a workload. It travels to its node by value, and so does all of grid's that it uses.
 
 One instance of each role that shares its process lives in it. A method of a role is the actor's method
-`role.method`, in a concurrency group of the role's own; grid's own methods are in one more, so that a busy actor
-answers when it is asked whether it lives.
+`role.method`, in a concurrency group of the role's own or in one that several roles share; grid's own methods are in
+one more, so that a busy actor answers when it is asked whether it lives.
 """
 
 import asyncio
@@ -22,7 +22,8 @@ from distributed_grid.roles.on_node.making import ON_PEERS, load_class, make_ins
 from distributed_grid.roles.on_node.peers import ActorPeer, Directory, Identity, Peers
 
 HEALTH_GROUP = "grid/health"
-"""No role can be called that."""
+SHARED_GROUP = "grid/shared"
+"""No role can be called one of these."""
 
 
 def free_ports(count: int) -> list[int]:
