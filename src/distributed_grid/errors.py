@@ -16,7 +16,7 @@
         NoCluster, ControllerUnreachable, AlreadyRunning, ClusterStartFailed, ExtraMissing, LeaseLost,
         MemberLost, CallTimedOut, StartTimedOut
       AccessDenied                6   who asks may not, or cannot be trusted with an answer
-        ScopeMissing, TooManyAttempts, WrongHost, CertificateUntrusted
+        ScopeMissing, NotOwner, PriorityNotAllowed, TooManyAttempts, WrongHost, CertificateUntrusted
       RayUnsuitable               7   a Ray too old, or without what grid needs
       StoreBroken                 8   the state on disk cannot be read or written
       CheckFailed                 9   a check that grid made of itself or of the cluster failed
@@ -57,9 +57,11 @@ __all__ = [
     "NoCluster",
     "NotFound",
     "NotOnHead",
+    "NotOwner",
     "NotRenewable",
     "NotReserved",
     "OffloadNotFound",
+    "PriorityNotAllowed",
     "ProcessNotFound",
     "RayUnsuitable",
     "Refused",
@@ -356,6 +358,18 @@ class AccessDenied(GridError):
 
 class ScopeMissing(AccessDenied):
     code, http_status = "SCOPE_MISSING", 403
+
+
+class NotOwner(AccessDenied):
+    """The caller wants to change what belongs to another requester and team."""
+
+    code, http_status = "NOT_OWNER", 403
+
+
+class PriorityNotAllowed(AccessDenied):
+    """The caller's token, or its team, may not ask for so high a priority."""
+
+    code, http_status = "PRIORITY_NOT_ALLOWED", 403
 
 
 class TooManyAttempts(AccessDenied):

@@ -17,7 +17,7 @@ def runs(served: ServedGrid) -> Iterator[ServedGrid]:
 
 
 def ask(runs: ServedGrid, verb: str, path: str, body: Any = None) -> tuple[int, Any]:
-    return runs.ask(verb, path, body, token=runs.token("somebody", "view", "run"))
+    return runs.ask(verb, path, body, token=runs.token("somebody", "view", "run", "lend"))
 
 
 def scale(runs: ServedGrid, role: str, count: Any) -> tuple[int, Any]:
@@ -147,7 +147,7 @@ def test_a_run_that_is_over_is_forgotten(runs: ServedGrid, state: str) -> None:
 def test_what_a_lost_run_held_goes_home_and_nothing_else_that_its_record_names(runs: ServedGrid) -> None:
     def lease(**what: Any) -> str:
         body = {"target_node": "a", "resource_type": "cpu", "amount": 1, "delivery": "reserve"} | what
-        return str(runs.client.request_boost(body)["boost_id"])
+        return str(ask(runs, "POST", "/boosts", body)[1]["boost_id"])
 
     held, others = lease(purpose="roles", label="run-1/cpu_pool"), lease()
     of_another = lease(purpose="roles", label="run-10")

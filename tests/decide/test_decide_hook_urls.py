@@ -1,10 +1,12 @@
 """Where the controller lets itself be sent by those who ask for boosts."""
 
+import contextlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_grid.decide.hook_urls import check_hook, hook_place
+from distributed_grid.decide.hook_urls import check_hook, hook_place, private_head
 from distributed_grid.errors import InvalidRequest
 from distributed_grid.model.leases import WATCHED
 
@@ -95,3 +97,64 @@ def test_whatever_is_given_only_a_known_address_is_called(url: str) -> None:
     except InvalidRequest:
         return
     assert place.address in NODES.values() or place.address == "::1" or place.address.startswith("127.")
+
+
+# -- the head of a private Ray -----------------------------------------------------------------------------------
+
+SHARED = "192.0.2.10:6379"
+
+
+def head(address: str, *caller: str, lender: str = "gpu1", nodes: dict[str, str] = NODES, shared: str = SHARED) -> str:
+    return private_head(address, lender=lender, nodes=nodes, caller=caller, shared_head=shared)
+
+
+@pytest.mark.parametrize(
+    ("address", "caller", "joined"),
+    [
+        ("192.0.2.11:6400", "198.51.100.7", "192.0.2.11:6400"),
+        ("gpu1:6400", "198.51.100.7", "192.0.2.11:6400"),
+        ("198.51.100.7:6379", "198.51.100.7", "198.51.100.7:6379"),
+        ("[2001:db8::6]:6400", "198.51.100.7", "[2001:db8::6]:6400"),
+        ("[::ffff:192.0.2.11]:6400", "198.51.100.7", "192.0.2.11:6400"),
+        ("127.0.0.1:6400", "192.0.2.11", "127.0.0.1:6400"),
+        ("named:6400", "198.51.100.7", "worker.example:6400"),
+    ],
+)
+def test_a_private_head_is_on_a_node_or_where_its_caller_is(address: str, caller: str, joined: str) -> None:
+    assert head(address, caller) == joined
+
+
+@pytest.mark.parametrize(
+    ("address", "why"),
+    [
+        ("203.0.113.9:6379", "neither on a node of this cluster nor on the machine that asks"),
+        ("0.0.0.0:6400", "neither on a node"),
+        ("169.254.169.254:80", "neither on a node"),
+        ("evil.example:6379", "neither an address nor the name of a node"),
+        ("127.0.0.1:6400", "on gpu1, that is another machine than yours"),
+        ("192.0.2.10:6379", "the head of this cluster itself"),
+        ("gpu-master:6379", "the head of this cluster itself"),
+        ("x; rm", "not HOST:PORT"),
+        ("192.0.2.11:0", "not a port"),
+        ("ray://192.0.2.11:1", "Ray client server"),
+    ],
+)
+def test_no_other_address_can_be_a_private_head(address: str, why: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        head(address, "198.51.100.7")
+    assert why in refused.value.because[0]
+
+
+def test_on_one_machine_the_clusters_own_head_is_refused_by_each_of_its_addresses() -> None:
+    nodes = {"head": "127.0.0.1", "gpu1": "127.0.0.1"}
+    here = ("127.0.0.1", "198.51.100.7")
+    for address in ("127.0.0.1:6379", "localhost:6379", "198.51.100.7:6379", "head:6379"):
+        with pytest.raises(InvalidRequest, match="cannot be the head"):
+            head(address, *here, nodes=nodes, shared="127.0.0.1:6379")
+    assert head("127.0.0.1:6400", *here, nodes=nodes, shared="127.0.0.1:6379") == "127.0.0.1:6400"
+
+
+@given(st.text(max_size=60))
+def test_no_text_breaks_the_check_of_a_private_head(text: str) -> None:
+    with contextlib.suppress(InvalidRequest):
+        head(text, "198.51.100.7")

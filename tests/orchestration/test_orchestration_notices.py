@@ -13,6 +13,7 @@ from whole_grid import WholeGrid, at_home
 from distributed_grid.errors import InvalidRequest
 from distributed_grid.model.leases import WATCHED, Lease, LeaseState
 from distributed_grid.model.notices import Reply
+from distributed_grid.model.principals import THE_OWNER
 from distributed_grid.model.resources import CPU, scale
 from distributed_grid.orchestration.reclaiming import ask_back, take_reply
 
@@ -229,7 +230,7 @@ def request(lab: WholeGrid, url: str) -> Lease:
     keys = ("duration_seconds", "source_node", "delivery", "grace_seconds", "on_grace_end")
     body = dict.fromkeys(keys) | {"target_node": "b", "resource_type": "cpu", "amount": 1}
     body |= {"priority": "normal", "wait_seconds": 0, "reclaim_url": url}
-    return lab.run(lab._engine.request(body, who="ana"))
+    return lab.run(lab._engine.request(body, caller=THE_OWNER.claiming("ana")))
 
 
 def test_a_url_that_leads_out_of_the_cluster_is_refused_when_it_is_given(lab: WholeGrid) -> None:

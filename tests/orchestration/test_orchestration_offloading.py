@@ -13,10 +13,10 @@ from distributed_grid.errors import (
     CannotMove,
     InvalidRequest,
     MoveFailed,
+    NotOwner,
     OffloadNotFound,
     ProcessNotFound,
     SameNode,
-    ScopeMissing,
     TargetNotFound,
     Unavailable,
 )
@@ -188,12 +188,12 @@ def test_a_pid_that_several_nodes_have_must_be_told_apart(lab: Lab) -> None:
 
 
 def test_with_the_scope_run_one_moves_and_ends_only_ones_own(lab: Lab) -> None:
-    with pytest.raises(ScopeMissing):
+    with pytest.raises(NotOwner):
         lab.move(EVE)
     moved = lab.move(ANA)
-    with pytest.raises(ScopeMissing):
+    with pytest.raises(NotOwner):
         lab.grid.run(lab.offloading.cancel(moved.id, 1.0, EVE))
-    with pytest.raises(ScopeMissing):
+    with pytest.raises(NotOwner):
         lab.grid.run(lab.offloading.log(moved.id, 0, EVE))
 
     assert lab.grid.run(lab.offloading.cancel(moved.id[:8], 1.0, ANA)).state is OffloadState.CANCELLED

@@ -54,7 +54,7 @@ def test_a_task_has_its_place_as_a_group_on_its_own_node(lab: WholeGrid) -> None
     assert (lease.source, lease.target, lease.purpose, lease.label) == ("a", "a", Purpose.TASK, "t")
     assert lease.placement_group == decision.placement_group
     assert lab.cluster.reserved("a") == cpu(3)
-    lab.run(tasks(lab).started("t"))
+    lab.run(tasks(lab).started("t", who="ana"))
     lab.wait(5)
     assert complete(lab)
     assert lab.engine.runs.total_s >= 5
@@ -388,7 +388,7 @@ def test_what_was_said_is_held_against_what_happened(measured: WholeGrid) -> Non
     lab = measured
     first = schedule(lab, "good", cpu=1, node="a", duration_seconds=60)
     assert 0.5 < first.confidence < 1
-    lab.run(tasks(lab).started("good"))
+    lab.run(tasks(lab).started("good", who="ana"))
     lab.wait(40.0)
     assert complete(lab, "good")
     outcomes = tasks(lab).state.calibrator.outcomes
@@ -416,7 +416,7 @@ def test_one_that_started_late_did_not_do_as_was_said(measured: WholeGrid) -> No
     lab = measured
     assert schedule(lab, cpu=1, deadline_seconds=5)
     lab.wait(8.0)
-    lab.run(tasks(lab).started("t"))
+    lab.run(tasks(lab).started("t", who="ana"))
     assert complete(lab)
     assert [o.happened for o in tasks(lab).state.calibrator.outcomes] == [False]
     assert list(tasks(lab).state.delays.known) == [pytest.approx(8.0, abs=0.1)]

@@ -65,15 +65,22 @@ class ServedGrid:
         listening: Listening | None = None,
         nodes: Mapping[str, Mapping[str, float]] = NODES,
         senses: FakeSenses | None = None,
+        node_owners: Mapping[str, list[str]] | None = None,
+        teams: list[dict[str, Any]] | None = None,
     ) -> None:
         """`senses`: what its first look, which may come at any time, is to find already."""
+        owners = node_owners or {}
         self.home = GridHome(folder / "home").create()
         self.listening = checked(listening or Listening())
         self.cluster = FakeCluster(WallClock())
         for name, base in nodes.items():
             self.cluster.add_node(name, **base)
         self.config = GridConfig.from_dict(
-            {"name": "lab", "resource_sharing": LENDS_ALL, "nodes": [{"name": name} for name in nodes]}
+            {
+                "name": "lab",
+                "resource_sharing": LENDS_ALL | {"teams": teams or []},
+                "nodes": [{"name": name, "owners": owners.get(name, [])} for name in nodes],
+            }
         )
         self.left = 0
         self.senses = senses or FakeSenses()

@@ -80,7 +80,8 @@ def _person(me: Mapping[str, Any]) -> str:
     team = f" of team {me['team']}" if me["team"] else ""
     token = f"token {me['token_id']}" if me["token_id"] else "the installation's own token"
     until = f", which expires {distance(me['expires_at'])}" if me["expires_at"] else ""
-    return f"{me['name']}{team}, who may: {', '.join(me['scopes'])} ({token}{until})"
+    most = f"; priority up to {me['max_priority']}"
+    return f"{me['name']}{team}, who may: {', '.join(me['scopes'])}{most} ({token}{until})"
 
 
 def _place(url: str, insecure: bool) -> str:

@@ -28,13 +28,25 @@ def token() -> None:
 @click.option(
     "--expires", metavar="TIME", help="How long it is valid: 12h, 30d, or seconds.  [default: until it is revoked]"
 )
+@click.option(
+    "--max-priority",
+    metavar="low|normal|high|critical",
+    help="The highest priority it may ask for.  [default: its team's max_priority, or normal]",
+)
 @json_option
 @with_client
 def create(
-    client: GridClient, name: str, team: str, scopes: tuple[str, ...], expires: str | None, as_json: bool
+    client: GridClient,
+    name: str,
+    team: str,
+    scopes: tuple[str, ...],
+    expires: str | None,
+    max_priority: str | None,
+    as_json: bool,
 ) -> None:
     """Make a token for NAME, and print it. It is shown this once; only its hash is kept."""
     from distributed_grid.model.principals import check_name, check_team, make_scopes
+    from distributed_grid.model.priorities import AllocationPriority
     from distributed_grid.model.requests import length_of_time
 
     body = {
@@ -43,6 +55,8 @@ def create(
         "scopes": sorted(make_scopes(scope for given in scopes or ("view",) for scope in given.split(","))),
         "expires_seconds": None if expires is None else length_of_time("lifetime", expires),
     }
+    if max_priority is not None:
+        body["max_priority"] = AllocationPriority.parse(max_priority)
     made = client.create_token(body)
     show(made, as_json, lambda new: str(new["token"]))
     if not as_json:
@@ -62,13 +76,14 @@ def ls(client: GridClient, as_json: bool) -> None:
         if not found["tokens"]:
             return "There are no tokens but the installation's own.\nTo make one:  grid token create NAME --scope view"
         return columns(
-            ("ID", "Name", "Team", "Scopes", "Created", "Expires"),
+            ("ID", "Name", "Team", "Scopes", "Priority", "Created", "Expires"),
             [
                 (
                     each["id"],
                     each["name"],
                     each["team"] or "-",
                     ",".join(each["scopes"]),
+                    _most(each),
                     clock(each["created_at"]),
                     distance(each["expires_at"]) if each["expires_at"] else "-",
                 )
@@ -90,6 +105,13 @@ def revoke(client: GridClient, id_or_name: str, as_json: bool) -> None:
         return "\n".join(f"Revoked {each['id']} of {_person(each)}" for each in answer["revoked"])
 
     show(client.revoke_tokens(id_or_name), as_json, told)
+
+
+def _most(entry: Mapping[str, Any]) -> str:
+    """The highest priority that a token may ask for."""
+    if "admin" in entry["scopes"]:
+        return "any"
+    return str(entry["max_priority"] or "normal, or team's")
 
 
 def _person(entry: Mapping[str, Any]) -> str:

@@ -23,6 +23,7 @@ from distributed_grid.config.values import (
     GpuCount,
     Gpus,
     NodeNameText,
+    NodeOwner,
     Number,
     Port,
     ResourceName,
@@ -87,6 +88,10 @@ class NodeConfig(Settings):
         default=None, description="Memory in GB (2**30 bytes). Left out: what Ray finds."
     )
     tags: Annotated[tuple[Text, ...], EmptyList] = Field(default=(), description="Words to group nodes by.")
+    owners: Annotated[tuple[NodeOwner, ...], EmptyList] = Field(
+        default=(),
+        description="Users of tokens, and teams as team:NAME, who may change what this node lends to others.",
+    )
     resources: Annotated[dict[ResourceName, CustomAmount], EmptySection] = Field(
         default={}, description="Custom Ray resources and how much of each the node has."
     )
@@ -153,6 +158,11 @@ class GridConfig(Settings):
     def node(self, name: str) -> NodeConfig | None:
         return next((node for node in self.nodes if node.name == name), None)
 
+    def owners_of(self, name: str | None) -> tuple[str, ...]:
+        """Who owns this node: users of tokens, and teams as `team:NAME`; none, if the file does not say."""
+        node = None if name is None else self.node(name)
+        return node.owners if node else ()
+
     def limits_for(self, name: str) -> SharingLimits:
         """What this node lends; a node that the file does not mention has no limits."""
         node = self.node(name)
@@ -199,7 +209,10 @@ def _details(error: ValidationError) -> list[InitErrorDetails]:
 
 def _without_order(settings: dict[str, Any], head: NodeConfig | None) -> dict[str, Any]:
     """Nodes by name and tags by letter. The head may hang on the order, so it is named instead."""
-    nodes = [{**node, "tags": sorted(node["tags"]), "role": None} for node in settings["nodes"]]
+    nodes = [
+        {**node, "tags": sorted(node["tags"]), "owners": sorted(node["owners"]), "role": None}
+        for node in settings["nodes"]
+    ]
     by_name = sorted(nodes, key=lambda node: str(node["name"]))
     return {"head": head.name if head else None, "settings": {**settings, "nodes": by_name}}
 

@@ -24,6 +24,7 @@ from distributed_grid.config.values import (
 )
 from distributed_grid.model.leases import OnGraceEnd
 from distributed_grid.model.policies import SharingMode, SharingPolicy
+from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector
 from distributed_grid.model.teams import Team
 
@@ -110,6 +111,10 @@ class TeamConfig(Settings):
         default=TeamAmounts(), description="The most that others may have of its part. Left out: all of it."
     )
     weight: Weight = Field(default=1, description="Its fair share among those who wait, against the others' weights.")
+    max_priority: Annotated[AllocationPriority, one_of(AllocationPriority)] | None = Field(
+        default=None,
+        description="The highest priority that its tokens may ask for. Left out: normal, or what a token says.",
+    )
 
     def team(self) -> Team:
         return Team(
@@ -118,6 +123,7 @@ class TeamConfig(Settings):
             self.borrowing_limit.units(),
             self.lending_limit.units(),
             float(self.weight),
+            self.max_priority,
         )
 
 

@@ -9,7 +9,8 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BeforeValidator, Field, PlainValidator
 from pydantic_core import PydanticCustomError
 
-from distributed_grid.errors import InvalidAmount, UnknownResource
+from distributed_grid.errors import InvalidAmount, InvalidRequest, UnknownResource
+from distributed_grid.model.principals import TEAM_PREFIX, check_name, check_team
 from distributed_grid.model.requests import LONGEST_S
 from distributed_grid.model.resources import BUILT_IN, CPU, GPU, MEMORY, kind_of, units_of
 
@@ -130,6 +131,18 @@ def _node_name(value: object) -> str:
     return name
 
 
+def _node_owner(value: object) -> str:
+    """The user of a token, or a whole team."""
+    name = value if isinstance(value, str) else ""
+    of_team = name.removeprefix(TEAM_PREFIX)
+    try:
+        if not of_team:
+            raise wrong(f"must be the name of a token's user, or {TEAM_PREFIX}NAME for a team, not {shown(value)}")
+        return f"{TEAM_PREFIX}{check_team(of_team)}" if of_team != name else check_name(name)
+    except InvalidRequest as error:
+        raise wrong(f"{error.message}; name a token's user, or a team as {TEAM_PREFIX}NAME") from None
+
+
 def _resource_name(value: object) -> str:
     name = _text(value)
     try:
@@ -180,6 +193,7 @@ _Port = Annotated[int, Field(ge=1, le=65535)]
 Flag = Annotated[bool, PlainValidator(_flag, json_schema_input_type=bool)]
 Text = Annotated[str, PlainValidator(_text, json_schema_input_type=_NotEmpty)]
 NodeNameText = Annotated[str, PlainValidator(_node_name, json_schema_input_type=_NodeName)]
+NodeOwner = Annotated[str, PlainValidator(_node_owner, json_schema_input_type=_NotEmpty)]
 ResourceName = Annotated[str, PlainValidator(_resource_name, json_schema_input_type=_NotEmpty)]
 Port = Annotated[int, PlainValidator(_port, json_schema_input_type=_Port)]
 CpuCount = Annotated[int, PlainValidator(_count(CPU), json_schema_input_type=_Whole)]

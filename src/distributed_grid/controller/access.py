@@ -76,7 +76,7 @@ class TokenRequired:
             return  # nothing else is served
         if scope["path"] not in OPEN:
             given = _bearer(next((value for name, value in scope["headers"] if name == b"authorization"), b""))
-            address = _sender(scope)
+            address = sender_of(scope)
             principal = self._tokens.who_has(given) if given else None
             if principal is None:
                 wait_s = self._attempts.failed(address, given, now=self._clock())
@@ -89,7 +89,7 @@ class TokenRequired:
         await self._app(scope, receive, send)
 
 
-def _sender(scope: AsgiScope) -> str:
+def sender_of(scope: AsgiScope) -> str:
     """The address of whoever asks; this very machine is loopback, by whichever of its addresses it comes."""
     client, server = scope.get("client"), scope.get("server")
     if client is None:

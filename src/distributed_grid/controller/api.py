@@ -35,6 +35,7 @@ from distributed_grid.orchestration.boost_service import BoostService
 from distributed_grid.orchestration.boost_view import StatusText, boost_dict, status_dict
 from distributed_grid.orchestration.cluster_view import cluster_dict
 from distributed_grid.orchestration.engine import Engine
+from distributed_grid.orchestration.permitting import check_asks_for, own_boost
 
 _WATCH_S = 0.25
 
@@ -104,7 +105,7 @@ def make_app(
         """Lend part of a node's capacity to another for a while."""
         key = asker.own_key(idempotency_key)
         async with abandoned_on_disconnect(request, service, key):
-            return shown(await engine.request(body.model_dump(), who=asker.name, team=asker.team, idempotency_key=key))
+            return shown(await engine.request(body.model_dump(), caller=asker, idempotency_key=key))
 
     @api.get("/boosts", response_model=schemas.BoostStatus)
     @needs(Scope.VIEW)
@@ -126,7 +127,10 @@ def make_app(
         asker: Asker,
         body: Annotated[schemas.RenewRequest | None, Body()] = None,
     ) -> dict[str, Any]:
-        return shown(await service.renew(boost_id, (body or schemas.RenewRequest()).duration_seconds, who=asker.name))
+        """Let a boost last longer, from now on."""
+        lease = own_boost(engine.parts, asker, boost_id, "renew")
+        check_asks_for(engine.parts, asker, lease.priority, f"renew boost {lease.id[:8]}")
+        return shown(await service.renew(lease.id, (body or schemas.RenewRequest()).duration_seconds, who=asker.name))
 
     @api.get("/cluster", response_model=schemas.ClusterStatus)
     @needs(Scope.VIEW)
@@ -170,8 +174,8 @@ def make_app(
         return {"status": "ok"}
 
     add_giving_back_routes(api, engine)
-    add_run_routes(api, engine)
-    add_token_routes(api, tokens, engine.parts.journal)
+    add_run_routes(api, engine, where)
+    add_token_routes(api, tokens, engine.parts)
     add_monitoring_routes(api, engine)
     add_sharing_routes(api, engine)
     add_offload_routes(api, engine)

@@ -6,12 +6,14 @@ from fastapi import APIRouter, Body, Header
 
 from distributed_grid.controller import schemas
 from distributed_grid.controller.access import Asker, needs
+from distributed_grid.decide.permissions import owned_boost_dict
 from distributed_grid.errors import BoostNotFound
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.principals import Scope
 from distributed_grid.model.requests import seconds
 from distributed_grid.orchestration.boost_view import boost_dict
 from distributed_grid.orchestration.engine import Engine
+from distributed_grid.orchestration.permitting import check_change, own_boost
 from distributed_grid.orchestration.splitting import part_id, units_to_give
 
 
@@ -40,9 +42,10 @@ def add_giving_back_routes(api: APIRouter, engine: Engine) -> None:
         if body.amount is not None and key and (part := await service.released_before(part_id(key))) is not None:
             return part  # the first try's answer was lost; this one must not give up as much again
         try:
+            lease = own_boost(p, asker, boost_id, "release")
             released = await service.release(
-                boost_id,
-                units=units_to_give(p, boost_id, body.amount),
+                lease.id,
+                units=units_to_give(p, lease.id, body.amount),
                 grace_s=grace,
                 wait_s=body.wait_seconds,
                 who=asker.name,
@@ -50,6 +53,7 @@ def add_giving_back_routes(api: APIRouter, engine: Engine) -> None:
             )
         except BoostNotFound:
             if x_grid_retry and (ended := await service.released_before(boost_id)) is not None:
+                check_change(p, asker, owned_boost_dict(ended), "release")
                 return ended
             raise
         return shown(released)
@@ -58,4 +62,5 @@ def add_giving_back_routes(api: APIRouter, engine: Engine) -> None:
     @needs(Scope.LEND)
     async def checkpointed(boost_id: str, asker: Asker) -> dict[str, Any]:
         """Tell that what runs in a boost has saved its work: if somebody must yield, it loses little."""
-        return shown(await service.checkpointed(boost_id, who=asker.name))
+        lease = own_boost(p, asker, boost_id, "report a checkpoint")
+        return shown(await service.checkpointed(lease.id, who=asker.name))

@@ -20,6 +20,7 @@ from distributed_grid.orchestration.boost_view import boost_dict
 from distributed_grid.orchestration.cluster_view import nodes_dict, suggestion_dicts
 from distributed_grid.orchestration.engine import Engine
 from distributed_grid.orchestration.node_view import demand_dicts, outlook_dict, recent_dicts
+from distributed_grid.orchestration.permitting import check_past_boost
 from distributed_grid.orchestration.scheduling_view import RESULTS
 
 
@@ -70,6 +71,7 @@ def add_monitoring_routes(api: APIRouter, engine: Engine) -> None:
         """Tell how long a command took that ran in a boost, which may have ended since."""
         if re.fullmatch(r"[0-9A-Za-z-]{1,64}", boost_id) is None:
             raise BoostNotFound(f"{boost_id[:64]!r} is no boost's id")
+        await check_past_boost(p, engine.service, asker, boost_id, "report a run")
         engine.runs.add(body.seconds)
         told = f"a command in boost {boost_id[:8]} took {body.seconds:.1f} s and ended with {body.exit_code}"
         p.journal.note("ran", told, who=asker.name)

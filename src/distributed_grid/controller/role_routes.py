@@ -9,11 +9,13 @@ from fastapi import APIRouter, Query
 
 from distributed_grid.controller import role_schemas as schemas
 from distributed_grid.controller.access import Asker, needs
+from distributed_grid.decide.permissions import may_change, owned_lease, owned_run
 from distributed_grid.decide.roles.runs import is_held_for
 from distributed_grid.errors import BoostNotFound, Unavailable
 from distributed_grid.execution.role_records import RoleRecords
-from distributed_grid.model.principals import Scope
+from distributed_grid.model.principals import Principal, Scope
 from distributed_grid.orchestration.engine import Engine
+from distributed_grid.orchestration.permitting import check_change
 from distributed_grid.roles.known_runs import KnownRuns
 
 
@@ -25,11 +27,18 @@ def add_role_routes(api: APIRouter, records: RoleRecords | None, engine: Engine)
             raise Unavailable("This controller cannot reach what is known of runs of roles")
         return KnownRuns(records)
 
-    async def give_back(run: str, boost_id: str, who: str) -> None:
+    async def own_run(name: str, asker: Principal, doing: str) -> None:
+        """Raise unless the run is the caller's to change, as the process that keeps it has written down."""
+        record = await asyncio.to_thread(runs().one, name)
+        check_change(engine.parts, asker, owned_run(record), f"{doing} {name}")
+
+    async def give_back(run: str, boost_id: str, asker: Principal) -> None:
+        """A lease that a lost run held. What the record says of leases is not trusted: the ledger is."""
         with suppress(BoostNotFound):
             lease = engine.parts.ledger.find(boost_id)
-            if is_held_for(run, lease):
-                await engine.service.release(lease.id, grace_s=0.0, wait_s=0.0, who=who)
+            owners = engine.config.owners_of(lease.source)
+            if is_held_for(run, lease) and may_change(asker, owned_lease(lease), owners):
+                await engine.service.release(lease.id, grace_s=0.0, wait_s=0.0, who=asker.name)
 
     @api.get("/roles", response_model=schemas.RoleRunList)
     @needs(Scope.VIEW)
@@ -47,6 +56,7 @@ def add_role_routes(api: APIRouter, records: RoleRecords | None, engine: Engine)
     @needs(Scope.RUN)
     async def scale(name: str, body: schemas.ScaleRole, asker: Asker) -> dict[str, Any]:
         """Ask for another count of a role. The run's owner does it; `wished` is null once it has heard."""
+        await own_run(name, asker, "scale")
         asked = await asyncio.to_thread(runs().scale, name, body.role, body.count)
         journal.note("role_scale_asked", f"{name}: {body.count} of {body.role}", who=asker.name, run=name)
         return asked
@@ -55,8 +65,9 @@ def add_role_routes(api: APIRouter, records: RoleRecords | None, engine: Engine)
     @needs(Scope.RUN)
     async def down(name: str, asker: Asker, only_over: Annotated[bool, Query()] = False) -> dict[str, Any]:
         """Ask a run to end; of one that is over, forget what is known. `only_over`: one that goes on is left alone."""
+        await own_run(name, asker, "end")
         done = await asyncio.to_thread(partial(runs().down, name, only_over=only_over))
         for boost_id in done.pop("held"):  # of a lost one; it would expire, but only later
-            await give_back(name, boost_id, asker.name)
+            await give_back(name, boost_id, asker)
         journal.note("role_run_down_asked", f"{name}, which was {done['state']}", who=asker.name, run=name)
         return done

@@ -17,6 +17,8 @@ class RunOwner(BaseModel):
     pid: int
     job_id: str
     worker_id: str
+    user: str = Field("", description="To whom the run belongs: the token's user, or that of the process")
+    team: str = ""
 
 
 class RoleRunShort(BaseModel):

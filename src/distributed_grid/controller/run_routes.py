@@ -1,19 +1,24 @@
 """What programs that run inside a boost need: how they are getting on, and a Ray of their own."""
 
 import asyncio
+from collections.abc import Callable
+from ipaddress import ip_address
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+import psutil
+from fastapi import APIRouter, Query, Request
 
 from distributed_grid.controller import schemas
-from distributed_grid.controller.access import needs
+from distributed_grid.controller.access import Asker, needs, sender_of
+from distributed_grid.errors import said_by
 from distributed_grid.model.principals import Scope
 from distributed_grid.model.work import work_dict
 from distributed_grid.orchestration.engine import Engine
-from distributed_grid.orchestration.runs import join_private_cluster, work_in
+from distributed_grid.orchestration.permitting import own_boost
+from distributed_grid.orchestration.runs import private_head_for, work_in
 
 
-def add_run_routes(api: APIRouter, engine: Engine) -> None:
+def add_run_routes(api: APIRouter, engine: Engine, where: Callable[[], dict[str, Any]]) -> None:
     p = engine.parts
 
     @api.get("/boosts/{boost_id}/work", response_model=schemas.WorkStatus)
@@ -26,14 +31,44 @@ def add_run_routes(api: APIRouter, engine: Engine) -> None:
 
     @api.post("/boosts/{boost_id}/raylet", response_model=schemas.Noted)
     @needs(Scope.RUN)
-    async def raylet(boost_id: str, body: schemas.RayletRequest) -> dict[str, bool]:
+    async def raylet(boost_id: str, body: schemas.RayletRequest, request: Request, asker: Asker) -> dict[str, bool]:
         """Start a raylet inside a reserved boost that joins another Ray: a private cluster on what was lent."""
-        await asyncio.to_thread(join_private_cluster, p, p.ledger.find(boost_id), body.head_address)
+        lease = own_boost(p, asker, boost_id, "start a private raylet")
+        told = f"a raylet of {body.head_address[:80]} inside {lease.describe()}"
+        noted: dict[str, Any] = {"lease": lease, "node": lease.source, "who": asker.name}
+        p.journal.note("raylet_asked", told, **noted)
+        try:
+            head = private_head_for(p, lease, body.head_address, _addresses_of(request), where()["ray_address"])
+            await asyncio.to_thread(p.cluster.join_private_cluster, lease, head)
+        except Exception as error:
+            p.journal.note("raylet_failed", f"{told}: {said_by(error)}", **noted)
+            raise
+        p.journal.note("raylet_started", told, **noted)
         return {"noted": True}
 
     @api.delete("/boosts/{boost_id}/raylet", response_model=schemas.Noted)
     @needs(Scope.RUN)
-    async def no_raylet(boost_id: str) -> dict[str, bool]:
+    async def no_raylet(boost_id: str, asker: Asker) -> dict[str, bool]:
         """End the raylet of a private cluster inside a boost; what was lent is free for other work in it."""
-        await asyncio.to_thread(p.cluster.leave_private_cluster, p.ledger.find(boost_id))
+        lease = own_boost(p, asker, boost_id, "end a private raylet")
+        told = f"the private raylet inside {lease.describe()} ends"
+        p.journal.note("raylet_stopped", told, lease=lease, node=lease.source, who=asker.name)
+        await asyncio.to_thread(p.cluster.leave_private_cluster, lease)
         return {"noted": True}
+
+
+def _addresses_of(request: Request) -> frozenset[str]:
+    """Where the caller is: the address that it calls from; if it is on this machine, all of this machine's."""
+    sender = sender_of(request.scope)
+    if sender not in ("127.0.0.1", "::1"):
+        return frozenset({sender} - {""})
+    found = [one.address.partition("%")[0] for each in psutil.net_if_addrs().values() for one in each]
+    return frozenset(one for one in found if _is_ip(one)) | {sender}
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True

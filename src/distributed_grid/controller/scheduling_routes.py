@@ -7,21 +7,37 @@ from fastapi import APIRouter
 
 from distributed_grid.controller import scheduling_schemas as schemas
 from distributed_grid.controller.access import Asker, needs
+from distributed_grid.decide.permissions import owned_lease, owned_task
 from distributed_grid.errors import RequestNotFound
-from distributed_grid.model.principals import Scope
+from distributed_grid.model.principals import Principal, Scope
+from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.scheduling import SchedulingRequest
 from distributed_grid.model.teams import DEFAULT_TEAM
 from distributed_grid.orchestration.engine import Engine
+from distributed_grid.orchestration.permitting import check_asks_for, check_change
 from distributed_grid.orchestration.scheduling_view import decision_dict, scheduling_dict
 
 
 def add_scheduling_routes(api: APIRouter, engine: Engine) -> None:
+    p = engine.parts
+
+    def own_task(task_id: str, asker: Principal, doing: str) -> None:
+        """Raise unless the task, as far as it is known, and the leases made for it are the caller's to change."""
+        things = [owned_lease(lease) for lease in engine.scheduling.leases.of(task_id)]
+        if (task := engine.scheduling.state.tasks.get(task_id)) is not None:
+            things.insert(0, owned_task(task))
+        for thing in things:
+            check_change(p, asker, thing, f"{doing} task {task_id[:40]}")
+
     @api.post("/tasks", response_model=schemas.TaskDecision)
     @needs(Scope.LEND)
     async def schedule(body: schemas.TaskRequest, asker: Asker) -> dict[str, Any]:
         """Find a place for a task, and hold it. That there is none is an answer, too: with a reason for every node."""
         given = body.model_dump()
         request = SchedulingRequest(**{**given, "task_id": given["task_id"] or uuid.uuid4().hex})
+        own_task(request.task_id, asker, "schedule")
+        priority = AllocationPriority.parse(request.priority)
+        check_asks_for(p, asker, priority, f"schedule task {request.task_id[:40]}")
         return decision_dict(await engine.scheduling.schedule(request, who=asker.name, team=asker.team or DEFAULT_TEAM))
 
     @api.get("/tasks", response_model=schemas.TaskList)
@@ -38,14 +54,16 @@ def add_scheduling_routes(api: APIRouter, engine: Engine) -> None:
 
     @api.post("/tasks/{task_id}/started", response_model=schemas.TaskDecision)
     @needs(Scope.LEND)
-    async def started(task_id: str) -> dict[str, Any]:
+    async def started(task_id: str, asker: Asker) -> dict[str, Any]:
         """Tell that a task has begun: what was said of its start is held against that."""
-        return decision_dict(await engine.scheduling.started(task_id))
+        own_task(task_id, asker, "report the start of")
+        return decision_dict(await engine.scheduling.started(task_id, who=asker.name))
 
     @api.post("/tasks/{task_id}/complete", response_model=schemas.TaskDone)
     @needs(Scope.LEND)
     async def complete(task_id: str, asker: Asker) -> dict[str, Any]:
         """Free what a task held; or wait for its place no longer."""
+        own_task(task_id, asker, "complete")
         if not await engine.scheduling.complete(task_id, who=asker.name):
             raise RequestNotFound(f"No task with the id {task_id!r:.80}")
         return {"task_id": task_id, "completed": True}

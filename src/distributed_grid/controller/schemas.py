@@ -256,6 +256,9 @@ class TokenRequest(BaseModel):
     team: str = ""
     scopes: list[str] = Field(["view"], max_length=16, description="view, lend, run, admin")
     expires_seconds: float | str | None = None
+    max_priority: str | None = Field(
+        None, description="The highest priority it may ask for; null: its team's, or normal where that has none"
+    )
 
 
 class Token(BaseModel):
@@ -263,6 +266,7 @@ class Token(BaseModel):
     name: str
     team: str
     scopes: list[str]
+    max_priority: str | None = Field(description="null: its team's, or normal where that has none")
     created_at: str
     created_by: str
     expires_at: str | None
@@ -284,6 +288,7 @@ class Me(BaseModel):
     name: str
     team: str
     scopes: list[str]
+    max_priority: str = Field(description="The highest priority that it may ask for, as things are")
     token_id: str | None
     expires_at: str | None
 

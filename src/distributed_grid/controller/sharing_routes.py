@@ -40,7 +40,7 @@ def add_sharing_routes(api: APIRouter, engine: Engine) -> None:
     ) -> dict[str, Any]:
         """Ask for capacity and let the request wait in the queue; the boost, if it can be had now."""
         key = asker.own_key(idempotency_key)
-        return await allocations.request(body.model_dump(), who=asker.name, team=asker.team, idempotency_key=key)
+        return await allocations.request(body.model_dump(), caller=asker, idempotency_key=key)
 
     @api.get("/requests", response_model=schemas.QueueStatus)
     @needs(Scope.VIEW)
@@ -57,13 +57,13 @@ def add_sharing_routes(api: APIRouter, engine: Engine) -> None:
     @needs(Scope.LEND)
     async def release(request_id: str, asker: Asker) -> dict[str, Any]:
         """Wait no longer; or, if it was met, give the capacity back."""
-        return await allocations.release(request_id, who=asker.name)
+        return await allocations.release(request_id, caller=asker)
 
     @api.post("/plan", response_model=schemas.Plan)
     @needs(Scope.VIEW)
     async def plan(body: schemas.PlanRequest, asker: Asker) -> dict[str, Any]:
         """What would happen to such a request now: nothing is changed."""
-        return await allocations.plan(body.model_dump(), who=asker.name, team=asker.team)
+        return await allocations.plan(body.model_dump(), caller=asker)
 
     @api.get("/why/{request_or_boost}", response_model=schemas.Why)
     @needs(Scope.VIEW)

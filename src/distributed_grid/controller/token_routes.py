@@ -9,24 +9,29 @@ from distributed_grid.controller import schemas
 from distributed_grid.controller.access import Asker, needs
 from distributed_grid.controller.tokens import Tokens, me
 from distributed_grid.model.principals import Scope, make_scopes
+from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.requests import seconds
-from distributed_grid.orchestration.journal import Journal
+from distributed_grid.orchestration.parts import Parts
 
 
-def add_token_routes(api: APIRouter, tokens: Tokens, journal: Journal) -> None:
+def add_token_routes(api: APIRouter, tokens: Tokens, parts: Parts) -> None:
+    journal = parts.journal
+
     @api.get("/me", response_model=schemas.Me)
     @needs(None)
     async def who_am_i(asker: Asker) -> dict[str, Any]:
         """Whose token this is, and what it is good for."""
-        return me(asker)
+        return me(asker, parts.teams)
 
     @api.post("/tokens", response_model=schemas.NewToken, status_code=201)
     @needs(Scope.ADMIN)
     async def create_token(body: schemas.TokenRequest, asker: Asker) -> dict[str, Any]:
         """Make a token for a user. The token itself is in this answer, and nowhere else ever again."""
         lasts = None if body.expires_seconds is None else timedelta(seconds=seconds("lifetime", body.expires_seconds))
-        secret, made = await tokens.create(body.name, body.team, make_scopes(body.scopes), lasts, by=asker.name)
-        can = ", ".join(sorted(made.user.scopes))
+        most = None if body.max_priority is None else AllocationPriority.parse(body.max_priority)
+        scopes = make_scopes(body.scopes)
+        secret, made = await tokens.create(body.name, body.team, scopes, lasts, by=asker.name, max_priority=most)
+        can = ", ".join([*sorted(scopes), *([] if most is None else [f"priority up to {most}"])])
         journal.note("token_created", f"{made.id} for {made.user.name}: {can}", who=asker.name, token_id=made.id)
         return made.describe() | {"token": secret}
 

@@ -9,8 +9,11 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
+from distributed_grid.decide.permissions import most_allowed
 from distributed_grid.errors import StoreBroken, TokenNotFound
 from distributed_grid.model.principals import THE_OWNER, Principal, Scope, check_name, check_team
+from distributed_grid.model.priorities import AllocationPriority
+from distributed_grid.model.teams import Teams
 from distributed_grid.store.durable import bytes_of, replace_durably
 from distributed_grid.store.token_file import StoredToken, TokenFile
 
@@ -59,14 +62,21 @@ class Tokens:
         return sorted(self._users, key=lambda token: (token.user.name, token.created_at, token.id))
 
     async def create(
-        self, name: str, team: str, scopes: frozenset[Scope], lasts: timedelta | None, *, by: str
+        self,
+        name: str,
+        team: str,
+        scopes: frozenset[Scope],
+        lasts: timedelta | None,
+        *,
+        by: str,
+        max_priority: AllocationPriority | None = None,
     ) -> tuple[str, StoredToken]:
         """A new token: the secret, which is known to nobody but the caller from now on, and what is kept of it."""
         secret = _PREFIX + secrets.token_urlsafe(32)
         now = self._now()
         expires_at = None if lasts is None else now + lasts
         async with self._writing:
-            user = Principal(check_name(name), check_team(team), scopes, self._new_id(), expires_at)
+            user = Principal(check_name(name), check_team(team), scopes, self._new_id(), expires_at, max_priority)
             token = StoredToken(user, _digest(secret.encode()), now, by)
             living = tuple(known for known in self._users if not known.is_expired(now))  # so that they never pile up
             await self._save((*living, token))
@@ -95,13 +105,14 @@ class Tokens:
         return new
 
 
-def me(principal: Principal) -> dict[str, Any]:
-    """What somebody is told about themselves."""
+def me(principal: Principal, teams: Teams) -> dict[str, Any]:
+    """What a caller is told about itself."""
     expires_at = principal.expires_at
     return {
         "name": principal.name,
         "team": principal.team,
         "scopes": sorted(principal.scopes),
+        "max_priority": str(most_allowed(principal, teams)),
         "token_id": principal.token_id,
         "expires_at": None if expires_at is None else expires_at.isoformat().replace("+00:00", "Z"),
     }

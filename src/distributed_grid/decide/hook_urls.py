@@ -1,16 +1,18 @@
-"""Where a holder may be called: on this machine, or on a node of this cluster.
+"""Where grid connects to because a caller said so: a holder's hook, and the head of a private Ray.
 
-A URL comes from whoever asks for a boost, and the controller calls it. Without bounds that would let a user reach
-places that only the controller can reach.
+A URL comes from the caller that asks for a boost, and the controller calls it; an address comes from the caller that
+wants a private Ray, and a raylet of the lender joins it. Without bounds that would let a caller reach places that only
+grid can reach.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
 from distributed_grid.errors import InvalidRequest
+from distributed_grid.model.addresses import why_no_address
 from distributed_grid.model.leases import WATCHED
 from distributed_grid.model.nodes import NodeName
 
@@ -60,6 +62,45 @@ def hook_place(url: str, nodes: Addresses) -> HookPlace:
         raise _refused(f"{host[:80]} is neither this machine's loopback nor a node of this cluster")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return HookPlace(parts.scheme == "https", address, port or _PORTS[parts.scheme], parts.netloc, path)
+
+
+def private_head(address: str, *, lender: NodeName, nodes: Addresses, caller: Collection[str], shared_head: str) -> str:
+    """The head of a private Ray that a raylet on the lender may join; `InvalidRequest` if it may not join that.
+
+    It is on a node of this cluster, or on the caller's machine (`caller`: its addresses), and it is not the head of
+    this cluster: such a raylet would offer once more what the lease has reserved. No name is looked up.
+    """
+    if why := why_no_address(address):
+        raise _refused_head(address, why)
+    host, _, port = address.rpartition(":")
+    found = _address(host.strip("[]").lower(), nodes)
+    callers = {_plain(one) for one in caller}
+    try:
+        at = _plain(found or host.strip("[]"))
+    except ValueError:
+        if found is None:
+            raise _refused_head(address, "its host is neither an address nor the name of a node") from None
+        return f"{found}:{port}"  # Ray itself has a name there
+    known = _known(nodes)
+    beside_the_caller = _known({lender: nodes[lender]} if lender in nodes else {})
+    if at.is_loopback and at not in known and not (beside_the_caller and beside_the_caller[0] in callers):
+        raise _refused_head(address, f"on {lender}, that is another machine than yours")
+    if not at.is_loopback and at not in known and at not in callers:
+        raise _refused_head(address, "it is neither on a node of this cluster nor on the machine that asks")
+    shared, _, shared_port = shared_head.rpartition(":")
+    heads = _known({"": shared.strip("[]")})
+    same_machine = at.is_loopback or at in heads or (at in callers and any(head in callers for head in heads))
+    if port == shared_port and same_machine:
+        raise _refused_head(address, "it is the head of this cluster itself")
+    return f"[{at}]:{port}" if at.version == 6 else f"{at}:{port}"
+
+
+def _refused_head(address: str, why: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"{address[:80]!r} cannot be the head of a private Ray",
+        because=[why],
+        try_next="Start it on a node of this cluster or on your own machine, and give its IP address: HOST:PORT.",
+    )
 
 
 def _address(host: str, nodes: Addresses) -> str | None:

@@ -59,6 +59,7 @@ class Offloaded:
     output: str = ""
     output_from: int = 0
     ended_at: datetime | None = None
+    team: str = ""
     by_hand: str = ""
     """The command that starts it again where it was."""
 

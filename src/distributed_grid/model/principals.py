@@ -8,12 +8,16 @@ from enum import StrEnum
 from typing import Final
 
 from distributed_grid.errors import InvalidRequest, ScopeMissing
+from distributed_grid.model.priorities import AllocationPriority
 
+GRID: Final = "grid"
 OWNER: Final = "owner"
+TEAM_PREFIX: Final = "team:"
+"""Where users and teams may both be named, a team is `team:NAME`; no user's name has a colon."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 _ID: Final = re.compile(r"[0-9a-f]{8}")
 # What the audit log says of grid itself, and of whoever has the installation's token without saying who it is.
-_RESERVED: Final = ("grid", OWNER)
+_RESERVED: Final = (GRID, OWNER)
 
 
 class Scope(StrEnum):
@@ -27,7 +31,7 @@ class Scope(StrEnum):
 
 MEANINGS: Final = {
     Scope.VIEW: "see the cluster, the boosts and the events",
-    Scope.LEND: "ask for boosts, renew and release them",
+    Scope.LEND: "ask for boosts; renew and release your own and your team's",
     Scope.RUN: "run work through grid, and move your own processes",
     Scope.ADMIN: "everything, also tokens and stopping grid",
 }
@@ -43,6 +47,8 @@ class Principal:
     token_id: str | None = None
     """None: the installation's own token, whose owner is trusted to say who asks."""
     expires_at: datetime | None = None
+    max_priority: AllocationPriority | None = None
+    """The highest priority that the token may ask for. None: its team's, or `normal` where that has none."""
 
     def may(self, scope: Scope) -> bool:
         return scope in self.scopes or Scope.ADMIN in self.scopes

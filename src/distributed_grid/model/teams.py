@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.resources import ResourceVector
 
 DEFAULT_TEAM: Final = "default"
@@ -22,6 +23,8 @@ class Team:
     """The most that others may have of what is guaranteed to it while it does not use that."""
     weight: float = 1.0
     """Its fair share of what is contested, against the others' weights."""
+    max_priority: AllocationPriority | None = None
+    """The highest priority that its tokens may ask for. None: each token says that for itself."""
 
     def most(self, kind: str) -> int | None:
         """All it may ever have of a kind; None: no limit."""

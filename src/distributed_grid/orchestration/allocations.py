@@ -3,10 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
+from distributed_grid.decide.permissions import owned_request
 from distributed_grid.model.leases import Lease
+from distributed_grid.model.principals import Principal
 from distributed_grid.model.waiting import Waiting
 from distributed_grid.orchestration.answering import plan_answer, why_answer
 from distributed_grid.orchestration.engine import Engine
+from distributed_grid.orchestration.permitting import check_change, own_boost
 from distributed_grid.orchestration.sharing_view import allocation_dict, queue_dict, sharing_dict
 
 _NOT_ASKED_FOR = {"grace_seconds": None, "on_grace_end": None, "reclaim_url": None}
@@ -19,22 +22,24 @@ class Allocations:
         self._engine = engine
 
     async def request(
-        self, body: Mapping[str, Any], *, who: str, team: str = "", idempotency_key: str | None = None
+        self, body: Mapping[str, Any], *, caller: Principal, idempotency_key: str | None = None
     ) -> dict[str, Any]:
-        return self._shown(await self._engine.enqueue(body, who=who, team=team, idempotency_key=idempotency_key))
+        return self._shown(await self._engine.enqueue(body, caller=caller, idempotency_key=idempotency_key))
 
     def find(self, request_id: str) -> dict[str, Any]:
         return self._shown(self._engine.service.find(request_id))
 
-    async def release(self, request_id: str, *, who: str) -> dict[str, Any]:
+    async def release(self, request_id: str, *, caller: Principal) -> dict[str, Any]:
         """Wait no longer; or, if it was met, give the capacity back."""
-        service = self._engine.service
+        p, service = self._engine.parts, self._engine.service
         found = service.find(request_id)
         if isinstance(found, Waiting):
+            check_change(p, caller, owned_request(found), f"take back request {found.id[:8]}")
             shown = self._shown(found)
-            await service.queue.leave(found.id, who=who)
+            await service.queue.leave(found.id, who=caller.name)
             return shown | {"state": "cancelled"}
-        return self._shown(await service.release(found.id, who=who))
+        lease = own_boost(p, caller, found.id, "release")
+        return self._shown(await service.release(lease.id, who=caller.name))
 
     def queue(self) -> dict[str, Any]:
         p = self._engine.parts
@@ -44,9 +49,9 @@ class Allocations:
         p = self._engine.parts
         return sharing_dict(p, await p.look())
 
-    async def plan(self, body: Mapping[str, Any], *, who: str, team: str = "") -> dict[str, Any]:
+    async def plan(self, body: Mapping[str, Any], *, caller: Principal) -> dict[str, Any]:
         """What would happen to such a request now: nothing is changed."""
-        ask = self._engine.ask_of({**body, **_NOT_ASKED_FOR}, who=who, team=team)
+        ask = self._engine.ask_of({**body, **_NOT_ASKED_FOR}, caller=caller)
         return await plan_answer(self._engine.parts, ask)
 
     async def why(self, request_or_boost: str) -> dict[str, Any]:

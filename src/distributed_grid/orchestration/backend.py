@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar
 from distributed_grid.config import ConfigLike, GridConfig, loaded_config
 from distributed_grid.errors import NoCluster, NotFound, Unavailable
 from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.principals import THE_OWNER
 from distributed_grid.model.scheduling import SchedulingRequest
 from distributed_grid.model.snapshots import NodeSnapshot
 from distributed_grid.model.teams import DEFAULT_TEAM
@@ -173,7 +174,9 @@ class LocalBackend:
 
         self._engine = engine
         self._allocations = Allocations(engine)
-        self._who = user_name()
+        # Whoever holds the store's lock and files owns the installation.
+        self._caller = THE_OWNER.claiming(user_name())
+        self._who = self._caller.name
 
     @classmethod
     async def start(cls, config: GridConfig, home: GridHome, *, measuring: bool = False) -> "LocalBackend":
@@ -195,7 +198,7 @@ class LocalBackend:
         return cls(engine)
 
     async def request(self, body: Mapping[str, Any], idempotency_key: str | None) -> dict[str, Any]:
-        return self._shown(await self._engine.request(body, who=self._who, idempotency_key=idempotency_key))
+        return self._shown(await self._engine.request(body, caller=self._caller, idempotency_key=idempotency_key))
 
     async def release(self, boost_id: str, amount: float | None = None) -> dict[str, Any]:
         from distributed_grid.orchestration.splitting import units_to_give
@@ -216,13 +219,13 @@ class LocalBackend:
         return status_dict(self._engine.service.boosts(), self._engine.parts.notes)
 
     async def enqueue(self, body: Mapping[str, Any], idempotency_key: str | None) -> dict[str, Any]:
-        return await self._allocations.request(body, who=self._who, idempotency_key=idempotency_key)
+        return await self._allocations.request(body, caller=self._caller, idempotency_key=idempotency_key)
 
     async def allocation(self, request_id: str) -> dict[str, Any]:
         return self._allocations.find(request_id)
 
     async def release_allocation(self, request_id: str) -> dict[str, Any]:
-        return await self._allocations.release(request_id, who=self._who)
+        return await self._allocations.release(request_id, caller=self._caller)
 
     async def sharing(self) -> dict[str, Any]:
         return await self._allocations.status()
@@ -231,7 +234,7 @@ class LocalBackend:
         return self._allocations.queue()
 
     async def plan(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        return await self._allocations.plan(body, who=self._who)
+        return await self._allocations.plan(body, caller=self._caller)
 
     async def schedule_task(self, body: Mapping[str, Any]) -> dict[str, Any]:
         request = SchedulingRequest(**{**body, "task_id": body.get("task_id") or uuid.uuid4().hex})
@@ -241,7 +244,7 @@ class LocalBackend:
         return decision_dict(self._engine.scheduling.find(task_id))
 
     async def task_started(self, task_id: str) -> dict[str, Any]:
-        return decision_dict(await self._engine.scheduling.started(task_id))
+        return decision_dict(await self._engine.scheduling.started(task_id, who=self._who))
 
     async def complete_task(self, task_id: str) -> bool:
         return bool(await self._engine.scheduling.complete(task_id, who=self._who))

@@ -166,13 +166,16 @@ class BoostService:
         written, idle = True, False
         if not lease.is_winding_down:
             if units is not None:
-                lease = part_to_give(p, lease, units, given_id)
+                lease = part_to_give(p, lease, units, given_id, who=who)
             lease = begin_release(p, lease, reason, grace_s=grace_s, who=who)
             fault_point(Point.RELEASE_BEGUN)
             # Looking changes nothing, so it need not wait for the disk.
             written, idle = await asyncio.gather(p.try_commit(), p.applier.is_idle(lease))
             fault_point(Point.RELEASE_WRITTEN)
         elif grace_s is not None and not (lease.wanted_back and grace_s > lease.grace_s):
+            if grace_s != lease.grace_s:
+                told = f"{lease.describe()}: the grace period is {grace_s:g} s, not {lease.grace_s:g} s"
+                p.journal.note("grace_changed", told, lease=lease, node=lease.target, who=who)
             lease = p.ledger.put(replace(lease, grace_s=grace_s))
         lease = await try_finish(p, lease, idle=idle)
         if lease.state is LeaseState.RELEASED:

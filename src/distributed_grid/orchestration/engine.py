@@ -9,11 +9,13 @@ from typing import Any
 
 from distributed_grid.config import GridConfig
 from distributed_grid.decide.hook_urls import check_hook
+from distributed_grid.decide.permissions import check_priority
 from distributed_grid.errors import GridError, Refused, StoreBroken
 from distributed_grid.execution.port import Cluster
 from distributed_grid.execution.process_port import Hands
 from distributed_grid.model.leases import Lease, OnGraceEnd, Purpose
 from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.principals import Principal
 from distributed_grid.model.requests import Ask, make_ask
 from distributed_grid.model.run_times import RunTimes
 from distributed_grid.model.snapshots import NodeSnapshot
@@ -119,25 +121,23 @@ class Engine:
         if self.offloading is not None:
             self.offloading.processes.start()
 
-    async def request(
-        self, body: Mapping[str, Any], *, who: str, team: str = "", idempotency_key: str | None = None
-    ) -> Lease:
+    async def request(self, body: Mapping[str, Any], *, caller: Principal, idempotency_key: str | None = None) -> Lease:
         """Grant what the body of a request asks for. Every request is audited: a granted one by its grant."""
-        with self._refusals_noted(body, who):
-            ask = self.ask_of(body, who=who, team=team, idempotency_key=idempotency_key)
+        with self._refusals_noted(body, caller.name):
+            ask = self.ask_of(body, caller=caller, idempotency_key=idempotency_key)
             return await self.service.request(ask, wait_s=body["wait_seconds"])
 
     async def enqueue(
-        self, body: Mapping[str, Any], *, who: str, team: str = "", idempotency_key: str | None = None
+        self, body: Mapping[str, Any], *, caller: Principal, idempotency_key: str | None = None
     ) -> Lease | Waiting:
-        """The same for a request that waits, with nobody on the line."""
-        with self._refusals_noted(body, who):
-            ask = self.ask_of(body, who=who, team=team, idempotency_key=idempotency_key)
+        """The same for a request that waits in the queue while its caller does not."""
+        with self._refusals_noted(body, caller.name):
+            ask = self.ask_of(body, caller=caller, idempotency_key=idempotency_key)
             return await self.service.enqueue(ask, wait_s=body["wait_seconds"])
 
-    def ask_of(self, body: Mapping[str, Any], *, who: str, team: str = "", idempotency_key: str | None = None) -> Ask:
-        """What the body of a request asks for, checked."""
-        return make_ask(
+    def ask_of(self, body: Mapping[str, Any], *, caller: Principal, idempotency_key: str | None = None) -> Ask:
+        """What the body of a request asks for, checked; also that the caller may ask for such a priority."""
+        ask = make_ask(
             body["target_node"],
             body["resource_type"],
             body["amount"],
@@ -147,16 +147,18 @@ class Engine:
             delivery=body["delivery"],
             grace_s=body["grace_seconds"],
             on_grace_end=body["on_grace_end"],
-            requester=who,
+            requester=caller.name,
             idempotency_key=idempotency_key,
             fractional_gpus=self.config.resource_sharing.fractional_gpus,
-            team=team,
+            team=caller.team,
             reclaim_hook=check_hook(body.get("reclaim_url"), self.parts.addresses()),
             along=body.get("along"),
             purpose=body.get("purpose") or Purpose.BOOST,
             label=body.get("label") or "",
             own_too=bool(body.get("own_too")),
         )
+        check_priority(caller, ask.priority, self.parts.teams)
+        return ask
 
     @contextlib.contextmanager
     def _refusals_noted(self, body: Mapping[str, Any], who: str) -> Iterator[None]:

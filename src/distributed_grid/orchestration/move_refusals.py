@@ -1,21 +1,9 @@
 """Why a process was not moved, in words for whoever asked."""
 
 from distributed_grid.decide.offloading.recommend import Stuck
-from distributed_grid.errors import CannotMove, MoveFailed, ScopeMissing
+from distributed_grid.errors import CannotMove, MoveFailed
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.offloading import ObstacleCode, ProcessFacts
-from distributed_grid.model.principals import Principal, Scope
-
-
-def check_owner(facts: ProcessFacts, asker: Principal) -> None:
-    """With the scope run one may move one's own processes; those of others only with admin."""
-    if asker.may(Scope.ADMIN) or asker.name == facts.user:
-        return
-    raise ScopeMissing(
-        f"Process {facts.pid} on {facts.node} belongs to {facts.user}, and you are {asker.name}",
-        because=["the scope run lets you move processes of your own"],
-        try_next="Ask whoever has the scope admin.",
-    )
 
 
 def refusal(facts: ProcessFacts, found: object) -> CannotMove:

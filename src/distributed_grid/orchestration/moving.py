@@ -15,6 +15,7 @@ from typing import Any, Final
 from distributed_grid.decide.offloading.movable import continues
 from distributed_grid.decide.offloading.recommend import Stuck, ask_for, label_of, recommendation_of
 from distributed_grid.decide.offloading.secrets import ChosenEnvironment, choose_environment, shown_command
+from distributed_grid.decide.permissions import check_may_change, most_allowed, owned_process
 from distributed_grid.errors import (
     GridError,
     MoveFailed,
@@ -33,8 +34,10 @@ from distributed_grid.model.offloading import (
 )
 from distributed_grid.model.offloads import MoveRequest
 from distributed_grid.model.principals import Principal
+from distributed_grid.model.priorities import AllocationPriority
+from distributed_grid.model.teams import DEFAULT_TEAM
 from distributed_grid.orchestration.boost_service import BoostService
-from distributed_grid.orchestration.move_refusals import check_owner, not_started, refusal
+from distributed_grid.orchestration.move_refusals import not_started, refusal
 from distributed_grid.orchestration.parts import Parts
 from distributed_grid.orchestration.process_survey import ProcessSurvey, alive
 
@@ -72,7 +75,7 @@ class Mover:
             raise ProcessNotFound(
                 f"Process {request.pid} on {facts.node} is another one by now", try_next="Look again: grid offload scan"
             )
-        check_owner(facts, asker)
+        check_may_change(asker, owned_process(facts))
         if request.to == facts.node:
             raise SameNode(f"Process {facts.pid} is on {facts.node} already", try_next="Name another node, or auto.")
         chosen = choose_environment(facts.environment, request.env)
@@ -98,7 +101,8 @@ class Mover:
             grace_s=move.request.grace_s,
             on_grace_end=OnGraceEnd.KILL,
             requester=asker.name,
-            team=asker.team or "default",
+            team=asker.team or DEFAULT_TEAM,
+            priority=min(AllocationPriority.NORMAL, most_allowed(asker, self._p.teams), key=lambda one: one.rank),
             idempotency_key=f"{KEY}{key or uuid.uuid4().hex}",
         )
         return await self._service.request(ask)
@@ -114,6 +118,7 @@ class Mover:
             "created_at": facts.created_at,
             "to_node": lease.source,
             "requester": asker.name,
+            "team": lease.team,
             "kept": move.request.keep,
             "grace_s": move.request.grace_s,
             "began_at": instant(p.now()),
@@ -148,6 +153,7 @@ class Mover:
             node=facts.node,
             pid=facts.pid,
             by_hand=move.by_hand,
+            who=lease.requester,
         )
         node_id = self._p.observer.naming.raylets[facts.node].node_id
         try:

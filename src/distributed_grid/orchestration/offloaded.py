@@ -211,7 +211,8 @@ class OffloadedProcesses:
 def _from_record(lease_id: str, said: Mapping[str, Any]) -> Offloaded:
     plain = {key: said[key] for key in ("label", "from_node", "from_pid", "to_node", "requester", "kept", "by_hand")}
     state = OffloadState.MOVING if said["state"] == "prepared" else OffloadState.RUNNING
-    found = Offloaded(id=lease_id, state=state, began_at=parse_instant(said["began_at"]), **plain)
+    began_at, team = parse_instant(said["began_at"]), str(said.get("team", ""))
+    found = Offloaded(id=lease_id, state=state, began_at=began_at, team=team, **plain)
     return as_told(found, said, state)
 
 

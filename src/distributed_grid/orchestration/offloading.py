@@ -3,18 +3,21 @@
 import asyncio
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final
 
-from distributed_grid.errors import CannotMove, GridError, ScopeMissing, Unavailable
+from distributed_grid.decide.permissions import owned_offload
+from distributed_grid.errors import CannotMove, GridError, Unavailable
 from distributed_grid.execution.process_port import Hands, NodeSilent, RunnerGone
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.offloads import MoveRequest, Offloaded, OffloadState
-from distributed_grid.model.principals import Principal, Scope
+from distributed_grid.model.principals import Principal
 from distributed_grid.orchestration.boost_service import BoostService
 from distributed_grid.orchestration.moving import KEY, Move, Mover
 from distributed_grid.orchestration.offloaded import OffloadedProcesses, as_told
 from distributed_grid.orchestration.parts import Parts
+from distributed_grid.orchestration.permitting import check_change
 from distributed_grid.orchestration.process_survey import ProcessSurvey, Snapshots, Survey
 
 _PATIENCE_S: Final = 5.0
@@ -84,7 +87,8 @@ class Offloading:
 
     async def cancel(self, prefix: str, grace_s: float, asker: Principal) -> Offloaded:
         """End a moved process where it runs now."""
-        one = self._own(prefix, asker)
+        one = self.processes.find(prefix)
+        check_change(self._p, asker, owned_offload(one), "end")
         if one.is_over:
             return one
         self.processes.cancelled.add(one.id)
@@ -95,19 +99,13 @@ class Offloading:
         await self.processes.look(one)
         return self.processes.get(one.id) or one
 
-    def _own(self, prefix: str, asker: Principal) -> Offloaded:
-        """One that the asker moved; with the scope admin, any."""
-        one = self.processes.find(prefix)
-        if not asker.may(Scope.ADMIN) and asker.name != one.requester:
-            raise ScopeMissing(
-                f"{one.id[:8]} was moved by {one.requester}, and you are {asker.name}",
-                try_next="Ask whoever moved it, or somebody with the scope admin.",
-            )
-        return one
-
     async def log(self, prefix: str, begin: int, asker: Principal) -> dict[str, Any]:
-        """A piece of what it has written on the other node, from so many bytes on."""
-        one = self._own(prefix, asker)
+        """A piece of what it has written on the other node, from so many bytes on.
+
+        The owner of that node may end the process, but does not read what it wrote.
+        """
+        one = self.processes.find(prefix)
+        check_change(self._p, asker, replace(owned_offload(one), lender=None), "read the log of")
         try:
             piece = await asyncio.to_thread(self._hands.runners.read, one.id, begin)
         except (RunnerGone, TimeoutError):
@@ -157,6 +155,7 @@ def _begun(p: Parts, lease: Lease, move: Move, asker: Principal) -> Offloaded:
         from_pid=move.facts.pid,
         to_node=lease.source,
         requester=asker.name,
+        team=lease.team,
         kept=move.request.keep,
         state=OffloadState.MOVING,
         began_at=p.now(),

@@ -86,8 +86,8 @@ class Queue:
         """Wait no longer; raises `RequestNotFound` if nobody with this id waits."""
         waiting = self.find(request_id)
         self._end(waiting, NoCapacity(f"{waiting.ask.describe()}: the request was {why}"))
+        self._p.journal.note("unqueued", f"{waiting.ask.describe()}: {why}", who=who, request_id=waiting.id)
         if waiting.is_kept:
-            self._p.journal.note("unqueued", f"{waiting.ask.describe()}: {why}", who=who, request_id=waiting.id)
             await self._p.commit_sharing()
         return waiting
 

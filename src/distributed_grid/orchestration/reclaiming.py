@@ -58,7 +58,7 @@ def ask_back(p: Parts, lease: Lease, reason: str, *, units: int | None = None, w
 
 def take(p: Parts, lease: Lease, units: int, reason: str, *, who: str = "grid") -> Lease:
     """Let `units` of an active lease, or all of it, wind down for somebody who waits. The caller commits."""
-    part = lease if units >= lease.units else split_off(p, lease, units, part_id(None))
+    part = lease if units >= lease.units else split_off(p, lease, units, part_id(None), who=who)
     winding = begin_release(p, part, reason, who=who, wanted_back=True)
     p.something_changed()
     return winding
@@ -90,7 +90,8 @@ async def take_reply(p: Parts, asked: Lease, reply: Reply, *, who: str) -> None:
     try:
         if (reply.release or reply.give_up) and lease.notice and lease.notice.is_of(asked.notice):
             units = lease.units if reply.release else min(reply.give_up, lease.units)
-            begin_release(p, part_to_give(p, lease, units, part_id(None)), lease.notice.reason, who=who)
+            part = part_to_give(p, lease, units, part_id(None), who=who)
+            begin_release(p, part, lease.notice.reason, who=who)
     finally:
         await p.try_commit()
         p.something_changed()

@@ -1,8 +1,10 @@
 """Programs that run inside a reserved lease."""
 
 import re
+from collections.abc import Collection
 from typing import Final
 
+from distributed_grid.decide.hook_urls import private_head
 from distributed_grid.errors import InvalidRequest, NotReserved
 from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.resources import CPU, GPU, whole
@@ -11,7 +13,6 @@ from distributed_grid.orchestration.parts import Parts
 
 _JOB: Final = re.compile(r"[0-9a-f]{8}")
 _MOST_JOBS: Final = 64
-_ADDRESS: Final = re.compile(r"[0-9A-Za-z.:\[\]-]+:[0-9]{1,5}")
 
 
 def work_in(p: Parts, lease: Lease, job_ids: tuple[str, ...]) -> Work:
@@ -24,18 +25,16 @@ def work_in(p: Parts, lease: Lease, job_ids: tuple[str, ...]) -> Work:
     return together((p.cluster.work_of_job(job_id, group) for job_id in job_ids), used)
 
 
-def join_private_cluster(p: Parts, lease: Lease, head_address: str) -> None:
-    """Start a raylet inside the lease for the Ray at this address. Blocks until it is up."""
+def private_head_for(p: Parts, lease: Lease, address: str, caller: Collection[str], shared_head: str) -> str:
+    """The address that a raylet inside the lease may join, checked; raises what a person should read."""
     _group_of(lease)
-    if not _ADDRESS.fullmatch(head_address):
-        raise InvalidRequest(f"{head_address!r} is no address: it must be HOST:PORT")
     parts = [kind for kind in (CPU, GPU) if not whole(kind, lease.resources[kind])]
     if parts:
         raise InvalidRequest(
             f"A Ray of its own has whole {' and '.join(kind.upper() + 's' for kind in parts)}",
             try_next="Ask for a whole number, or use --isolation group.",
         )
-    p.cluster.join_private_cluster(lease, head_address)
+    return private_head(address, lender=lease.source, nodes=p.addresses(), caller=caller, shared_head=shared_head)
 
 
 def _group_of(lease: Lease) -> str:

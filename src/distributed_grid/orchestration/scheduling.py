@@ -41,11 +41,11 @@ class Scheduling:
         self._p = parts
         self._runs = runs
         self.state = parts.sharing.scheduling
-        self._leases = TaskLeases(parts, service)
+        self.leases = TaskLeases(parts, service)
         self._judge = Judge(parts, collector)
         chooser = Chooser(parts, self._judge, collector)
         self._book = TaskBook(parts, chooser)
-        self.flights = Flights(parts, chooser, self._leases, self._book)
+        self.flights = Flights(parts, chooser, self.leases, self._book)
         self._watch = TaskWatch(parts, self._judge, self._book)
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
@@ -123,13 +123,14 @@ class Scheduling:
         """What was decided about a task last; raises `RequestNotFound` if nobody knows it."""
         return self._book.find(task_id)
 
-    async def started(self, task_id: str) -> SchedulingDecision:
+    async def started(self, task_id: str, *, who: str) -> SchedulingDecision:
         """Note that a task has begun; only the first time counts."""
         task = self.state.tasks.get(task_id)
         if task is not None and task.placed_at is not None and task.started_at is None:
             now = self._p.now()
             self.state.delays.add((now - task.placed_at).total_seconds())
             self.state.tasks[task_id] = replace(task, started_at=now)
+            self._p.journal.note("task_started", f"task {task_id} has begun", who=who, task=task_id)
         return self.find(task_id)
 
     async def complete(self, task_id: str, *, who: str) -> bool:
@@ -142,7 +143,7 @@ class Scheduling:
             if task.started_at is not None:
                 self._runs.add((self._p.now() - task.started_at).total_seconds())
             self._book.done(task, who=who)
-        freed = await self._leases.give_back(task_id, "its task is done", who=who)
+        freed = await self.leases.give_back(task_id, "its task is done", who=who)
         if task is not None:
             await self._p.commit_sharing()
         self._p.news_for_the_scheduler.set()

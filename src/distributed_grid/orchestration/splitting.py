@@ -24,7 +24,7 @@ def units_to_give(p: Parts, boost_id: str, amount: object) -> int | None:
     return None if amount is None else units_of(p.ledger.find(boost_id).kind, amount)
 
 
-def part_to_give(p: Parts, lease: Lease, units: int, given_id: str) -> Lease:
+def part_to_give(p: Parts, lease: Lease, units: int, given_id: str, *, who: str) -> Lease:
     """The lease that goes home when `units` of this one are given up: a new one, or this one if that is all of it.
 
     Raises `InvalidAmount` if it has less, and `Refused` if it cannot be divided.
@@ -44,10 +44,10 @@ def part_to_give(p: Parts, lease: Lease, units: int, given_id: str) -> Lease:
             try_next=f"Give all of it back (grid boost release {lease.id[:8]}), and ask for less: "
             f"grid boost request {lease.target} {lease.kind} {left} --delivery reserve --source {lease.source}",
         )
-    return split_off(p, lease, units, given_id)
+    return split_off(p, lease, units, given_id, who=who)
 
 
-def split_off(p: Parts, lease: Lease, units: int, given_id: str) -> Lease:
+def split_off(p: Parts, lease: Lease, units: int, given_id: str, *, who: str) -> Lease:
     """A new lease with `units` of this one, which answers for that much of its notice; the caller lets it wind down.
 
     From here to the next write there is no lease of which nobody knows on disk: until then it is one, then it is two.
@@ -63,6 +63,7 @@ def split_off(p: Parts, lease: Lease, units: int, given_id: str) -> Lease:
         f"{describe(lease.kind, units)} of {lease.describe()} are boost {given.id[:8]} now",
         lease=given,
         node=lease.target,
+        who=who,
         part_of=lease.id,
     )
     return given

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from distributed_grid.errors import GridError, StoreBroken
 from distributed_grid.model.principals import Principal, check_name, check_team, is_token_id, make_scopes
+from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.store.durable import bytes_of, replace_durably, set_aside
 from distributed_grid.store.lease_codec import decode_instant, encode_instant
 
@@ -43,6 +44,7 @@ class StoredToken:
             "name": self.user.name,
             "team": self.user.team,
             "scopes": sorted(self.user.scopes),
+            "max_priority": None if self.user.max_priority is None else str(self.user.max_priority),
             "created_at": encode_instant(self.created_at),
             "created_by": self.created_by,
             "expires_at": None if expires_at is None else encode_instant(expires_at),
@@ -117,10 +119,17 @@ def _token(entry: Any) -> StoredToken:
             make_scopes(entry["scopes"]),
             entry["id"],
             None if entry["expires_at"] is None else decode_instant(entry["expires_at"]),
+            _max_priority(entry),
         )
         return StoredToken(user, digest, decode_instant(entry["created_at"]), str(entry["created_by"]))
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"an entry is not a token: {type(error).__name__}") from None
+
+
+def _max_priority(entry: Any) -> AllocationPriority | None:
+    """A token from before there was this key could ask for any priority, and still can, as far as its team may."""
+    given = entry.get("max_priority", AllocationPriority.CRITICAL)
+    return None if given is None else AllocationPriority.parse(given)
 
 
 def _unwritable(path: Path, error: OSError) -> StoreBroken:

@@ -14,6 +14,7 @@ from distributed_grid.roles.record_rows import member_row, role_row
 
 
 def record_of(parts: RunParts, job_id: str, worker_id: str, node: str) -> Record:
+    user, team = parts.surveyor.user_and_team
     posts = sorted(parts.crew.posts.values(), key=lambda post: (post.key, post.process.index))
     return {
         "name": parts.name,
@@ -21,7 +22,14 @@ def record_of(parts: RunParts, job_id: str, worker_id: str, node: str) -> Record
         "state": str(parts.state),
         "why": parts.why,
         "progress": parts.progress,
-        "owner": {"node": node, "pid": os.getpid(), "job_id": job_id, "worker_id": worker_id},
+        "owner": {
+            "node": node,
+            "pid": os.getpid(),
+            "job_id": job_id,
+            "worker_id": worker_id,
+            "user": user,
+            "team": team,
+        },
         "began_at": _at(parts.began),
         "updated_at": instant(datetime.now(UTC)),
         "roles": [_role(parts, role, posts) for role in parts.workload.roles],

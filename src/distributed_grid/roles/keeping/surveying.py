@@ -2,11 +2,12 @@
 
 import time
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 import ray
 
-from distributed_grid.client import GridClient
+from distributed_grid.client import GridClient, user_name
 from distributed_grid.client.inventory import live_inventory
 from distributed_grid.config import loaded_config
 from distributed_grid.errors import GridError, NoCluster
@@ -58,6 +59,15 @@ class Surveyor:
     def is_shared(self) -> bool:
         """Grid leases this cluster's capacity out, so whoever takes some does it by a lease."""
         return self.client is not None and bool(self.client.sharing_status()["enabled"])
+
+    @cached_property
+    def user_and_team(self) -> tuple[str, str]:
+        """To whom what runs here belongs: the user of the token, or of this process where grid does not say."""
+        try:
+            known = {} if self.client is None else self.client.me()
+        except GridError:
+            known = {}
+        return str(known.get("name") or user_name()), str(known.get("team") or "")
 
     def lender(self) -> GridClient:
         """Whom leases are asked of."""

@@ -8,6 +8,7 @@ from enum import Enum
 from types import TracebackType
 from typing import Any, TypeVar
 
+from distributed_grid.client import user_name
 from distributed_grid.errors import Refused
 from distributed_grid.model.instants import instant
 from distributed_grid.model.roles.runs import RunState
@@ -115,7 +116,14 @@ class LocalRun:
             "state": self._state,
             "why": self._why,
             "progress": "",
-            "owner": {"node": platform.node(), "pid": os.getpid(), "job_id": "", "worker_id": ""},
+            "owner": {
+                "node": platform.node(),
+                "pid": os.getpid(),
+                "job_id": "",
+                "worker_id": "",
+                "user": user_name(),
+                "team": "",
+            },
             "began_at": instant(self._began),
             "updated_at": instant(self._updated),
             "roles": [

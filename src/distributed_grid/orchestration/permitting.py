@@ -1,0 +1,62 @@
+"""Callers held against what they want to change: a refusal is raised, and put into the audit log with their name."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from distributed_grid.decide.permissions import (
+    Owned,
+    check_may_change,
+    check_priority,
+    owned_boost_dict,
+    owned_lease,
+)
+from distributed_grid.errors import AccessDenied, BoostNotFound
+from distributed_grid.model.leases import Lease
+from distributed_grid.model.principals import Principal
+from distributed_grid.model.priorities import AllocationPriority
+from distributed_grid.orchestration.boost_service import BoostService
+from distributed_grid.orchestration.parts import Parts
+
+
+def check_change(p: Parts, caller: Principal, thing: Owned, doing: str) -> None:
+    """Raise `NotOwner` unless the caller may change this. `doing`: what the caller wants, for the audit log."""
+    with _refusals_noted(p, caller, doing, node=thing.lender):
+        check_may_change(caller, thing, p.config.owners_of(thing.lender))
+
+
+def own_boost(p: Parts, caller: Principal, boost_id: str, doing: str) -> Lease:
+    """The boost with this id, or the only one whose id begins like this, if the caller may change it."""
+    lease = p.ledger.find(boost_id)
+    with _refusals_noted(p, caller, doing, lease=lease):
+        check_may_change(caller, owned_lease(lease), p.config.owners_of(lease.source))
+    return lease
+
+
+def check_asks_for(p: Parts, caller: Principal, priority: AllocationPriority, doing: str) -> None:
+    """Raise `PriorityNotAllowed` if the caller may not have this priority."""
+    with _refusals_noted(p, caller, doing):
+        check_priority(caller, priority, p.teams)
+
+
+async def check_past_boost(p: Parts, service: BoostService, caller: Principal, boost_id: str, doing: str) -> None:
+    """The same for a boost that may have ended lately: the audit log knows whose it was."""
+    try:
+        thing = owned_lease(p.ledger.find(boost_id))
+    except BoostNotFound:
+        ended = await service.released_before(boost_id)
+        if ended is None:
+            raise
+        thing = owned_boost_dict(ended)
+    check_change(p, caller, thing, doing)
+
+
+@contextmanager
+def _refusals_noted(
+    p: Parts, caller: Principal, doing: str, *, lease: Lease | None = None, node: str | None = None
+) -> Iterator[None]:
+    try:
+        yield
+    except AccessDenied as error:
+        told = f"{doing}: {error.message}"
+        p.journal.note("access_refused", told, lease=lease, node=node, who=caller.name, code=error.code)
+        raise
