@@ -322,6 +322,17 @@ async def given_to_grid(grid: ServedGrid, boost_id: str, requester: str = "grid"
     ledger.put(replace(ledger.find(boost_id), requester=requester, team="default"))
 
 
+def test_a_program_runs_inside_a_boost_of_its_own_and_not_of_anothers(
+    served: ServedGrid, callers: dict[str, str], things: Things
+) -> None:
+    path = f"/boosts/{things.boost()[0]['boost_id']}?to_use=true"
+
+    found = {caller for caller, token in callers.items() if served.ask("GET", path, token=token)[0] == 200}
+
+    assert found == MAY["boost"]
+    clear(served)
+
+
 def test_a_retry_does_not_show_how_anothers_boost_ended(
     served: ServedGrid, callers: dict[str, str], things: Things
 ) -> None:

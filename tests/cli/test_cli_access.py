@@ -88,7 +88,7 @@ def test_make_hand_out_use_and_revoke_a_token(head: ServedGrid, laptop: Laptop) 
 
     assert "Logged in at https://localhost" in laptop.login(token).stdout
     me = laptop.grid("whoami")
-    assert me.stdout.startswith("ana of team vision, who may: lend, view (token ")
+    assert me.stdout.startswith("ana of team vision, who may: lend, view; priority up to normal (token ")
     asked = laptop.grid("boost", "request", "a", "cpu", "1", "--json")
     assert asked.returncode == 0, asked.stderr
     assert laptop.grid("boost", "release", json.loads(asked.stdout)["boost_id"]).returncode == 0

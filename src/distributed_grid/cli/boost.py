@@ -198,7 +198,7 @@ def shell(client: GridClient, boost_id: str, command: tuple[str, ...]) -> int:
 
     from distributed_grid.cli.capture_shell import run_inside
 
-    boost = client.boost(boost_id)
+    boost = client.boost(boost_id, to_use=True)
     began = time.monotonic()
     exit_code = run_inside(client, boost, command, say)
     _report(client, boost["boost_id"], time.monotonic() - began, exit_code)

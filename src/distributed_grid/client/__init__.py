@@ -82,8 +82,9 @@ class GridClient:
     def boost_status(self, node: str | None = None) -> dict[str, Any]:
         return self._call("GET", "/boosts", params={"node": node} if node else None)
 
-    def boost(self, boost_id: str) -> dict[str, Any]:
-        return self._call("GET", f"/boosts/{_segment(boost_id)}")
+    def boost(self, boost_id: str, *, to_use: bool = False) -> dict[str, Any]:
+        """One boost. `to_use`: to run something inside it, which is for its owners."""
+        return self._call("GET", f"/boosts/{_segment(boost_id)}", params={"to_use": True} if to_use else None)
 
     def release_boost(self, boost_id: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Give it back; with an `amount`, only so much of it, and the answer is then about that part."""

@@ -117,8 +117,10 @@ def make_app(
 
     @api.get("/boosts/{boost_id}", response_model=schemas.Boost)
     @needs(Scope.VIEW)
-    async def one_boost(boost_id: str) -> dict[str, Any]:
-        return shown(engine.parts.ledger.find(boost_id))
+    async def one_boost(boost_id: str, asker: Asker, to_use: Annotated[bool, Query()] = False) -> dict[str, Any]:
+        """One boost. `to_use`: only if the caller may change it, for a program that is to run inside it."""
+        find = engine.parts.ledger.find
+        return shown(own_boost(engine.parts, asker, boost_id, "run inside it") if to_use else find(boost_id))
 
     @api.post("/boosts/{boost_id}/renew", response_model=schemas.Boost)
     @needs(Scope.LEND)

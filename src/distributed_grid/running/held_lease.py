@@ -85,7 +85,7 @@ class HeldLease:
     def of(cls, client: GridClient, wanted: Wanted, label: str) -> "HeldLease":
         """Ask for it, or take the boost that was named."""
         if wanted.boost is not None:
-            return cls(client, reserved(client, client.boost(wanted.boost)), is_ours=False)
+            return cls(client, reserved(client, client.boost(wanted.boost, to_use=True)), is_ours=False)
         target = wanted.target or _head(client)
         granted = client.request_boost(wanted.body(target, label), idempotency_key=uuid.uuid4().hex)
         return cls(client, granted, is_ours=True)
