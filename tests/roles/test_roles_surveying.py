@@ -94,14 +94,17 @@ def test_a_controller_that_never_answered_is_told(world: FakeCluster) -> None:
 def test_what_is_told_again_and_again_does_not_push_out_what_happened_before() -> None:
     crew: Any = SimpleNamespace(posts={})
     nothing: Any = None
-    run = parts.RunParts("run-1", Workload("w", (RoleSpec("worker"),)), crew, nothing, nothing)
+    surveyor: Any = SimpleNamespace(user_and_team=("ana", "vision"))
+    run = parts.RunParts("run-1", Workload("w", (RoleSpec("worker"),)), crew, nothing, surveyor)
     run.note("worker 0 died")
     for _ in range(100):
         run.note("looking after the run failed")
     run.note("worker 0 is up")
     run.note("looking after the run failed")
 
-    assert [event["told"] for event in reporting.record_of(run, "job", "worker", "node")["events"]] == [
+    record = reporting.record_of(run, "job", "worker", "node")
+    assert (record["owner"]["user"], record["owner"]["team"]) == ("ana", "vision")
+    assert [event["told"] for event in record["events"]] == [
         "worker 0 died",
         "looking after the run failed (100 times)",
         "worker 0 is up",

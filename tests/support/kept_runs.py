@@ -130,6 +130,8 @@ class KeptRun:
 
     # -- as a surveyor -------------------------------------------------------------------------------------------
 
+    user_and_team = ("ana", "vision")
+
     def look(self) -> Survey:
         return Survey(Inventory(self.nodes), {node.name: f"id of {node.name}" for node in self.nodes})
 

@@ -163,6 +163,8 @@ def make_app(
     async def stop(asker: Asker, body: Annotated[schemas.StopRequest | None, Body()] = None) -> dict[str, Any]:
         """Give all capacity back and take grid out of the cluster."""
         body = body or schemas.StopRequest()
+        told = f"all boosts end{', also those in use' if body.force else ''}, and grid leaves the cluster"
+        engine.parts.journal.note("stop_asked", told, who=asker.name)
         released = await engine.give_all_back(force=body.force, wait_s=body.wait_seconds, who=asker.name)
         if engine.watching is not None:
             await engine.watching.leave()
