@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import ray
 from live_grid import LiveGrid, hold_until, is_pending, on, until, where_am_i
+from ray.util.scheduling_strategies import In, NodeLabelSchedulingStrategy
 from sharing_cluster import CONFIG as SHARING
 from sharing_cluster import (
     at_the_users_desk,  # noqa: F401 - a fixture for all tests here
@@ -190,7 +191,19 @@ class TestRebalancing:
         assert is_pending(task)
 
         assert ray.get(task, timeout=120) == "one"  # it never had six CPUs
-        assert grid.events("rebalanced")
+        reasons = [str(event["details"].get("reason")) for event in grid.events("rebalanced")]
+        assert [reason for reason in reasons if "its labels leave it only one, which has 4 CPUs" in reason]
+
+    def test_a_task_that_a_scheduling_strategy_pins_to_a_small_node_makes_that_node_borrow(
+        self, grid: LiveGrid
+    ) -> None:
+        pinned = NodeLabelSchedulingStrategy(hard={"grid/name": In("head")})
+        task = where_am_i.options(num_cpus=4, scheduling_strategy=pinned).remote()
+        assert is_pending(task)
+
+        assert ray.get(task, timeout=120) == "head"  # it has two CPUs, and others have four
+        reasons = [str(event["details"].get("reason")) for event in grid.events("rebalanced")]
+        assert [reason for reason in reasons if "strategy leaves it only head, which has 2 CPUs" in reason]
 
 
 class TestResourceSharingOrchestrator:

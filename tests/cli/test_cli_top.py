@@ -97,7 +97,7 @@ def test_nodes_boosts_events_totals_and_what_waits_in_80_by_24(served: ServedGri
         assert re.search(r"71% .*10/10 \(8\).*1/1.* 2 CPUs", await eyes.sees("^ a "))
         await eyes.sees(r"^ b +stale \d+ s .* 2 CPUs")
         await eyes.sees(r"lab  3 nodes, 1 stale   Free 24 of 24 CPUs")
-        await eyes.sees(r"Waiting 3 requests, 3 can never run   Controller http://127")
+        await eyes.sees(r"Waiting 3 requests, 3 do not fit   Controller http://127")
         await eyes.sees(r"^ +14:\d\d +2 CPUs +b +a +active +transfer")
         await eyes.sees(r"granted 2 CPUs from b to a")
         await eyes.sees("Open.*Sort.*Filter.*Boost.*Release.*Help.*Quit")

@@ -4,11 +4,13 @@ from datetime import timedelta
 
 import pytest
 from builders import NOON, amounts, node
+from hypothesis import given
+from hypothesis import strategies as st
 
-from distributed_grid.decide.demand import explain_demand, seen_since, wanted_from
-from distributed_grid.model.demand import Bundle, Demand, LabelConstraint, Pending, Shape, WaitReason
+from distributed_grid.decide.demand import explain_demand, only_node, seen_since, wanted_from
+from distributed_grid.model.demand import Bundle, Demand, LabelConstraint, Pending, Pin, Shape, WaitReason
 from distributed_grid.model.nodes import Node, NodeTable
-from distributed_grid.model.resources import ResourceVector
+from distributed_grid.model.resources import ResourceVector, describe
 
 
 def named(name: str, **others: object) -> Node:
@@ -23,6 +25,10 @@ NODES = NodeTable(
 def task(needs: ResourceVector, *places: str, is_in: bool = True) -> Shape:
     selector = (LabelConstraint("grid/name", places, is_in=is_in),)
     return Shape((Bundle(needs, (selector,) if places else ()),))
+
+
+def pinned(needs: ResourceVector, *names: str, by: str = "its scheduling strategy") -> Shape:
+    return Shape((Bundle(needs, pin=Pin(by, names)),))
 
 
 def group(strategy: str, *needs: ResourceVector) -> Shape:
@@ -52,10 +58,16 @@ def test_of_several_nodes_the_one_that_comes_nearest_is_named() -> None:
     ("shape", "detail"),
     [
         (task(amounts(cpu=100)), "no node has more than 8 CPUs"),
-        (task(amounts(cpu=8), "head"), "no node has more than 4 CPUs"),
+        (task(amounts(cpu=8), "head"), "its labels leave it only head, which has 4 CPUs"),
         (task(amounts(cpu=1), "gpu9"), "no node has these labels"),
         (task(amounts(cpu=1, tpu=1)), "no node has tpu"),
-        (task(amounts(gpu=1), "gpu1", "gpu2", is_in=False), "no node has GPUs"),
+        (task(amounts(gpu=1), "gpu1", "gpu2", is_in=False), "its labels leave it only head, which has 0 GPUs"),
+        (
+            task(amounts(cpu=9), "gpu1", "gpu2"),
+            "its labels leave it only nodes that are too small (gpu1, gpu2): none has more than 8 CPUs",
+        ),
+        (pinned(amounts(cpu=6), "head"), "its scheduling strategy leaves it only head, which has 4 CPUs"),
+        (pinned(amounts(gpu=1), by="accelerator_type:H200"), "no node is accelerator_type:H200"),
         (group("STRICT_SPREAD", *[amounts(cpu=8)] * 3), "it needs 3 nodes, and 2 are large enough"),
         (group("STRICT_PACK", *[amounts(cpu=4)] * 3), "one node must hold all of it: no node has more than 8 CPUs"),
         (group("PACK", *[amounts(cpu=8)] * 3), "all nodes together have 16 CPUs of 24 CPUs"),
@@ -112,11 +124,45 @@ def test_it_has_waited_for_as_long_as_it_was_seen_without_a_break() -> None:
     assert found[0].waited(NOON - minute) == timedelta()  # a clock that was put back
 
 
-def test_a_node_is_wanted_by_what_is_pinned_to_it_and_by_what_only_it_can_carry() -> None:
-    pinned, large, anywhere = task(amounts(cpu=1), "gpu1"), task(amounts(cpu=6), "head", "gpu1"), task(amounts(cpu=1))
-    found = explain_demand([Pending(shape, 1) for shape in (pinned, large, anywhere)], NODES, {}, now=NOON)
+def test_what_waits_for_long_though_there_is_room_says_what_may_keep_it() -> None:
+    shape = task(amounts(cpu=1))
+    since = {shape: NOON - timedelta(minutes=1)}
+    (found,) = explain_demand([Pending(shape, 1)], NODES, since, now=NOON)
 
-    assert {demand.pending.shape for demand in wanted_from(found, "gpu1")} == {pinned, large}
+    assert why(shape).detail == "gpu1 has room by now"
+    assert found.detail.startswith("gpu1 has room by now, and Ray has not placed it there")
+    assert "NodeLabelSchedulingStrategy" in found.detail
+
+
+@given(
+    sizes=st.lists(st.integers(1, 8), min_size=1, max_size=5),
+    wanted=st.integers(1, 9),
+    chosen=st.sets(st.integers(0, 4)),
+    by_labels=st.booleans(),
+)
+def test_a_pin_is_read_the_same_however_it_was_made(
+    sizes: list[int], wanted: int, chosen: set[int], by_labels: bool
+) -> None:
+    nodes = NodeTable([named(f"n{i}", cpus=cpus) for i, cpus in enumerate(sizes)])
+    places = [f"n{i}" for i in sorted(chosen) if i < len(sizes)]
+    shape = task(amounts(cpu=wanted), *places or ["nowhere"]) if by_labels else pinned(amounts(cpu=wanted), *places)
+
+    found = why(shape, nodes)
+
+    large = [name for name in places if nodes[name].total["cpu"] >= amounts(cpu=wanted)["cpu"]]
+    assert found.could_run_on == tuple(large)
+    assert (found.reason is WaitReason.INFEASIBLE) == (not large)
+    assert found.wanted_on == (() if len(places) == len(sizes) else tuple(places))
+    if len(places) == 1 and len(sizes) > 1:
+        assert only_node(found) == places[0]
+        assert large or f"only {places[0]}, which has {describe('cpu', nodes[places[0]].total['cpu'])}" in found.detail
+
+
+def test_a_node_is_wanted_by_what_is_pinned_to_it_and_by_what_only_it_can_carry() -> None:
+    held, large, anywhere = task(amounts(cpu=1), "gpu1"), task(amounts(cpu=6), "head", "gpu1"), task(amounts(cpu=1))
+    found = explain_demand([Pending(shape, 1) for shape in (held, large, anywhere)], NODES, {}, now=NOON)
+
+    assert {demand.pending.shape for demand in wanted_from(found, "gpu1")} == {held, large}
     assert not wanted_from(found, "gpu2")
 
 

@@ -69,7 +69,7 @@ def test_what_waits_for_one_node_is_told_with_how_long_and_for_what() -> None:
     (found,) = suggested(Round(nodes=nodes, demand=(waiting,)))
 
     assert found.what == "3 tasks have waited 4 min for 6 CPUs on gpu-master; gpu1 can lend 2 CPUs"
-    assert found.reason == "no node has more than 4 CPUs"
+    assert found.reason == "its labels leave it only gpu-master, which has 4 CPUs"
     assert found.by_itself
 
 

@@ -22,7 +22,9 @@ from distributed_grid.store.home import GridHome
 pytestmark = pytest.mark.cluster
 
 HEAD = NodeSpec(name="head", cpus=0, gpus=0, memory_bytes=2**30, resources={}, is_head=True)
-WORKER = NodeSpec(name="worker", cpus=4, gpus=0, memory_bytes=2**31, resources={}, is_head=False)
+WORKER = NodeSpec(
+    name="worker", cpus=4, gpus=0, memory_bytes=2**31, resources={"accelerator_type:H200": 1, "tape": 2}, is_head=False
+)
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +73,23 @@ def test_nodes_are_discovered_and_a_head_without_cpus_can_be_boosted(inside: Liv
     assert ray.get(task, timeout=60) == "head"
     inside.total_is("head", "CPU", 2.0)
     inside.total_is("worker", "CPU", 2.0)
+
+
+def test_what_says_what_a_node_is_is_never_lent_shown_or_suggested(inside: LiveGrid) -> None:
+    described = ("accelerator_type:H200", f"node:{inside.address.rpartition(':')[0]}", "node:__internal_head__")
+    for kind in described:
+        for command in (("boost", "request", "head", kind, "1"), ("plan", "head", kind, "1")):
+            refused = inside.cli(*command)
+            assert refused.returncode == 2, refused.stdout
+            assert "says what a node is" in refused.stderr
+
+    shown = inside.cli("cluster", "status").stdout + inside.cli("node", "ls").stdout
+    status = json.dumps([inside.json("cluster", "status"), inside.json("node", "show", "worker")])
+    assert "tape" in shown
+    assert '"tape"' in status
+    for text in (shown, status):
+        assert not [kind for kind in described if kind in text]
+    assert ray.available_resources()["accelerator_type:H200"] == 1.0
 
 
 def test_a_second_controller_is_refused(inside: LiveGrid, tmp_path: Path) -> None:

@@ -250,11 +250,22 @@ def test_what_no_node_can_carry_is_infeasible_until_one_was_lent_enough(grid: Li
     found = await_demand(grid, labels=["grid/name=one"], reason="infeasible")
     lost = await_demand(grid, labels=["grid/name=nowhere"], reason="infeasible")
 
-    assert found["detail"] == "no node has more than 4 CPUs"
+    assert found["detail"] == "its labels leave it only one, which has 4 CPUs"
     assert (lost["detail"], lost["wanted_on"]) == ("no node has these labels", [])
     ray.cancel(elsewhere, force=True)
     grid.boost("one", "cpu", 2, source_node="two", delivery="transfer", wait_seconds=PATIENCE_S)
     assert ray.get(large, timeout=PATIENCE_S) == "one"
+    no_demand(grid)
+
+
+def test_what_only_the_hardware_of_a_node_can_serve_waits_for_that_hardware(grid: LiveGrid, end: Path) -> None:
+    end.touch()
+    wanted = hold_until.options(num_cpus=1, accelerator_type="H200").remote(str(end))
+
+    found = await_demand(grid, shape="1 CPU pinned by accelerator_type:H200", reason="infeasible")
+
+    assert (found["detail"], found["could_run_on"]) == ("no node is accelerator_type:H200", [])
+    ray.cancel(wanted, force=True)
     no_demand(grid)
 
 

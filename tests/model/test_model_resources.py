@@ -21,7 +21,7 @@ from distributed_grid.model.resources import (
     whole,
 )
 
-kinds = st.sampled_from([CPU, GPU, MEMORY, "tape", "accelerator_type:A100"])
+kinds = st.sampled_from([CPU, GPU, MEMORY, "tape", "licence:A100"])
 vectors = st.dictionaries(kinds, st.integers(-(2**50), 2**50)).map(ResourceVector)
 counts = st.dictionaries(kinds, st.integers(0, 2**50)).map(ResourceVector)
 
@@ -135,12 +135,28 @@ def test_built_in_resources_are_known_in_any_case_and_custom_ones_as_they_are_sp
     [
         *("", "  ", "object_store_memory", "node:10.0.0.1", "node:__internal_head__"),
         *("CPU_group_0_abc", "bundle_group_abc", "tape_group_0_abc", "grid:lent:cpu", "grid:gate"),
+        *("accelerator_type:H200", "accelerator_type:TPU-V4", "TPU-v4-16-head"),
     ],
 )
 def test_what_ray_or_grid_put_there_for_themselves_cannot_be_asked_for(internal: str) -> None:
     with pytest.raises(UnknownResource):
         kind_of(internal)
     assert not internal.strip() or is_internal(internal)
+
+
+@given(name=st.text(max_size=10), prefix=st.sampled_from(["accelerator_type:", "node:"]))
+def test_what_says_what_a_node_is_is_no_amount_of_anything(name: str, prefix: str) -> None:
+    described = f"{prefix}{name}"
+
+    assert ResourceVector.from_ray({described: 1.0, "CPU": 2.0}) == ResourceVector.of(cpu=2)
+    with pytest.raises(UnknownResource, match="says what a node is|Unknown resource"):
+        kind_of(described)
+
+
+def test_a_kind_that_only_looks_like_a_description_is_a_custom_resource() -> None:
+    assert [kind_of(name) for name in ("TPU", "nodes", "accelerators", "my-accelerator_type:x")] == [
+        *("TPU", "nodes", "accelerators", "my-accelerator_type:x")
+    ]
 
 
 # -- vectors -----------------------------------------------------------------------------------------------
@@ -193,6 +209,8 @@ def test_internal_entries_of_a_ray_map_are_left_out() -> None:
         "CPU": 4.0,
         "object_store_memory": 1e9,
         "node:10.0.0.1": 1.0,
+        "node:__internal_head__": 1.0,
+        "accelerator_type:H200": 1.0,
         "CPU_group_0_a1": 2.0,
         "bundle_group_a1": 1000.0,
         "grid:borrowed:cpu": 2.0,

@@ -64,6 +64,9 @@ def test_demand_says_what_where_how_many_and_why() -> None:
 
     assert shown["shape"] == "100 CPUs where grid/name=gpu1"
     assert (shown["count"], shown["queued_on"], shown["wanted_on"]) == (3, {"gpu2": 3}, ["gpu1"])
-    assert (shown["reason"], shown["detail"]) == ("infeasible", "no node has more than 4 CPUs")
+    assert (shown["reason"], shown["detail"]) == (
+        "infeasible",
+        "its labels leave it only gpu1, which has 4 CPUs",
+    )
     assert shown["waited_seconds"] == 5.0
     assert json.dumps(shown)

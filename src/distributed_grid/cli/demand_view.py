@@ -13,7 +13,7 @@ _MOST: Final = 8
 
 
 def demand_lines(demand: Sequence[Mapping[str, Any]], canvas: Canvas, *, what: str = "Waiting") -> list[str]:
-    """A headline, then what can never run, then the rest; who waits longest first."""
+    """A headline, then what does not fit, then the rest; who waits longest first."""
     if not demand:
         return [f"{bold(f'{what}:')} nothing"]
     ordered = sorted(demand, key=lambda one: (one["reason"] != "infeasible", -one["waited_seconds"]))
@@ -26,16 +26,16 @@ def demand_lines(demand: Sequence[Mapping[str, Any]], canvas: Canvas, *, what: s
 
 
 def waiting_in_short(demand: Sequence[Mapping[str, Any]]) -> str:
-    """ "5 requests, 3 can never run"; "nothing"."""
+    """ "5 requests, 3 do not fit"; "nothing"."""
     count = sum(one["count"] for one in demand)
     never = sum(one["count"] for one in demand if one["reason"] == "infeasible")
     told = f"{count} request{'s' * (count != 1)}" if count else "nothing"
-    return f"{told}, {never} can never run" if never else told
+    return f"{told}, {never} {'does' if never == 1 else 'do'} not fit" if never else told
 
 
 def _entry(one: Mapping[str, Any], canvas: Canvas) -> list[str]:
     never = one["reason"] == "infeasible"
-    why = f"{'can never run' if never else 'waits for room'}: {one['detail']}"
+    why = f"{'does not fit' if never else 'waits for room'}: {one['detail']}"
     text = f"{one['count']} x {one['shape']}, for {span(one['waited_seconds'])}: {why}"
     return [
         click.style(line, fg="red") if never else line for line in canvas.wrapped(text, indent="      ", first="  ")

@@ -1,7 +1,8 @@
 """Why something waits in Ray's queues: for capacity that is in use, or for a node that does not exist."""
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
 from distributed_grid.model.demand import Bundle, Demand, Pending, Shape, WaitReason
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
@@ -9,11 +10,18 @@ from distributed_grid.model.resources import ResourceVector, describe, total, un
 
 Since = Mapping[Shape, datetime]
 
+_MOMENT: Final = timedelta(seconds=15)
+"""What finds room starts within this time, also on a busy machine; unless something else keeps it."""
+_STILL_WAITS: Final = (
+    ", and Ray has not placed it there: its process is still being started, or a NodeLabelSchedulingStrategy keeps it "
+    "from there (Ray does not tell; with label_selector instead grid knows where it may run)"
+)
+
 
 def explain_demand(pending: Iterable[Pending], nodes: NodeTable, since: Since, *, now: datetime) -> tuple[Demand, ...]:
     """Every pending shape with its reason; the longest waiting first, equal ones by what they are."""
     alive = list(nodes.alive)
-    found = [_explained(one, alive, since.get(one.shape, now)) for one in pending]
+    found = [_explained(one, alive, since.get(one.shape, now), now) for one in pending]
     return tuple(sorted(found, key=lambda demand: (demand.since, demand.pending.shape.describe())))
 
 
@@ -34,21 +42,22 @@ def only_node(demand: Demand) -> NodeName | None:
     return demand.could_run_on[0] if len(demand.could_run_on) == 1 else None
 
 
-def _explained(pending: Pending, alive: list[Node], since: datetime) -> Demand:
+def _explained(pending: Pending, alive: list[Node], since: datetime, now: datetime) -> Demand:
     shape = pending.shape
     if shape.in_group is not None:
         return Demand(pending, WaitReason.CAPACITY, "its placement group is in use", (), (), since)
     allowed = {bundle: _allowed(bundle, alive) for bundle in shape.bundles}
     large = {bundle: [node for node in allowed[bundle] if node.total.covers(bundle.needs)] for bundle in shape.bundles}
     wanted_on = _names(allowed) if any(len(found) < len(alive) for found in allowed.values()) else ()
-    why_never = _why_never(shape, allowed, large)
+    why_never = _why_never(shape, allowed, large, len(alive))
     if why_never is not None:
         return Demand(pending, WaitReason.INFEASIBLE, why_never, (), wanted_on, since)
-    return Demand(pending, WaitReason.CAPACITY, _what_is_in_the_way(shape, large), _names(large), wanted_on, since)
+    detail = _what_is_in_the_way(shape, large, is_long=now - since >= _MOMENT)
+    return Demand(pending, WaitReason.CAPACITY, detail, _names(large), wanted_on, since)
 
 
 def _allowed(bundle: Bundle, alive: list[Node]) -> list[Node]:
-    return [node for node in alive if bundle.allows(node.labels)] if bundle.selectors else alive
+    return [node for node in alive if bundle.allows_node(node.name, node.labels)] if bundle.is_pinned else alive
 
 
 _Choice = Mapping[Bundle, list[Node]]
@@ -58,13 +67,14 @@ def _names(choice: _Choice) -> tuple[NodeName, ...]:
     return tuple(sorted({node.name for nodes in choice.values() for node in nodes}))
 
 
-def _why_never(shape: Shape, allowed: _Choice, large: _Choice) -> str | None:
+def _why_never(shape: Shape, allowed: _Choice, large: _Choice, alive: int) -> str | None:
     """Why the cluster, were it idle, would still have no room; None if it has."""
     for bundle in shape.bundles:
         if not allowed[bundle]:
-            return "no node has these labels"
+            return f"no node is {bundle.pin.by}" if bundle.pin and not bundle.selectors else "no node has these labels"
         if not large[bundle]:
-            return _too_large(bundle.needs, allowed[bundle])
+            is_pinned = len(allowed[bundle]) < alive
+            return _too_large_there(bundle, allowed[bundle]) if is_pinned else _too_large(bundle.needs, allowed[bundle])
     every = list({node.name: node for nodes in large.values() for node in nodes}.values())
     if shape.strategy == "STRICT_PACK" and not any(node.total.covers(shape.needs) for node in every):
         return f"one node must hold all of it: {_too_large(shape.needs, every)}"
@@ -78,22 +88,37 @@ def _why_never(shape: Shape, allowed: _Choice, large: _Choice) -> str | None:
     return None
 
 
-def _too_large(needs: ResourceVector, nodes: list[Node]) -> str:
+def _too_large_there(bundle: Bundle, nodes: list[Node]) -> str:
+    """What the nodes lack that a request is pinned to; other nodes may have enough."""
+    leaves = f"{bundle.pin.by} leaves" if bundle.pin else "its labels leave"
+    if len(nodes) == 1:
+        (node,) = nodes
+        short = [describe(kind, node.total[kind]) for kind, units in bundle.needs.items() if node.total[kind] < units]
+        return f"{leaves} it only {node.name}, which has {', '.join(short)}"
+    names = ", ".join(node.name for node in nodes)
+    return f"{leaves} it only nodes that are too small ({names}): {_too_large(bundle.needs, nodes, 'none')}"
+
+
+def _too_large(needs: ResourceVector, nodes: list[Node], none: str = "no node") -> str:
     """Which kind is the trouble: one that no node has enough of, or none alone but all at once."""
     most = {kind: max(node.total[kind] for node in nodes) for kind in needs}
     short = [
-        f"no node has more than {describe(kind, most[kind])}" if most[kind] else f"no node has {unit_label(kind)}"
+        f"{none} has more than {describe(kind, most[kind])}" if most[kind] else f"{none} has {unit_label(kind)}"
         for kind in needs
         if most[kind] < needs[kind]
     ]
-    return "; ".join(short) or "no node has all of it at once"
+    return "; ".join(short) or f"{none} has all of it at once"
 
 
-def _what_is_in_the_way(shape: Shape, large: _Choice) -> str:
+def _what_is_in_the_way(shape: Shape, large: _Choice, *, is_long: bool) -> str:
     """For the first bundle without room: the node that comes nearest, and what it lacks right now."""
     full = [bundle for bundle in shape.bundles if not any(node.free.covers(bundle.needs) for node in large[bundle])]
+    if not full and shape.is_group:
+        return "there is room for each of its bundles, not for all"
     if not full:
-        return "there is room for each of its bundles, not for all" if shape.is_group else "there is room by now"
+        (bundle,) = shape.bundles
+        roomy = next(node.name for node in large[bundle] if node.free.covers(bundle.needs))
+        return f"{roomy} has room by now{_STILL_WAITS if is_long else ''}"
     needs = full[0].needs
     nearest = min(large[full[0]], key=lambda node: (sum(_gaps(needs, node.free).values()), node.name))
     gaps = _gaps(needs, nearest.free)

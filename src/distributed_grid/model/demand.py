@@ -31,12 +31,30 @@ Selector = tuple[LabelConstraint, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class Pin:
+    """What leaves a request only some nodes, other than labels."""
+
+    by: str
+    """What pins it: "accelerator_type:H200", "its scheduling strategy"."""
+    nodes: tuple[NodeName, ...] = field(compare=False)
+    """The nodes that it may still run on, as far as Ray tells. Not part of what the request is: nodes come and go."""
+
+
+@dataclass(frozen=True, slots=True)
 class Bundle:
     """What must be on one node, and which nodes may be that one."""
 
     needs: ResourceVector
     selectors: tuple[Selector, ...] = ()
     """Any of them may be met; none: any node will do."""
+    pin: Pin | None = None
+
+    @property
+    def is_pinned(self) -> bool:
+        return bool(self.selectors) or self.pin is not None
+
+    def allows_node(self, name: NodeName, labels: Mapping[str, str]) -> bool:
+        return (self.pin is None or name in self.pin.nodes) and self.allows(labels)
 
     def allows(self, labels: Mapping[str, str]) -> bool:
         for selector in self.selectors:  # loops, since this is asked of every node for every shape
@@ -49,7 +67,8 @@ class Bundle:
 
     def describe(self) -> str:
         where = " or ".join(" and ".join(c.describe() for c in selector) for selector in self.selectors)
-        return f"{self.needs.describe()}{f' where {where}' if where else ''}"
+        pinned = f" pinned by {self.pin.by}" if self.pin else ""
+        return f"{self.needs.describe()}{f' where {where}' if where else ''}{pinned}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ the edges (requests, JSON, Ray's own maps), so sums and differences are exact an
 """
 
 import math
+import re
 from collections.abc import ItemsView, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Final, Self
@@ -26,9 +27,12 @@ _LARGEST: Final = {MEMORY: 2**60}
 _ABSURD: Final = Decimal(10) ** 15
 _LARGEST_COUNT: Final = 10_000_000 * _STEPS
 
-# What Ray adds by itself to a node; nobody lends these.
-_INTERNAL_PREFIXES: Final = ("node:", "bundle_group_", "CPU_group_", "GPU_group_", "memory_group_", "grid:")
+# What Ray and grid put on a node for their own ends: what placement groups hold, and the object store.
+_INTERNAL_PREFIXES: Final = ("grid:",)
 _INTERNAL: Final = ("object_store_memory",)
+# What Ray puts on a node to say what the node is: its address, that it is the head, its kind of GPU, that it
+# leads a slice of TPUs. A task asks for a little of it to run there; it is no amount of anything.
+_DESCRIBES: Final = re.compile(r"(node:|accelerator_type:).*|TPU-.+-head", re.DOTALL)
 
 
 def scale(kind: str) -> int:
@@ -43,7 +47,13 @@ def kind_of(name: str) -> str:
         return kind.lower()
     if kind in _KINDS:
         return _KINDS[kind]
-    if not kind or is_internal(kind) or "_group_" in kind:
+    if describes_a_node(kind):
+        raise UnknownResource(
+            f"{kind} says what a node is: it cannot be lent, reserved or counted",
+            because=["Ray gives it to a node that has this hardware or address; on another node it would be untrue"],
+            try_next="Ask for cpu, gpu or memory, and choose the lender with --source.",
+        )
+    if not kind or is_internal(kind):
         raise UnknownResource(
             f"Unknown resource type: {name!r}",
             try_next="Use cpu, gpu, memory, or the name of a custom Ray resource.",
@@ -52,8 +62,18 @@ def kind_of(name: str) -> str:
 
 
 def is_internal(ray_name: str) -> bool:
-    """True for what Ray or grid put on a node for their own ends."""
-    return ray_name in _INTERNAL or ray_name.startswith(_INTERNAL_PREFIXES) or "_group_" in ray_name
+    """True for what Ray or grid put on a node by themselves: users neither have it nor lend it."""
+    return (
+        ray_name in _INTERNAL
+        or ray_name.startswith(_INTERNAL_PREFIXES)
+        or "_group_" in ray_name
+        or describes_a_node(ray_name)
+    )
+
+
+def describes_a_node(ray_name: str) -> bool:
+    """True for what Ray itself defines to say what a node is: never lent, shown or suggested."""
+    return _DESCRIBES.fullmatch(ray_name) is not None
 
 
 def ray_name(kind: str) -> str:
