@@ -12,7 +12,7 @@ from distributed_grid.decide.offloading.movable import continues, obstacles_here
 from distributed_grid.decide.offloading.recommend import Stuck, ask_for, find_place, recommend, recommendation_of
 from distributed_grid.decide.offloading.secrets import ALLOWED, choose_environment, looks_secret, shown_command
 from distributed_grid.decide.offloading.whose import speakers
-from distributed_grid.decide.offloading.worth import confidence, cpu_needed, memory_needed
+from distributed_grid.decide.offloading.worth import confidence, cpu_needed, is_heavy, memory_needed
 from distributed_grid.errors import InvalidRequest
 from distributed_grid.model.leases import Purpose
 from distributed_grid.model.nodes import NodeTable
@@ -193,6 +193,14 @@ def test_on_one_machine_what_runs_beside_ray_is_the_heads() -> None:
 @pytest.mark.parametrize(("cores", "needs"), [(0.0, 1), (0.9, 1), (1.04, 1), (1.2, 2), (7.6, 8)])
 def test_cores_are_rounded_up(cores: float, needs: float) -> None:
     assert cpu_needed(process(cpu=cores)) == needs
+
+
+def test_a_starved_process_is_as_heavy_as_what_it_would_use() -> None:
+    starved = process(cpu=0.1, cpu_wanted=1.0, memory=0)
+
+    assert is_heavy(starved) and not is_heavy(process(cpu=0.1, memory=0))
+    assert cpu_needed(starved) == 1.0
+    assert "0.1 cores (and waits for 0.9 more: its machine is busy)" in confidence(starved)[1]
 
 
 def test_memory_has_some_room_to_grow() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from distributed_grid.decide.offloading.movable import obstacles_here
+from distributed_grid.decide.offloading.worth import HEAVY_CPU
 from distributed_grid.execution.on_node_processes.ending import stop
 from distributed_grid.execution.on_node_processes.looking import environment, find_here, look_at, scan
 from distributed_grid.execution.on_node_processes.proc import same, stat_of
@@ -126,6 +127,20 @@ def test_a_busy_process_is_found_and_below_another_raylet_it_is_not(start: Start
     assert running.pid in pids(True, os.getpid())
     assert running.pid in pids(False, os.getpid())
     assert running.pid not in pids(False, running.pid + 1_000_000), "it is no part of that node"
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="this kernel does not count who waits")
+def test_a_process_that_gets_little_of_a_busy_core_is_judged_by_what_it_would_use(start: Start) -> None:
+    one_core = min(os.sched_getaffinity(0))
+    crowded = f"import os; os.sched_setaffinity(0, {{{one_core}}})\n" + SAYS_SO + "\nwhile True: pass"
+    running = {start(crowded).pid for _ in range(4)}
+
+    told = {one["pid"]: one for one in scan(True, HEAVY_CPU, 2**60, os.getpid())["processes"]}
+
+    assert running <= told.keys()
+    starved = [pid for pid in running if told[pid]["cpu"] < HEAVY_CPU]
+    assert starved, "four share one core"
+    assert all(told[pid]["cpu_wanted"] >= HEAVY_CPU for pid in running)
 
 
 def test_nobody_there_is_told_as_nobody() -> None:

@@ -15,6 +15,7 @@ from distributed_grid.model.since import span
 
 STATES = {"running": "green", "moving": "yellow", "lost": "red", "failed": "red"}
 _COMMAND = 60
+_STARVED = 0.25
 _INDENT = "      "
 
 
@@ -36,6 +37,12 @@ def candidates_view(found: Mapping[str, Any], canvas: Canvas, *, with_others: bo
     return "\n".join(lines)
 
 
+def _cores(one: Mapping[str, Any]) -> str:
+    """ "0.9"; "0.2 of 1.0" for one that gets less than it would use."""
+    used, wanted = one["cpu"], one["cpu_wanted"]
+    return f"{used:.1f} of {wanted:.1f}" if wanted - used >= _STARVED else f"{used:.1f}"
+
+
 def _process_table(processes: Sequence[Mapping[str, Any]], canvas: Canvas, *, movable: bool) -> str:
     commands = [shlex.join(one["command"]) for one in processes]
     short = [canvas.cut(text, _COMMAND) for text in commands]
@@ -43,7 +50,7 @@ def _process_table(processes: Sequence[Mapping[str, Any]], canvas: Canvas, *, mo
         "pid": Column.of("PID", [str(one["pid"]) for one in processes], right=True),
         "node": Column.of("Node", [one["node"] for one in processes]),
         "kind": Column.of("Kind", [one["kind"] for one in processes]),
-        "cpu": Column.of("CPU", [f"{one['cpu']:.1f}" for one in processes], right=True),
+        "cpu": Column.of("CPU", [_cores(one) for one in processes], right=True),
         "memory": Column.of("Memory", [f"{one['memory']:.1f} GB" for one in processes], right=True),
         "gpu": Column.of("GPU", [str(one["gpus"] or "-") for one in processes], right=True),
         "age": Column.of("Age", [span(one["age_seconds"]) for one in processes], right=True),

@@ -56,6 +56,7 @@ class OffloadCandidate(BaseModel):
     user: str
     age_seconds: float
     cpu: float = Field(description="Cores in use, with all that it started")
+    cpu_wanted: float = Field(description="Cores that it would use if none were busy")
     memory: float = Field(description="GB, likewise")
     gpus: int
     gpu_memory: float | None

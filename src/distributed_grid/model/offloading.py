@@ -115,6 +115,8 @@ class ProcessFacts:
     """Cores in use, with all below it."""
     memory: int
     """Bytes, likewise."""
+    cpu_wanted: float = 0.0
+    """Cores that it would use if none were busy: what it uses, and what it waits for. Zero: not known."""
     gpus: int = 0
     """Devices that it has open."""
     gpu_memory: int | None = None

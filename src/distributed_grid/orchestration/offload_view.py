@@ -6,6 +6,7 @@ from typing import Any
 from distributed_grid.decide.offloading.kinds import kind_of_process
 from distributed_grid.decide.offloading.recommend import Stuck, recommendation_of
 from distributed_grid.decide.offloading.secrets import shown_command
+from distributed_grid.decide.offloading.worth import would_use
 from distributed_grid.model.instants import instant
 from distributed_grid.model.offloading import OffloadingRecommendation, ProcessFacts
 from distributed_grid.model.offloads import Offloaded
@@ -45,6 +46,7 @@ def recommendation_from(candidate: Mapping[str, Any]) -> OffloadingRecommendatio
         worker_uid=-1,
         age_s=candidate["age_seconds"],
         cpu=candidate["cpu"],
+        cpu_wanted=candidate["cpu_wanted"],
         memory=round(candidate["memory"] * GB),
         gpus=candidate["gpus"],
         children=candidate["children"],
@@ -79,6 +81,7 @@ def _process_dict(facts: ProcessFacts) -> dict[str, Any]:
         "user": facts.user,
         "age_seconds": round(facts.age_s, 1),
         "cpu": round(facts.cpu, 2),
+        "cpu_wanted": round(would_use(facts), 2),
         "memory": _gb(facts.memory),
         "gpus": facts.gpus,
         "gpu_memory": None if facts.gpu_memory is None else _gb(facts.gpu_memory),

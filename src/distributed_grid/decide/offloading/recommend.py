@@ -8,7 +8,7 @@ from distributed_grid.decide.loans import Loans
 from distributed_grid.decide.offloading.kinds import kind_of_process, part_of
 from distributed_grid.decide.offloading.movable import obstacles_here, obstacles_there
 from distributed_grid.decide.offloading.secrets import shown_command
-from distributed_grid.decide.offloading.worth import confidence, cpu_needed, is_heavy, memory_needed
+from distributed_grid.decide.offloading.worth import confidence, cpu_needed, is_heavy, memory_needed, would_use
 from distributed_grid.model.leases import Purpose
 from distributed_grid.model.nodes import NodeName, NodeTable
 from distributed_grid.model.offloading import (
@@ -57,7 +57,7 @@ def recommend(
         else:
             movable.append(found)
     movable.sort(key=lambda one: (-one.confidence, -one.cpu, -one.memory, one.process.pid if one.process else 0))
-    stuck.sort(key=lambda one: (-one.process.cpu, -one.process.memory, one.process.pid))
+    stuck.sort(key=lambda one: (-would_use(one.process), -one.process.memory, one.process.pid))
     return tuple(movable), tuple(stuck)
 
 

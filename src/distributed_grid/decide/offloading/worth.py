@@ -17,13 +17,18 @@ _YOUNG_S: Final = 30.0
 _LONG_S: Final = 3600.0
 
 
+def would_use(facts: ProcessFacts) -> float:
+    """Cores: on a busy machine a process gets less than it would use elsewhere."""
+    return max(facts.cpu, facts.cpu_wanted)
+
+
 def is_heavy(facts: ProcessFacts) -> bool:
-    return facts.cpu >= HEAVY_CPU or facts.memory >= HEAVY_MEMORY or facts.gpus > 0
+    return would_use(facts) >= HEAVY_CPU or facts.memory >= HEAVY_MEMORY or facts.gpus > 0
 
 
 def cpu_needed(facts: ProcessFacts) -> float:
     """Whole cores, at least one: what was measured over a moment is rounded up."""
-    return float(max(1, math.ceil(facts.cpu - 0.05)))
+    return float(max(1, math.ceil(would_use(facts) - 0.05)))
 
 
 def memory_needed(facts: ProcessFacts) -> int:
@@ -54,7 +59,9 @@ def confidence(facts: ProcessFacts) -> tuple[float, str]:
 
 
 def what_it_uses(facts: ProcessFacts) -> str:
-    parts = [f"{facts.cpu:.1f} cores", f"{facts.memory / GB:.1f} GB"]
+    waits = would_use(facts) - facts.cpu
+    starved = f" (and waits for {waits:.1f} more: its machine is busy)" if waits >= HEAVY_CPU / 2 else ""
+    parts = [f"{facts.cpu:.1f} cores{starved}", f"{facts.memory / GB:.1f} GB"]
     if facts.gpus:
         parts.append(f"{facts.gpus} GPU{'s' * (facts.gpus != 1)}")
     return "uses " + ", ".join(parts)

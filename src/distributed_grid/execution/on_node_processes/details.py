@@ -32,9 +32,9 @@ _UNIX_ACCEPTS: Final = 0x10000
 
 
 def describe(
-    stat: Stat, stats: dict[int, Stat], cores: dict[int, float], mounts: dict[str, bool]
+    stat: Stat, stats: dict[int, Stat], cores: dict[int, float], wanted: dict[int, float], mounts: dict[str, bool]
 ) -> dict[str, Any] | None:
-    """As plain data; None if it ended meanwhile. `cores`: what each process was seen to use."""
+    """As plain data; None if it ended meanwhile. `cores`: what each process was seen to use; `wanted`: would use."""
     family = tree(stat.pid, stats)
     command, cwd, uid = command_of(stat.pid), link(f"/proc/{stat.pid}/cwd"), uid_of(stat.pid)
     environment = environment_of(stat.pid)
@@ -54,6 +54,7 @@ def describe(
         "worker_uid": os.getuid(),
         "age_s": max(0.0, uptime() - stat.created_at),
         "cpu": sum(cores.get(member.pid, 0.0) for member in family),
+        "cpu_wanted": sum(wanted.get(member.pid, 0.0) for member in family),
         "memory": _memory(family),
         "gpus": len({target for _, _, target, _ in opened if _GPU.fullmatch(target)}),
         "pids": [member.pid for member in family],

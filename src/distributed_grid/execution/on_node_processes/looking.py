@@ -18,6 +18,7 @@ from distributed_grid.execution.on_node_processes.proc import (
     same,
     tree,
     user_name,
+    waited_s,
 )
 
 WINDOW_S: Final = 0.5
@@ -26,23 +27,26 @@ _MOST: Final = 60
 
 
 def scan(whole_machine: bool, heavy_cores: float, heavy_memory: int, raylet: int | None = None) -> dict[str, Any]:
-    """The heavy processes of this node: those below its raylet; with `whole_machine` also all below no raylet."""
-    stats, cores = _measured()
+    """The heavy processes of this node: those below its raylet; with `whole_machine` also all below no raylet.
+
+    On a machine that is too busy, a heavy process gets little: it is judged by what it would use.
+    """
+    stats, cores, wanted = _measured()
     ours = _ours(stats, raylet or own_raylet(), whole_machine)
     children = children_in(stats)
-    weights = [(stat, *_weight(tree(stat.pid, stats, children), cores)) for stat in ours]
+    weights = [(stat, *_weight(tree(stat.pid, stats, children), wanted)) for stat in ours]
     heavy = [one for one in weights if one[1] >= heavy_cores or one[2] >= heavy_memory]
     heavy.sort(key=lambda one: (-one[1], -one[2], one[0].pid))
     mounts = mounts_here()
-    told = (describe(stat, stats, cores, mounts) for stat, _, _ in heavy[:_MOST])
+    told = (describe(stat, stats, cores, wanted, mounts) for stat, _, _ in heavy[:_MOST])
     return {"machine": machine(), "processes": [one for one in told if one is not None]}
 
 
 def look_at(pid: int) -> dict[str, Any]:
     """The same of one process, whatever it weighs; none if there is no such process."""
-    stats, cores = _measured()
+    stats, cores, wanted = _measured()
     stat = stats.get(pid)
-    told = None if stat is None or stat.is_kernel else describe(stat, stats, cores, mounts_here())
+    told = None if stat is None or stat.is_kernel else describe(stat, stats, cores, wanted, mounts_here())
     return {"machine": machine(), "processes": [] if told is None else [told]}
 
 
@@ -66,17 +70,21 @@ def environment(pid: int, created_at: float, names: list[str]) -> dict[str, str]
     return {name: found[name] for name in names if name in found}
 
 
-def _measured() -> tuple[dict[int, Stat], dict[int, float]]:
-    """All processes, and how many cores each used over a moment."""
+def _measured() -> tuple[dict[int, Stat], dict[int, float], dict[int, float]]:
+    """All processes, how many cores each used over a moment, and how many it would have used if none had been busy."""
     before, began = everything(), time.monotonic()
+    waited = {pid: waited_s(pid) for pid in before}
+    waits_began = time.monotonic()
     time.sleep(WINDOW_S)
+    waits_s = time.monotonic() - waits_began
+    waits = {pid: max(0.0, waited_s(pid) - so_far) / waits_s for pid, so_far in waited.items()}
     after, seconds = everything(), time.monotonic() - began
     cores = {
         pid: (stat.ticks - before[pid].ticks) / TICKS / seconds
         for pid, stat in after.items()
         if pid in before and before[pid].born == stat.born
     }
-    return after, cores
+    return after, cores, {pid: used + waits.get(pid, 0.0) for pid, used in cores.items()}
 
 
 def _ours(stats: dict[int, Stat], raylet: int, whole_machine: bool) -> list[Stat]:
@@ -89,5 +97,5 @@ def _ours(stats: dict[int, Stat], raylet: int, whole_machine: bool) -> list[Stat
     ]
 
 
-def _weight(family: list[Stat], cores: dict[int, float]) -> tuple[float, int]:
-    return sum(cores.get(one.pid, 0.0) for one in family), max(one.memory for one in family)
+def _weight(family: list[Stat], wanted: dict[int, float]) -> tuple[float, int]:
+    return sum(wanted.get(one.pid, 0.0) for one in family), max(one.memory for one in family)

@@ -78,6 +78,19 @@ def everything() -> dict[int, Stat]:
     return {pid: stat for pid in pids if (stat := stat_of(pid)) is not None}
 
 
+def waited_s(pid: int) -> float:
+    """How long its threads have been ready to run and had no core: nothing where the kernel does not count it."""
+    total = 0
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return 0.0
+    for thread in threads:
+        fields = read(f"/proc/{pid}/task/{thread}/schedstat").split()
+        total += int(fields[1]) if len(fields) > 1 else 0
+    return total / 1e9
+
+
 def same(pid: int, created_at: float) -> Stat | None:
     """The process that was meant; None if it is gone, also where its number was given to another since."""
     found = stat_of(pid)
