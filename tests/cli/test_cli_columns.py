@@ -35,6 +35,9 @@ def nodes(draw: st.DrawFn) -> list[dict[str, Any]]:
             "age_seconds": draw(st.floats(0, 10**6)) if measured else None,
             "pressure": {kind: draw(fraction) for kind in ("overall", "cpu", "memory", "gpu")} if measured else None,
             **{part: draw(amounts) for part in ("base", "total", "free", "lent", "borrowed")},
+            "warnings": draw(
+                st.lists(st.just("its machine is busy: 2.0 of 2 CPUs in use, " + "load 17.2 " * 9), max_size=1)
+            ),
         }
 
     return [node(each) for each in draw(st.lists(name, max_size=5, unique=True))]

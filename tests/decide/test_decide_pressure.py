@@ -5,7 +5,7 @@ from builders import amounts, reading
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_grid.decide.pressure import WEIGHTS, combined, gpu_pressure, pressure_of
+from distributed_grid.decide.pressure import WEIGHTS, combined, gpu_pressure, machine_use, pressure_of
 from distributed_grid.model.resources import GB
 from distributed_grid.model.snapshots import GpuReading
 
@@ -25,16 +25,30 @@ def test_a_node_with_its_own_machine_is_pressed_as_the_machine_is() -> None:
     assert found.overall == pytest.approx(0.375)  # halves: there is no GPU
 
 
-def test_of_nodes_on_one_machine_each_is_pressed_by_its_own_work_alone() -> None:
-    found = pressure_of(reading(), amounts(cpu=4, memory=8), shares_its_host=True)
+def test_of_nodes_on_one_machine_each_is_pressed_by_its_own_work_and_at_least_as_the_machine_is() -> None:
+    busy = pressure_of(reading(), amounts(cpu=4, memory=8), shares_its_host=True)
+    idle = pressure_of(reading(own_cpu=0.0, cpu_used=16.0), amounts(cpu=4, memory=8), shares_its_host=True)
 
-    assert (found.cpu, found.memory) == (0.5, 0.5)  # 2 of 4 cores, 4 of 8 GB
+    assert (busy.cpu, busy.memory) == (busy.own("cpu"), busy.own("memory")) == (0.5, 0.5)  # 2 of 4 cores, 4 of 8 GB
+    assert (idle.cpu, idle.own("cpu")) == (1.0, 0.0)  # others use all 16 cores of the machine
 
 
 def test_none_of_them_has_more_than_the_machine() -> None:
     found = pressure_of(reading(cpus=2.0), amounts(cpu=8, memory=800), shares_its_host=True)
 
-    assert (found.cpu, found.memory) == (1.0, 0.0625)  # 2 of the machine's 2 cores, 4 of its 64 GB
+    assert (found.own("cpu"), found.own("memory")) == (1.0, 0.0625)  # 2 of the machine's 2 cores, 4 of its 64 GB
+
+
+@given(st.floats(0, 64), st.floats(0, 64), st.integers(1, 64), st.booleans())
+def test_no_node_is_less_pressed_than_its_machine(busy: float, own: float, cores: int, shared: bool) -> None:
+    measured = reading(cpus=16.0, cpu_used=busy, own_cpu=own)
+
+    found = pressure_of(measured, amounts(cpu=cores, memory=8), shares_its_host=shared)
+
+    assert found.cpu >= machine_use(measured.host, "cpu")
+    assert found.memory >= machine_use(measured.host, "memory")
+    assert found.cpu >= (found.own("cpu") or 0.0)
+    assert shared or found.own("cpu") == found.cpu
 
 
 def test_with_a_gpu_all_three_have_their_weight() -> None:

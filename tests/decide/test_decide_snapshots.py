@@ -89,7 +89,8 @@ def test_nodes_on_one_machine_are_measured_by_their_own_processes() -> None:
 
     found = take([*nodes, alone], answers)
 
-    assert {name: s.pressure.cpu for name, s in found.items() if s.pressure} == {"a": 0.25, "b": 0.25, "c": 1.0}
+    assert {name: s.pressure.own("cpu") for name, s in found.items() if s.pressure} == {"a": 0.25, "b": 0.25, "c": 1.0}
+    assert {s.pressure.cpu for s in found.values() if s.pressure} == {1.0}  # as busy as their machines
 
 
 def test_a_clock_that_goes_backwards_makes_nothing_stale_and_no_age_negative() -> None:

@@ -47,7 +47,9 @@ HOME = HomeFacts(
     owner="ann",
     secrets=(TOKEN,),
 )
-CONTROLLER = ControllerFacts(recorded=True, url=URL, ray_address=ADDRESS, actor=ActorState.THERE, actor_url=URL)
+CONTROLLER = ControllerFacts(
+    recorded=True, url=URL, ray_address=ADDRESS, actor=ActorState.THERE, actor_url=URL, in_use=()
+)
 HEAD = NodeFacts(
     "gpu-master",
     is_head=True,
@@ -267,6 +269,15 @@ def test_a_check_says_what_it_saw_and_what_to_do(
     assert found.status == status
     assert detail in found.detail
     assert what_to_do in found.what_to_do
+
+
+def test_what_is_in_use_beside_ray_is_told() -> None:
+    used = "gpu1: GPU 0 is in use outside Ray: 100.0 of 140.0 GB"
+    found = check("measured use", replace(HEALTHY, controller=replace(CONTROLLER, in_use=(used,))))
+    unasked = check("measured use", replace(HEALTHY, controller=replace(CONTROLLER, in_use=None)))
+
+    assert (found.status, found.detail) == (Status.WARN, used)
+    assert unasked.status is Status.SKIP
 
 
 def test_everything_is_ok_where_nothing_is_wrong() -> None:

@@ -5,6 +5,8 @@ Of nodes that are silent: test_silent_nodes.
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -124,6 +126,28 @@ def test_memory_filled_on_one_node_is_pressure_on_that_node_and_on_no_other(grid
     told = until(lambda: [e for e in grid.events("pressure_low") if e["node"] == "two"], PATIENCE_S, "told that it is")
     assert "two is no longer under pressure: memory" in told[-1]["message"]
     assert {e["node"] for e in grid.events("pressure_high") if "memory" in e["message"]} == {"two"}
+
+
+def test_other_programs_load_shows_on_every_node_of_the_machine_and_stops_no_boost(grid: LiveGrid) -> None:
+    spin = ["nice", "-n", "19", sys.executable, "-c", "while True: pass"]
+    others = [subprocess.Popen(spin) for _ in range(os.cpu_count() or 1)]
+    try:
+        shown = sought(
+            lambda: nodes(grid),
+            lambda found: all(found[n]["pressure"] and found[n]["pressure"]["cpu"] >= 0.8 for n in NAMES),
+            "all nodes are as busy as their machine",
+        )
+        status = " ".join(grid.cli("cluster", "status").stdout.split())
+        boost = grid.boost("head", "cpu", 1, source_node="one", delivery="auto", wait_seconds=PATIENCE_S)
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+    assert all(shown[n]["pressure"]["own_cpu"] <= shown[n]["pressure"]["cpu"] for n in NAMES)
+    assert "its machine is busy" in status
+    assert "load" in status
+    assert boost["state"] == "active"  # on one machine, nothing moves
 
 
 # -- lent and borrowed ---------------------------------------------------------------------------------------

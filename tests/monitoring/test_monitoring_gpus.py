@@ -32,7 +32,7 @@ def test_a_device_tells_all_it_can() -> None:
         "memory_total": 80_000,
         "memory_used": 20_000,
         "temperature_c": 55.0,
-        "processes": [(4711, 19_000)],
+        "processes": [(4711, 19_000, None)],
         "silent_because": None,
     }
 
@@ -77,7 +77,16 @@ def test_memory_of_a_process_that_is_not_told_stays_untold() -> None:
 
     (gpu,), _ = read(FakeNvml(device), count=1)
 
-    assert gpu["processes"] == [(1, 10), (2, None)]
+    assert gpu["processes"] == [(1, 10, None), (2, None, None)]
+
+
+def test_processes_of_the_nodes_own_are_told_from_others() -> None:
+    device = FakeDevice()
+    device.processes = [(2, None), (1, 10)]
+
+    (gpu,), _ = Gpus(FakeNvml(device), None, 1).read(1.0, ours={2})
+
+    assert gpu["processes"] == [(1, 10, False), (2, None, True)]
 
 
 @pytest.mark.parametrize("asked", ["everything", "handle", "utilisation", "index"])

@@ -25,12 +25,12 @@ def nodes(grid: LiveGrid) -> dict[str, Node]:
 
 
 def pressures(grid: LiveGrid, kind: str) -> dict[str, float]:
-    """Of all nodes, in one answer in which all of them were measured."""
+    """By what each node does itself, in one answer in which all of them were measured."""
 
     def measured() -> dict[str, float] | None:
         found = nodes(grid)
         return (
-            {n: found[n]["pressure"][kind] for n in NAMES}
+            {n: found[n]["pressure"][f"own_{kind}"] for n in NAMES}
             if all(found[n]["state"] == "ok" for n in NAMES)
             else _not_yet()
         )

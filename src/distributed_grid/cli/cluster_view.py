@@ -96,7 +96,8 @@ def _nodes(nodes: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str]:
         ),
         canvas,
     )
-    lines = [fitted_table(fitted, node_styles(nodes, canvas.blocks)), *unwell_lines(nodes, canvas)]
+    styles = node_styles(nodes, canvas.blocks)
+    lines = [fitted_table(fitted, styles), *unwell_lines(nodes, canvas), *in_use_lines(nodes, canvas)]
     gone = [heading for heading in fitted.left_out if heading not in ("cpu%", "mem%", "gpu%")]
     hidden = f"; no room for {', '.join(gone)}" if gone else ""
     return [*lines, *(_dim(line) for line in canvas.wrapped(f"free / total (base){hidden}"))]
@@ -116,6 +117,19 @@ def unwell_lines(nodes: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str
         click.style(line, fg=STATES[state])
         for (state, reason), names in why.items()
         for line in canvas.wrapped(f"{_names(names)}: {state}: {reason}", indent="  ", first="")
+    ]
+
+
+def in_use_lines(nodes: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str]:
+    """What is in use on nodes that Ray does not count; those of which the same is told together."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for node in nodes:
+        for warning in node["warnings"]:
+            found[warning].append(node["name"])
+    return [
+        click.style(line, fg="yellow")
+        for warning, names in found.items()
+        for line in canvas.wrapped(f"{_names(names)}: {warning}", indent="  ", first="")
     ]
 
 

@@ -8,7 +8,7 @@ import click
 from distributed_grid.cli.amounts import short
 from distributed_grid.cli.bars import bar, colour, percent
 from distributed_grid.cli.canvas import Canvas
-from distributed_grid.cli.cluster_view import unwell_lines
+from distributed_grid.cli.cluster_view import in_use_lines, unwell_lines
 from distributed_grid.cli.columns import columns, fit, fitted_table
 from distributed_grid.cli.demand_view import demand_lines
 from distributed_grid.cli.node_columns import STATES, kinds_of, node_columns, node_styles
@@ -36,7 +36,13 @@ def nodes_view(nodes: Sequence[Mapping[str, Any]], canvas: Canvas) -> str:
         ),
         canvas,
     )
-    return "\n".join([fitted_table(fitted, node_styles(nodes, canvas.blocks)), *unwell_lines(nodes, canvas)])
+    return "\n".join(
+        [
+            fitted_table(fitted, node_styles(nodes, canvas.blocks)),
+            *unwell_lines(nodes, canvas),
+            *in_use_lines(nodes, canvas),
+        ]
+    )
 
 
 def node_view(node: Mapping[str, Any], canvas: Canvas) -> str:
@@ -61,7 +67,8 @@ def _head(node: Mapping[str, Any], canvas: Canvas) -> list[str]:
     ]
     if node["pressed"]:
         parts.append(click.style(f"under pressure: {', '.join(node['pressed'])}", fg="red"))
-    return [*canvas.flow(parts), *unwell_lines([node], canvas), *canvas.flow([f"{bold('Ray node')} {node['node_id']}"])]
+    unwell = [*unwell_lines([node], canvas), *in_use_lines([node], canvas)]
+    return [*canvas.flow(parts), *unwell, *canvas.flow([f"{bold('Ray node')} {node['node_id']}"])]
 
 
 def _pressure(node: Mapping[str, Any], canvas: Canvas) -> str:

@@ -14,7 +14,7 @@ def live_inventory(nodes: Mapping[str, Any], sharing: Mapping[str, Any]) -> Inve
 
 
 def _node(node: Mapping[str, Any], shares: Mapping[str, Any] | None) -> InventoryNode:
-    free = _units(node["free"])
+    free = (_units(node["free"]) - _units(node["withheld"])).at_least_zero()
     return InventoryNode(
         name=node["name"],
         free=free,

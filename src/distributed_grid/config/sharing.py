@@ -41,6 +41,11 @@ class DeliveryChoice(StrEnum):
     AUTO = "auto"
 
 
+class GpuInUse(StrEnum):
+    REFUSE = "refuse"
+    WARN = "warn"
+
+
 class ForecasterChoice(StrEnum):
     BUILT_IN = "built-in"
     RIVER = "river"
@@ -158,6 +163,11 @@ class SharingConfig(Settings):
         "and custom resources, reserve for GPUs.",
     )
     fractional_gpus: Flag = Field(default=False, description="Whether parts of a GPU may be lent.")
+    gpu_in_use: Annotated[GpuInUse, one_of(GpuInUse)] = Field(
+        default=GpuInUse.REFUSE,
+        description="What becomes of a GPU that programs outside Ray use: refuse does not lend it, warn lends it and "
+        "says so.",
+    )
     gpu_companions: Annotated[GpuCompanions, EmptySection] = Field(
         default=GpuCompanions(), description="What each reserved GPU brings along."
     )

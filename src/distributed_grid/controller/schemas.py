@@ -99,6 +99,8 @@ class PressureStatus(BaseModel):
     cpu: float
     memory: float
     gpu: float | None
+    own_cpu: float | None = Field(None, description="by its own processes; null where it has its machine to itself")
+    own_memory: float | None = None
 
 
 class NodeStatus(BaseModel):
@@ -113,6 +115,8 @@ class NodeStatus(BaseModel):
     free: Amounts
     lent: Amounts
     borrowed: Amounts
+    withheld: Amounts = Field(description="free for Ray, and not lent since programs outside Ray use it")
+    warnings: list[str] = Field(description="what was measured in use on it that Ray does not count")
     state: str = Field(description="ok; starting, until it was measured once; stale, if its probe fell silent; down")
     stale_because: str | None
     shares_its_host: bool | None

@@ -129,7 +129,8 @@ def _reason(node: Node, offer: Offer, loans: Loans, is_chosen: bool) -> NodeReas
     kind = offer.ask.kind
     could = most_of(node, offer, loans)
     free = f"{amount_of(kind, max(0, node.free[kind]))} of {describe(kind, node.total[kind])} free"
-    detail = f"{free}, it can lend {amount_of(kind, could)}"
+    in_use = (*offer.used_gpus.get(node.name, ()), *(busy for name, busy in offer.busy.items() if name == node.name))
+    detail = "; ".join([f"{free}, it can lend {amount_of(kind, could)}", *in_use])
     if is_chosen:
         why = "it was asked for by name" if offer.ask.source else "of those that can lend it has the most left"
         return NodeReason(node.name, CHOSEN, f"{detail}; {why}", could)

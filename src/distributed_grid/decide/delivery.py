@@ -19,11 +19,16 @@ class DeliveryChoice:
 
 
 def choose_delivery(
-    ask: Ask, target: Node, default: str | None, no_transfers_because: str | None = None
+    ask: Ask,
+    target: Node,
+    default: str | None,
+    no_transfers_because: str | None = None,
+    why_not_there: str | None = None,
 ) -> DeliveryChoice:
     """What was asked for, else what the configuration says, else transfer for all but GPUs.
 
     Where transfers are not possible at all, everything is reserved, and an explicit transfer is refused.
+    `why_not_there`: the target's machine is too busy for more work, and another machine is not.
     """
     wanted = ask.delivery or default
     if ask.kind == GPU:
@@ -42,7 +47,7 @@ def choose_delivery(
         return DeliveryChoice(Delivery.RESERVE, "several kinds together are reserved on one lender")
     if wanted == Delivery.RESERVE:
         return DeliveryChoice(Delivery.RESERVE, "reserve was asked for")
-    lacking = _hardware_lacks(ask, target)
+    lacking = _hardware_lacks(ask, target) or why_not_there
     if wanted == "auto":
         if lacking:
             return DeliveryChoice(Delivery.RESERVE, f"auto: {lacking}")

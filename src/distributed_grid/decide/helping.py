@@ -75,6 +75,7 @@ def _remedy(ask: Ask, refusals: list[Refusal]) -> str:
     limit = {"cpu": "max_share_cpu", "memory": "max_share_memory_gb", "gpu": "max_share_gpu"}.get(ask.kind, "limit")
     remedies = {
         RefusalCode.COOLING_DOWN: "{0} is cooling down: grid cooldown {0} --off",
+        RefusalCode.GPU_IN_USE: "end the programs that use GPUs of {0} beside Ray",
         RefusalCode.KEPT_FREE: "a bolder policy would let {0} lend what it keeps free",
         RefusalCode.LENDING_LIMIT_REACHED: f"a higher {limit} of {{0}} would help",
         RefusalCode.SHARING_DISABLED: "can_share: true on {0} would help",

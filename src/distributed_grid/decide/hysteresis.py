@@ -46,7 +46,7 @@ def pressure_changes(
     for snapshot in snapshots:
         for kind in BUILT_IN:
             was = (snapshot.name, kind) in before
-            value = None if snapshot.stale or snapshot.pressure is None else snapshot.pressure.of(kind)
+            value = None if snapshot.stale or snapshot.pressure is None else snapshot.pressure.own(kind)
             limit = thresholds[kind]
             now = was if value is None else value >= limit.high or (was and value > limit.low)
             if now:

@@ -1,7 +1,7 @@
 """Who lends: feasibility with a reason for every node that cannot, then the one left with the most."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from distributed_grid.decide.delivery import DeliveryChoice, choose_delivery, lent_resources, most_within
@@ -12,7 +12,7 @@ from distributed_grid.model.leases import Delivery
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
 from distributed_grid.model.plans import Grant, Refusal, RefusalCode, Refused
 from distributed_grid.model.requests import Ask
-from distributed_grid.model.resources import GPU, ResourceVector, amount_of, cut_off, describe, scale, whole
+from distributed_grid.model.resources import CPU, GPU, ResourceVector, amount_of, cut_off, describe, scale, whole
 from distributed_grid.model.rules import NO_RULES, NOTHING_KEPT, Reserve, Rules
 
 
@@ -31,12 +31,23 @@ def plan_grant(ask: Ask, nodes: NodeTable, loans: Loans, rules: Rules = NO_RULES
 
 
 def best_lender(offer: "Offer", lenders: Iterable[Node], loans: Loans) -> NodeName | None:
-    """Of those that can lend, the one that is left with the most, or is preferred; the name breaks ties."""
+    """Of those that can lend, the one that is left with the most, or is preferred; the name breaks ties.
+
+    A lender whose machine is too busy to carry the work comes after all others.
+    """
+    able = tuple(lenders)
+    if not offer.busy:
+        return _most_left(offer, able, loans)
+    calm = tuple(node for node in able if node.name not in offer.busy)
+    return _most_left(offer, calm, loans) or _most_left(offer, able, loans)
+
+
+def _most_left(offer: "Offer", lenders: Iterable[Node], loans: Loans) -> NodeName | None:
     kind, most = next(iter(offer.need.items()))
     best: tuple[tuple[int, ...], float, NodeName] | None = None
     for node in lenders:
         # Most nodes have less free than the best so far, and no more need be known about them.
-        free = min(node.free[kind], node.base[kind] - loans.taken(node.name, kind))
+        free = free_of(node, kind, loans)
         if free < most or node.name == offer.ask.target:
             continue
         found = (left_after(node, offer, loans), -node.limits.priority, node.name)
@@ -58,6 +69,10 @@ class Offer:
     rules: Rules
     choice: DeliveryChoice
     need: ResourceVector
+    busy: Mapping[NodeName, str] = field(default_factory=dict)
+    """Lenders whose machines are too busy to carry the work, and how busy they are."""
+    used_gpus: Mapping[NodeName, tuple[str, ...]] = field(default_factory=dict)
+    """For GPUs: lenders on which programs outside Ray use some."""
 
     @property
     def is_transfer(self) -> bool:
@@ -65,12 +80,39 @@ class Offer:
 
     @classmethod
     def of(cls, ask: Ask, nodes: NodeTable, rules: Rules) -> "Offer":
-        choice = choose_delivery(ask, nodes[ask.target], rules.default_delivery, rules.no_transfers_because)
-        return cls(ask, rules, choice, lent_resources(ask, choice.delivery, rules.companions))
+        target = nodes[ask.target]
+        choice = choose_delivery(
+            ask, target, rules.default_delivery, rules.no_transfers_because, why_not_there=_too_busy(ask, nodes)
+        )
+        need = lent_resources(ask, choice.delivery, rules.companions)
+        reserves = choice.delivery is Delivery.RESERVE
+        busy = {n.name: n.in_use.crowded[CPU] for n in nodes.lenders if reserves and n.is_crowded_for(target, CPU)}
+        gpus = {n.name: n.in_use.gpus for n in nodes.lenders if n.in_use.gpus} if ask.kind == GPU else {}
+        return cls(ask, rules, choice, need, busy, gpus)
 
     def from_node(self, source: NodeName) -> Grant:
         choice = self.choice
-        return Grant(self.ask, source, self.need, choice.delivery, choice.reason, choice.warnings)
+        warnings = (*choice.warnings, *self._warnings_about(source))
+        return Grant(self.ask, source, self.need, choice.delivery, choice.reason, warnings)
+
+    def _warnings_about(self, source: NodeName) -> Iterator[str]:
+        if source in self.busy:
+            yield f"{source}: {self.busy[source]}. The work will be slow there."
+        if source in self.used_gpus:
+            yield (
+                f"{source}: {'; '.join(self.used_gpus[source])}. Ray chooses the device, and may give out one that is "
+                f"in use: look at nvidia-smi there before heavy work."
+            )
+
+
+def _too_busy(ask: Ask, nodes: NodeTable) -> str | None:
+    """Why capacity is better not moved onto the target's machine; None where no other machine could do the work."""
+    target = nodes[ask.target]
+    how_busy = target.in_use.crowded.get(ask.kind)
+    if how_busy is None:
+        return None
+    others = (node for node in nodes.lenders if node.machine != target.machine)
+    return f"{target.name}: {how_busy}" if any(ask.kind not in node.in_use.crowded for node in others) else None
 
 
 def obstacle(node: Node, offer: Offer, loans: Loans) -> tuple[RefusalCode, str] | None:
@@ -83,12 +125,16 @@ def obstacle(node: Node, offer: Offer, loans: Loans) -> tuple[RefusalCode, str] 
     if offer.is_transfer and loans.moved_in(node.name, ask.kind):
         return RefusalCode.IS_BORROWING, ask.kind
     if node.name == ask.target:
-        return RefusalCode.NO_CAPACITY, next(k for k, units in need.items() if units > own_room(node, k, loans))
+        short = next(k for k, units in need.items() if units > own_room(node, k, loans))
+        is_used = own_room(node, short, loans) + node.in_use.withheld[short] >= need[short]
+        return RefusalCode.GPU_IN_USE if is_used else RefusalCode.NO_CAPACITY, short
     for kind, units in need.items():
         limit = node.limits.limit(kind)
         if limit is not None and loans.lent(node.name, kind) + units > limit:
             return RefusalCode.LENDING_LIMIT_REACHED, kind
     short = next(kind for kind, units in need.items() if units > room(node, kind, loans, offer.rules.reserve))
+    if node.in_use.withheld[short] and free_of(node, short, loans) + node.in_use.withheld[short] >= need[short]:
+        return RefusalCode.GPU_IN_USE, short
     return RefusalCode.NO_CAPACITY if free_of(node, short, loans) < need[short] else RefusalCode.KEPT_FREE, short
 
 
@@ -137,7 +183,12 @@ def why_not(node: Node, offer: Offer, loans: Loans) -> Refusal | None:
     return Refusal(node.name, code, _in_words(node, code, kind, offer, loans), could)
 
 
-BY_AMOUNT: Final = (RefusalCode.LENDING_LIMIT_REACHED, RefusalCode.NO_CAPACITY, RefusalCode.KEPT_FREE)
+BY_AMOUNT: Final = (
+    RefusalCode.LENDING_LIMIT_REACHED,
+    RefusalCode.NO_CAPACITY,
+    RefusalCode.KEPT_FREE,
+    RefusalCode.GPU_IN_USE,
+)
 """Held back only by how much is asked: such a node can lend less, or more once something comes home."""
 
 
@@ -165,6 +216,10 @@ def _in_words(node: Node, code: RefusalCode, kind: str, offer: Offer, loans: Loa
         case RefusalCode.LENDING_LIMIT_REACHED:
             limit = describe(kind, node.limits.limit(kind) or 0)
             return f"{amount_of(kind, lent)} of at most {limit} lent, {asked}"
+        case RefusalCode.GPU_IN_USE:
+            free += node.in_use.withheld[kind]
+            shown = f"{amount_of(kind, max(0, free))} of {describe(kind, node.total[kind])} free for Ray"
+            return f"{shown}, but {'; '.join(node.in_use.gpus)}; {asked}"
         case RefusalCode.KEPT_FREE:
             units = kept(node, kind, free, lent, offer.rules.reserve)
             return f"{shown}, of which {why_kept(kind, units, offer.rules.reserve)}, {asked}"
@@ -173,14 +228,15 @@ def _in_words(node: Node, code: RefusalCode, kind: str, offer: Offer, loans: Loa
 
 
 def free_of(node: Node, kind: str, loans: Loans) -> int:
-    """What Ray shows as free may be a moment old; what we have lent is not."""
-    return min(node.free[kind], node.base[kind] - loans.taken(node.name, kind))
+    """What Ray shows as free may be a moment old; what we have lent is not. What other programs use is not free."""
+    return min(node.free[kind], node.base[kind] - loans.taken(node.name, kind)) - node.in_use.withheld[kind]
 
 
 def own_room(node: Node, kind: str, loans: Loans) -> int:
     """How much a node can set aside for itself: what it was given counts as its own."""
     moved_in = loans.moved_in(node.name, kind)
-    return min(node.free[kind], node.base[kind] + moved_in - loans.taken(node.name, kind))
+    has = node.base[kind] + moved_in - loans.taken(node.name, kind)
+    return min(node.free[kind], has) - node.in_use.withheld[kind]
 
 
 def room(node: Node, kind: str, loans: Loans, reserve: Reserve) -> int:

@@ -74,7 +74,8 @@ class NodeCalendar:
         keeps = self._keeps.get((kind, reserve_no))
         if keeps is None:
             free, lent = free_of(node, kind, self._loans), self._loans.lent(node.name, kind)
-            keeps = self._keeps[kind, reserve_no] = kept(node, kind, free, lent, reserve)
+            keeps = kept(node, kind, free, lent, reserve) + node.in_use.withheld[kind]
+            self._keeps[kind, reserve_no] = keeps
         rows = (self._calendar.row((what, kind)) for what in ("free", "taken", "lent"))
         for free, taken, lent in zip(*rows, strict=True):
             left = min(free, node.base[kind] - taken) - keeps

@@ -23,7 +23,7 @@ def own_part(snapshot: NodeSnapshot, kind: str, for_others: int) -> float | None
     What is reserved counts as used by those who reserved it. So a lender is not taken for pressed by the work that it
     was asked to carry, and one whose own work has outgrown its part still shows.
     """
-    value = None if snapshot.stale or snapshot.pressure is None else snapshot.pressure.of(kind)
+    value = None if snapshot.stale or snapshot.pressure is None else snapshot.pressure.own(kind)
     if value is None or snapshot.measured is None or not for_others:
         return value
     has = _measured_over(snapshot, kind)

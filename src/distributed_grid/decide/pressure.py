@@ -1,26 +1,37 @@
 """How hard a node is pressed: from what was measured, by the project's one formula."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, scale
-from distributed_grid.model.snapshots import GpuReading, Pressure, Reading
+from distributed_grid.model.snapshots import GpuReading, HostReading, Pressure, Reading
 
 WEIGHTS: Final[Mapping[str, float]] = {CPU: 0.3, MEMORY: 0.3, GPU: 0.4}
 
 
 def pressure_of(reading: Reading, total: ResourceVector, *, shares_its_host: bool) -> Pressure:
-    """A node that has its machine to itself is pressed as the machine is, whoever uses it. Of nodes that share one,
-    each is pressed by what its own processes use of what it has; and none has more than the machine.
+    """A node is pressed at least as its machine is, whichever programs use it: work on a busy machine is slow.
+
+    Of nodes that share a machine, each is also pressed by what its own processes use of what it has (and none has more
+    than the machine). That part is kept, since only it tells such nodes apart.
     """
     host, own = reading.host, reading.own
-    if shares_its_host:
-        cpu = _part(own.cpu_used, min(host.cpus, total[CPU] / scale(CPU)))
-        memory = _part(own.memory_used, min(host.memory_total, total[MEMORY]))
-    else:
-        cpu = _part(host.cpu_used, host.cpus)
-        memory = _part(host.memory_used, host.memory_total)
-    return combined(cpu, memory, gpu_pressure(reading.gpus))
+    cpu, memory = machine_use(host, CPU), machine_use(host, MEMORY)
+    gpu = gpu_pressure(reading.gpus)
+    if not shares_its_host:
+        return combined(cpu, memory, gpu)
+    own_cpu = _part(own.cpu_used, min(host.cpus, total[CPU] / scale(CPU)))
+    own_memory = _part(own.memory_used, min(host.memory_total, total[MEMORY]))
+    shown = combined(max(cpu, own_cpu), max(memory, own_memory), gpu)
+    return replace(shown, own_cpu=own_cpu, own_memory=own_memory)
+
+
+def machine_use(host: HostReading, kind: str) -> float:
+    """0..1: the part of a machine's CPUs or memory that is in use, by any program."""
+    if kind == CPU:
+        return _part(host.cpu_used, host.cpus)
+    return _part(host.memory_used, host.memory_total)
 
 
 def combined(cpu: float, memory: float, gpu: float | None) -> Pressure:

@@ -31,23 +31,19 @@ def take_snapshots(
     nodes are known to run on the same one.
     """
     loans = Loans.of(tuple(leases))
-    hosts = Counter(_machine(node) for node in nodes.alive)
+    hosts = Counter(node.machine for node in nodes.alive)
     return {
         node.name: _snapshot(
             node,
             loans,
             answers,
             before.get(node.name),
-            shares=one_machine or hosts[_machine(node)] > 1,
+            shares=one_machine or hosts[node.machine] > 1,
             now=now,
             grace=start_grace,
         )
         for node in nodes.alive
     }
-
-
-def _machine(node: Node) -> tuple[str, str]:
-    return (node.ip, node.host) if node.ip else (node.node_id, "")
 
 
 def _snapshot(

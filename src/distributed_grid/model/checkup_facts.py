@@ -92,6 +92,8 @@ class ControllerFacts:
     token_error: str = ""
     actor: ActorState = ActorState.UNASKED
     actor_url: str = ""
+    in_use: tuple[str, ...] | None = None
+    """What it measured in use on nodes that Ray does not count, in words; None: it was not asked."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector
 
@@ -36,6 +37,25 @@ class Hardware:
 
 
 @dataclass(frozen=True, slots=True)
+class MeasuredUse:
+    """What was measured in use on a node that Ray knows nothing of."""
+
+    crowded: Mapping[str, str] = field(default_factory=dict)
+    """By kind (cpu, memory): in words, how busy the node's machine is; left out where it is not busy."""
+    gpus: tuple[str, ...] = ()
+    """In words: each device that programs outside the node's Ray use."""
+    withheld: ResourceVector = field(default_factory=ResourceVector)
+    """What is free for Ray and not lent for that reason."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return (*self.crowded.values(), *self.gpus)
+
+
+NOT_IN_USE: Final = MeasuredUse()
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     """One raylet: what it started with, advertises and has free. Amounts are exact; `free` may be a moment old."""
 
@@ -55,6 +75,16 @@ class Node:
     """Why nobody knows what it does: its probe has stopped answering. None: it answers, or nobody asks."""
     gpu_parts: tuple[int, ...] = ()
     """The parts of GPUs that placement groups hold there; each is on one device."""
+    in_use: MeasuredUse = NOT_IN_USE
+
+    @property
+    def machine(self) -> tuple[str, str]:
+        """Equal for nodes that run on the same one."""
+        return (self.ip, self.host) if self.ip else (self.node_id, "")
+
+    def is_crowded_for(self, target: "Node", kind: str) -> bool:
+        """Whether its machine is too busy to carry work for that node. On one machine the work stays where it was."""
+        return kind in self.in_use.crowded and self.machine != target.machine
 
 
 class NodeTable(Mapping[NodeName, Node]):

@@ -19,6 +19,7 @@ class RefusalCode(StrEnum):
     STALE = "Stale"
     IS_BORROWING = "IsBorrowing"
     KEPT_FREE = "KeptFree"
+    GPU_IN_USE = "GpuInUse"
     COOLING_DOWN = "CoolingDown"
     OTHERS_AHEAD = "OthersAhead"
 

@@ -12,6 +12,8 @@ class GpuProcess:
     pid: int
     memory_bytes: int | None
     """None where the driver does not tell."""
+    ours: bool | None = None
+    """Whether the node's own Ray started it; None: not known, since the driver counts processes of other containers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +78,21 @@ class Pressure:
     cpu: float
     memory: float
     gpu: float | None = None
+    own_cpu: float | None = None
+    """By the node's own processes, where other nodes share its machine; None: as `cpu`."""
+    own_memory: float | None = None
 
     def of(self, kind: str) -> float | None:
+        """As it is shown: how busy the node and its machine are."""
         found: float | None = getattr(self, kind)
         return found
+
+    def own(self, kind: str) -> float | None:
+        """By what the node itself does: what lending is decided by. Nodes of one machine are all as busy as that is,
+        and capacity that moves between them changes nothing about it.
+        """
+        found: float | None = getattr(self, f"own_{kind}", None)
+        return self.of(kind) if found is None else found
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
-from distributed_grid.config import GridConfig
+from distributed_grid.config import GpuInUse, GridConfig
 from distributed_grid.decide.demand import explain_demand, seen_since
 from distributed_grid.decide.hysteresis import Pressed, PressureCallback, PressureChange, Threshold, pressure_changes
+from distributed_grid.decide.measured_use import measured_use
 from distributed_grid.decide.snapshots import Answers, take_snapshots
 from distributed_grid.decide.trends import WINDOWS, Trend, trend
 from distributed_grid.model.demand import Demand, Pending, Shape
 from distributed_grid.model.leases import Lease
-from distributed_grid.model.nodes import Hardware, NodeId, NodeName, NodeTable
+from distributed_grid.model.nodes import Hardware, MeasuredUse, NodeId, NodeName, NodeTable
 from distributed_grid.model.resources import BUILT_IN
 from distributed_grid.model.snapshots import NodeSnapshot
 from distributed_grid.monitoring.forecasting import Forecast, NodeForecasts, forecaster_maker
@@ -44,6 +45,8 @@ class Settings:
     interval_s: float
     thresholds: Mapping[str, Threshold]
     forecaster: str = "built-in"
+    withholds_gpus: bool = True
+    """Whether a GPU that other programs use is not lent."""
     one_machine: bool = False
     """All nodes run on one machine, as in an embedded cluster, also while only the first of them is there."""
 
@@ -74,6 +77,7 @@ def settings_of(config: GridConfig) -> Settings:
             for kind in BUILT_IN
         },
         forecaster=str(sharing.forecaster),
+        withholds_gpus=sharing.gpu_in_use is GpuInUse.REFUSE,
         one_machine=config.embedded,
     )
 
@@ -186,6 +190,14 @@ class Collector:
         """Node id -> why nobody knows what it does: nothing is lent from these."""
         return {s.node_id: s.stale_because for s in self.snapshots().values() if s.stale}
 
+    def in_use(self) -> dict[NodeId, MeasuredUse]:
+        """What is in use on nodes beyond what Ray counts, of those of which there is something to say."""
+        found = {
+            s.node_id: measured_use(s, self._settings.thresholds, withholds_gpus=self._settings.withholds_gpus)
+            for s in self.snapshots().values()
+        }
+        return {node_id: use for node_id, use in found.items() if use.warnings}
+
     def hardware(self) -> dict[NodeId, Hardware]:
         """Of every node whose probe has ever answered."""
         measured = {s.node_id: s.measured.host for s in self._snapshots.values() if s.measured is not None}
@@ -225,7 +237,7 @@ def _sample(snapshot: NodeSnapshot) -> Sample:
     logical = {f"logical_{kind}": _used_part(snapshot, kind) for kind in BUILT_IN}
     if snapshot.pressure is None or snapshot.stale:
         return logical
-    return {kind: snapshot.pressure.of(kind) for kind in BUILT_IN} | logical
+    return {kind: snapshot.pressure.own(kind) for kind in BUILT_IN} | logical
 
 
 def _used_part(snapshot: NodeSnapshot, kind: str) -> float | None:

@@ -96,7 +96,7 @@ def _shape(resources: Mapping[str, float], selectors: Iterable[Any], totals: _To
 
 
 def _pinned_untold(shape: Shape, resources: Mapping[str, float], totals: _Totals) -> Shape:
-    """The shape of a request that Ray calls infeasible: pinned, if a node is large enough and nothing told forbids it."""
+    """The shape of a request that Ray calls infeasible: pinned, if a node is large enough that it may not use."""
     (bundle,) = shape.bundles
     if shape.in_group is not None or bundle.is_pinned:
         return shape

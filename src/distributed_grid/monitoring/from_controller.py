@@ -1,6 +1,7 @@
 """What a running controller has measured, asked over HTTP."""
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -10,7 +11,7 @@ from distributed_grid.errors import GridError
 from distributed_grid.model.forecasts import Accuracy, Forecast
 from distributed_grid.model.instants import parse_instant
 from distributed_grid.model.nodes import NodeName
-from distributed_grid.model.snapshots import NodeSnapshot
+from distributed_grid.model.snapshots import NodeSnapshot, Pressure
 from distributed_grid.monitoring.resource_metrics import ResourceTrend
 from distributed_grid.monitoring.views import snapshots_from
 
@@ -39,7 +40,7 @@ class ControllerSource:
         return ResourceTrend(
             name,
             kind,
-            current=None if stale else found["pressure"].get(kind),
+            current=None if stale else _own(found["pressure"], kind),
             per_minute={window: one["per_minute"] for window, one in found["trends"].get(kind, {}).items()},
             forecast=_forecast(found["forecast"].get(kind), found["measured_at"]),
         )
@@ -85,3 +86,8 @@ def _forecast(data: dict[str, Any] | None, measured_at: str | None) -> Forecast 
         confidence=data["confidence"],
         accuracy=None if accuracy is None else Accuracy(**accuracy),
     )
+
+
+def _own(pressure: Mapping[str, Any], kind: str) -> float | None:
+    """What the series of trends are about; see `Pressure.own`."""
+    return Pressure(**pressure).own(kind)

@@ -66,7 +66,7 @@ class RaySource:
         return ResourceTrend(
             name,
             kind,
-            current=snapshot.pressure.of(kind) if known and snapshot and snapshot.pressure else None,
+            current=snapshot.pressure.own(kind) if known and snapshot and snapshot.pressure else None,
             per_minute={window: one.per_minute for window, one in self._collector.trends(name, kind).items()},
             forecast=self._collector.forecast(name, kind, _HORIZON_S),
         )

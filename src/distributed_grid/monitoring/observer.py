@@ -7,7 +7,7 @@ from typing import Final
 from distributed_grid.config import GridConfig
 from distributed_grid.decide.naming import ConfiguredName, Naming, name_raylets
 from distributed_grid.execution.port import Cluster
-from distributed_grid.model.nodes import Hardware, Node, NodeId, NodeTable
+from distributed_grid.model.nodes import NOT_IN_USE, Hardware, MeasuredUse, Node, NodeId, NodeTable
 from distributed_grid.model.resources import GPU, ResourceVector, scale
 
 _GPUS_OF_A_BUNDLE: Final = re.compile(r"GPU_group_\d+_[0-9a-f]+")
@@ -26,6 +26,8 @@ class Observer:
         """Nodes whose probes have stopped answering, and why; told by whoever asks them."""
         self.hardware: Callable[[Iterable[NodeId]], Mapping[NodeId, Hardware]] = lambda _: {}
         """What is known of the machines under these nodes."""
+        self.in_use: Callable[[], Mapping[NodeId, MeasuredUse]] = dict
+        """What was measured in use on nodes beyond what Ray counts."""
 
     def look(self) -> NodeTable:
         """The nodes as the cluster shows them now."""
@@ -33,6 +35,7 @@ class Observer:
         view = self._cluster.view()
         silent = self.silent()
         hardware = self.hardware(view)
+        in_use = self.in_use()
         nodes = []
         for name, raylet in self.naming.raylets.items():
             if raylet.node_id not in view:
@@ -53,6 +56,7 @@ class Observer:
                     labels=raylet.labels,
                     silent=silent.get(raylet.node_id),
                     gpu_parts=_gpu_parts(seen.total),
+                    in_use=in_use.get(raylet.node_id, NOT_IN_USE),
                 )
             )
         nodes += [_absent(name, self._config) for name in self.naming.missing]

@@ -15,7 +15,7 @@ from distributed_grid.decide.hysteresis import PressureCallback, PressureChange
 from distributed_grid.errors import GridError, NoCluster, TargetNotFound
 from distributed_grid.model.forecasts import Forecast
 from distributed_grid.model.nodes import NodeName
-from distributed_grid.model.resources import BUILT_IN, ResourceVector, kind_of, total
+from distributed_grid.model.resources import BUILT_IN, CPU, ResourceVector, kind_of, total
 from distributed_grid.model.snapshots import NodeSnapshot
 from distributed_grid.store.home import GridHome
 
@@ -114,7 +114,8 @@ class ResourceMetricsCollector:
                 kind: _mean([value for p in measured.values() if (value := getattr(p, kind)) is not None])
                 for kind in ("overall", *BUILT_IN)
             },
-            "most_pressed": max(measured, key=lambda name: (measured[name].overall, name), default=None),
+            # Nodes of one machine are as busy as that is: of these, the one that does the most itself.
+            "most_pressed": max(measured, key=lambda n: (measured[n].overall, measured[n].own(CPU), n), default=None),
             "pending_requests": self._started.waiting(),
         }
 

@@ -18,5 +18,5 @@ def reading_from(said: Mapping[str, Any]) -> Reading:
 
 def _gpu(said: Mapping[str, Any]) -> GpuReading:
     processes = said["processes"]
-    told = None if processes is None else tuple(GpuProcess(pid, memory) for pid, memory in processes)
+    told = None if processes is None else tuple(GpuProcess(*process) for process in processes)
     return GpuReading(**dict(said) | {"processes": told})

@@ -63,6 +63,8 @@ def _logical(node: Node, loans: Loans) -> dict[str, Any]:
         "free": node.free.at_least_zero().to_amounts(),
         "lent": loans.lent_by(node.name).to_amounts(),
         "borrowed": loans.borrowed_by(node.name).to_amounts(),
+        "withheld": node.in_use.withheld.to_amounts(),
+        "warnings": list(node.in_use.warnings),
     }
 
 

@@ -26,6 +26,7 @@ class Watching:
         self.collector.on_pressure(self._note)
         parts.observer.silent = self.collector.silent
         parts.observer.hardware = lambda _: self.collector.hardware()
+        parts.observer.in_use = self.collector.in_use
         parts.forecast = self.collector.forecast
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None

@@ -34,7 +34,9 @@ def look_at_controller(home: GridHome) -> tuple[ControllerFacts, tuple[Configure
     answer, token_error = _get(found.url, "/api/v1/config", trust, token)
     nodes = answer.get("config", {}).get("nodes", ())
     configured = tuple(ConfiguredName(node["name"], node.get("host")) for node in nodes)
-    return replace(found, token_error=token_error), configured
+    shown, not_told = _get(found.url, "/api/v1/nodes", trust, token)
+    in_use = tuple(f"{node['name']}: {one}" for node in shown.get("nodes", ()) for one in node.get("warnings", ()))
+    return replace(found, token_error=token_error, in_use=None if not_told else in_use), configured
 
 
 def _get(url: str, path: str, trust: Trust, token: str = "") -> tuple[dict[str, Any], str]:

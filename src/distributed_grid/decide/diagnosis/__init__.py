@@ -24,6 +24,7 @@ def diagnose(facts: Facts) -> tuple[Finding, ...]:
         files.kept_aside(facts.home),
         home.disk_space(facts.home),
         controller.is_there(facts.controller, facts.cluster),
+        controller.measured_use(facts.controller),
         cluster.is_reached(facts.cluster, facts.machine),
         *_inside(facts),
     )

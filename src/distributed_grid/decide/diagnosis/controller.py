@@ -29,6 +29,19 @@ def is_there(found: ControllerFacts, cluster: ClusterFacts | None) -> Finding:
     return _in_ray(found, cluster, at)
 
 
+def measured_use(found: ControllerFacts) -> Finding:
+    """What is in use on nodes that Ray does not count: busy machines, and GPUs that other programs use."""
+    if found.in_use is None:
+        return skip("measured use", "there is no controller to ask")
+    if not found.in_use:
+        return ok("measured use", "no machine is too busy, and no GPU is in use outside Ray")
+    return warn(
+        "measured use",
+        "; ".join(found.in_use),
+        "End what should not run there: a GPU in use is not lent, and work on a busy machine is slow.",
+    )
+
+
 def _its_cluster_is_gone(found: ControllerFacts, cluster: ClusterFacts | None) -> bool:
     if cluster is None or cluster.unreached is None or cluster.address != found.ray_address:
         return False

@@ -53,6 +53,12 @@ def may_not_lend(seen: Observed, kind: str) -> set[NodeName]:
     return short | borrowers | {name for name in seen.waited_for(kind) if _is_too_small(seen, name, kind)}
 
 
+def _too_busy(seen: Observed, target: NodeName, kind: str) -> set[NodeName]:
+    """Nodes whose machines are busy are not idle. On the target's own machine that makes no difference."""
+    node = seen.nodes[target]
+    return {one.name for one in seen.nodes.values() if one.is_crowded_for(node, kind)}
+
+
 def _is_too_small(seen: Observed, name: NodeName, kind: str) -> bool:
     """Whether a node has too little free of a kind for all that waits for it in particular."""
     waiting = [(one.pending.shape, one.pending.count) for one in wanted_from(seen.demand, name)]
@@ -66,7 +72,7 @@ def _grant(
     rules = rules_for(asked)
     if kind in seen.queued or (need.delivery == "transfer" and rules.no_transfers_because is not None):
         return None
-    lenders = with_nothing_to_lend(seen.nodes, may_not_lend(seen, kind) | taken)
+    lenders = with_nothing_to_lend(seen.nodes, may_not_lend(seen, kind) | _too_busy(seen, need.node, kind) | taken)
     # For use any whole one helps; work that waits starts with all that it needs, or not at all.
     least = units if need.cause is Cause.DEMAND else scale(kind)
     plan = find_lender(asked, lenders, seen.loans, rules, least=least)

@@ -51,11 +51,11 @@ class Observed:
         return found is not None and found.alive
 
     def value(self, node: NodeName, kind: str) -> float | None:
-        """How pressed the node is; None: nobody knows, or it has just left."""
+        """How pressed the node is by what it does itself; None: no recent measurement, or it has just left."""
         snapshot = self.snapshots.get(node)
         if not self.is_there(node) or snapshot is None or snapshot.stale or snapshot.pressure is None:
             return None
-        return snapshot.pressure.of(kind)
+        return snapshot.pressure.own(kind)
 
     def foreseen(self, node: NodeName, kind: str) -> float | None:
         """How pressed it is expected to be, under a policy that acts on that."""

@@ -98,7 +98,7 @@ class NodeColumns:
         for kind, column in self.pressure.items():
             column.fill(np.nan)
             for name, seen in snapshots.items():
-                value = None if seen.stale or seen.pressure is None else seen.pressure.of(kind)
+                value = None if seen.stale or seen.pressure is None else seen.pressure.own(kind)
                 if value is not None and name in self.row:
                     column[self.row[name]] = value
 

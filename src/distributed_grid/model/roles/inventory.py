@@ -37,7 +37,7 @@ class Inventory(Mapping[NodeName, InventoryNode]):
         return cls(
             InventoryNode(
                 node.name,
-                node.free.at_least_zero(),
+                (node.free - node.in_use.withheld).at_least_zero(),
                 node.total,
                 node.labels,
                 "" if node.alive else "it is not connected to the cluster",

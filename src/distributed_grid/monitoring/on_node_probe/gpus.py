@@ -4,7 +4,7 @@ import contextlib
 import sys
 import types
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 _MODULE: Final = "grid_pynvml"
@@ -41,9 +41,11 @@ class Gpus:
         self._is_open = False
         self._reason = ""
         self._try_again_at = 0.0
+        self._ours: Collection[int] | None = None
 
-    def read(self, now: float) -> tuple[list[dict[str, Any]], str | None]:
-        """A reading of each device, or none and why."""
+    def read(self, now: float, ours: Collection[int] | None = None) -> tuple[list[dict[str, Any]], str | None]:
+        """A reading of each device, or none and why. `ours`: the node's own processes; None: they cannot be told."""
+        self._ours = ours
         if not self._open(now):
             return [], self._reason
         try:
@@ -170,11 +172,12 @@ class Gpus:
     def _temperature(self, handle: Any) -> float:
         return float(self._nvml.nvmlDeviceGetTemperature(handle, self._nvml.NVML_TEMPERATURE_GPU))
 
-    def _processes(self, handle: Any) -> list[tuple[int, int | None]]:
-        """(pid, bytes) of all that compute or draw there."""
+    def _processes(self, handle: Any) -> list[tuple[int, int | None, bool | None]]:
+        """(pid, bytes, whether it is the node's own) of all that compute or draw there."""
         computing = self._nvml.nvmlDeviceGetComputeRunningProcesses(handle)
         drawing = self._asked(self._nvml.nvmlDeviceGetGraphicsRunningProcesses, handle) or []
-        return sorted({process.pid: process.usedGpuMemory for process in [*drawing, *computing]}.items())
+        memory = {process.pid: process.usedGpuMemory for process in [*drawing, *computing]}
+        return [(pid, memory[pid], None if self._ours is None else pid in self._ours) for pid in sorted(memory)]
 
 
 def parse_visible(text: str | None) -> list[str] | None:

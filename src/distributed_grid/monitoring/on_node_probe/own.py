@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 from distributed_grid.monitoring.on_node_probe.copies import Copies
 from distributed_grid.monitoring.on_node_probe.files import Read, numbers
@@ -39,14 +39,19 @@ class Own:
         self._stores: list[str] = []
         self._stores_at = -_STORES_S
 
-    def measure(self) -> dict[str, float | int]:
-        """CPU seconds since this began to look, memory, and the number of processes."""
+    def measure(self) -> dict[str, Any]:
+        """CPU seconds since this began to look, memory, the number of processes, and which they are."""
         with self._lock:
             at = self._boot_ticks()
             ours = tree(self._raylet, self._everything(), self._cpu.known)
             self._cpu.look_at_all(ours.values(), at)
             used_s = self._cpu.ticks / self._ticks_per_s
-            return {"used_s": used_s, "memory_used": self._memory(ours), "processes": len(ours)}
+            return {
+                "used_s": used_s,
+                "memory_used": self._memory(ours),
+                "processes": len(ours),
+                "pids": frozenset(ours),
+            }
 
     def watch(self) -> None:
         """Look at the raylet's children every second or two, for ever: see `CpuTime.look`."""

@@ -14,6 +14,10 @@ WINDOW_S: Final = 0.25
 """The kernel counts in hundredths of a second: over less than this, "cores busy" would be noise."""
 
 
+_FIRST_PID_NAMESPACE: Final = 0xEFFFFFFC
+"""The kernel's number for the one that every machine starts with."""
+
+
 class Probe:
     """Measures its node when it is asked. Cores busy are averages since it was last asked, by anybody."""
 
@@ -36,7 +40,7 @@ class Probe:
         while self._host_busy.cores is None or self._own_busy.cores is None:  # it has only just begun to look
             time.sleep(WINDOW_S)
             cpu, own = self._count()
-        gpus, no_gpus_because = self._gpus.read(time.monotonic())
+        gpus, no_gpus_because = self._gpus.read(time.monotonic(), own["pids"] if sees_all_processes() else None)
         return {
             "host": {"cpus": cpu["cpus"], "cpu_used": self._host_busy.cores, "load": os.getloadavg()}
             | self._host.memory(),
@@ -55,6 +59,14 @@ class Probe:
         own = self._own.measure()
         self._own_busy.add(own["used_s"], time.monotonic())
         return cpu, own
+
+
+def sees_all_processes() -> bool:
+    """Whether process ids here are those of the machine: in a container the NVIDIA driver tells other ones."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino == _FIRST_PID_NAMESPACE  # noqa: PTH116
+    except OSError:
+        return False
 
 
 class Rate:
