@@ -1,14 +1,23 @@
 """Pickling by value: for a moment, and without a trace."""
 
+import os
 import pickle
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
+import pytest
 import role_classes
 from ray import cloudpickle
 from role_classes import Teller
 
 from distributed_grid.execution.packing import packed_whole
+from distributed_grid.roles.keeping.hosting import _spare
+from distributed_grid.roles.on_node.actor import _unpacked
 
 NAME = role_classes.__name__
 
@@ -54,3 +63,65 @@ def test_two_that_pack_at_once_do_not_undo_each_other() -> None:
 
     assert all(b"wait_for" in one.result() for one in both)
     assert NAME not in cloudpickle.list_registry_pickle_by_value()
+
+
+# -- modules that are found, or not, where an actor runs -----------------------------------------------------------
+
+
+def test_the_folders_that_are_the_users_own_are_in_front_of_what_is_installed_or_behind_it(tmp_path: Path) -> None:
+    for name in ("front", "here", "end"):
+        (tmp_path / name).mkdir()
+    program = """
+import sys
+sys.path += [sys.argv[1], sys.argv[1], "/nowhere"]
+from distributed_grid.execution.packing import own_folders
+before, after = own_folders()
+print(before)
+print([one for one in after if one == sys.argv[1] or "site-packages" in one or one == "/nowhere"])
+"""
+    env = os.environ | {"PYTHONPATH": str(tmp_path / "front")}
+    shown = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "end")],
+        env=env, cwd=tmp_path / "here", capture_output=True, text=True, check=True,
+    )  # fmt: skip
+
+    before, after = (eval(line) for line in shown.stdout.splitlines())
+    assert before == [str(tmp_path / "here"), str(tmp_path / "front")]
+    assert after == [str(tmp_path / "end")]
+
+
+def a_module(path: Path, source: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """One that other nodes do not have."""
+    file = path / "only_here.py"
+    file.write_text(source)
+    module: Any = ModuleType("only_here")
+    module.__file__ = str(file)
+    monkeypatch.setitem(sys.modules, "only_here", module)
+    exec(source, module.__dict__)
+    return module
+
+
+def arrived(cls: type, monkeypatch: pytest.MonkeyPatch) -> Any:
+    packed = cloudpickle.dumps((cloudpickle.dumps((cls, 3)), *_spare(cls, 3)))
+    monkeypatch.delitem(sys.modules, "only_here")
+    return _unpacked(packed)
+
+
+def test_a_class_of_which_a_node_does_not_have_the_module_is_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = a_module(tmp_path, "class Small:\n    size = 7\n", monkeypatch)
+
+    cls, config = arrived(module.Small, monkeypatch)
+
+    assert (cls.size, config) == (7, 3)
+
+
+def test_one_that_cannot_be_sent_either_is_told_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = "import threading\nLOCK = threading.Lock()\nclass Locked:\n    def hold(self):\n        return LOCK\n"
+    module = a_module(tmp_path, source, monkeypatch)
+
+    with pytest.raises(ImportError, match=r"only_here is not on this node.*cannot pickle '_thread.lock'.*working_dir"):
+        arrived(module.Locked, monkeypatch)

@@ -32,8 +32,17 @@ def host(*classes: type, monkeypatch: pytest.MonkeyPatch) -> Host:
     ports: Future[tuple[str, list[int]]] = Future()
     ports.set_result(("here", [1]))
     roles = "abc"[: len(classes)]
-    place = {"ranks": {}, "port": 0, "namespace": "n", "roles": tuple(roles), "index": 2, "node": "n1", "run": "r"}
-    packed = [cloudpickle.dumps((cloudpickle.dumps((cls, None)), b"")) for cls in classes]
+    place = {
+        "ranks": {},
+        "port": 0,
+        "namespace": "n",
+        "roles": tuple(roles),
+        "index": 2,
+        "node": "n1",
+        "run": "r",
+        "folders": ([], []),
+    }
+    packed = [cloudpickle.dumps((cloudpickle.dumps((cls, None)), b"", "")) for cls in classes]
     return Host(place, [SimpleNamespace(future=lambda: ports)], {}, *packed)
 
 

@@ -1,5 +1,6 @@
-"""Pickling what is the user's own, so that nodes can read it which do not have its module."""
+"""What is the user's own, on other nodes: where its modules are looked for; and pickled, for nodes without them."""
 
+import site
 import sys
 import sysconfig
 import threading
@@ -37,6 +38,21 @@ def _by_value(module: ModuleType) -> Iterator[None]:
             yield
         finally:
             cloudpickle.unregister_pickle_by_value(module)
+
+
+def own_folders() -> tuple[list[str], list[str]]:
+    """The folders of this process's `sys.path` that are the user's own: those that come before Python's own, and those
+    that come after them. A process that looks there as well finds the same modules, where it has these folders."""
+    folders = list(dict.fromkeys(Path(entry).absolute() for entry in sys.path))
+    paths = sysconfig.get_paths()
+    python = Path(paths["stdlib"])
+    number = folders.index(python) if python in folders else 0
+    installed = {*map(paths.get, ("stdlib", "platstdlib", "purelib", "platlib")), *site.getsitepackages()}
+
+    def own(some: list[Path]) -> list[str]:
+        return [str(one) for one in some if one.is_dir() and not any(map(one.is_relative_to, filter(None, installed)))]
+
+    return own(folders[:number]), own(folders[number:])
 
 
 def own_module(thing: Any) -> ModuleType | None:

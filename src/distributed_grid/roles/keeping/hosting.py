@@ -11,8 +11,9 @@ import ray
 from ray import cloudpickle
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
+from distributed_grid.errors import said_by
 from distributed_grid.execution.named_actors import once_its_name_is_free
-from distributed_grid.execution.packing import own_module, packed_whole
+from distributed_grid.execution.packing import own_folders, own_module, packed_whole
 from distributed_grid.execution.reservations import asking_for, group_handle
 from distributed_grid.execution.role_records import NAMESPACE
 from distributed_grid.model.nodes import NodeId, NodeName
@@ -67,6 +68,7 @@ class Hosting:
         self._limits = {
             role.name: concurrency_of(self._classes[role.name], role.max_concurrency) for role in workload.roles
         }
+        self._folders = _folders_to_search()
         self._packed: dict[str, Any] = {}
         self._actors: dict[tuple[str, ...], Any] = {}
 
@@ -107,6 +109,7 @@ class Hosting:
             "node": process.node,
             "ranks": dict(ranks),
             "port": port,
+            "folders": self._folders,
         }
         parts = [self._part(role) for role in process.roles]
         # In a list, since Ray starts no process before it has the value of an argument.
@@ -121,9 +124,8 @@ class Hosting:
         """Class and configuration in one piece, so that what they share stays the same; large ones travel once."""
         if role not in self._packed:
             spec = self._spec(role)
-            # By name where that can be imported, as Ray does it; else the class itself.
-            whole = packed_whole(self._classes[role], spec.config) if own_module(self._classes[role]) else b""
-            packed = bytes(cloudpickle.dumps((bytes(cloudpickle.dumps((spec.cls, spec.config))), whole)))
+            by_name = bytes(cloudpickle.dumps((spec.cls, spec.config)))
+            packed = bytes(cloudpickle.dumps((by_name, *_spare(self._classes[role], spec.config))))
             self._packed[role] = packed if len(packed) < _INLINE_BYTES else ray.put(packed)
         return self._packed[role]
 
@@ -169,6 +171,25 @@ class Hosting:
         if not self._is_async(roles):
             return {}
         return {role: self.limit(role) for role in roles if not self._is_async((role,)) and self.limit(role) > 1}
+
+
+def _folders_to_search() -> tuple[list[str], list[str]]:
+    """Before and after what a node has itself. What Ray brings to nodes comes first, as for everything else there."""
+    before, after = own_folders()
+    brought = ray.get_runtime_context().runtime_env if ray.is_initialized() else {}
+    return ([], before + after) if brought.get("working_dir") or brought.get("py_modules") else (before, after)
+
+
+def _spare(cls: type, config: Any) -> tuple[bytes, str]:
+    """For a node that cannot import the class's module: the class itself, or why it cannot be sent."""
+    module = own_module(cls)
+    if module is None:
+        return b"", ""
+    try:
+        return packed_whole(cls, config), ""
+    except Exception as error:  # noqa: BLE001 (what pickling a module runs into can be anything)
+        told = f"{module.__name__} is not on this node, and its class {cls.__name__} cannot be sent: {said_by(error)}"
+        return b"", f"{told}. Install it there, or have Ray bring it: ray.init(runtime_env={{'working_dir': ...}})"
 
 
 def _kinds_of(cls: type) -> dict[str, str]:

@@ -11,6 +11,7 @@ import inspect
 import os
 import signal
 import socket
+import sys
 import threading
 import traceback
 from collections.abc import Mapping, Sequence
@@ -49,15 +50,23 @@ def _unpacked(packed: bytes) -> "tuple[Any, Any]":
     """Class and configuration: imported where the module is here, else as they came along."""
     from ray import cloudpickle
 
-    by_name, whole = cloudpickle.loads(packed)
+    by_name, whole, why_not_whole = cloudpickle.loads(packed)
     try:
         cls, config = cloudpickle.loads(by_name)
         return load_class(cls), config
-    except ImportError:
-        if not whole:
-            raise
-        cls, config = cloudpickle.loads(whole)
-        return cls, config
+    except ImportError as error:
+        if whole:
+            cls, config = cloudpickle.loads(whole)
+            return cls, config
+        if why_not_whole:
+            raise ImportError(f"{error}: {why_not_whole}") from error
+        raise
+
+
+def _look_for_modules_in(before: Sequence[str], after: Sequence[str]) -> None:
+    """Where the process that owns the run looks as well, before and after what is installed."""
+    sys.path[:0] = [folder for folder in before if folder not in sys.path and Path(folder).is_dir()]
+    sys.path += [folder for folder in after if folder not in sys.path and Path(folder).is_dir()]
 
 
 def end_stuck(pid: int) -> bool:
@@ -83,6 +92,7 @@ class Host:
         address, free = ports[0].future().result()  # ray.get would warn of itself in an asynchronous actor
         # Before anything of the user's is imported: modules may read them.
         os.environ.update(place["ranks"], MASTER_ADDR=address, MASTER_PORT=str(free[place["port"]]))
+        _look_for_modules_in(*place["folders"])
         self._place = place
         self._threads = {role: ThreadPoolExecutor(count, role) for role, count in threads.items()}
         self._instances: dict[str, Any] = {}
