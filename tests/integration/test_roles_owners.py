@@ -2,7 +2,10 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -14,6 +17,7 @@ from role_classes import Teller, small
 from distributed_grid.errors import GridError, Unavailable
 from distributed_grid.execution.role_records import NAMESPACE, RoleRecords
 from distributed_grid.roles import RoleSpec, Workload, attach, launch
+from distributed_grid.roles.keeping import places
 
 pytestmark = pytest.mark.cluster
 
@@ -35,6 +39,7 @@ def an_owner() -> Any:
     class Owner:
         def keep(self, home: str, leases: dict[str, bool]) -> int:
             os.environ["GRID_HOME"] = home
+            places.LEASE_S = 3600.0  # type: ignore[misc] # what comes free does not come free by expiring
             specs = (RoleSpec("teller", Kept, cpus=0.1),)
             self.runs = [launch(Workload(name, specs), leases=leased) for name, leased in leases.items()]
             return os.getpid()
@@ -69,7 +74,8 @@ def test_runs_of_an_actor_that_is_gone_are_lost_and_cleared_away_by_whoever_ends
     os.kill(pid, signal.SIGKILL)
     until(lambda: {grid.client.role_run(name)["state"] for name in names} == {"lost"}, what="all are lost")
     until(lambda: not actors(), what="Ray has ended their actors")
-    assert groups("kept-a") and leases(grid, "kept-b"), "which Ray and time would end only later"
+    until(lambda: not leases(grid, "kept-b"), what="the controller has ended the leases of a dead owner")
+    assert groups("kept-a"), "which Ray would end only with the job"
 
     attach("kept-a").shutdown()
     with launch(workload("kept-b"), leases=False, wait_s=60) as next_one:
@@ -77,6 +83,58 @@ def test_runs_of_an_actor_that_is_gone_are_lost_and_cleared_away_by_whoever_ends
         assert len(groups("kept-b")) == 1
     until(lambda: not any(groups(name) or leases(grid, name) for name in names), what="nothing is left of them")
     assert not {*names} & {*RoleRecords.connected().names()}
+
+
+OWNER = """
+import asyncio, sys, time
+import ray
+import distributed_grid as grid
+from distributed_grid.roles import RayResourceManager
+from distributed_grid.roles.keeping import places
+
+class Kept:
+    def step(self):
+        time.sleep(3600)
+
+places.LEASE_S = 3600.0
+ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")
+
+async def main():
+    async with grid.lease(cpus=1, duration=3600, label="kept-lease"):
+        manager = RayResourceManager("kept-roles")
+        manager.register_role("worker", Kept, None, count=3)
+        manager.create_all_actors()
+        steps = [one.step.remote() for one in manager.get_actor_wrapper("worker")]
+        print("holds", flush=True)
+        time.sleep(3600)
+
+asyncio.run(main())
+"""
+
+
+def test_the_capacity_of_a_program_that_was_killed_is_free_long_before_its_leases_expire(grid: LiveGrid) -> None:
+    def held() -> list[str]:
+        return [boost_id for name in ("kept-lease", "kept-roles") for boost_id in leases(grid, name)]
+
+    def free() -> float:
+        return sum(grid.free(name).get("CPU", 0.0) for name in grid.ids)
+
+    grid.settled()
+    before = free()
+    command = [sys.executable, "-c", OWNER, grid.address]
+    with subprocess.Popen(command, env=grid.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None and program.stderr is not None
+        assert program.stdout.readline() == "holds\n", program.stderr.read()
+        assert len(held()) >= 2
+        program.kill()
+        killed = time.monotonic()
+
+    until(lambda: not held(), what="its leases have ended")
+    until(lambda: free() == before, what="Ray has all CPUs free")
+    print(f"free {time.monotonic() - killed:.1f} s after its owner was killed")
+    told = [event for event in grid.client.events() if "the process that held it is gone" in str(event)]
+    assert told, "why they ended is told"
+    attach("kept-roles").shutdown()
 
 
 def test_a_run_that_is_being_ended_is_seen_to_be(grid: LiveGrid, monkeypatch: pytest.MonkeyPatch) -> None:

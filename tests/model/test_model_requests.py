@@ -98,3 +98,10 @@ def test_what_comes_along_is_counted_in_units_and_named_once() -> None:
     assert asked.along == (("cpu", 40_000), ("memory", 2 * GB))
     assert (asked.purpose, len(asked.label)) == (Purpose.RUN, 200)
     assert asked.describe() == "1 GPU, 4 CPUs, 2 GB of memory for gpu-master"
+
+
+@pytest.mark.parametrize("process", ["", "12", "g" * 56, "a" * 57, "a" * 56 + "\n"])
+def test_what_a_boost_is_to_end_with_must_be_a_ray_process(process: str) -> None:
+    with pytest.raises(InvalidRequest, match="no id of a Ray process"):
+        make_ask("a", "cpu", 1, ends_with=process)
+    assert make_ask("a", "cpu", 1, ends_with="AB" * 28).ends_with == "ab" * 28

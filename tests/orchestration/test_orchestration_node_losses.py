@@ -1,13 +1,14 @@
 """Nodes that die and come back, and the groups of reservations that fall with them or are made meanwhile."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 from builders import ask, cpu, lease
 from fake_cluster import FakeCluster, LostReply
 from whole_grid import WholeGrid, at_home, raising
 
+from distributed_grid.errors import Unavailable
 from distributed_grid.model.leases import Delivery, LeaseState
 
 ACTIVE = LeaseState.ACTIVE
@@ -67,6 +68,42 @@ def test_a_boost_whose_source_is_busy_when_all_nodes_are_back_says_so_and_comes_
     lab.wait(2.0)
     assert boost.id not in lab.parts.notes
     assert lab.cluster.true_totals()["b"] == cpu(6)
+
+
+# -- processes ---------------------------------------------------------------------------------------------
+
+ONE, OTHER = "1" * 56, "2" * 56
+
+
+def test_a_boost_ends_with_the_process_that_it_was_to_end_with(lab: WholeGrid) -> None:
+    for number, process in enumerate((ONE, OTHER, None)):
+        lab.run(lab.service.request(ask("b", source="a" if number else "c", duration_s=36_000, ends_with=process)))
+    lab.wait(31.0)
+    lab.cluster.dead = frozenset({ONE, "3" * 56})
+    lab.wait(5.0)
+    assert {lease.ends_with for lease in lab.leases.values()} == {OTHER, None}
+
+    lab.bury()
+    lab.start()
+    lab.cluster.dead = frozenset({OTHER})
+    lab.wait(5.0)
+    assert [(lease.ends_with, lease.state) for lease in lab.leases.values()] == [(None, ACTIVE)]
+
+
+def test_a_process_that_is_not_known_for_a_moment_keeps_its_boost(lab: WholeGrid) -> None:
+    lab.run(lab.service.request(ask("b", source="a", duration_s=36_000, ends_with=ONE)))
+    for _ in range(5):
+        lab.cluster.dead = frozenset({ONE})
+        lab.run(lab.upkeep.turn_fully())
+        lab.cluster.dead = frozenset()
+        lab.run(lab.upkeep.turn_fully())
+
+    def silent(_: Iterable[str]) -> frozenset[str]:
+        raise Unavailable("Ray's control service does not answer")
+
+    lab.cluster.dead_processes = silent  # type: ignore[method-assign]
+    lab.wait(5.0)
+    assert [lease.state for lease in lab.leases.values()] == [ACTIVE] and not lab.failures
 
 
 # -- groups ------------------------------------------------------------------------------------------------

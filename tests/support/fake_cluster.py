@@ -47,6 +47,8 @@ class FakeCluster(FakeWorld):
         self._view_read: tuple[float, dict[NodeId, NodeView]] = (-1e9, {})
         self._totals_read = -1e9
         self.resizes = 0
+        self.dead: frozenset[str] = frozenset()
+        """Of its processes, by id."""
         self._upcoming: list[_Upcoming] = []
 
     @classmethod
@@ -241,6 +243,9 @@ class FakeCluster(FakeWorld):
             if _LATCH in node.shown[0] and not node.gate:
                 node.total.pop(_LATCH, None)
                 self._changed(node)
+
+    def dead_processes(self, worker_ids: Iterable[str]) -> frozenset[str]:
+        return self.dead & {*worker_ids}
 
     def facts_of(self, node_ids: Iterable[NodeId], timeout_s: float) -> dict[NodeId, dict[str, Any]]:
         return {}

@@ -27,6 +27,11 @@ class BoostRequest(BaseModel):
     purpose: str = Field("boost", description="boost; run or task: one program's, and it ends with that")
     label: str = Field("", description="What runs in it")
     own_too: bool = Field(False, description="The target may set it aside of its own, if nobody else lends it")
+    ends_with: str | None = Field(
+        None,
+        max_length=56,
+        description="A Ray process, by its worker id: when Ray says it is gone, the boost ends",
+    )
 
 
 class ReleaseRequest(BaseModel):

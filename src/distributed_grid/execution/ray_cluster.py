@@ -1,6 +1,7 @@
 """The real cluster: all of `port.Cluster`, each part by the module that knows how."""
 
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Any
 
 from distributed_grid.decide.naming import Raylet
@@ -9,6 +10,7 @@ from distributed_grid.execution.drain import LATCH, DrainGates
 from distributed_grid.execution.groups import Groups
 from distributed_grid.execution.port import Group, Holder, NodeView
 from distributed_grid.execution.ray_gateway import RayGateway
+from distributed_grid.execution.role_shelf import RayShelf
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeId
 from distributed_grid.model.work import Work
@@ -74,6 +76,13 @@ class RayCluster(RayGateway):
 
     def lift_gate(self, node_id: NodeId) -> None:
         self._gates.lift(node_id)
+
+    def dead_processes(self, worker_ids: Iterable[str]) -> frozenset[str]:
+        return self._shelf.dead_workers(worker_ids)
+
+    @cached_property
+    def _shelf(self) -> RayShelf:
+        return RayShelf(self.gcs_address, "grid")
 
     def clear_gates(self) -> None:
         left = [node_id for node_id, totals in self.totals().items() if LATCH in totals]

@@ -120,6 +120,8 @@ class Lease:
     purpose: Purpose = Purpose.BOOST
     label: str = ""
     """What runs in it, as its holder calls that."""
+    ends_with: str | None = None
+    """The id of a Ray process, a worker or driver: when Ray says that it is gone, the lease ends."""
 
     @property
     def holds_capacity(self) -> bool:

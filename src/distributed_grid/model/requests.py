@@ -1,5 +1,6 @@
 """What a user asks for, checked once at the edge."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -15,6 +16,7 @@ from distributed_grid.model.teams import DEFAULT_TEAM
 DEFAULT_DURATION_S: Final = 3600.0
 LONGEST_S: Final = 366 * 24 * 3600.0
 _LONGEST_LABEL: Final = 200
+_RAY_PROCESS: Final = re.compile(r"[0-9a-fA-F]{56}")
 DELIVERIES: Final = ("transfer", "reserve", "auto")
 
 
@@ -42,6 +44,8 @@ class Ask:
     label: str = ""
     own_too: bool = False
     """Where nobody else lends it, the target may set it aside of its own; that is reserved, too."""
+    ends_with: str | None = None
+    """The Ray process with which the lease ends."""
 
     def describe(self) -> str:
         what = ", ".join(describe(kind, units) for kind, units in ((self.kind, self.units), *self.along))
@@ -68,6 +72,7 @@ def make_ask(
     purpose: str = Purpose.BOOST,
     label: str = "",
     own_too: bool = False,
+    ends_with: str | None = None,
 ) -> Ask:
     """Check a request's fields, or raise the `InvalidRequest` that says which one is wrong."""
     kind = kind_of(resource_type)
@@ -112,7 +117,17 @@ def make_ask(
         purpose=_purpose(purpose),
         label=label[:_LONGEST_LABEL],
         own_too=own_too,
+        ends_with=None if ends_with is None else _ray_process(ends_with),
     )
+
+
+def _ray_process(worker_id: str) -> str:
+    if not _RAY_PROCESS.fullmatch(worker_id):
+        raise InvalidRequest(
+            f"{worker_id[:80]!r} is no id of a Ray process",
+            try_next="Give what ray.get_runtime_context().get_worker_id() says in the process that holds the boost.",
+        )
+    return worker_id.lower()
 
 
 def _along(kind: str, given: Mapping[str, object]) -> tuple[tuple[str, int], ...]:

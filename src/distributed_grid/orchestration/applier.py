@@ -2,9 +2,10 @@
 
 import asyncio
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
+from distributed_grid.errors import Unavailable
 from distributed_grid.execution.capacity import Capacity, Convergence
 from distributed_grid.execution.port import Cluster, Group, Holder, NodeView, says_who, youngest_covering
 from distributed_grid.faults import Point, fault_point
@@ -97,6 +98,13 @@ class Applier:
         if raylet is None:
             return None
         return await asyncio.to_thread(self._cluster.reserve, lease, raylet.node_id, within_s)
+
+    async def dead_processes(self, worker_ids: Iterable[str]) -> frozenset[str]:
+        """Those of these processes of Ray that are gone, as far as Ray can say; none, where it does not answer."""
+        try:
+            return await asyncio.to_thread(self._cluster.dead_processes, worker_ids)
+        except Unavailable:
+            return frozenset()
 
     async def groups(self) -> dict[str, Group]:
         """The cluster's groups of grid's, by name. Somebody else's may have the same: a boost's own comes first."""

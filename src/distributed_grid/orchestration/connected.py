@@ -78,3 +78,10 @@ def connect_to_ray(cluster: Mapping[str, Any]) -> None:
 def head_of(cluster: Mapping[str, Any]) -> str:
     """The node for which work is that names none."""
     return str(next(node["name"] for node in cluster["nodes"] if node["is_head"]))
+
+
+def ray_process() -> str | None:
+    """This process as Ray knows it; None: it is not connected to Ray."""
+    import ray
+
+    return str(ray.get_runtime_context().get_worker_id()) if ray.is_initialized() else None

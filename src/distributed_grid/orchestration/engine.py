@@ -156,6 +156,7 @@ class Engine:
             purpose=body.get("purpose") or Purpose.BOOST,
             label=body.get("label") or "",
             own_too=bool(body.get("own_too")),
+            ends_with=body.get("ends_with"),
         )
         check_priority(caller, ask.priority, self.parts.teams)
         return ask

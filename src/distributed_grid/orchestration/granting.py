@@ -135,6 +135,7 @@ def _lease(p: Parts, plan: Grant, lease_id: str) -> Lease:
         reclaim_hook=ask.reclaim_hook,
         purpose=ask.purpose,
         label=ask.label,
+        ends_with=ask.ends_with,
     )
 
 

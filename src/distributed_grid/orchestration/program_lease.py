@@ -7,7 +7,7 @@ from typing import Any, Final, Self
 from distributed_grid.config import ConfigLike
 from distributed_grid.errors import InvalidRequest, LeaseLost, NoCapacity
 from distributed_grid.model.priorities import AllocationPriority
-from distributed_grid.orchestration.connected import connect_to_ray, head_of
+from distributed_grid.orchestration.connected import connect_to_ray, head_of, ray_process
 from distributed_grid.orchestration.resource_boost_manager import (
     ResourceBoost,
     ResourceBoostManager,
@@ -39,7 +39,8 @@ class ProgramLease:
         cluster_config: ConfigLike = None,
         manager: ResourceBoostManager | None = None,
     ) -> None:
-        """`memory` is in GB. `duration`: for how long it lasts should this process die; it is renewed while it lives.
+        """`memory` is in GB. `duration`: for how long it lasts at a time; it is renewed while this process lives, and
+        ends when Ray says that this process is gone.
 
         `wait`: for so many seconds, if it is not free now. `target`: the head, if not given.
         """
@@ -74,6 +75,7 @@ class ProgramLease:
                 purpose="run",
                 label=self._label,
                 own_too=True,
+                ends_with=ray_process(),
             )
         )
         if boost_id is None:

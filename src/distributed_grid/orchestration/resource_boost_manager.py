@@ -48,6 +48,8 @@ class ResourceBoostRequest:
     label: str = ""
     own_too: bool = False
     """Where nobody else lends it, it may be reserved on the target itself."""
+    ends_with: str | None = None
+    """A Ray process, as `ray.get_runtime_context().get_worker_id()` says it there: when it is gone, the boost ends."""
     reclaim_url: str | None = None
     """Where to ask before it is taken back for somebody else."""
     on_reclaim: OnReclaim | None = None
@@ -70,6 +72,7 @@ class ResourceBoostRequest:
             "purpose": self.purpose,
             "label": self.label,
             "own_too": self.own_too,
+            "ends_with": self.ends_with,
             "reclaim_url": self.reclaim_url if self.on_reclaim is None else WATCHED,
         }
 

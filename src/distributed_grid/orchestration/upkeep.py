@@ -48,6 +48,8 @@ class Upkeep:
         self._killed_at: dict[str, datetime] = {}
         self._gated: set[NodeName] = set()
         self._missing: set[str] = set()
+        self._dead: frozenset[str] = frozenset()
+        """The processes with which leases end that were gone at the last look."""
         self._warned: set[tuple[str, datetime]] = set()
         self._last_full: datetime | None = None
         self._charged_at = self._charges_kept_at = parts.now()
@@ -111,7 +113,9 @@ class Upkeep:
         return min(_IDLE_S, max(0.0, (next_end - now).total_seconds()))
 
     async def turn(self) -> None:
-        """One turn: 1 the file, 2 lost nodes, 3 expiry, notices, 4 half-done grants, groups, 5 draining, 6 markers."""
+        """One turn: 1 the file, 2 lost nodes, dead owners, 3 expiry, notices, 4 half-done grants, groups, 5 draining,
+        6 markers.
+        """
         p = self._p
         self._check_lock()
         full = self._last_full is None or p.now() - self._last_full >= timedelta(seconds=_IDLE_S * 0.9)
@@ -120,6 +124,7 @@ class Upkeep:
             await end_all_if_file_was_removed(p)
             nodes = await p.look()
             await self._end_lost({node.name for node in nodes.alive})
+            await self._end_orphaned()
             await p.applier.clear_gates()
         await self._end_expired()
         if take_what_is_due(p):
@@ -178,6 +183,22 @@ class Upkeep:
             p.journal.note("lost", f"{lost.describe()}: {missing[0]} left the cluster", lease=lost, node=missing[0])
             changed = True
         if changed:
+            await p.try_commit()
+
+    async def _end_orphaned(self) -> None:
+        """What was to end with a process that is gone ends now: nobody is left who could use it or give it back.
+
+        Two looks must agree: a process that began just now may not be known yet.
+        """
+        p = self._p
+        held = [lease for lease in p.ledger if lease.ends_with is not None and lease.state is LeaseState.ACTIVE]
+        processes = {lease.ends_with for lease in held if lease.ends_with is not None}
+        dead = await p.applier.dead_processes(processes) if processes else frozenset()
+        sure, self._dead = dead & self._dead, dead
+        orphaned = [lease for lease in held if lease.ends_with in sure and p.ledger.get(lease.id) is lease]
+        for lease in orphaned:
+            begin_release(p, lease, "the process that held it is gone", grace_s=0.0)
+        if orphaned:
             await p.try_commit()
 
     async def _end_expired(self) -> None:

@@ -27,6 +27,7 @@ ADDED_LATER: Final[Mapping[str, object]] = {
     "checkpointed_at": None,
     "purpose": Purpose.BOOST.value,
     "label": "",
+    "ends_with": None,
 }
 _NAMES: Final = {str: "text", int: "a whole number", bool: "true or false", list: "a list", dict: "an object"}
 
@@ -65,6 +66,7 @@ def encode_lease(lease: Lease) -> dict[str, object]:
         "checkpointed_at": _encode_maybe(lease.checkpointed_at),
         "purpose": lease.purpose.value,
         "label": lease.label,
+        "ends_with": lease.ends_with,
     }
 
 
@@ -147,6 +149,7 @@ def _lease(data: Mapping[str, object]) -> Lease:
         checkpointed_at=_instant_or_none(data, "checkpointed_at"),
         purpose=_choice(data, "purpose", Purpose),
         label=_get(data, "label", str),
+        ends_with=_text_or_none(data, "ends_with"),
     )
 
 

@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
+import ray
+
 from distributed_grid.errors import GridError, NotFound, Refused
 from distributed_grid.model.roles.plan import DoesNotFit, RemedyKind
 from distributed_grid.model.roles.spec import RoleSpec
@@ -55,7 +57,11 @@ class Borrowing:
         granted: list[Borrowed] = []
         for wish in wishes:
             lasts_s = scaling.boost_duration_seconds
-            asked = {"duration_seconds": lasts_s, "label": f"{self._p.name}/{spec.name}"}
+            asked = {
+                "duration_seconds": lasts_s,
+                "label": f"{self._p.name}/{spec.name}",
+                "ends_with": ray.get_runtime_context().get_worker_id(),
+            }
             try:
                 boost = client.request_boost({**wish.body(), **asked}, idempotency_key=uuid.uuid4().hex)
             except GridError as error:

@@ -21,7 +21,7 @@ from distributed_grid.model.resources import CPU, GPU, amount_of
 from distributed_grid.model.roles.holdings import Holding
 
 LEASE_S: Final = 120.0
-"""For how long a lease lasts if nobody renews it: soon after its owner is gone, what it held is free again."""
+"""For how long a lease lasts if nobody renews it. It ends sooner if Ray says that its owner is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +146,7 @@ class Leases:
                 "purpose": "roles",
                 "label": f"{self._run}/{holding.pool}" if holding.pool else self._run,
                 "own_too": True,
+                "ends_with": ray.get_runtime_context().get_worker_id(),
             },
             idempotency_key=uuid.uuid4().hex,
         )
