@@ -1,5 +1,6 @@
 """The documented API on a real cluster: code as it was written for it, and what Ray has then."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -282,6 +283,41 @@ def test_what_cannot_be_created_leaves_nothing_and_can_be_tried_again(grid: Live
     in_use(0)
 
 
+def experiment(number: int, in_a_circle: bool) -> Any:
+    """Takes most of the cluster, and forgets to give it back."""
+    manager = RayResourceManager("experiment")
+    manager.register_role("cook", Cook, Recipe(f"cake {number}"), count=2, cpus=3)
+    manager.create_all_actors()
+    if in_a_circle:
+        manager.itself = manager  # type: ignore[attr-defined]
+    return [cook.serve.remote() for cook in manager.get_actor_wrapper("cook")]
+
+
+def test_several_experiments_of_one_program_follow_each_other_though_none_is_shut_down(
+    grid: LiveGrid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRID_HOME", str(grid.home.path))
+    grid.settled()
+    for number in range(3):
+        served = ray.get(experiment(number, in_a_circle=number == 1), timeout=120)
+        assert [recipe for recipe, _ in served] == [Recipe(f"cake {number}")] * 2, "calls that were made are answered"
+
+    # A member that is still held keeps its run.
+    manager = RayResourceManager("held", leases=False)
+    manager.register_role("cook", Cook, Recipe("wine"), cpus=0.5)
+    manager.create_all_actors()
+    (cook,) = manager.get_actor_wrapper("cook")
+    run = manager.run
+    del manager
+    gc.collect()
+    in_use(0.5)
+    assert ray.get(cook.serve.remote(), timeout=60) == (Recipe("wine"), "0") and not run.wait(3)
+    del cook
+    assert run.wait(120) and run.state == "ended"
+    in_use(0)
+    assert grid.client.boost_status()["boosts"] == []
+
+
 class Blocks:
     """Works until it is stopped, as trainers of such frameworks do."""
 
@@ -340,6 +376,77 @@ def test_a_trainer_can_be_asked_and_stopped_while_its_run_blocks_and_its_end_end
     in_use(0)
 
 
+OF_A_PACKAGE = """
+import threading
+from dataclasses import dataclass
+
+
+@dataclass
+class Progress:
+    done: int = 0
+    lock: object = threading.Lock()
+
+
+class Counter:
+    def __init__(self, config):
+        self.progress = config
+
+    def add(self, more: Progress):
+        with self.progress.lock:
+            self.progress.done += more.done
+        import {name}
+        return self.progress.done, type(self) is {name}.Counter, type(more) is {name}.Progress
+
+    @staticmethod
+    def new(done):
+        return Progress(done)
+
+
+Progress.__reduce__ = lambda self: (Progress, (self.done,))
+"""
+
+WITH_PACKAGES = """
+import sys
+import ray
+sys.path.append(sys.argv[1])  # as a package that was installed with `pip install -e` has it
+import at_the_end, in_front
+from distributed_grid.roles import RayResourceManager
+
+ray.init(address=sys.argv[2], log_to_driver=False, logging_level="ERROR")
+with RayResourceManager(leases=False) as manager:
+    for module in (at_the_end, in_front):
+        manager.register_role(module.__name__, module.Counter, module.Progress(1), cpus=0.5)
+    manager.create_all_actors()
+    for module in (at_the_end, in_front):
+        (counter,) = manager.get_actor_wrapper(module.__name__)
+        print(*ray.get(counter.add.remote(module.Progress(2))))
+"""
+
+
+def test_classes_of_packages_that_are_not_installed_are_imported_where_their_actors_run(
+    grid: LiveGrid, tmp_path: Path
+) -> None:
+    """They could not be sent: there is a lock in them. Nodes were started elsewhere, without these folders."""
+    for name in ("in_front", "at_the_end", "elsewhere"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.py").write_text(OF_A_PACKAGE.format(name=name))
+    program = tmp_path / "program.py"
+    program.write_text(WITH_PACKAGES)
+    env = grid.env | {"PYTHONPATH": str(tmp_path / "in_front")}
+
+    done = subprocess.run(
+        [sys.executable, str(program), str(tmp_path / "at_the_end"), grid.address],
+        env=env,
+        cwd=tmp_path / "elsewhere",
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["3 True True"] * 2
+
+
 NOT_CONNECTED = """
 import ray
 from distributed_grid.roles import RayResourceManager
@@ -373,6 +480,51 @@ first.manager.shutdown()
 ray.get(second.end.remote())
 ray.shutdown()
 """
+
+
+LEAVES_AT_ANY_MOMENT = """
+import random, sys, threading, time
+import ray
+from distributed_grid.roles import RayResourceManager, RoleSpec, Scaling, Workload, attach, launch
+
+class Busy:
+    def __init__(self, config=None):
+        self.level = 0.5
+    def step(self, seconds):
+        time.sleep(seconds)
+    def fullness(self):
+        return self.level
+
+moments = random.Random(12)
+for number in range(5):
+    ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")
+    manager = RayResourceManager("leaves")
+    manager.register_role("busy", Busy, None, count=2, cpus=3)
+    manager.create_all_actors()
+    steps = [one.step.remote(moments.random()) for one in manager.get_actor_wrapper("busy")]
+    if number % 2:
+        attached = attach("leaves")
+        scaling = Scaling({"role": "busy", "method": "fullness"}, up_at=0.1, down_at=0.01, every_seconds=0.1)
+        launch(Workload("grows", (RoleSpec("busy", Busy, cpus=0.1, count=(1, 2), scaling=scaling),)), leases=False)
+    time.sleep(moments.random())
+    if number < 4:
+        ray.shutdown()
+        assert manager.run.wait(0), "it has ended"
+print("through")
+"""
+
+
+def test_a_program_may_leave_ray_at_any_moment_and_the_next_one_has_its_room(grid: LiveGrid) -> None:
+    """Runs that are busy, that scale, that are attached to; the last one ends with its process."""
+    grid.settled()
+    command = [sys.executable, "-c", LEAVES_AT_ANY_MOMENT, grid.address]
+
+    done = subprocess.run(command, env=grid.env, capture_output=True, text=True, timeout=400)
+
+    assert (done.returncode, done.stdout) == (0, "through\n"), done.stderr
+    assert "shutdown" not in done.stderr and "Traceback" not in done.stderr, done.stderr
+    in_use(0)
+    assert grid.client.boost_status()["boosts"] == []
 
 
 def test_ray_is_found_as_ray_finds_it_and_to_leave_ray_is_enough(grid: LiveGrid) -> None:

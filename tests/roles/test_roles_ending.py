@@ -1,5 +1,6 @@
 """Ending a run when something fails in it: the rest is done all the same."""
 
+import os
 from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,7 @@ from role_runs import a_run
 
 from distributed_grid.errors import Unavailable
 from distributed_grid.execution.role_records import RoleRecords
-from distributed_grid.roles.ending import leave_record, let_go
+from distributed_grid.roles.ending import Living, leave_record, let_go
 from distributed_grid.roles.keeping.parts import RunParts
 
 
@@ -113,3 +114,29 @@ def test_who_left_ray_and_finds_nobody_does_not_wait_for_the_cluster() -> None:
     leave_record(parts_of(Fails(), Fails()), RoleRecords(shelf), a_run(), forget=True)
 
     assert shelf.times == 99
+
+
+# -- before the process leaves Ray ---------------------------------------------------------------------------------
+
+
+def test_all_that_lives_ends_before_its_process_leaves_ray_the_youngest_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("distributed_grid.roles.ending._hook_into_ray", lambda: None)
+    living, ended = Living(), []
+
+    def end(name: str) -> None:
+        ended.append(name)
+        if name == "c":
+            raise RuntimeError("it does not want to")
+
+    for name in "abcd":
+        living.add(name, lambda name=name: end(name))
+    living.drop("b")
+    living.drop("never added")
+    assert [*living] == ["a", "c", "d"]
+
+    living.end_all()
+    assert ended == ["d", "c", "a"]
+
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    living.end_all()
+    assert len(ended) == 3, "a forked child ends nothing of its parent's"

@@ -47,6 +47,38 @@ def die(run: KeptRun, role: str, rank: int = 0) -> None:
         run.round()
 
 
+# -- a run that no part of the program can use any more ------------------------------------------------------------
+
+
+def test_a_run_that_is_dropped_ends_once_its_calls_are_over(keep: Keep) -> None:
+    run = keep(worker(count=2), RoleSpec("other"))
+    busy = run.post("worker", 1)
+    run.supervisor.dropped = True
+    run.round()
+    assert run.parts.state == "stopping" and not run.ended
+    assert run.ranks("worker") == [], "nobody is led to them any more"
+
+    for post in run.parts.crew.posts.values():
+        post.running, post.counted_at = int(post is busy), run.clock() + 5
+    run.round()
+    assert [*run.parts.crew.posts.values()] == [busy] and not run.ended
+    assert len(run.killed) == 2
+
+    busy.running = 0
+    run.round()
+    assert not run.parts.crew.posts
+    assert "neither its manager nor any of its members" in run.ended
+
+
+def test_a_run_that_is_dropped_does_not_wait_for_ever(keep: Keep) -> None:
+    run = keep(worker(count=1))
+    run.post("worker").running = 1
+    run.supervisor.dropped = True
+    run.round()
+    run.round(after_s=60)
+    assert run.ended and len(run.killed) == 1
+
+
 # -- members that are added and do not start ---------------------------------------------------------------------
 
 
@@ -119,7 +151,7 @@ def test_a_gang_can_be_called_again_though_one_in_its_bundle_was_restarted_alone
 
 
 def test_who_is_found_dead_by_a_call_is_not_led_to_again(keep: Keep) -> None:
-    run = keep(worker(count=1))
+    run = keep(worker())
     run.post("worker").seats[0].left("it died")  # as a call does that finds it so
 
     run.parts.crew.settle()
@@ -168,7 +200,7 @@ def test_a_wish_outlives_a_round_in_which_nobody_could_be_asked_for_others(
 
 
 def test_faults_outlive_a_round_that_raised_after_they_were_found(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = keep(worker(count=1))
+    run = keep(worker())
     run.actors.waits = {"worker/0"}
     die(run, "worker")
     run.post("worker").steps[0].outcome = DIED
@@ -184,7 +216,7 @@ def test_faults_outlive_a_round_that_raised_after_they_were_found(keep: Keep, mo
 
 
 def test_queues_are_counted_again_after_a_count_that_raised(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = keep(worker(count=1))
+    run = keep(worker())
     monkeypatch.setattr(run.health, "_count", _raises(RuntimeError("once")))
     for _ in range(6):
         run.round()

@@ -16,6 +16,7 @@ from distributed_grid.roles.calls.call_options import CallOptions
 from distributed_grid.roles.calls.groups import RoleGroup
 from distributed_grid.roles.calls.ray_transport import RayTransport
 from distributed_grid.roles.calls.roster import Roster, Seat
+from distributed_grid.roles.ending import LIVING
 from distributed_grid.roles.keeping.surveying import controller_here
 from distributed_grid.roles.known_runs import KnownRuns
 
@@ -48,7 +49,9 @@ class AttachedRun:
         if self.state in (RunState.ENDED, RunState.FAILED):  # one that is lost can be shut down from here
             raise RoleRunOver(f"The run {name} is over: {self._record['why'] or self._record['state']}")
         self._take(self._record)
-        threading.Thread(target=self._follow, name=f"grid-roles-{name}-attached", daemon=True).start()
+        self._thread = threading.Thread(target=self._follow, name=f"grid-roles-{name}-attached", daemon=True)
+        self._thread.start()
+        LIVING.add(self, self._leave_ray)
 
     # -- use -----------------------------------------------------------------------------------------------------
 
@@ -124,6 +127,11 @@ class AttachedRun:
         self._detached.set()
         self._poked.set()
         self._roster.close(f"this process is no longer attached to {self.name}")
+        LIVING.drop(self)
+
+    def _leave_ray(self) -> None:
+        self.detach()
+        self._thread.join()
 
     def __enter__(self) -> Self:
         return self
@@ -150,7 +158,7 @@ class AttachedRun:
         while True:
             self._poked.wait(_FOLLOW_S)
             self._poked.clear()
-            if self._detached.is_set() or not ray.is_initialized():
+            if self._detached.is_set():
                 return
             if self._is_over():
                 return

@@ -1,9 +1,14 @@
-"""Ending a run: each step is taken whatever became of the others, so that nothing stays for want of something else."""
+"""Ending a run: each step is taken whatever became of the others, so that nothing stays for want of something else.
 
+And in time: a run ends before its process leaves Ray.
+"""
+
+import atexit
 import logging
-from collections.abc import Callable
-from functools import partial
-from typing import Final
+import os
+from collections.abc import Callable, Iterator
+from functools import cache, partial, wraps
+from typing import Any, Final
 
 import ray
 
@@ -15,6 +20,57 @@ from distributed_grid.roles.keeping.parts import RunParts
 logger = logging.getLogger(__name__)
 
 _TRIES: Final = 3
+
+
+class Living:
+    """What of this process must end before it leaves Ray, by `ray.shutdown()` or with the process.
+
+    Ray ends a process with exit code 1 if one of its threads calls Ray afterwards; and what a run holds can be given
+    back in good order only before.
+    """
+
+    def __init__(self) -> None:
+        self._ends: dict[Any, Callable[[], object]] = {}
+        self._pid = os.getpid()
+
+    def add(self, one: object, end: Callable[[], object]) -> None:
+        """`end` comes back when no thread of `one` calls Ray any more; it may be called again."""
+        _hook_into_ray()
+        self._ends[one] = end
+
+    def drop(self, one: object) -> None:
+        self._ends.pop(one, None)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([*self._ends])
+
+    def end_all(self) -> None:
+        if os.getpid() != self._pid:
+            return  # a forked child, in which nothing of this lives
+        for end in reversed([*self._ends.values()]):
+            try:
+                end()
+            except Exception as error:  # noqa: BLE001 (the others are to end all the same, and so is Ray)
+                logger.warning("Not everything ended before this process left Ray: %s", said_by(error))
+
+
+LIVING: Final = Living()
+
+
+@cache
+def _hook_into_ray() -> None:
+    """Every way out of Ray goes through `disconnect`: `ray.shutdown()`, however imported, and Ray's own exit hook."""
+    from ray._private import worker
+
+    leave = worker.disconnect
+
+    @wraps(leave)
+    def disconnect(*args: Any, **kwargs: Any) -> Any:
+        LIVING.end_all()
+        return leave(*args, **kwargs)
+
+    worker.disconnect = disconnect
+    atexit.register(LIVING.end_all)
 
 
 def let_go(parts: RunParts, give_back_boosts: Callable[[], object]) -> None:

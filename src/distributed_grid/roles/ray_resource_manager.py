@@ -3,9 +3,11 @@
 A thin layer over `launch`. Code that uses it elsewhere works when only its import is replaced.
 """
 
+import gc
 import logging
 import os
 import uuid
+import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ from typing import Any, Final, Self
 import ray
 from ray import cloudpickle
 
-from distributed_grid.errors import InvalidRole, Refused, RoleNotFound
+from distributed_grid.errors import DoesNotFit, InvalidRole, NoCapacity, Refused, RoleNotFound, RoleRunInUse
 from distributed_grid.model.roles.documented import NexRLRole, as_name, documented_fields, role_text
 from distributed_grid.model.roles.pools import Pool
 from distributed_grid.model.roles.profiles import profile_named
@@ -23,6 +25,7 @@ from distributed_grid.model.roles.spec import FIELDS, RoleSpec
 from distributed_grid.model.roles.workload import Workload
 from distributed_grid.roles.beginning import Progress, launch
 from distributed_grid.roles.calls.roster import Seat
+from distributed_grid.roles.ending import LIVING
 from distributed_grid.roles.on_node import wrapper
 from distributed_grid.roles.on_node.wrapper import RayActorWrapper
 from distributed_grid.roles.run import Run
@@ -49,6 +52,12 @@ class _Registered:
         return bool(self.count == 0)
 
 
+class _InUse:
+    """A manager that has created actors has it, and so have its wrappers: once Python collects it, none is left."""
+
+    __slots__ = ("__weakref__",)
+
+
 class RayResourceManager:
     """Roles, each of a class, started together as Ray actors.
 
@@ -73,6 +82,8 @@ class RayResourceManager:
         self._wait_s, self._leases, self._progress = wait_s, leases, progress or logger.info
         self._roles: dict[str, _Registered] = {}
         self._run: Run | None = None
+        self._in_use: _InUse | None = None
+        self._when_dropped: weakref.finalize[[], _InUse] | None = None
         self._wrappers: dict[str, list[tuple[Seat, RayActorWrapper]]] | None = None
         """None: nothing is created."""
 
@@ -121,17 +132,39 @@ class RayResourceManager:
         if specs:
             workload = Workload(self.name, tuple(specs), self._pools)
             _connect()
-            self._run = launch(
+            self._run = self._launch(workload)
+            self._in_use = _InUse()
+            self._when_dropped = weakref.finalize(self._in_use, self._run.drop)
+            self._when_dropped.atexit = False
+        self._wrappers = {
+            name: [] if one.is_empty else [_wrapped(seat, self._in_use) for seat in self.run.seats(one.spec.name)]
+            for name, one in self._roles.items()
+        }
+
+    def _launch(self, workload: Workload) -> Run:
+        """Where an earlier manager of this process still has the room or the name, but is no longer used: after it."""
+
+        def start() -> Run:
+            return launch(
                 workload,
                 wait_s=self._wait_s,
                 leases=self._leases,
                 progress=self._progress,
                 silent_after_s=_SILENT_AFTER_S,
             )
-        self._wrappers = {
-            name: [] if one.is_empty else [_wrapped(seat) for seat in self.run.seats(one.spec.name)]
-            for name, one in self._roles.items()
-        }
+
+        if any(LIVING):
+            gc.collect()  # a manager in a circle of references is dropped only by this
+        try:
+            return start()
+        except (DoesNotFit, NoCapacity, RoleRunInUse):
+            dropped = [one for one in LIVING if isinstance(one, Run) and one.is_dropped]
+            if not dropped:
+                raise
+            self._progress("it waits for an earlier run of this process to end")
+            for one in dropped:
+                one.wait()
+        return start()
 
     def get_actor_wrapper(self, role: Any) -> list[RayActorWrapper]:
         """The actors of a role, by rank, as they were created; after a restart, each has its new actor."""
@@ -158,6 +191,9 @@ class RayResourceManager:
     def shutdown(self) -> None:
         """End all actors; may be called again. What is registered stays so, and can be created anew."""
         run, self._run, self._wrappers = self._run, None, None
+        when_dropped, self._when_dropped, self._in_use = self._when_dropped, None, None
+        if when_dropped is not None:
+            when_dropped.detach()
         if run is not None:
             run.shutdown()
 
@@ -192,8 +228,8 @@ def _connect() -> None:
             ray.get([])
 
 
-def _wrapped(seat: Seat) -> tuple[Seat, RayActorWrapper]:
-    return seat, RayActorWrapper(seat.target, seat.role, seat.rank, seat.methods)
+def _wrapped(seat: Seat, in_use: _InUse | None) -> tuple[Seat, RayActorWrapper]:
+    return seat, RayActorWrapper(seat.target, seat.role, seat.rank, seat.methods, in_use)
 
 
 def _get_minimal_env_vars() -> dict[str, str]:

@@ -1,6 +1,5 @@
 """A run: a workload that lives, as the process that started it has it."""
 
-import atexit
 import threading
 import time
 from contextlib import suppress
@@ -19,7 +18,7 @@ from distributed_grid.roles.calls.call_options import CallOptions
 from distributed_grid.roles.calls.groups import RoleGroup
 from distributed_grid.roles.calls.ray_transport import RayTransport
 from distributed_grid.roles.calls.roster import Roster, Seat
-from distributed_grid.roles.ending import attempt, leave_record, let_go
+from distributed_grid.roles.ending import LIVING, attempt, leave_record, let_go
 from distributed_grid.roles.keeping.crew import Crew
 from distributed_grid.roles.keeping.following import Following
 from distributed_grid.roles.keeping.health import Health
@@ -58,6 +57,8 @@ class Run:
         )
         self._ending = threading.Lock()
         self._over = threading.Event()
+        self._started = threading.Event()
+        self._leaving_ray = threading.Event()
 
     # -- life ----------------------------------------------------------------------------------------------------
 
@@ -71,6 +72,8 @@ class Run:
             )
 
         def tell(said: str) -> None:
+            if self._leaving_ray.is_set():
+                raise GridError(f"{self.name} did not start: its process leaves Ray")
             if said == self._p.progress:
                 return
             self._p.progress = said
@@ -78,6 +81,8 @@ class Run:
             progress(said)
 
         launching = Launching(self._p, tell)
+        starter = threading.current_thread()
+        LIVING.add(self, lambda: self._leave_ray(starter))
         try:
             with suppress(Unavailable):
                 self._runs.forget_old(datetime.now(UTC))
@@ -91,13 +96,31 @@ class Run:
         self._p.state, self._p.progress = RunState.RUNNING, ""
         self._supervisor.tell()
         self._supervisor.start(self._end)
-        atexit.register(self.shutdown)
+        self._started.set()
 
     def shutdown(self) -> None:
         """End all of it. May be called again, and by several."""
         self._supervisor.stop()  # first, so that nobody is started meanwhile
         self._end("it was shut down", RunState.ENDED)
-        atexit.unregister(self.shutdown)
+
+    def drop(self) -> None:
+        """End it soon, once its calls are over: no part of the program can use it any more.
+
+        Safe where Python collects garbage, in any thread and at any line: nothing is called and no lock is taken.
+        """
+        self._supervisor.dropped = True
+
+    @property
+    def is_dropped(self) -> bool:
+        return self._supervisor.dropped
+
+    def _leave_ray(self, starter: threading.Thread) -> None:
+        self._leaving_ray.set()
+        if starter is not threading.current_thread():
+            while not (self._started.wait(_POLL_S) or self._over.is_set()):
+                pass  # it is told when it next says how far it is, and ends what it has begun
+        self._supervisor.stop()
+        self._end("the process that owns it left Ray", RunState.ENDED)
 
     def _end(self, why: str, state: RunState, *, forget: bool = False) -> None:
         """`forget`: also if it failed."""
@@ -113,6 +136,7 @@ class Run:
             self._p.state = state
             forget = forget or state is not RunState.FAILED
             leave_record(self._p, self._records, self._supervisor.record(), forget=forget)
+            LIVING.drop(self)
             self._over.set()
 
     def _lost(self, seat: Seat) -> None:

@@ -2,16 +2,19 @@
 
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from functools import partial
 from typing import Final
 
 from distributed_grid.decide.roles.scaling import NoReading, ScalingState, follow_signal
+from distributed_grid.model.roles.signals import MethodSignal
 from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.roles.keeping.aside import aside
 from distributed_grid.roles.keeping.followed import Followed
 
 _RETRY_S: Final = 2.0
+ANSWER_S: Final = 5.0
+"""So long the answer to a signal is waited for."""
 
 Read = Callable[[RoleSpec], float]
 """The value of a role's signal now; raises what keeps it from being read."""
@@ -59,6 +62,12 @@ class Following:
             # Enough: what could not be had before is not wanted any more.
             if found.wanted != present or (found.enough and self._p.wanted.get(role.name, present) > present):
                 yield role.name, found.wanted
+
+    def finish(self) -> None:
+        """Wait for those who call members just now; their calls have a deadline."""
+        for role in self._roles:
+            if role.name in self._readings and isinstance(role.follows and role.follows.source, MethodSignal):
+                wait([self._readings[role.name]], timeout=2 * ANSWER_S)
 
     def may_retry(self, role: str) -> bool:
         """Looking for room again and again costs something, so it is done now and then."""

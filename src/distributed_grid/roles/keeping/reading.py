@@ -1,7 +1,7 @@
 """Reading the signals that roles follow."""
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from distributed_grid.client.prometheus import instant_query
 from distributed_grid.errors import GridError
@@ -9,8 +9,7 @@ from distributed_grid.model.roles.signals import CallableSignal, MethodSignal, P
 from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.roles.calls.groups import RoleGroup
 from distributed_grid.roles.keeping.followed import Followed
-
-_ANSWER_S: Final = 5.0
+from distributed_grid.roles.keeping.following import ANSWER_S
 
 
 class SignalReader:
@@ -26,7 +25,7 @@ class SignalReader:
             calls = [post.running + post.queue for post in self._p.crew.of_roles([role.name])]
             return sum(calls) / len(calls) if calls else 0.0
         if isinstance(source, MethodSignal):
-            told = self._group(source.role).options(deadline_s=_ANSWER_S).call(source.method)
+            told = self._group(source.role).options(deadline_s=ANSWER_S).call(source.method)
             if not told:
                 raise GridError(f"{source.role} has no members")
             return sum(map(float, told)) / len(told)
@@ -37,7 +36,7 @@ class SignalReader:
 
 def _ask(source: PrometheusSignal) -> float:
     """One number: the only sample of a vector, or a scalar."""
-    data = instant_query(source.prometheus, source.query, _ANSWER_S)
+    data = instant_query(source.prometheus, source.query, ANSWER_S)
     if data["resultType"] == "scalar":
         return float(data["result"][1])
     if data["resultType"] != "vector" or len(data["result"]) != 1:

@@ -26,6 +26,7 @@ from distributed_grid.roles.keeping.resizing import Resizing
 _TICK_S: Final = 0.25
 _WISHES_S: Final = 0.5
 _TELL_S: Final = 2.0
+_DROPPED: Final = "the program holds neither its manager nor any of its members any more"
 
 
 class Supervisor:
@@ -50,6 +51,8 @@ class Supervisor:
         self._worker_id = ray.get_runtime_context().get_worker_id()
         self._node = parts.surveyor.name_of(ray.get_runtime_context().get_node_id())
         self._on_down: Callable[[str, RunState], None] = lambda _why, _state: None
+        self.dropped = False
+        """No part of the program can use the run any more. It is read in every round, so setting it is enough."""
 
     def start(self, on_down: Callable[[str, RunState], None]) -> None:
         """`on_down`: ends the run, with why."""
@@ -67,6 +70,7 @@ class Supervisor:
         self.stopping()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
+            self._following.finish()
 
     def poke(self) -> None:
         self._poked.set()
@@ -93,17 +97,10 @@ class Supervisor:
             self._poked.clear()
             if self._stopping.is_set():
                 return
-            if not self._is_connected():
-                self._on_down("the process that owns it left Ray", RunState.ENDED)
-                return
             try:
                 self.tick()
             except Exception as error:  # noqa: BLE001 (a run that nobody looks after is worse than any error)
                 self._p.note(f"looking after the run failed, and is tried again: {said_by(error)}")
-
-    def _is_connected(self) -> bool:
-        """As it was when the run began: who leaves Ray and comes again is somebody else to it."""
-        return ray.is_initialized() and bool(ray.get_runtime_context().get_job_id() == self._job_id)
 
     def tick(self) -> None:
         before = self._shape()
@@ -119,6 +116,9 @@ class Supervisor:
         if not faults:
             self._mending.house()
         self.resizing.look()
+        if self.dropped:
+            self._wind_up()
+            return
         if self._take_wishes():
             return
         self._follow()
@@ -127,6 +127,16 @@ class Supervisor:
         if self._shape() != before or time.monotonic() - self._told_at > _TELL_S:
             self._p.crew.roster.forget_finished(unfinished)
             self.tell()
+
+    def _wind_up(self) -> None:
+        """All members finish the calls that they have, and the run ends with the last of them."""
+        if self._p.state is not RunState.STOPPING:
+            self._p.state, self._p.why = RunState.STOPPING, _DROPPED
+            self._p.wanted = dict.fromkeys(self._p.wanted, 0)
+            self.resizing.leaving.leave(self._p.crew.staying, _DROPPED)
+            self.tell()
+        if not self._p.crew.posts:
+            self._on_down(_DROPPED, RunState.ENDED)
 
     def _unplaced(self) -> list[Fault]:
         """Those whose place was taken from them: a lease that was preempted, or ended otherwise."""

@@ -14,8 +14,10 @@ class RayActorWrapper:
     those of its own role alone. `_actor` is the actor's handle.
     """
 
-    def __init__(self, actor: Any, role: str, rank: int, methods: Iterable[str]) -> None:
+    def __init__(self, actor: Any, role: str, rank: int, methods: Iterable[str], keep: Any = None) -> None:
+        """`keep`: what lives while this does, in the process that owns the run."""
         self._actor = actor
+        self._keep = keep
         self._role, self._rank = role, rank
         self._methods = frozenset(methods)
 
@@ -24,6 +26,9 @@ class RayActorWrapper:
         if name.startswith("_") or name not in self._methods:
             raise AttributeError(f"{type(self).__name__} has no {name!r}{self._told(name)}")
         return getattr(self._actor, wire_name(self._role, name))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_keep": None}
 
     def _told(self, name: str) -> str:
         if name.startswith("_"):
