@@ -194,9 +194,12 @@ def test_a_group_with_unequal_counts_is_a_value_error_when_actors_are_created() 
             manager.create_all_actors()
 
 
-def test_without_roles_there_is_nothing_to_create() -> None:
-    with pytest.raises(InvalidRole, match="No role is registered"):
-        RayResourceManager().create_all_actors()
+def test_without_roles_there_is_nothing_to_create_and_roles_may_still_come() -> None:
+    manager = RayResourceManager()
+    manager.create_all_actors()
+    manager.register_role("late", Worker, None, count=0)
+    manager.create_all_actors()
+    assert manager.get_actor_wrapper("late") == []
 
 
 def test_wrappers_of_unknown_roles_and_of_actors_that_are_not_there_are_value_errors() -> None:

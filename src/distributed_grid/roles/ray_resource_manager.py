@@ -126,7 +126,7 @@ class RayResourceManager:
         """
         self._check_not_created("The actors cannot be created again")
         if not self._roles:
-            raise InvalidRole("No role is registered", try_next="register_role(role, cls, config) first.")
+            return  # nothing to do; roles may still be registered
         self._check_empty_groups()
         specs = [one.spec for one in self._roles.values() if not one.is_empty]
         if specs:
