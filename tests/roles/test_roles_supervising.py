@@ -10,6 +10,7 @@ from kept_runs import DIED, KeptRun, Ref
 
 from distributed_grid.errors import Unavailable
 from distributed_grid.model.roles.spec import RoleSpec
+from distributed_grid.roles.keeping import health
 from distributed_grid.roles.keeping.posts import PostState
 
 Keep = Callable[..., KeptRun]
@@ -151,7 +152,7 @@ def test_a_gang_can_be_called_again_though_one_in_its_bundle_was_restarted_alone
 
 
 def test_who_is_found_dead_by_a_call_is_not_led_to_again(keep: Keep) -> None:
-    run = keep(worker())
+    run = keep(worker(count=1))
     run.post("worker").seats[0].left("it died")  # as a call does that finds it so
 
     run.parts.crew.settle()
@@ -200,7 +201,7 @@ def test_a_wish_outlives_a_round_in_which_nobody_could_be_asked_for_others(
 
 
 def test_faults_outlive_a_round_that_raised_after_they_were_found(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = keep(worker())
+    run = keep(worker(count=1))
     run.actors.waits = {"worker/0"}
     die(run, "worker")
     run.post("worker").steps[0].outcome = DIED
@@ -216,12 +217,12 @@ def test_faults_outlive_a_round_that_raised_after_they_were_found(keep: Keep, mo
 
 
 def test_queues_are_counted_again_after_a_count_that_raised(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = keep(worker())
-    monkeypatch.setattr(run.health, "_count", _raises(RuntimeError("once")))
+    run = keep(worker(count=1))
+    monkeypatch.setattr(health, "_count", _raises(RuntimeError("once")))
     for _ in range(6):
         run.round()
     counted: list[Any] = []
-    monkeypatch.setattr(run.health, "_count", lambda nodes: counted.append(nodes) or {})
+    monkeypatch.setattr(health, "_count", lambda raylets: counted.append(raylets) or {})
     for _ in range(6):
         run.round()
 

@@ -7,10 +7,10 @@ from typing import Final
 
 import ray
 
+from distributed_grid.decide.naming import Raylet
 from distributed_grid.execution.named_actors import why_gone
 from distributed_grid.execution.ray_gateway import RayGateway
 from distributed_grid.execution.ray_rpc import Worker, workers_on
-from distributed_grid.model.nodes import NodeId
 from distributed_grid.roles.keeping.aside import aside
 from distributed_grid.roles.keeping.crew import Crew
 from distributed_grid.roles.keeping.posts import LIVES, Fault, Post, PostState
@@ -72,11 +72,9 @@ class Health:
         if self._counting is None and now - self._queues_at >= every_s and lives:
             self._queues_at = now
             nodes = {post.held.node_id for post in lives}
-            self._counting = aside("grid-roles-queues", lambda: self._count(nodes))
-
-    def _count(self, nodes: set[NodeId]) -> dict[str, Worker]:
-        raylets = [raylet for raylet in self._gateway.raylets() if raylet.node_id in nodes]
-        return {worker.actor_id: worker for raylet in raylets for worker in workers_on(raylet) if worker.actor_id}
+            # Ray itself is asked here: a thread that outlives the run must not call it.
+            raylets = [raylet for raylet in self._gateway.raylets() if raylet.node_id in nodes]
+            self._counting = aside("grid-roles-queues", lambda: _count(raylets))
 
     def _take_in(self, workers: dict[str, Worker], lives: list[Post]) -> None:
         for post in lives:
@@ -85,3 +83,8 @@ class Health:
                 post.queue, post.running, post.counted_at = worker.waiting, worker.running, self._queues_at
             for seat in post.seats:
                 seat.busy = post.running + post.queue
+
+
+def _count(raylets: list[Raylet]) -> dict[str, Worker]:
+    """By actor."""
+    return {worker.actor_id: worker for raylet in raylets for worker in workers_on(raylet) if worker.actor_id}
