@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import psutil
 
@@ -19,6 +19,8 @@ from distributed_grid.model.resources import GB
 from distributed_grid.store.home import GridHome
 
 Progress = Callable[[str], None]
+_CPUS_PER_CORE: Final = 4
+"""Beyond this, the start of a program that uses all of them is dominated by the start of its workers."""
 
 
 def start_embedded(
@@ -41,6 +43,8 @@ def start_embedded(
             because=["it does not say embedded: true"],
             try_next="Start Ray on those machines, then on the head: grid start --address HOST:PORT --config FILE",
         )
+    if (slow := why_slow(config, len(os.sched_getaffinity(0)))) is not None:
+        progress(f"Note: {slow}")
     found: dict[str, Any] = {}
 
     def put_in(ray_address: str, check: Callable[[], None]) -> None:
@@ -88,6 +92,18 @@ def _freeze_controller(home: GridHome) -> None:
         return
     if running is not None and family & {node.pid for node in running.nodes}:
         controller.suspend()
+
+
+def why_slow(config: GridConfig, cores: int) -> str | None:
+    """What to expect of a machine that has far fewer cores than its nodes have CPUs; None if it has enough."""
+    cpus = sum(spec.cpus for spec in node_specs(config))
+    if cpus <= _CPUS_PER_CORE * cores:
+        return None
+    return (
+        f"the nodes have {cpus:g} CPUs together, and this machine has {cores} core{'s' * (cores != 1)}. A plain Ray "
+        f"program starts up to one worker for each CPU, and that takes its time; grid run --cpus {cores} -- PROGRAM "
+        "starts no more than the machine carries, and so does a cpu_count that fits it."
+    )
 
 
 def node_specs(config: GridConfig) -> list[NodeSpec]:
