@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 from live_grid import until
 
 from distributed_grid.execution.on_node_kept import Kept
@@ -80,3 +81,29 @@ def test_a_ray_that_does_not_start_says_why_and_leaves_nothing() -> None:
 
     assert why is not None and "No such option" in why
     assert not folder.exists()
+
+
+SLOW = "import time; end = time.time() + 4\nwhile time.time() < end: pass"
+HANGS = "import time; time.sleep(600)"
+GIVES_UP_TWICE = """
+import os, pathlib, sys
+tries = pathlib.Path(os.environ["TRIES"])
+tries.write_text(tries.read_text() + "." if tries.exists() else ".")
+if len(tries.read_text()) < 3:
+    print("Exception: The current node timed out during startup.", flush=True)
+    os._exit(1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("begins_with", "becomes"),
+    [(SLOW, "No such option"), (HANGS, "it was not up after"), (GIVES_UP_TWICE, "No such option")],
+)
+def test_a_ray_may_take_its_time_as_long_as_it_gets_on(tmp_path: Path, begins_with: str, becomes: str) -> None:
+    (tmp_path / "sitecustomize.py").write_text(begins_with)
+    ray = OwnRay(["--no-such-option"], {"PYTHONPATH": str(tmp_path), "TRIES": str(tmp_path / "tries")})
+
+    why = ray.why_not_up(1.5)
+    ray.end()
+
+    assert why is not None and becomes in why

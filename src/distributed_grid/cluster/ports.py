@@ -100,18 +100,27 @@ def is_free(port: int) -> bool:
     return True
 
 
-def own_address() -> str:
-    """This host's address as Ray finds it: the one that faces the outside. Nothing is sent.
+def own_address(*, facing: str | None = None) -> str:
+    """This host's address as Ray finds it: the one that faces the outside; or that host, if it is elsewhere.
 
-    Ray never keeps 127.0.0.1 if there is another, so a cluster at that address would report a different one.
+    Nothing is sent. Ray never keeps 127.0.0.1 if there is another, so a cluster at that address would report a
+    different one.
     """
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("8.8.8.8", 53))
-            return str(probe.getsockname()[0])
-        except OSError:
-            pass
+    if facing is not None and (found := _facing(facing)) is not None and not found.startswith("127."):
+        return found
+    if (found := _facing("8.8.8.8")) is not None:
+        return found
     try:
         return socket.gethostbyname(socket.gethostname())
     except OSError:
         return "127.0.0.1"
+
+
+def _facing(host: str) -> str | None:
+    """The address of this host from which packets to that one would come; None if there is no way to it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((host, 53))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return None

@@ -16,6 +16,13 @@ from distributed_grid.execution.on_node_kept import Kept
 from distributed_grid.execution.ray_start import AGENT_PORTS, STARTED, STAYING
 
 _GONE_WITHIN_S = 30.0
+_MOST_WINDOWS = 10
+_LEAST_SHARE = 0.02
+"""Of a core: a Ray that uses less for its start, and writes nothing, does not get on. One that hangs still polls."""
+_MOST_TRIES = 5
+_TOO_SLOW = "timed out during startup"
+"""What Ray says when its own patience, which cannot be set, has ended on a busy machine."""
+_MARK = "GRID_OWN_RAY"
 
 
 class OwnRay:
@@ -23,6 +30,13 @@ class OwnRay:
 
     def __init__(self, arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
         """`arguments`: of `ray start`, but for the ports of its agents and, for a head, where it keeps its files."""
+        self._arguments, self._environment = arguments, dict(environment or {})
+        self._tries = 0
+        self._start()
+
+    def _start(self) -> None:
+        self._tries += 1
+        arguments = self._arguments
         folder = tempfile.mkdtemp(prefix="grid-ray-", dir="/tmp")  # short: the kernel limits the paths of sockets
         where = ["--temp-dir", folder] if "--head" in arguments else []
         agents = zip(AGENT_PORTS, _free_ports(len(AGENT_PORTS)), strict=True)
@@ -32,12 +46,13 @@ class OwnRay:
         self._log = open(log, "x+b")  # noqa: SIM115 - the folder goes with Ray, but what it said is still asked for
         self._failed: str | None = None
         self._over = threading.Event()
+        self._folder = folder
         self._kept = Kept()
         self._kept.tell(
             start={
                 "command": [*ray, "start", *arguments, *where, *ports, *STAYING],
                 "cwd": os.getcwd(),
-                "env": _clean(os.environ) | dict(environment or {}),
+                "env": _clean(os.environ) | self._environment | {_MARK: folder},
                 "stdin": None,
                 "stdout": log,
                 "stderr": None,
@@ -45,19 +60,37 @@ class OwnRay:
                 "folder": folder,
             }
         )
-        threading.Thread(target=self._listen, daemon=True).start()
+        threading.Thread(target=self._listen, args=(self._kept, self._over), daemon=True).start()
 
     def why_not_up(self, within_s: float) -> str | None:
-        """Wait until it runs; the last lines of its log if it does not."""
-        deadline = time.monotonic() + within_s
-        while time.monotonic() < deadline:
-            is_over = self._over.wait(0.05)
-            said = self._said()
-            if is_over:
-                return self._failed or _last_lines(said) or "Ray ended and wrote nothing to its log"
-            if STARTED in said:
-                return None
-        return f"it was not up after {within_s:.0f} s: {_last_lines(self._said())}"
+        """Wait until it runs, as long as it gets on: it may not stand still for so many seconds.
+
+        The last lines of its log if it does not start.
+        """
+        began = time.monotonic()
+        for _ in range(_MOST_WINDOWS):
+            signs = self._signs()
+            deadline = time.monotonic() + within_s
+            while time.monotonic() < deadline:
+                is_over = self._over.wait(0.05)
+                said = self._said()
+                if STARTED in said and not is_over:
+                    return None
+                if is_over and _TOO_SLOW in said and self._tries < _MOST_TRIES:
+                    self._log.close()
+                    self._start()
+                elif is_over:
+                    return self._failed or _last_lines(said) or "Ray ended and wrote nothing to its log"
+            if not self._gets_on(signs, within_s):
+                break
+        return f"it was not up after {time.monotonic() - began:.0f} s: {_last_lines(self._said())}"
+
+    def _signs(self) -> tuple[int, int, float]:
+        return self._tries, len(self._said()), _cpu_seconds(self._folder)
+
+    def _gets_on(self, before: tuple[int, int, float], seconds: float) -> bool:
+        now = self._signs()
+        return now[:2] != before[:2] or abs(now[2] - before[2]) >= _LEAST_SHARE * seconds
 
     def until_over(self) -> None:
         self._over.wait()
@@ -68,10 +101,10 @@ class OwnRay:
         self._over.wait(_GONE_WITHIN_S)
         self._log.close()
 
-    def _listen(self) -> None:
-        for said in self._kept.heard():
+    def _listen(self, kept: Kept, over: threading.Event) -> None:
+        for said in kept.heard():
             self._failed = said.get("failed", self._failed)
-        self._over.set()
+        over.set()
 
     def _said(self) -> str:
         self._log.seek(0)
@@ -84,7 +117,9 @@ class RayletHost:
     def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
         import ray
 
-        self._ray = OwnRay(["--node-ip-address", ray.util.get_node_ip_address(), *arguments], environment)
+        address, labels = ray.util.get_node_ip_address(), ray.get_runtime_context().get_node_labels()
+        own = ["--node-ip-address", address, "--labels", _as_an_argument(labels)]
+        self._ray = OwnRay([*own, *arguments], environment)
 
     def why_not_up(self, within_s: float) -> str | None:
         why = self._ray.why_not_up(within_s)
@@ -102,6 +137,25 @@ def _clean(environ: Mapping[str, str]) -> dict[str, str]:
     kept = {name: value for name, value in environ.items() if not name.startswith("RAY_") or "AUTH" in name}
     mode = kept.get("RAY_AUTH_MODE") or "disabled"  # as that of the node that this process runs on
     return kept | {"RAY_AUTH_MODE": mode, "RAY_USAGE_STATS_ENABLED": "0", "RAY_enable_worker_prestart": "0"}
+
+
+def _as_an_argument(labels: Mapping[str, str]) -> str:
+    """The node's labels, for a raylet on the same node; those that Ray makes itself are its own affair."""
+    return ",".join(f"{key}={value}" for key, value in labels.items() if not key.startswith("ray.io/"))
+
+
+def _cpu_seconds(folder: str) -> float:
+    """What the processes of this Ray have used so far."""
+    mark, ticks = f"{_MARK}={folder}\0".encode(), 0
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            with open(f"/proc/{pid}/environ", "rb") as environ:
+                if mark not in environ.read():
+                    continue
+            with open(f"/proc/{pid}/stat", "rb") as stat:
+                fields = stat.read().rpartition(b")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _free_ports(count: int) -> list[int]:

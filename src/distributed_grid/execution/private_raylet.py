@@ -13,7 +13,9 @@ from distributed_grid.execution.reservations import asking_for, inside
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, scale
 
-_UP_WITHIN_S: Final = 60.0
+_STANDS_STILL_S: Final = 60.0
+_UP_WITHIN_S: Final = 300.0
+"""In all, however well it gets on: a call to the controller waits for it."""
 _GONE_WITHIN_S: Final = 10.0
 _LEAST_STORE: Final = 100_000_000
 _MOST_STORE: Final = 2_000_000_000
@@ -44,7 +46,7 @@ def join(lease: Lease, head_address: str) -> None:
         .remote(start_arguments(lease.resources, head_address), visible_devices(lease.resources))
     )
     try:
-        why = ray.get(host.why_not_up.remote(_UP_WITHIN_S), timeout=2 * _UP_WITHIN_S)
+        why = ray.get(host.why_not_up.remote(_STANDS_STILL_S), timeout=_UP_WITHIN_S)
     except ray.exceptions.RayError as error:
         why = why_gone(error)
     if why is not None:

@@ -9,7 +9,8 @@ from distributed_grid.cluster.ports import ClaimedPorts, own_address
 from distributed_grid.errors import ClusterStartFailed, GridError
 from distributed_grid.execution.on_node_raylet import OwnRay
 
-_UP_WITHIN_S: Final = 60.0
+_STANDS_STILL_S: Final = 60.0
+"""A head that gets on may take as long as it needs on a busy machine."""
 
 
 class PrivateCluster:
@@ -19,13 +20,13 @@ class PrivateCluster:
         self._client, self._boost_id = client, boost["boost_id"]
         self._has_joined = False
         with ClaimedPorts() as ports:
-            host, port = own_address(), ports.take()
+            host, port = own_address(facing=client.ray_address().rpartition(":")[0]), ports.take()
             self.address = f"{host}:{port}"
             # Said to all parts of it: else Ray decides for each by whether there is a token's file on its machine.
             self.auth_mode = str(client.cluster_status()["ray_auth_mode"])
             self._head = OwnRay(_head_arguments(host, port, ports.take()), {"RAY_AUTH_MODE": self.auth_mode})
             try:
-                why = self._head.why_not_up(_UP_WITHIN_S)
+                why = self._head.why_not_up(_STANDS_STILL_S)
                 if why is not None:
                     raise ClusterStartFailed("The head of the private cluster did not start", because=[why])
                 client.join_private_cluster(self._boost_id, self.address)
