@@ -1,11 +1,18 @@
 """What a captured program's `ray.init` passes on to Ray."""
 
+import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from distributed_grid.capture.inside_lease.connecting import ONLY_FOR_A_NEW_CLUSTER, arguments
+from distributed_grid.capture.inside_lease.connecting import ONLY_FOR_A_NEW_CLUSTER, arguments, marked
+from distributed_grid.capture.inside_lease.travelling import tell_programs
+from distributed_grid.model.work import HOOK_MARK, RUN_MARK
+from distributed_grid.running.surroundings import marked as run_mark
+
+JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 
 LEASE_AT = "10.0.0.1:6379"
 
@@ -48,3 +55,33 @@ def test_what_says_nothing_is_passed_on_untold() -> None:
 
     assert arguments(captured, None, given) == given
     assert captured.told == []
+
+
+def test_the_environment_of_a_job_configuration_is_kept_beside_the_run_s_own() -> None:
+    with_one = SimpleNamespace(runtime_env={"pip": ["a"]})
+
+    assert arguments(Captured(), None, {"job_config": with_one})["runtime_env"] == {"pip": ["a"]}
+    assert arguments(Captured(), None, {"job_config": with_one, "runtime_env": {}})["runtime_env"] == {}
+
+
+def test_ray_s_record_of_a_job_names_its_run_and_whether_the_hook_is_in_it_but_not_in_what_it_starts() -> None:
+    theirs = json.dumps({"metadata": {"job_submission_id": "raysubmit_1"}})
+    environ = {JOB_CONFIG: run_mark(theirs, "abc")}
+    run = {"job_submission_id": "raysubmit_1", RUN_MARK: "abc"}
+
+    with marked(environ):
+        assert json.loads(environ[JOB_CONFIG])["metadata"] == run | {HOOK_MARK: "1"}
+
+    assert json.loads(environ[JOB_CONFIG])["metadata"] == run
+    assert json.loads(run_mark("nonsense", "abc")) == {"metadata": {RUN_MARK: "abc"}}
+
+
+def test_programs_that_a_worker_starts_find_the_hook_where_it_is_installed(tmp_path: Path) -> None:
+    environ = {"PYTHONPATH": "/theirs", "GRID_BOOST": "old"}
+
+    tell_programs({"GRID_BOOST": "new", "GRID_CAPTURE_FOLDER": str(tmp_path / "not here")}, environ)
+    assert environ == {"PYTHONPATH": "/theirs", "GRID_BOOST": "new"}
+
+    for _ in range(2):
+        tell_programs({"GRID_CAPTURE_FOLDER": str(tmp_path)}, environ)
+    assert environ["PYTHONPATH"] == f"{tmp_path}:/theirs"

@@ -135,6 +135,14 @@ def test_every_bundle_of_a_program_s_group_is_the_lease_s_only_one(index: int, b
     assert strategy.placement_group_capture_child_tasks
 
 
+@pytest.mark.parametrize("options", [{"placement_group_bundle_index": 3}, in_group(LEASE, 3)])
+def test_any_bundle_of_the_current_group_is_the_lease_s_only_one(options: dict[str, Any]) -> None:
+    """A program in a group of its own finds the lease as its current group, and knows how many bundles that has."""
+    strategy = written(options, AsItIs(), LEASE)["scheduling_strategy"]
+
+    assert (strategy.placement_group, strategy.placement_group_bundle_index) == (LEASE, -1)
+
+
 def test_two_groups_of_a_program_are_two_though_both_are_the_lease() -> None:
     one, same, two = (StandIn(LEASE.id, [{"CPU": 1}], key) for key in ("one", "one", "two"))
 

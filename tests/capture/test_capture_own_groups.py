@@ -2,7 +2,7 @@
 
 import pytest
 
-from distributed_grid.capture.inside_lease.own_groups import Plan, why_not
+from distributed_grid.capture.inside_lease.own_groups import Plan, has_room, why_never
 from distributed_grid.capture.inside_lease.strategies import Place
 
 LEASE = {"CPU": 4.0, "GPU": 1.0, "memory": float(8 * 2**30)}
@@ -33,24 +33,41 @@ DOES_NOT = {
 
 @pytest.mark.parametrize("plan", FITS.values(), ids=FITS.keys())
 def test_a_group_that_fits_on_the_lease_s_one_node_is_a_part_of_it(plan: Plan) -> None:
-    assert why_not(plan, LEASE, [], PLACE) is None
+    assert why_never(plan, LEASE, PLACE) is None
+    assert has_room(plan, LEASE, [])
 
 
 @pytest.mark.parametrize(("plan", "reason"), DOES_NOT.values(), ids=DOES_NOT.keys())
 def test_a_group_that_cannot_be_there_says_why(plan: Plan, reason: str) -> None:
-    assert reason in (why_not(plan, LEASE, [], PLACE) or "")
+    never = why_never(plan, LEASE, PLACE)
+    assert never is not None
+    assert reason in never.why
 
 
 def test_memory_is_not_counted_where_the_lease_has_none() -> None:
-    assert why_not(Plan([{"CPU": 1, "memory": 2**40}]), LEASE, [], PLACE)
-    assert why_not(Plan([{"CPU": 1, "memory": 2**40}]), {"CPU": 4.0}, [], PLACE) is None
+    assert why_never(Plan([{"CPU": 1, "memory": 2**40}]), LEASE, PLACE)
+    assert why_never(Plan([{"CPU": 1, "memory": 2**40}]), {"CPU": 4.0}, PLACE) is None
 
 
-def test_what_the_program_s_other_groups_have_is_not_given_twice() -> None:
+def test_what_the_program_s_other_groups_have_is_not_given_twice_but_waited_for() -> None:
     taken = [{"CPU": 2.0}, {"CPU": 1.0}]
 
-    assert why_not(Plan([CPU]), LEASE, taken, PLACE) is None
-    assert (
-        why_not(Plan([CPU, CPU]), LEASE, taken, PLACE)
-        == "it asks for 2 CPU, and the lease has 4, 3 of them in other groups"
-    )
+    assert has_room(Plan([CPU]), LEASE, taken)
+    assert not has_room(Plan([CPU, CPU]), LEASE, taken)
+    assert why_never(Plan([CPU, CPU]), LEASE, PLACE) is None
+
+
+@pytest.mark.parametrize(
+    ("bundle", "advice"),
+    [
+        ({"CPU": 6.5}, "Ask for a larger lease (--cpus 6.5)"),
+        ({"GPU": 2}, "Ask for a larger lease (--gpus 2)"),
+        ({"memory": 9 * 2**30 + 1}, "Ask for a larger lease (--memory 9.1)"),
+        ({"widget": 1}, ""),
+    ],
+)
+def test_a_group_that_is_too_large_says_what_lease_it_needs(bundle: dict[str, float], advice: str) -> None:
+    never = why_never(Plan([bundle]), LEASE, PLACE)
+
+    assert never is not None
+    assert never.advice == advice

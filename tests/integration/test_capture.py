@@ -42,14 +42,15 @@ class Runs:
         self.reports: list[dict[str, Any]] = []
         self._grid, self._folder = grid, folder
 
-    def run(self, program: str, **env: str) -> dict[str, str]:
-        """What it printed, by what stands before the colon."""
+    def run(self, program: str, *, escapes: bool = False, **env: str) -> dict[str, str]:
+        """What it printed, by what stands before the colon; `escapes`: with work that may leave the lease."""
         report = self._folder / "report"
         report.unlink(missing_ok=True)
         script = self._folder / "program.py"
         script.write_text(BEGINNING + program)
         done = self._grid.cli(
-            *("boost", "shell", self.boost["boost_id"], "--", sys.executable, str(script)),
+            *("boost", "shell", *["--allow-escapes"] * escapes, self.boost["boost_id"]),
+            *("--", sys.executable, str(script)),
             env={"GRID_RUN_REPORT": str(report)} | env,
             cwd=self._folder,
         )
@@ -83,8 +84,9 @@ def live_groups() -> set[str]:
 INSIDE, ELSEWHERE = "lender inside", "small outside"
 
 
-def test_labels_and_places_that_the_lease_can_meet_are_met_there_and_others_escape_and_are_told(runs: Runs) -> None:
-    told = runs.run("""
+def test_labels_and_places_that_the_lease_can_meet_are_met_there_and_others_escape_where_they_may(runs: Runs) -> None:
+    told = runs.run(
+        """
 connect(num_cpus=64, num_gpus=8, resources={"widget": 2})
 for name, options in {
     "nothing": {},
@@ -104,7 +106,9 @@ for name, options in {
         actor = Actor.options(**options).remote()
         told(name + " actor", actor.where.remote())
         ray.kill(actor)
-""")
+""",
+        escapes=True,
+    )
 
     outside = {"other label", "other label actor", "other node label"}
     assert {name for name, place in told.items() if place != INSIDE} == outside
@@ -151,12 +155,19 @@ shown = placement_group_table(own)
 print("shown:", shown["name"], shown["state"], len(shown["bundles"]))
 
 large = [{"CPU": 2}]
-beside = placement_group(large)
-print("beside:", beside.wait(10))
-told("in beside", where.options(scheduling_strategy=InGroup(beside)).remote())
-remove_placement_group(beside)
+beside, given_up = placement_group(large), placement_group(large)
+waits = ray.remote(num_cpus=0)(lambda group: group.wait(60)).remote(beside)
+ready = beside.ready()
+print("beside:", beside.wait(1), ray.wait([ready, waits], timeout=1)[0], placement_group_table(beside)["state"])
+small = placement_group([{"CPU": 1}])
+print("small:", small.wait(10))
+remove_placement_group(small)
+remove_placement_group(given_up)
 
 remove_placement_group(own)
+print("now:", beside.wait(10), ray.get(ready, timeout=60) == beside, ray.get(waits, timeout=60))
+told("in beside", where.options(scheduling_strategy=InGroup(beside)).remote())
+remove_placement_group(beside)
 print("removed:", placement_group_table(own)["state"])
 try:
     ray.get(actor.where.remote(), timeout=60)
@@ -164,10 +175,22 @@ except ray.exceptions.RayActorError:
     print("its actor: gone")
 told("in its place", where.options(scheduling_strategy=InGroup(placement_group(large))).remote())
 
-apart = placement_group([{"CPU": 1}, {"CPU": 1}], strategy="STRICT_SPREAD")
-print("apart:", apart.wait(10))
-told("in apart", where.options(scheduling_strategy=InGroup(apart, 0)).remote())
-remove_placement_group(apart)
+def tried(name, make):
+    try:
+        make()
+    except RuntimeError as error:
+        print(name + ":", str(error).strip().splitlines()[-1])
+
+ids = {n["Labels"]["grid/name"]: n["NodeID"] for n in ray.nodes()}
+tried("never", lambda: placement_group([{"CPU": 2}, {"CPU": 2}]))
+tried("apart", lambda: placement_group([{"CPU": 1}, {"CPU": 1}], strategy="STRICT_SPREAD"))
+tried("elsewhere", lambda: where.options(scheduling_strategy=OnNode(ids["small"], soft=False)).remote())
+
+@ray.remote(num_cpus=0)
+def from_a_task():
+    placement_group([{"CPU": 4}])
+
+tried("from a task", lambda: ray.get(from_a_task.remote(), timeout=60))
 
 remove_placement_group(ray.util.get_current_placement_group())
 told("after all", where.remote())
@@ -177,19 +200,17 @@ told("after all", where.remote())
     assert told.pop("found by name") == "True"
     assert (told.pop("no such bundle"), told.pop("too large")) == ("ValueError", "ValueError")
     assert told.pop("shown") == "trainers CREATED 2"
-    assert (told.pop("beside"), told.pop("removed"), told.pop("its actor"), told.pop("apart")) == (
-        *("True", "REMOVED"),
-        *("gone", "True"),
-    )
-    outside = {told.pop("in beside"), told.pop("in apart")}
-    assert all(place.endswith(" outside") for place in outside)
+    assert (told.pop("beside"), told.pop("small")) == ("False [] PENDING", "True")
+    assert (told.pop("now"), told.pop("removed"), told.pop("its actor")) == ("True True True", "REMOVED", "gone")
+    assert "it asks for 4 CPU, and the lease has 3. Ask for a larger lease (--cpus 4), or" in told.pop("never")
+    assert "must be on different nodes" in (apart := told.pop("apart"))
+    assert "--isolation cluster" in apart and "--allow-escapes" in apart
+    assert "the lease is on node lender" in told.pop("elsewhere")
+    assert "grid: placement group CPU=4 cannot be in this lease" in told.pop("from a task")
     assert set(told.values()) == {INSIDE}
-    assert len(told) == 7
-    escaped = [line for line in runs.said("escaped") if line.startswith("placement group")]
-    assert escaped == [
-        "placement group CPU=2: it asks for 2 CPU, and the lease has 3, 2 of them in other groups",
-        "placement group CPU=1+CPU=1: its 2 bundles must be on different nodes, and the lease is on one",
-    ]
+    assert len(told) == 8
+    assert runs.said("escaped") == []
+    assert len(runs.said("refused")) == 4
     assert any("was to be removed" in line for line in runs.said("note"))
 
 
@@ -220,6 +241,7 @@ for place, options in {"inside": {}, "outside": dict(scheduling_strategy=OnNode(
     for name, found in ray.get(outer.options(**options).remote(), timeout=60).items():
         told(f"{name} from {place}", found)
 """,
+        escapes=True,
         GRID_CAPTURE_WORKERS="1",
     )
 

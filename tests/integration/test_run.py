@@ -118,6 +118,7 @@ def gpus():
     return os.environ["CUDA_VISIBLE_DEVICES"]
 
 found = {"has": ray.cluster_resources(), "nodes": len(ray.nodes()), "pids": ray.get([pid.remote() for _ in range(4)])}
+found["on"] = ray.get(ray.remote(lambda: ray.get_runtime_context().get_node_labels()["grid/name"]).remote())
 found["gpus"] = ray.get(gpus.remote())
 
 import ray.data
@@ -261,12 +262,20 @@ def test_all_that_a_script_starts_is_in_the_lease_and_never_more_at_once_than_it
     nothing_is_left(grid)
 
 
-def test_what_gets_out_is_told_while_it_runs_and_at_the_end(grid: LiveGrid, script: Callable[[str], str]) -> None:
-    done = grid.cli("run", "--", script(GETS_OUT))
+def test_what_gets_out_is_refused_unless_it_may_and_then_told_in_the_end(
+    grid: LiveGrid, script: Callable[[str], str]
+) -> None:
+    refused = grid.cli("run", "--", script(GETS_OUT))
+    assert (refused.returncode, "--allow-escapes" in refused.stderr) == (1, True), refused.stderr
+
+    done = grid.cli("run", "--allow-escapes", "--", script(GETS_OUT))
+
     assert (done.returncode, done.stdout.strip()) == (0, grid.ids["head"]), done.stderr
-    told = [line for line in done.stderr.splitlines() if "outside the lease" in line]
-    assert "on node" in told[0], done.stderr
-    assert "of all that ran: here (1)" in told[-1], done.stderr
+    told = [line for line in done.stderr.splitlines() if line.startswith("grid: ")]
+    assert "exit code 0" in told[0], done.stderr
+    assert "of all that ran: here (1)" in told[1], done.stderr
+    assert "outside the lease, 1: task __main__.here: on node" in told[2], done.stderr
+    assert told[3].endswith("report.jsonl") and len(told) == 4, done.stderr
     nothing_is_left(grid)
 
 
@@ -401,6 +410,7 @@ def test_a_private_cluster_has_exactly_what_is_leased_for_data_and_tune_too(
     assert 2**30 <= has["memory"] < 2**30 + 100
     assert found["gpus"] == "0"  # the only one of the lender's, and so of the lease's
     assert (found["sum"], found["best"]) == (999000, 6)
+    assert found["on"] == "lender"
     assert found["nodes"] == 2  # the raylet in the lease, and a head without capacity
     until(lambda: not any(map(psutil.pid_exists, pids)), 20, "its workers are gone")
     until(lambda: not _private_rays(), 20, "its raylets are gone")

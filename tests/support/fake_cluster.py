@@ -14,7 +14,7 @@ from distributed_grid.faults import Point, fault_point
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeId
 from distributed_grid.model.resources import ray_name
-from distributed_grid.model.work import Work
+from distributed_grid.model.work import Driver, Work
 
 LONGEST_LAG_S: Final = 0.2
 LONGEST_FLIGHT_S: Final = 0.1
@@ -58,6 +58,9 @@ class FakeCluster(FakeWorld):
 
     def work_of_job(self, job_id: str, group_id: str) -> Work:
         return Work()
+
+    def drivers(self, since: float) -> tuple[Driver, ...]:
+        return ()
 
     def join_private_cluster(self, lease: Lease, head_address: str) -> None:
         pass

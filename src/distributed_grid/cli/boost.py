@@ -190,9 +190,10 @@ def renew(client: GridClient, boost_id: str, duration: str | None, as_json: bool
 
 @boost.command(context_settings={"ignore_unknown_options": True})
 @click.argument("boost_id")
+@click.option("--allow-escapes", is_flag=True, help="Let work run outside of the boost that cannot be in it.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @with_client
-def shell(client: GridClient, boost_id: str, command: tuple[str, ...]) -> int:
+def shell(client: GridClient, boost_id: str, allow_escapes: bool, command: tuple[str, ...]) -> int:
     """Open a shell, or run COMMAND, in which every Ray driver's tasks land in a reserved boost."""
     import time
 
@@ -200,7 +201,7 @@ def shell(client: GridClient, boost_id: str, command: tuple[str, ...]) -> int:
 
     boost = client.boost(boost_id, to_use=True)
     began = time.monotonic()
-    exit_code = run_inside(client, boost, command, say)
+    exit_code = run_inside(client, boost, command, say, allow_escapes=allow_escapes)
     _report(client, boost["boost_id"], time.monotonic() - began, exit_code)
     return exit_code
 

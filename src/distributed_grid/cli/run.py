@@ -26,12 +26,19 @@ from distributed_grid.client import GridClient
     show_default=True,
     help="group: in the lease's placement group. cluster: a private Ray on exactly what is leased.",
 )
+@click.option("--allow-escapes", is_flag=True, help="Let work run outside of the lease that cannot be in it.")
 @click.option("-d", "--detach", is_flag=True, help="Run in the background: grid tasks ls|show|logs|cancel.")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="-- SCRIPT.py|-m MODULE|COMMAND [ARGS]...")
 @json_option
 @with_client
 def run(
-    client: GridClient, isolation: str, detach: bool, words: tuple[str, ...], as_json: bool, **asked: str | None
+    client: GridClient,
+    isolation: str,
+    allow_escapes: bool,
+    detach: bool,
+    words: tuple[str, ...],
+    as_json: bool,
+    **asked: str | None,
 ) -> int:
     """Run a Ray script, unmodified, or any command, with its tasks and actors inside a lease.
 
@@ -51,10 +58,10 @@ def run(
     if detach:
         from distributed_grid.running.detached import start
 
-        began = start(runs, wanted, command, label_of(words), isolation)
+        began = start(runs, wanted, command, label_of(words), isolation, allow_escapes=allow_escapes)
         show(began.shown(), as_json, _detached)
         return 0
-    run = runs.begin(label_of(words), isolation=isolation, detached=False)
+    run = runs.begin(label_of(words), isolation=isolation, allow_escapes=allow_escapes, detached=False)
     return _in_the_foreground(client, wanted, command, runs, run)
 
 

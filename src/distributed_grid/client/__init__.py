@@ -28,7 +28,7 @@ _ANSWER_S: Final = 30.0
 _LOOK_S: Final = 60.0
 _YIELD_S: Final = 120.0
 """A request that takes back what others have waits for their grace period, though it did not ask to wait."""
-_RAYLET_S: Final = 150.0
+_RAYLET_S: Final = 330.0
 _FROM_ELSEWHERE: Final = (
     "See whether the URL is right, and the way to it open. On the head, grid cluster status tells whether grid is up."
 )
@@ -118,9 +118,10 @@ class GridClient:
         """What would help before something runs short, and the commands for it."""
         return self._call("GET", "/suggestions")
 
-    def work_in(self, boost_id: str, job_ids: Sequence[str]) -> dict[str, Any]:
-        """What these Ray jobs do, and which of their tasks are not in the boost."""
-        return self._call("GET", f"/boosts/{_segment(boost_id)}/work", params={"jobs": ",".join(job_ids)})
+    def work_in(self, boost_id: str, job_ids: Sequence[str], since: float | None = None) -> dict[str, Any]:
+        """What these Ray jobs do, and which of their tasks are not in the boost; and who began jobs after `since`."""
+        asked = {"jobs": ",".join(job_ids)} | ({} if since is None else {"since": str(since)})
+        return self._call("GET", f"/boosts/{_segment(boost_id)}/work", params=asked)
 
     def join_private_cluster(self, boost_id: str, head_address: str) -> None:
         """Start a raylet inside a boost that joins the Ray at this address; back when it is up."""

@@ -12,7 +12,7 @@ from distributed_grid.controller import schemas
 from distributed_grid.controller.access import Asker, needs, sender_of
 from distributed_grid.errors import said_by
 from distributed_grid.model.principals import Scope
-from distributed_grid.model.work import work_dict
+from distributed_grid.model.work import driver_dict, work_dict
 from distributed_grid.orchestration.engine import Engine
 from distributed_grid.orchestration.permitting import own_boost
 from distributed_grid.orchestration.runs import private_head_for, work_in
@@ -23,11 +23,16 @@ def add_run_routes(api: APIRouter, engine: Engine, where: Callable[[], dict[str,
 
     @api.get("/boosts/{boost_id}/work", response_model=schemas.WorkStatus)
     @needs(Scope.VIEW)
-    async def work(boost_id: str, jobs: Annotated[str, Query(max_length=600)] = "") -> dict[str, Any]:
-        """What these Ray jobs do in a reserved boost, and what of it is not in there."""
-        return work_dict(
-            await asyncio.to_thread(work_in, p, p.ledger.find(boost_id), tuple(filter(None, jobs.split(","))))
-        )
+    async def work(
+        boost_id: str,
+        jobs: Annotated[str, Query(max_length=600)] = "",
+        since: Annotated[float | None, Query(ge=0)] = None,
+    ) -> dict[str, Any]:
+        """What these Ray jobs do in a reserved boost, and what of it is not in there; and who began jobs since."""
+        named = tuple(filter(None, jobs.split(",")))
+        done = work_dict(await asyncio.to_thread(work_in, p, p.ledger.find(boost_id), named))
+        drivers = () if since is None else await asyncio.to_thread(p.cluster.drivers, since)
+        return done | {"drivers": [driver_dict(driver) for driver in drivers]}
 
     @api.post("/boosts/{boost_id}/raylet", response_model=schemas.Noted)
     @needs(Scope.RUN)

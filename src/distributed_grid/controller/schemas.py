@@ -197,6 +197,17 @@ class NodeOutlook(NodeStatus):
     boosts: list[Boost]
 
 
+class RayDriver(BaseModel):
+    """The process at the beginning of a Ray job."""
+
+    job_id: str
+    pid: int
+    address: str = Field(description="of its machine")
+    began_at: float = Field(description="in seconds since 1970")
+    run_id: str = Field(description="empty if it belongs to no run, or does not say")
+    is_hooked: bool = Field(description="the hook is in it, which puts its work into the run's lease")
+
+
 class WorkStatus(BaseModel):
     """The tasks of some Ray jobs, and which of them are not in the boost."""
 
@@ -206,7 +217,10 @@ class WorkStatus(BaseModel):
     failed: int
     actors: int
     outside: dict[str, int] = Field(description="how many, by name")
+    unplaced: int = Field(description="of the waiting, and of actors that have yet to start: those that wait for room")
     cpus_in_use: float = Field(description="of the boost's, now")
+    waits_for_its_actors: bool = Field(description="some wait for room, and the jobs' own actors hold all CPUs in use")
+    drivers: list[RayDriver] = Field(description="of all Ray jobs that began after `since`")
 
 
 class RayletRequest(BaseModel):

@@ -1,17 +1,23 @@
 """What the tasks of a job do, and which of them are not in the job's lease: Ray's own record of them is asked."""
 
 from collections import Counter
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final, TypeVar
 
 import grpc
 from ray._private.grpc_utils import init_grpc_channel
-from ray.core.generated import common_pb2, gcs_service_pb2, gcs_service_pb2_grpc
+from ray.core.generated import common_pb2, gcs_pb2, gcs_service_pb2, gcs_service_pb2_grpc
 
 from distributed_grid.execution.port import NodeView
-from distributed_grid.model.work import Work
+from distributed_grid.model.work import HOOK_MARK, RUN_MARK, Driver, Work
+
+T = TypeVar("T")
 
 _TIMEOUT_S: Final = 5.0
 _MOST: Final = 10_000  # of one job; Ray itself forgets the oldest beyond that
+_MOST_DRIVERS: Final = 200
+_GATE: Final = "GridGate."  # an actor of the hook's own, at which placement groups wait
 _RUNNING: Final = frozenset(
     {
         common_pb2.RUNNING,
@@ -24,35 +30,89 @@ _RUNNING: Final = frozenset(
 
 def work_of_job(gcs_address: str, job_id: str, group_id: str) -> Work:
     """Up to a second old. Nothing, if Ray does not answer."""
-    channel = init_grpc_channel(gcs_address)
-    try:
+    job, group = bytes.fromhex(job_id), bytes.fromhex(group_id)
+
+    def ask(channel: Any) -> Work:
         request = gcs_service_pb2.GetTaskEventsRequest(limit=_MOST)
-        request.filters.job_filters.add(job_id=bytes.fromhex(job_id))
+        request.filters.job_filters.add(job_id=job)
         request.filters.exclude_driver = True
         reply = gcs_service_pb2_grpc.TaskInfoGcsServiceStub(channel).GetTaskEvents(request, timeout=_TIMEOUT_S)
+        work = _counted(reply.events_by_task, group)
+        return replace(work, held_by_actors=_held(channel, job, group)) if work.unplaced else work
+
+    return _asked(gcs_address, ask, Work())
+
+
+def drivers(gcs_address: str, since: float) -> tuple[Driver, ...]:
+    """Of the jobs that began after that moment, the latest; none, if Ray does not answer."""
+
+    def ask(channel: Any) -> tuple[Driver, ...]:
+        request = gcs_service_pb2.GetAllJobInfoRequest(
+            skip_submission_job_info_field=True, skip_is_running_tasks_field=True
+        )
+        reply = gcs_service_pb2_grpc.JobInfoGcsServiceStub(channel).GetAllJobInfo(request, timeout=_TIMEOUT_S)
+        found = sorted((_driver(job) for job in reply.job_info_list), key=lambda driver: -driver.began)
+        return tuple(driver for driver in found if driver.began >= since)[:_MOST_DRIVERS]
+
+    return _asked(gcs_address, ask, ())
+
+
+def _asked(gcs_address: str, ask: Callable[[Any], T], otherwise: T) -> T:
+    channel = init_grpc_channel(gcs_address)
+    try:
+        return ask(channel)
     except grpc.RpcError:
-        return Work()
+        return otherwise
     finally:
         channel.close()
-    return _counted(reply.events_by_task, bytes.fromhex(group_id))
+
+
+def _driver(job: Any) -> Driver:
+    said = job.config.metadata
+    return Driver(
+        job.job_id.hex(),
+        job.driver_pid,
+        job.driver_ip_address,
+        job.start_time / 1000,
+        said.get(RUN_MARK, ""),
+        bool(said.get(HOOK_MARK)),
+    )
+
+
+def _held(channel: Any, job_id: bytes, group_id: bytes) -> float:
+    """The CPUs of the group that the job's actors hold."""
+    request = gcs_service_pb2.GetAllActorInfoRequest()
+    request.filters.job_id, request.filters.state = job_id, gcs_pb2.ActorTableData.ALIVE
+    reply = gcs_service_pb2_grpc.ActorInfoGcsServiceStub(channel).GetAllActorInfo(request, timeout=_TIMEOUT_S)
+    found = [actor for actor in reply.actor_table_data if actor.placement_group_id == group_id]
+    cpus = f"CPU_group_{group_id.hex()}"
+    return float(sum(actor.required_resources.get(cpus, 0.0) for actor in found))
+
+
+def _reserves(required: Mapping[str, float]) -> bool:
+    """Resources that only say where reserve nothing."""
+    return any(amount for name, amount in required.items() if not name.startswith(("bundle_group_", "node:")))
 
 
 def _counted(events: Any, group_id: bytes) -> Work:
     states: Counter[str] = Counter()
     outside: Counter[str] = Counter()
-    actors = 0
+    actors = unplaced = 0
     for event in events:
         info = event.task_info
+        if info.name.startswith(_GATE):
+            continue
         if info.type == common_pb2.ACTOR_CREATION_TASK:
             actors += 1
         else:
             states[_state(event.state_updates.state_ts_ns)] += 1
-        # An actor's calls are where the actor is.
-        if info.type != common_pb2.ACTOR_TASK and info.placement_group_id != group_id:
+        unplaced += info.type != common_pb2.ACTOR_TASK and _waits_for_room(event.state_updates.state_ts_ns)
+        # An actor's calls are where the actor is; what reserves nothing takes nothing from others.
+        takes = info.type != common_pb2.ACTOR_TASK and _reserves(info.required_resources)
+        if takes and info.placement_group_id != group_id:
             outside[info.name] += 1
-    return Work(
-        states["running"], states["waiting"], states["done"], states["failed"], actors, dict(sorted(outside.items()))
-    )
+    counts = states["running"], states["waiting"], states["done"], states["failed"], actors
+    return Work(*counts, outside=dict(sorted(outside.items())), unplaced=unplaced)
 
 
 def _state(times: Any) -> str:
@@ -62,6 +122,10 @@ def _state(times: Any) -> str:
     if common_pb2.FINISHED in times:
         return "done"
     return "running" if _RUNNING & set(times) else "waiting"
+
+
+def _waits_for_room(times: Any) -> bool:
+    return bool(times) and max(times, key=lambda state: times[state]) == common_pb2.PENDING_NODE_ASSIGNMENT
 
 
 def cpus_in_use(said: NodeView | None, group_id: str) -> float:

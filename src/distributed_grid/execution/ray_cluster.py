@@ -13,7 +13,7 @@ from distributed_grid.execution.ray_gateway import RayGateway
 from distributed_grid.execution.role_shelf import RayShelf
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeId
-from distributed_grid.model.work import Work
+from distributed_grid.model.work import Driver, Work
 
 
 class RayCluster(RayGateway):
@@ -52,6 +52,9 @@ class RayCluster(RayGateway):
 
     def work_of_job(self, job_id: str, group_id: str) -> Work:
         return group_work.work_of_job(self.gcs_address, job_id, group_id)
+
+    def drivers(self, since: float) -> tuple[Driver, ...]:
+        return group_work.drivers(self.gcs_address, since)
 
     def cpus_in_use(self, raylet: Raylet, group_id: str) -> float:
         return group_work.cpus_in_use(ray_rpc.said_by(raylet), group_id)

@@ -24,11 +24,14 @@ _REFUSED: Final = "refused.json"
 _POLL_S: Final = 0.05
 
 
-def start(runs: Runs, wanted: Wanted, command: Sequence[str], label: str, isolation: str) -> Run:
+def start(
+    runs: Runs, wanted: Wanted, command: Sequence[str], label: str, isolation: str, *, allow_escapes: bool = False
+) -> Run:
     """Start it, and be back once the program runs; or raise why it does not."""
     run_id = uuid.uuid4().hex[:12]
     # What to run goes through a pipe, since there may be secrets in it.
-    told = {"id": run_id, "wanted": asdict(wanted), "command": list(command), "label": label, "isolation": isolation}
+    how = {"isolation": isolation, "allow_escapes": allow_escapes}
+    told = {"id": run_id, "wanted": asdict(wanted), "command": list(command), "label": label, "how": how}
     wrapper = subprocess.Popen(
         [sys.executable, "-P", "-m", "distributed_grid.running.detached"],
         stdin=subprocess.PIPE,
@@ -66,7 +69,7 @@ def main() -> int:
     told = json.loads(sys.stdin.buffer.read())
     home = GridHome.find()
     runs = Runs(home)
-    run = runs.begin(told["label"], isolation=told["isolation"], detached=True, run_id=told["id"])
+    run = runs.begin(told["label"], **told["how"], detached=True, run_id=told["id"])
     with (Path(run.folder) / OUTPUT).open("ab", buffering=0) as output:
 
         def say(text: str) -> None:

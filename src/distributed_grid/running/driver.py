@@ -46,6 +46,13 @@ class Driver:
     def pid(self) -> int:
         return self._process.pid
 
+    def is_above(self, pid: int) -> bool:
+        """Whether that process is the program, or one that it started."""
+        try:
+            return pid == self.pid or any(parent.pid == self.pid for parent in psutil.Process(pid).parents())
+        except psutil.Error:
+            return False
+
     def exit_code(self) -> int | None:
         """None while it runs; as a shell tells it: 128 and the signal's number, if a signal ended it."""
         code = self._process.poll()

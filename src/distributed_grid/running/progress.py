@@ -1,36 +1,65 @@
-"""One line that says how the run is getting on, where somebody looks at a terminal."""
+"""How the run is getting on, by Ray's own records: for a line on a terminal, and to notice what goes wrong with it."""
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from distributed_grid.client import GridClient
 from distributed_grid.errors import GridError
+from distributed_grid.running.reports import Reports
 from distributed_grid.running.signals import kept_back
 
 _EVERY_S: Final = 1.0
 _SETTLED_S: Final = 1.5
 _ASKING_COSTS: Final = 20
 """The pause is at least so many times what the last answer took: a run of many tasks is asked less often."""
+_MOST_JOBS: Final = 64
+_CLOCKS_APART_S: Final = 60.0
+_WAITS_FOR_ITSELF_S: Final = 30.0
+_NOT_HOOKED: Final = (
+    "grid's hook is not in it: Python was started with -I, -E or -S, or without PYTHONPATH; "
+    "--isolation cluster keeps such programs inside"
+)
+
+
+def of_the_run(
+    drivers: Iterable[Mapping[str, Any]], run_id: str, is_below: Callable[[int], bool]
+) -> list[Mapping[str, Any]]:
+    """The drivers that say that they belong to the run; those that say nothing, if they are below its program."""
+    return [
+        driver
+        for driver in drivers
+        if driver["run_id"] == run_id or (not driver["run_id"] and not driver["is_hooked"] and is_below(driver["pid"]))
+    ]
 
 
 class Progress:
-    """Asks the controller what the run's jobs do; counts the CPU seconds that they have used of the lease."""
+    """Asks the controller what the run's jobs do; counts the CPU seconds that they have used of the lease.
+
+    What is wrong it adds to the reports: a driver without the hook, a run that waits for itself.
+    """
 
     def __init__(
         self,
         client: GridClient,
         boost: Mapping[str, Any] | None,
-        jobs: Callable[[], Sequence[str]],
+        run_id: str,
+        is_below: Callable[[int], bool],
+        reports: Reports,
         show: Callable[[str], None],
     ) -> None:
         """Without a boost to look into, as with a Ray of the run's own, only the time is shown."""
         self._client = GridClient(client.home, retry_s=0.0)
         self._boost = boost
-        self._jobs = jobs
+        self._run_id, self._is_below, self._reports = run_id, is_below, reports
         self._show = show
         self._began = time.monotonic()
+        self._since = time.time() - _CLOCKS_APART_S
+        self._waits_since: float | None = None
+        self._waits_is_told = False
+        self._jobs: dict[str, bool] = {}
+        """The run's Ray jobs, and whether the hook is in each."""
         self._stop = threading.Event()
         self.cpu_seconds = 0.0
         self.work: dict[str, Any] | None = None
@@ -44,6 +73,8 @@ class Progress:
         self._thread.join(10)
         deadline = time.monotonic() + _SETTLED_S
         self._look()
+        if self.work is None and self.jobs:  # jobs that only this look has found
+            self._look()
         while self.work and self.work["running"] + self.work["waiting"] and time.monotonic() < deadline:
             time.sleep(_SETTLED_S / 10)
             self._look()
@@ -76,13 +107,50 @@ class Progress:
             pause = max(_EVERY_S, _ASKING_COSTS * (now - asked))
             self._show(self.line())
 
+    @property
+    def jobs(self) -> tuple[str, ...]:
+        """The run's Ray jobs, as far as they are known."""
+        return tuple(dict.fromkeys((*self._reports.jobs, *self._jobs)))[-_MOST_JOBS:]
+
+    @property
+    def has_strays(self) -> bool:
+        """There are jobs of the run that the hook has not reached."""
+        return not all(self._jobs.values())
+
     def _look(self) -> None:
-        jobs = self._jobs()
+        if self._boost is None:
+            return
+        jobs = self.jobs
         try:
-            if self._boost is not None and jobs:
-                self.work = self._client.work_in(self._boost["boost_id"], jobs)
+            work = self._client.work_in(self._boost["boost_id"], jobs, self._since)
         except GridError:
             return
+        self._find_jobs(work["drivers"])
+        if jobs:
+            self.work = work
+            self._notice_waiting(work, time.monotonic())
+
+    def _find_jobs(self, drivers: Iterable[Mapping[str, Any]]) -> None:
+        for driver in of_the_run(drivers, self._run_id, self._is_below):
+            if driver["job_id"] not in self._jobs:
+                self._jobs[driver["job_id"]] = driver["is_hooked"]
+                if not driver["is_hooked"]:
+                    what = f"Ray job {driver['job_id']} of process {driver['pid']}, and all its work"
+                    self._reports.add("escaped", what, _NOT_HOOKED)
+
+    def _notice_waiting(self, work: Mapping[str, Any], now: float) -> None:
+        if not work["waits_for_its_actors"]:
+            self._waits_since = None
+            return
+        self._waits_since = now if self._waits_since is None else self._waits_since
+        if now - self._waits_since >= _WAITS_FOR_ITSELF_S and not self._waits_is_told:
+            self._waits_is_told = True
+            self._reports.add(
+                "note",
+                f"the run waits for itself, for {_WAITS_FOR_ITSELF_S:.0f} s by now",
+                f"{work['unplaced']} of its tasks and actors wait for CPUs, and its own actors hold the "
+                f"{work['cpus_in_use']:g} that are in use until they end; a larger lease (--cpus) lets it go on",
+            )
 
 
 def counts(work: Mapping[str, Any]) -> str:

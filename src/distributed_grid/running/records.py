@@ -40,6 +40,7 @@ class Run:
     source_node: str | None = None
     target_node: str | None = None
     isolation: str = "group"
+    allow_escapes: bool = False
     detached: bool = False
     told: tuple[str, ...] = ()
     """What a person should know about it: what was rewritten, what escaped."""
@@ -66,7 +67,15 @@ class Runs:
     def __init__(self, home: GridHome) -> None:
         self._path = home.runs
 
-    def begin(self, command: str, *, isolation: str, detached: bool, run_id: str | None = None) -> Run:
+    def begin(
+        self,
+        command: str,
+        *,
+        isolation: str,
+        detached: bool,
+        allow_escapes: bool = False,
+        run_id: str | None = None,
+    ) -> Run:
         """A new one, held by this process."""
         self._forget_old()
         run_id = run_id or uuid.uuid4().hex[:12]
@@ -82,6 +91,7 @@ class Runs:
                 psutil.Process().create_time(),
                 time.time(),
                 isolation=isolation,
+                allow_escapes=allow_escapes,
                 detached=detached,
             )
         )

@@ -1,34 +1,64 @@
-"""What the hook inside the program tells: which Ray jobs are its, what was rewritten, what escaped."""
+"""What happened to a run: told by the hook inside the program, and by those who watch it from outside."""
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+_KINDS: Final = {
+    "escaped": "outside the lease",
+    "refused": "refused",
+    "rewritten": "kept inside",
+    "note": "noted",
+}
+"""The kinds of events that a person should know, the worst first, and how a line about them begins."""
 
 
 class Reports:
-    """Reads a growing file of JSON lines from where it was left."""
+    """A growing file of JSON lines, read from where it was left."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._at = 0
+        self._found: dict[str, dict[str, None]] = {kind: {} for kind in _KINDS}
         self.jobs: list[str] = []
-        self.told: list[str] = []
+
+    def add(self, event: str, what: str, why: str) -> None:
+        """By another than the hook; a person is told at once. In one write, since the hook writes there, too."""
+        line = json.dumps({"event": event, "what": what, "why": why, "at_once": True}) + "\n"
+        handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(handle, line.encode())
+        finally:
+            os.close(handle)
 
     def news(self) -> Iterator[str]:
-        """What a person should know, as it comes."""
+        """Read what has been added; what a person should know before the run ends."""
         for line in self._lines():
-            event = line.get("event")
+            event = str(line.get("event"))
             if event == "job" and line.get("job_id") not in self.jobs:
                 self.jobs.append(str(line.get("job_id")))
-            elif event in ("escaped", "rewritten", "note"):
-                text = _in_words(line)
-                self.told.append(text)
-                yield text
+            elif event in self._found:
+                what, why = line.get("what", ""), line.get("why", "")
+                text = f"{what}{f' ({why})' if why else ''}"
+                if text in self._found[event]:
+                    continue  # several processes may tell the same
+                self._found[event][text] = None
+                if line.get("at_once"):
+                    yield f"{_KINDS[event]}: {text}"
+
+    def summary(self, outside: Mapping[str, int]) -> list[str]:
+        """One line for each kind of event; `outside` is what Ray's own record has, also of what no hook has seen."""
+        lines = [_line(kind, list(found)) for kind, found in self._found.items() if found]
+        if outside:
+            names = ", ".join(f"{name} ({count})" for name, count in outside.items())
+            lines.insert(0, f"outside the lease, of all that ran: {names}")
+        return lines
 
     def _lines(self) -> Iterator[Mapping[str, Any]]:
         try:
-            with self._path.open("rb") as file:
+            with self.path.open("rb") as file:
                 file.seek(self._at)
                 data = file.read()
         except FileNotFoundError:
@@ -44,7 +74,6 @@ class Reports:
                 yield found
 
 
-def _in_words(line: Mapping[str, Any]) -> str:
-    what, why = line.get("what", ""), line.get("why", "")
-    heading = {"escaped": "outside the lease: ", "rewritten": "kept inside: "}.get(str(line.get("event")), "")
-    return f"{heading}{what}{f' ({why})' if why else ''}"
+def _line(kind: str, found: list[str]) -> str:
+    more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+    return f"{_KINDS[kind]}, {len(found)}: {found[0]}{more}"

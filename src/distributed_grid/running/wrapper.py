@@ -72,13 +72,15 @@ class Wrapper:
             cluster = PrivateCluster(self._client, lease.boost)
             environment = private(lease.boost, cluster.address, cluster.auth_mode)
         else:
-            environment = captured(self._client, lease.boost, told)
+            environment = captured(
+                self._client, lease.boost, told, run_id=self._run.id, allow_escapes=self._run.allow_escapes
+            )
         try:
             with signals.while_the_program_runs():
                 driver = Driver(self._command, environment, output)
                 self._note(state="running")
                 watched = lease.boost if cluster is None else None
-                progress = Progress(self._client, watched, lambda: reports.jobs, self._voice.status)
+                progress = Progress(self._client, watched, self._run.id, driver.is_above, reports, self._voice.status)
                 attendant = Attendant(driver, lease, reports, self._voice, signals)
                 try:
                     code = attendant.until_it_ends()
@@ -106,12 +108,12 @@ class Wrapper:
             self._run = replace(self._run, ended=time.time())
 
     def _over(self, code: int, reports: Reports, progress: Progress, lease: HeldLease) -> int:
-        told = [*reports.told, *reports.news()]
-        outside = (progress.work or {}).get("outside", {})
-        if outside:  # by Ray's own record: also what no hook has seen
-            names = ", ".join(f"{name} ({count})" for name, count in outside.items())
-            told.append(f"outside the lease, of all that ran: {names}")
-        self._sum_up(code, progress, told)
+        if progress.has_strays or self._run.allow_escapes:
+            self._end_what_is_left(progress, lease, reports)
+        for _ in reports.news():
+            pass
+        told = reports.summary((progress.work or {}).get("outside", {}))
+        self._sum_up(code, progress, told, reports)
         lost = lease.ended is not None
         state = "lost" if lost else "cancelled" if self._cancelled is not None else "done" if code == 0 else "failed"
         self._note(state=state, ended=time.time(), exit_code=code, told=tuple(told))
@@ -126,12 +128,21 @@ class Wrapper:
             )
         return code
 
-    def _sum_up(self, code: int, progress: Progress, told: Sequence[str]) -> None:
+    def _end_what_is_left(self, progress: Progress, lease: HeldLease, reports: Reports) -> None:
+        """Outside of the lease: what is inside ends with it."""
+        from distributed_grid.execution.leftovers import end_what_is_left
+
+        address, group = self._client.ray_address(), lease.boost["placement_group"]
+        for what in end_what_is_left(address, progress.jobs, group):
+            reports.add("note", f"{what} is ended", "it was outside of the lease, and the run is over")
+
+    def _sum_up(self, code: int, progress: Progress, told: Sequence[str], reports: Reports) -> None:
         work = f", {counts(progress.work)}" if progress.work is not None else ""
         self._voice.say(f"grid: exit code {code}{work}, {progress.used()}".rstrip(", "))
         for text in told:
-            if text.startswith("outside"):
-                self._voice.say(f"grid: {text}")
+            self._voice.say(f"grid: {text}")
+        if told:
+            self._voice.say(f"grid: all of it is in {reports.path}")
 
     def _note(self, **changes: Any) -> None:
         self._run = self._runs.save(self._run, **changes)

@@ -7,7 +7,7 @@ import ray
 from ray._private import worker as ray_worker
 
 from .lease import Lease
-from .reporting import Reports
+from .reporting import Refusal, Reports
 
 T = TypeVar("T")
 
@@ -19,6 +19,7 @@ class Captured:
         self.reports = Reports(environ.get("GRID_RUN_REPORT"), only_escapes=in_worker)
         self.lease = Lease(environ)
         self.ray_address = environ.get("RAY_ADDRESS", "")
+        self._escapes_are_allowed = environ.get("GRID_ALLOW_ESCAPES") == "1"
         self._connected_to_its_cluster = False
         self._in_worker = in_worker
 
@@ -58,10 +59,24 @@ class Captured:
             auto_init_ray()
         return self.is_on()
 
+    def let_out(self, what: str, why: str, advice: str = "") -> None:
+        """Report work that cannot be in the lease; `Refusal`, unless the user lets such work run outside."""
+        if self._escapes_are_allowed:
+            self.reports.escaped(what, why)
+            return
+        self.reports.refused(what, why)
+        first = advice or "Give the program a Ray of its own (--isolation cluster)"
+        raise Refusal(
+            f"grid: {what} cannot be in this lease: {why}. "
+            f"{first}, or let such work run outside of the lease (--allow-escapes)."
+        )
+
     def guarded(self, where: str, ours: Callable[[], T], otherwise: T) -> T:
-        """What we make of it; if we fail, what it would be without us. A program never fails because of the hook."""
+        """What we make of it; if we fail, what it would be without us. Only a refusal reaches the program."""
         try:
             return ours()
+        except Refusal:
+            raise
         except Exception as error:  # noqa: BLE001 - whatever it is, it is ours
             self.reports.failed(where, error)
             return otherwise

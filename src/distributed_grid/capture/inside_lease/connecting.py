@@ -1,6 +1,8 @@
 """What a program says when it connects to Ray: meant for a cluster of its own, or for the lease's."""
 
-from collections.abc import Mapping
+import contextlib
+import json
+from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
 from .captured import Captured, describe
@@ -17,6 +19,24 @@ ONLY_FOR_A_NEW_CLUSTER = (
 )
 """What `ray.init` refuses when it is to connect to a cluster that is there."""
 
+_JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+
+
+@contextlib.contextmanager
+def marked(environ: MutableMapping[str, str]) -> Iterator[None]:
+    """Ray's record of the job that begins meanwhile says that the hook is in its driver."""
+    said = environ.get(_JOB_CONFIG)
+    if not said:
+        yield
+        return
+    with contextlib.suppress(ValueError, TypeError, AttributeError):
+        config = json.loads(said)
+        environ[_JOB_CONFIG] = json.dumps({**config, "metadata": {**config.get("metadata", {}), "grid_hook": "1"}})
+    try:
+        yield
+    finally:
+        environ[_JOB_CONFIG] = said  # processes that it starts may be without the hook
+
 
 def is_the_lease_s(address: str | None, ray_address: str) -> bool:
     """Whether `ray.init` with this address goes to the cluster that RAY_ADDRESS names."""
@@ -31,4 +51,8 @@ def arguments(captured: Captured, address: str | None, given: Mapping[str, Any])
     if dropped:
         shown = ", ".join(f"{name}={describe(value)}" for name, value in dropped.items())
         captured.reports.rewritten(f"ray.init({shown})", "the program runs in a lease, which is as large as it is")
-    return {name: value for name, value in given.items() if name not in dropped}
+    kept = {name: value for name, value in given.items() if name not in dropped}
+    own = getattr(given.get("job_config"), "runtime_env", None)
+    if own and kept.get("runtime_env") is None:
+        kept["runtime_env"] = own  # which Ray would lose, because the environment has a job configuration, too
+    return kept

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .captured import Captured
-from .own_groups import Amounts, Plan, why_not
+from .own_groups import Amounts, Plan, why_never
 from .replacing import Function
 from .standins import StandIn, StandIns
 
@@ -39,7 +39,7 @@ def replacements(captured: Captured, own: StandIns, layer: Callable[[Function], 
 
     @functools.wraps(find)
     def get_placement_group(placement_group_name: str) -> Any:
-        known = own.named(captured.lease.group_id, placement_group_name) if captured.ready() else None
+        known = own.named(captured.lease, placement_group_name) if captured.ready() else None
         return known or find(placement_group_name)
 
     @functools.wraps(table)
@@ -76,7 +76,7 @@ def _asked(create: Callable[..., Any], args: tuple[Any, ...], given: dict[str, A
 
 
 def _stood_in_for(captured: Captured, own: StandIns, asked: dict[str, Any] | None) -> StandIn | None:
-    """A part of the lease in its place; None if it has to be a group of its own, which is then reported."""
+    """A part of the lease in its place; None if it is to be a group of its own, outside, which is then reported."""
     if asked is None:
         return None
     plan = Plan(
@@ -88,14 +88,15 @@ def _stood_in_for(captured: Captured, own: StandIns, asked: dict[str, Any] | Non
         name=asked.get("name") or "",
     )
     what = f"placement group {plan.name or '+'.join(_shown(bundle) for bundle in plan.bundles)}"
-    reason = why_not(plan, captured.lease.amounts, own.taken(), captured.lease.place)
-    if reason:
-        captured.reports.escaped(what, reason)
+    never = why_never(plan, captured.lease.amounts, captured.lease.place)
+    if never is not None:
+        captured.let_out(what, never.why, never.advice)
         return None
-    captured.reports.rewritten(what, "it fits into the lease, and is a part of it")
+    made = own.add(captured.lease, plan)
+    captured.reports.rewritten(what, "it is a part of the lease" + ("" if own.is_in(made) else " once others leave"))
     if plan.detached or plan.name:
         captured.reports.note(what, "it ends with the lease; its name is known only where it was made")
-    return own.add(captured.lease.group_id, plan)
+    return made
 
 
 def _shown(bundle: Amounts) -> str:

@@ -1,6 +1,7 @@
 """Puts a Ray driver's tasks, actors and groups into the lease, once `import ray` is done."""
 
 import functools
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -8,9 +9,9 @@ from ray import actor, remote_function
 from ray._private import function_manager
 from ray._private import worker as ray_worker
 
-from . import groups, options, travelling
+from . import groups, options, serving, travelling
 from .captured import Captured
-from .connecting import arguments
+from .connecting import arguments, marked
 from .libraries import Libraries
 from .replacing import innermost, replace
 from .standins import StandIn, StandIns
@@ -25,6 +26,9 @@ def install(environ: Mapping[str, str], *, in_worker: bool = False) -> Libraries
     _hook_membership(captured)
     _hook_submission(captured, own)
     replace(groups.replacements(captured, own, innermost if in_worker else lambda function: function))
+    serving.guard(captured)
+    if in_worker:
+        travelling.tell_programs(environ, os.environ)
     workers_too = environ.get("GRID_CAPTURE_WORKERS") == "1"
     if workers_too:
         _hook_workers(captured)
@@ -37,7 +41,8 @@ def _hook_connecting(captured: Captured, own: StandIns) -> None:
     @functools.wraps(init)
     def init_in_lease(address: str | None = None, **given: Any) -> Any:
         kept = captured.guarded("ray.init", lambda: arguments(captured, address, given), given)
-        return init(address, **kept)
+        with marked(os.environ):
+            return init(address, **kept)
 
     @functools.wraps(connect)
     def connect_in_lease(node: Any, *args: Any, **given: Any) -> Any:
@@ -97,15 +102,17 @@ def _settled(captured: Captured, given: dict[str, Any], named: Callable[[], tupl
     detached = given.get("lifetime") == "detached"
     if options.says_nothing(given) and not detached and captured.is_within():
         return given
+    serving.check_actor(captured, given)
     wish, place = options.wish_of(given), captured.lease.place
     outcome = settle(wish, place, captured.lease.group_hex)
     kind, name = named()
     what = f"{kind} {name}"
     if isinstance(outcome, Outside):
         # Ray's libraries have helpers on certain nodes, which reserve nothing.
-        helper = name.startswith("ray.") and given.get("num_cpus") == 0 and not given.get("num_gpus")
-        tell = captured.reports.note if helper else captured.reports.escaped
-        tell(f"{what}: {outcome.asked}", f"{outcome.why}{', but it reserves nothing' if helper else ''}")
+        if name.startswith("ray.") and given.get("num_cpus") == 0 and not given.get("num_gpus"):
+            captured.reports.note(f"{what}: {outcome.asked}", f"{outcome.why}, but it reserves nothing")
+        else:
+            captured.let_out(f"{what}: {outcome.asked}", outcome.why)
     elif detached:
         captured.reports.note(f"detached {what}", "it is in the lease, and ends with it")
     if isinstance(outcome, Inside):

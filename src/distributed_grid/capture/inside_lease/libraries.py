@@ -13,10 +13,10 @@ _INSIDE = f"{_OF_AN_ACTOR}, and are in the lease if they fit; {_CLUSTER}"
 
 NOTED: Final = {
     "ray.data": ("Ray Data", f"{_WHOLE}; its tasks are in the lease; {_CLUSTER}"),
-    "ray.tune": ("Ray Tune", f"{_WHOLE}; trials are in the lease if they fit; {_CLUSTER}"),
+    "ray.tune": ("Ray Tune", f"{_WHOLE}; trials are in the lease, and wait there for room; {_CLUSTER}"),
     "ray.train": ("Ray Train", _NOT_INSIDE),
     "ray.rllib": ("RLlib", _NOT_INSIDE),
-    "ray.serve": ("Ray Serve", _NOT_INSIDE),
+    "ray.serve": ("Ray Serve", f"it may call applications that are there, but start and change none; {_CLUSTER}"),
     "ray.job_submission": ("Ray jobs", "a job that is submitted is another program, which runs outside of the lease"),
 }
 

@@ -102,12 +102,17 @@ def written(options: Options, outcome: Outcome, lease: PlacementGroup, *, memory
         elsewhere = isinstance(group, PlacementGroup) and not in_lease_group
         captured = options.get("scheduling_strategy") is None or in_lease_group
         return {**plain, "scheduling_strategy": "DEFAULT"} if captured and not elsewhere else dict(options)
-    elif not in_lease_group:
+    elif not in_lease_group and not (group == "default" and index >= 0):
         return dict(options)
-    handle, index = (group, _any(group, index)) if in_lease_group else (lease, -1)
+    handle, index = (group, _any(group, index, lease)) if in_lease_group else (lease, -1)
     return {**plain, "scheduling_strategy": PlacementGroupSchedulingStrategy(handle, index, True)}
 
 
-def _any(handle: PlacementGroup, index: int) -> int:
-    """Every bundle is the lease's only one. An index that the program's group does not have is for Ray to refuse."""
-    return -1 if -1 <= index < handle.bundle_count else index
+def _any(handle: PlacementGroup, index: int, lease: PlacementGroup) -> int:
+    """Every bundle is the lease's only one. An index that the program's group does not have is for Ray to refuse.
+
+    The lease's own handle is what work in any of the program's groups finds as its current group, so that one stands
+    for however many bundles.
+    """
+    is_the_lease_s = type(handle) is type(lease)
+    return -1 if index >= -1 and (is_the_lease_s or index < handle.bundle_count) else index

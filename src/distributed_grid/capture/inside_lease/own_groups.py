@@ -1,5 +1,6 @@
 """Whether a placement group that a program makes for itself can be a part of the lease; pure."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ Amounts = Mapping[str, float]
 MEMORY = ("memory", "object_store_memory")
 _STEPS = 10_000
 """Ray counts in ten-thousandths."""
+_OPTIONS = {"CPU": "cpus", "GPU": "gpus", "memory": "memory"}
 
 
 def is_pin(resource: str) -> bool:
@@ -30,11 +32,36 @@ class Plan:
     name: str = ""
 
 
-def why_not(plan: Plan, lease: Amounts, taken: Iterable[Amounts], place: Place) -> str | None:
-    """Why it cannot be a part of the lease; None if it can.
+@dataclass(frozen=True, slots=True)
+class Never:
+    """Why a group can never be a part of the lease, and what would help; what helps is empty if only a way out does."""
 
-    `taken` are the program's other groups that are part of the lease: Ray would keep them apart, too.
-    """
+    why: str
+    advice: str = ""
+
+
+def why_never(plan: Plan, lease: Amounts, place: Place) -> Never | None:
+    """None if the group fits into the lease when that is empty."""
+    why = _wrong_place(plan, place)
+    if why is not None:
+        return Never(why)
+    lacking = _lacking(plan, lease, {})
+    if lacking is None:
+        return None
+    name, amount = lacking
+    option = _OPTIONS.get(name)
+    return Never(
+        f"it asks for {amount:g} {name}, and the lease has {lease.get(name, 0):g}",
+        f"Ask for a larger lease (--{option} {_shown(name, amount)})" if option else "",
+    )
+
+
+def has_room(plan: Plan, lease: Amounts, taken: Iterable[Amounts]) -> bool:
+    """Whether it fits beside the program's other groups that have their part of the lease."""
+    return _lacking(plan, lease, added(taken)) is None
+
+
+def _wrong_place(plan: Plan, place: Place) -> str | None:
     if plan.detached and plan.name:
         return "it is detached and has a name, so other programs may look for it"
     if plan.topology:
@@ -48,19 +75,21 @@ def why_not(plan: Plan, lease: Amounts, taken: Iterable[Amounts], place: Place) 
     elsewhere = sorted({name for bundle in plan.bundles for name in bundle if is_pin(name)} - place.resources)
     if elsewhere:
         return f"a bundle must be where {elsewhere[0]} is"
-    return _too_much(plan, lease, list(taken))
+    return None
 
 
-def _too_much(plan: Plan, lease: Amounts, taken: Sequence[Amounts]) -> str | None:
-    wanted, used = added(plan.bundles), added(taken)
-    for name, amount in wanted.items():
+def _lacking(plan: Plan, lease: Amounts, used: Amounts) -> tuple[str, float] | None:
+    """The first resource of which there is too little, and how much the group wants of it."""
+    for name, amount in added(plan.bundles).items():
         if name in MEMORY and "memory" not in lease:
             continue  # where the lease has no memory, none is counted
-        has, in_use = _steps(lease.get(name, 0)), _steps(used.get(name, 0))
-        if _steps(amount) > has - in_use:
-            others = f", {in_use / _STEPS:g} of them in other groups" if in_use else ""
-            return f"it asks for {amount:g} {name}, and the lease has {has / _STEPS:g}{others}"
+        if _steps(amount) > _steps(lease.get(name, 0)) - _steps(used.get(name, 0)):
+            return name, amount
     return None
+
+
+def _shown(name: str, amount: float) -> str:
+    return f"{math.ceil(amount / 2**30 * 10) / 10:g}" if name == "memory" else f"{amount:g}"
 
 
 def added(bundles: Iterable[Amounts]) -> dict[str, float]:

@@ -10,6 +10,13 @@ _AT_MOST = 500
 """A program that names every task differently must not fill the disk."""
 
 
+class Refusal(RuntimeError):
+    """The program asks for what it cannot have in its lease. It travels as Python's own error: no package needed."""
+
+    def __reduce__(self) -> tuple[type[RuntimeError], tuple[str]]:
+        return RuntimeError, (str(self),)
+
+
 class Reports:
     """Each line is one event; the same about the same thing is told once."""
 
@@ -29,6 +36,11 @@ class Reports:
 
     def escaped(self, what: str, why: str) -> None:
         self._tell("escaped", what, why)
+
+    def refused(self, what: str, why: str) -> None:
+        """The program gets the same as an error, so without a file nothing more is said."""
+        if self._path:
+            self._tell("refused", what, why)
 
     def note(self, what: str, why: str) -> None:
         if not self._only_escapes:
@@ -66,4 +78,4 @@ class Reports:
             print(line, file=sys.stderr, flush=True)  # noqa: T201
 
 
-_WORDS = {"rewritten": "in the lease: ", "escaped": "NOT in the lease: ", "note": ""}
+_WORDS = {"rewritten": "in the lease: ", "escaped": "NOT in the lease: ", "refused": "refused: ", "note": ""}

@@ -1,26 +1,49 @@
 """Handles of placement groups that a program made for itself, and that are a part of the lease."""
 
+import threading
 import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import ray
 from ray._private import worker as ray_worker
 from ray.util.placement_group import PlacementGroup
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from .own_groups import Amounts, Plan, added
+from .lease import Lease
+from .own_groups import Amounts, Plan, added, has_room
 from .strategies import Place
+
+_NAMESPACE = "grid-capture"
+_MOST_WAITING = 10_000
 
 
 class StandIn(PlacementGroup):  # type: ignore[misc]
     """Looks like the group that was asked for; whatever uses it runs in the lease's own.
 
     It has the lease's id, so Ray checks against the program's bundles and schedules in the lease. Two of them are
-    different groups, though they have one id.
+    different groups, though they have one id. Where it was made, `waits` knows whether it has room; elsewhere the actor
+    named `gate` does.
     """
 
-    def __init__(self, group_id: Any, bundles: Sequence[Amounts], key: str) -> None:
+    def __init__(
+        self, group_id: Any, bundles: Sequence[Amounts], key: str, gate: str = "", waits: "StandIns | None" = None
+    ) -> None:
         super().__init__(group_id, [{name: float(amount) for name, amount in bundle.items()} for bundle in bundles])
-        self.key = key
+        self.key, self.gate = key, gate
+        self._waits = waits
+
+    def ready(self) -> Any:
+        if self._waits is not None:
+            passed = self._waits.passed(self)
+        else:
+            passed = ray.get_actor(self.gate, _NAMESPACE).passed.remote(self.key, self) if self.gate else None
+        return super().ready() if passed is None else passed
+
+    def wait(self, timeout_seconds: float = 30) -> bool:
+        if self._waits is not None:
+            return self._waits.until_in(self, timeout_seconds)
+        return not self.gate or bool(ray.wait([self.ready()], timeout=timeout_seconds)[0])
 
     def __eq__(self, other: object) -> bool:
         return self.key == other.key if isinstance(other, StandIn) else bool(super().__eq__(other))
@@ -30,50 +53,135 @@ class StandIn(PlacementGroup):  # type: ignore[misc]
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         from .travelling import revived
 
-        return revived(self)
+        gate = self.gate if self._waits is None else self._waits.gate_of(self)
+        return revived(self, gate)
 
 
 class StandIns:
-    """The program's groups that are part of the lease, until it removes them."""
+    """The program's groups that are part of the lease, until it removes them.
+
+    One that fits into the empty lease, but not beside those that are there, waits until they leave; the first that
+    fits is next, as in Ray.
+    """
 
     def __init__(self) -> None:
+        self._changed = threading.Condition()  # may be entered again: a program's destructors remove groups
         self.forget()
 
     def forget(self) -> None:
-        self._plans: dict[str, Plan] = {}
-        self._actors: dict[str, list[Any]] = {}
+        """A new connection begins."""
+        with self._changed:
+            self._plans: dict[str, Plan] = {}
+            self._waiting: dict[str, Plan] = {}
+            self._actors: dict[str, list[Any]] = {}
+            self._lease: Lease | None = None
+            self._gate: Any = None
+            self._gate_name = f"grid-gate-{uuid.uuid4().hex}"
 
-    def add(self, group_id: Any, plan: Plan) -> StandIn:
+    def add(self, lease: Lease, plan: Plan) -> StandIn:
         key = uuid.uuid4().hex
-        self._plans[key] = plan
-        return StandIn(group_id, plan.bundles, key)
+        with self._changed:
+            self._lease = lease
+            self._waiting[key] = plan
+            self._let_in()
+        return self._handle(lease, key, plan)
 
-    def taken(self) -> list[Amounts]:
-        return [added(plan.bundles) for plan in self._plans.values()]
+    def _handle(self, lease: Lease, key: str, plan: Plan) -> StandIn:
+        return StandIn(lease.group_id, plan.bundles, key, waits=self)
 
-    def named(self, group_id: Any, name: str) -> StandIn | None:
-        found = [(key, plan) for key, plan in self._plans.items() if plan.name == name]
-        return StandIn(group_id, found[0][1].bundles, found[0][0]) if found else None
+    def is_in(self, group: StandIn) -> bool:
+        """It has its part of the lease."""
+        return group.key not in self._waiting
+
+    def until_in(self, group: StandIn, within_s: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: self.is_in(group), None if within_s < 0 else within_s)
+
+    def passed(self, group: StandIn) -> Any:
+        """What Ray has once the group has its part of the lease; None if it has it already."""
+        with self._changed:
+            return self._gate.passed.remote(group.key, group) if self.gate_of(group) else None
+
+    def gate_of(self, group: StandIn) -> str:
+        """The name of the actor at which others wait for the group; empty if it need not be waited for."""
+        with self._changed:
+            if self.is_in(group) or self._lease is None:
+                return ""
+            if self._gate is None:
+                self._gate = _new_gate(self._gate_name, self._lease)
+            return self._gate_name
+
+    def named(self, lease: Lease, name: str) -> StandIn | None:
+        plans = {**self._plans, **self._waiting}
+        key = next((key for key, plan in plans.items() if plan.name == name), None)
+        return None if key is None else self._handle(lease, key, plans[key])
 
     def holds(self, group: StandIn, actor: Any) -> None:
         """The actor was put into the group."""
-        if group.key in self._plans:
+        if group.key in self._plans or group.key in self._waiting:
             self._actors.setdefault(group.key, []).append(actor._actor_id)
 
     def remove(self, group: StandIn) -> None:
         """Its part of the lease is free for others; its actors end, as they would with Ray's own group."""
-        self._plans.pop(group.key, None)
-        for actor_id in self._actors.pop(group.key, ()):
-            ray_worker.global_worker.core_worker.kill_actor(actor_id, True)
+        with self._changed:
+            self._plans.pop(group.key, None)
+            self._waiting.pop(group.key, None)
+            actors = self._actors.pop(group.key, ())
+            for actor_id in actors:
+                ray_worker.global_worker.core_worker.kill_actor(actor_id, True)
+            self._let_in()
+
+    def _let_in(self) -> None:
+        for key, plan in list(self._waiting.items()):
+            taken = [added(other.bundles) for other in self._plans.values()]
+            if self._lease is not None and has_room(plan, self._lease.amounts, taken):
+                self._plans[key] = self._waiting.pop(key)
+                if self._gate is not None:
+                    self._gate.let_pass.remote(key)
+        self._changed.notify_all()
 
     def described(self, group: StandIn, lease: dict[str, Any], place: Place) -> dict[str, Any]:
         """What Ray's table of groups would show; `lease` is what it shows of the lease's group."""
         plan = self._plans.get(group.key)
+        waiting = self._waiting.get(group.key)
+        known = plan or waiting
         return {
             **lease,
-            "name": plan.name if plan else "",
-            "strategy": plan.strategy if plan else "PACK",
-            "state": lease.get("state", "CREATED") if plan else "REMOVED",
+            "name": known.name if known else "",
+            "strategy": known.strategy if known else "PACK",
+            "state": lease.get("state", "CREATED") if plan else "PENDING" if waiting else "REMOVED",
             "bundles": dict(enumerate(group.bundle_cache)),
             "bundles_to_node_id": dict.fromkeys(range(group.bundle_count), place.node_id if plan else ""),
         }
+
+
+def _new_gate(name: str, lease: Lease) -> Any:
+    """An actor in the lease at which others wait, also tasks elsewhere: a reference that Ray resolves later."""
+
+    class GridGate:  # made here, so that Ray sends it by value
+        def __init__(self) -> None:
+            self._events: dict[str, Any] = {}
+
+        def _event(self, key: str) -> Any:
+            import asyncio
+
+            return self._events.setdefault(key, asyncio.Event())
+
+        async def passed(self, key: str, group: Any) -> Any:
+            await self._event(key).wait()
+            return group
+
+        async def let_pass(self, key: str) -> None:
+            self._event(key).set()
+
+    return (
+        ray.remote(GridGate)
+        .options(
+            name=name,
+            namespace=_NAMESPACE,
+            num_cpus=0,
+            max_concurrency=_MOST_WAITING,
+            scheduling_strategy=PlacementGroupSchedulingStrategy(lease.handle, -1, True),
+        )
+        .remote()
+    )

@@ -10,7 +10,7 @@ import marshal
 import os
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,12 @@ if TYPE_CHECKING:
     from .standins import StandIn
 
 _NAME = "_grid_capture"
-_SAID = ("GRID_PLACEMENT_GROUP", "GRID_LEASE_NODE", "GRID_LEASE_RESOURCES", "GRID_CAPTURE_WORKERS", "RAY_ADDRESS")
+_SAID = (
+    *("GRID_PLACEMENT_GROUP", "GRID_LEASE_NODE", "GRID_LEASE_RESOURCES", "GRID_CAPTURE_WORKERS", "GRID_ALLOW_ESCAPES"),
+    *("RAY_ADDRESS", "RAY_JOB_CONFIG_JSON_ENV_VAR", "GRID_RUN_REPORT", "GRID_BOOST"),
+)
+_FOLDER = "GRID_CAPTURE_FOLDER"
+"""Where the hook is on the machine of the program; workers on that machine start other programs with it."""
 
 
 def _arrive(name: str, magic: bytes, parcel: bytes, said: dict[str, str], what: str, cargo: tuple[Any, ...]) -> Any:
@@ -62,18 +67,27 @@ def _arrive(name: str, magic: bytes, parcel: bytes, said: dict[str, str], what: 
             print(f"grid: hook failed: in a worker: {error!r}", file=sys.stderr)  # noqa: T201
     if what == "pickled":
         return pickle.loads(cargo[0])
-    group_id, bundles, key = ray.PlacementGroupID(cargo[0]), cargo[1], cargo[2]
+    group_id, bundles, key, gate = ray.PlacementGroupID(cargo[0]), *cargo[1:]
     if name in sys.modules:
-        return importlib.import_module(name + ".standins").StandIn(group_id, bundles, key)
+        return importlib.import_module(name + ".standins").StandIn(group_id, bundles, key, gate)
     return importlib.import_module("ray.util.placement_group").PlacementGroup(group_id)
 
 
 _arrive.__module__ = "__main__"  # or it would be looked for where it is not
 
 
-def revived(group: "StandIn") -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """How a stand-in is pickled."""
-    return _arrive, (*_luggage(), "group", (group.id.binary(), group.bundle_cache, group.key))
+def revived(group: "StandIn", gate: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """How a stand-in is pickled; `gate` names the actor at which others wait for it."""
+    return _arrive, (*_luggage(), "group", (group.id.binary(), group.bundle_cache, group.key, gate))
+
+
+def tell_programs(said: Mapping[str, str], environ: MutableMapping[str, str]) -> None:
+    """A program that a worker starts belongs to the run, too; it finds the hook if that is on this machine."""
+    environ.update({name: value for name, value in said.items() if name != _FOLDER})
+    folder = said.get(_FOLDER, "")
+    path = environ.get("PYTHONPATH", "")
+    if os.path.isdir(folder) and folder not in path.split(os.pathsep):  # noqa: PTH112
+        environ["PYTHONPATH"] = os.pathsep.join(part for part in (folder, path) if part)
 
 
 class _Carrier:
@@ -98,6 +112,7 @@ def _luggage() -> tuple[str, bytes, bytes, dict[str, str]]:
     if hasattr(package, "luggage"):
         return package.luggage  # type: ignore[no-any-return]
     said = {name: os.environ[name] for name in _SAID if name in os.environ}
+    said[_FOLDER] = str(Path(package.__path__[0]).parent)
     return _NAME, importlib.util.MAGIC_NUMBER, zlib.compress(marshal.dumps(_codes(package))), said
 
 

@@ -1,0 +1,261 @@
+"""Other people's programs in `grid run`: Ray's own libraries, programs that start programs, and those out of reach."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import ray
+from live_grid import GRID, ONE_LENDER, LiveGrid, until
+
+pytestmark = pytest.mark.cluster
+
+CONFIG = ONE_LENDER
+
+QUIET = 'import ray\nray.init(logging_level="ERROR", log_to_driver=False)\n'
+
+SERVES = (
+    QUIET
+    + """
+from ray import serve
+
+@serve.deployment(ray_actor_options={"num_cpus": 2})
+class Hello:
+    def __call__(self):
+        return "hello"
+
+try:
+    serve.run(Hello.bind(), name="of-the-run")
+finally:
+    try:
+        serve.shutdown()
+    except RuntimeError as error:
+        print(error)
+"""
+)
+
+OUT_OF_REACH = (
+    QUIET
+    + """
+import time
+
+@ray.remote
+def stray():
+    return ray.get_runtime_context().get_placement_group_id()
+
+@ray.remote(num_cpus=1)
+class Kept:
+    def here(self):
+        return True
+
+kept = Kept.options(name="kept", namespace="strays", lifetime="detached").remote()
+print(ray.get(kept.here.remote()), ray.get([stray.remote() for _ in range(2)]))
+
+from distributed_grid.execution.group_work import work_of_job
+me = ray.get_runtime_context()
+while len(work_of_job(me.gcs_address, me.get_job_id(), "00").outside) < 2:
+    time.sleep(0.05)  # until Ray has put it down
+"""
+)
+
+TRIALS = (
+    QUIET
+    + """
+import json, os, sys
+from ray import tune
+
+def trial(config):
+    tune.report({"group": ray.get_runtime_context().get_placement_group_id()})
+
+where = tune.RunConfig(verbose=0, storage_path=sys.argv[1])
+found = tune.Tuner(trial, param_space={"x": tune.grid_search([1, 2, 3, 4])}, run_config=where).fit()
+print(json.dumps([result.metrics["group"] == os.environ["GRID_PLACEMENT_GROUP"] for result in found]))
+"""
+)
+
+TOO_LARGE = (
+    QUIET
+    + """
+import os, sys
+from ray.train import ScalingConfig
+from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+
+workers = ScalingConfig(num_workers=2, resources_per_worker={"CPU": 2})
+DataParallelTrainer(lambda config: None, scaling_config=workers).fit()
+"""
+)
+
+SEVERAL = (
+    QUIET
+    + """
+import json, os, subprocess, sys
+
+INNER = '''
+import ray
+ray.init(logging_level="ERROR", log_to_driver=False)
+print(ray.get(ray.remote(lambda: ray.get_runtime_context().get_placement_group_id()).remote()))
+'''
+
+def start_another():
+    return subprocess.run([sys.executable, "-c", INNER], capture_output=True, text=True).stdout.strip()
+
+class Runner:
+    def where(self):
+        return ray.get_runtime_context().get_placement_group_id()
+
+def fleet():
+    '''As RLlib does: a bundle for each runner, if there is a placement group at all.'''
+    has_group = ray.util.get_current_placement_group() is not None
+    runners = [
+        ray.remote(num_cpus=0.1)(Runner).options(placement_group_bundle_index=index if has_group else -1).remote()
+        for index in (1, 2)
+    ]
+    return ray.get([runner.where.remote() for runner in runners])
+
+from ray.util.placement_group import placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as InGroup
+
+own = InGroup(placement_group([{"CPU": 0.5}, {"CPU": 0.25}, {"CPU": 0.25}]), 0, True)
+found = {
+    "a program of the driver's": [start_another()],
+    "a program of a task's": [ray.get(ray.remote(start_another).remote())],
+    "bundles in the driver": fleet(),
+    "bundles in a task": ray.get(ray.remote(fleet).remote()),
+    "bundles in a group's task": ray.get(ray.remote(num_cpus=0.5)(fleet).options(scheduling_strategy=own).remote()),
+}
+lease = os.environ["GRID_PLACEMENT_GROUP"]
+print(json.dumps({name: sorted({place == lease for place in places}) for name, places in found.items()}))
+"""
+)
+
+TREE = (
+    QUIET
+    + """
+import pathlib, sys, time
+
+@ray.remote(num_cpus=1)
+class Node:
+    def __init__(self, depth):
+        self.below = Node.remote(depth - 1) if depth else None
+
+    def depth(self):
+        return 1 + (ray.get(self.below.depth.remote()) if self.below else 0)
+
+root = Node.remote(2)
+answer = root.depth.remote()
+while not ray.wait([answer], timeout=1)[0] and not pathlib.Path(sys.argv[1]).exists():
+    pass
+"""
+)
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Callable[[str], str]:
+    def write(text: str) -> str:
+        path = tmp_path / "script.py"
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def serve_of_others(grid: LiveGrid) -> Iterator[None]:
+    """Serve runs in the cluster, for other programs; it is their controller that a run would find."""
+    from ray import serve
+
+    serve.start(proxy_location="Disabled")
+    yield
+    serve.shutdown()
+    grid.settled()
+
+
+def test_serve_is_refused_in_a_shared_cluster_whose_own_is_left_alone(
+    grid: LiveGrid, script: Callable[[str], str], serve_of_others: None
+) -> None:
+    from ray import serve
+
+    done = grid.cli("run", "--cpus", "2", "--", script(SERVES), timeout=240)
+
+    assert done.returncode == 1, done.stderr
+    assert "RuntimeError" in done.stderr or "Refusal" in done.stderr
+    assert "--isolation cluster" in done.stderr
+    assert "refused, 1: Ray Serve" in done.stderr, done.stderr
+    assert "--isolation cluster" in done.stdout, "nor may it end the Serve of others"
+    assert serve.status().applications == {}
+
+
+def test_serve_is_not_started_by_a_run_where_there_is_none(grid: LiveGrid, script: Callable[[str], str]) -> None:
+    done = grid.cli("run", "--cpus", "2", "--allow-escapes", "--", script(SERVES), timeout=240)
+
+    assert (done.returncode, "--isolation cluster" in done.stderr) == (1, True), done.stderr
+    assert "SERVE_CONTROLLER_ACTOR" not in names()
+
+
+def test_a_program_out_of_the_hook_s_reach_is_told_of_and_what_it_leaves_is_ended(
+    grid: LiveGrid, script: Callable[[str], str]
+) -> None:
+    done = grid.cli("run", "--", sys.executable, "-I", script(OUT_OF_REACH), timeout=240)
+
+    assert (done.returncode, done.stdout) == (0, "True [None, None]\n"), done.stderr
+    told = [line for line in done.stderr.splitlines() if line.startswith("grid: outside the lease")]
+    assert "of all that ran: kept:Kept.__init__ (1), stray (2)" in told[-2], done.stderr
+    assert "hook is not in it" in told[-1]
+    assert "detached actor kept is ended" in done.stderr
+    until(lambda: "kept" not in names(), 20, "what it left is ended")
+
+
+def test_trials_of_tune_wait_for_room_in_the_lease(
+    grid: LiveGrid, script: Callable[[str], str], tmp_path: Path
+) -> None:
+    done = grid.cli("run", "--cpus", "2", "--", script(TRIALS), str(tmp_path / "trials"), timeout=400)
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == [True] * 4
+    assert "outside" not in done.stderr
+    kept = [line for line in done.stderr.splitlines() if line.startswith("grid: kept inside")]
+    assert len(kept) == 1, "one line for all of a kind"
+
+
+def test_what_can_never_fit_is_refused_with_advice(grid: LiveGrid, script: Callable[[str], str]) -> None:
+    done = grid.cli("run", "--cpus", "2", "--", script(TOO_LARGE), timeout=400)
+
+    assert done.returncode == 1
+    assert "it asks for 4 CPU, and the lease has 2. Ask for a larger lease (--cpus 4)" in done.stderr, done.stderr
+    assert "refused, 1: placement group CPU=2+CPU=2" in done.stderr
+    assert "outside the lease, " not in done.stderr
+
+
+def test_programs_of_programs_and_bundles_by_number_are_inside(grid: LiveGrid, script: Callable[[str], str]) -> None:
+    done = grid.cli("run", "--cpus", "3", "--", script(SEVERAL), timeout=400)
+
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert (len(found), set(map(tuple, found.values()))) == (5, {(True,)}), found
+    assert "outside" not in done.stderr
+
+
+@pytest.mark.timeout(600)
+def test_a_run_that_waits_for_itself_is_told_so(grid: LiveGrid, script: Callable[[str], str], tmp_path: Path) -> None:
+    enough = tmp_path / "enough"
+    run = subprocess.Popen(
+        [GRID, "run", "--cpus", "2", "--", script(TREE), str(enough)],
+        env=grid.env,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert run.stderr is not None
+    lines: list[str] = []
+    for line in run.stderr:
+        lines.append(line)
+        if "waits for itself" in line:
+            enough.touch()
+    assert run.wait(60) == 0
+    told = [line for line in lines if "waits for itself" in line]
+    assert "1 of its tasks and actors wait for CPUs, and its own actors hold the 2" in told[0], lines
+
+
+def names() -> list[str]:
+    return [actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True)]
