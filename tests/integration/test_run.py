@@ -398,11 +398,13 @@ def test_a_boost_that_was_there_before_stays(grid: LiveGrid) -> None:
     grid.release_everything()
 
 
+@pytest.mark.timeout(600)
 def test_a_private_cluster_has_exactly_what_is_leased_for_data_and_tune_too(
     grid: LiveGrid, script: Callable[[str], str]
 ) -> None:
     boost = grid.boost("head", "gpu", 1, along={"cpu": 2, "memory": 1})
-    done = grid.cli("run", "--isolation", "cluster", "--boost", boost["boost_id"], "--", script(IN_A_CLUSTER))
+    run = ("run", "--isolation", "cluster", "--boost", boost["boost_id"], "--", script(IN_A_CLUSTER))
+    done = grid.cli(*run, timeout=500)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     has, pids = found["has"], found["pids"]

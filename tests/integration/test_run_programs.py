@@ -10,7 +10,7 @@ import pytest
 import ray
 from live_grid import GRID, ONE_LENDER, LiveGrid, until
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]  # Ray's libraries take their time on a busy machine
 
 CONFIG = ONE_LENDER
 
@@ -237,7 +237,6 @@ def test_programs_of_programs_and_bundles_by_number_are_inside(grid: LiveGrid, s
     assert "outside" not in done.stderr
 
 
-@pytest.mark.timeout(600)
 def test_a_run_that_waits_for_itself_is_told_so(grid: LiveGrid, script: Callable[[str], str], tmp_path: Path) -> None:
     enough = tmp_path / "enough"
     run = subprocess.Popen(
