@@ -130,10 +130,10 @@ print(json.dumps({name: sorted({place == lease for place in places}) for name, p
 """
 )
 
-TREE = (
+WAITS_FOR_ITS_ACTORS = (
     QUIET
     + """
-import pathlib, sys, time
+import pathlib, subprocess, sys, time
 
 @ray.remote(num_cpus=1)
 class Node:
@@ -143,10 +143,20 @@ class Node:
     def depth(self):
         return 1 + (ray.get(self.below.depth.remote()) if self.below else 0)
 
-root = Node.remote(2)
+INNER = '''
+import ray
+ray.init(logging_level="ERROR", log_to_driver=False)
+ray.get(ray.remote(lambda: None).remote())
+'''
+
+enough, depth = sys.argv[1:]
+root = Node.remote(int(depth))
 answer = root.depth.remote()
-while not ray.wait([answer], timeout=1)[0] and not pathlib.Path(sys.argv[1]).exists():
-    pass
+if depth == "1":
+    ray.get(answer)
+    subprocess.Popen([sys.executable, "-c", INNER])
+while not pathlib.Path(enough).exists():
+    time.sleep(0.1)
 """
 )
 
@@ -237,10 +247,13 @@ def test_programs_of_programs_and_bundles_by_number_are_inside(grid: LiveGrid, s
     assert "outside" not in done.stderr
 
 
-def test_a_run_that_waits_for_itself_is_told_so(grid: LiveGrid, script: Callable[[str], str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("depth", [1, 2], ids=["another driver waits for its actors", "a tree of actors is too large"])
+def test_a_run_that_waits_for_itself_is_told_so(
+    grid: LiveGrid, script: Callable[[str], str], tmp_path: Path, depth: int
+) -> None:
     enough = tmp_path / "enough"
     run = subprocess.Popen(
-        [GRID, "run", "--cpus", "2", "--", script(TREE), str(enough)],
+        [GRID, "run", "--cpus", "2", "--", script(WAITS_FOR_ITS_ACTORS), str(enough), str(depth)],
         env=grid.env,
         stderr=subprocess.PIPE,
         text=True,

@@ -37,8 +37,8 @@ def work_of_job(gcs_address: str, job_id: str, group_id: str) -> Work:
         request.filters.job_filters.add(job_id=job)
         request.filters.exclude_driver = True
         reply = gcs_service_pb2_grpc.TaskInfoGcsServiceStub(channel).GetTaskEvents(request, timeout=_TIMEOUT_S)
-        work = _counted(reply.events_by_task, group)
-        return replace(work, held_by_actors=_held(channel, job, group)) if work.unplaced else work
+        # Also of jobs that wait for nothing: another of the run's jobs may wait for them.
+        return replace(_counted(reply.events_by_task, group), held_by_actors=_held(channel, job, group))
 
     return _asked(gcs_address, ask, Work())
 
