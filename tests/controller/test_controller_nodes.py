@@ -2,12 +2,13 @@
 
 from typing import Any
 
+import pytest
 from builders import amounts, reading
 from live_grid import until
 from prometheus_client.parser import text_string_to_metric_families
 from served_grid import ServedGrid
 
-from distributed_grid.errors import NoCapacity
+from distributed_grid.errors import BoostNotFound, NoCapacity
 from distributed_grid.model.demand import Bundle, Pending, Shape
 
 
@@ -128,7 +129,12 @@ def test_prometheus_reads_the_same(served: ServedGrid) -> None:
 
 
 def test_how_long_a_command_took_is_counted_and_noted(fresh: ServedGrid) -> None:
-    fresh.client.report_run("0123-abcd", 12.5, 0)
+    boost = fresh.client.request_boost({"target_node": "a", "resource_type": "cpu", "amount": 1})
+    fresh.client.release_boost(boost["boost_id"], {"wait_seconds": 20})
+    fresh.client.report_run(boost["boost_id"], 12.5, 0)  # which may come when the boost has ended
+
+    with pytest.raises(BoostNotFound):
+        fresh.client.report_run("0123-abcd", 12.5, 0)
 
     assert "took 12.5 s and ended with 0" in fresh.client.events()[-1]["message"]
     token = fresh.home.token.read_text().strip()
