@@ -11,10 +11,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from distributed_grid.decide.admission import Verdict, plan_queue
+from distributed_grid.decide.claims import ordered
 from distributed_grid.decide.fair_share import Account, charged
 from distributed_grid.decide.lending import Offer, best_lender
 from distributed_grid.decide.loans import Loans
-from distributed_grid.decide.queue_order import ordered
 from distributed_grid.decide.quotas import why_over_limit
 from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.nodes import Node, NodeTable, SharingLimits
@@ -102,7 +102,7 @@ class VirtualQueue:
             self._places, self._held_teams = 0, set()
 
     def plan(self, *, explained: bool = False) -> tuple[Verdict, ...]:
-        queue = ordered(self.waiting.values(), self._accounts, self.rules.teams, self.now)
+        queue = ordered(self.waiting.values(), self.loans, self._accounts, self.rules.teams, self.now)
         leases, explain = self.leases.values(), None if explained else ()
         return plan_queue(queue, self.nodes, leases, self.loans, lambda _: self.rules, self.now, explain=explain)
 

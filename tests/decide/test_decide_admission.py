@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 from builders import NOON, amounts, ask, cpu, lease, limits, node, team, waits
 
 from distributed_grid.decide.admission import Verdict, plan_queue
+from distributed_grid.decide.claims import OVERDUE_S
 from distributed_grid.decide.lending import plan_grant
 from distributed_grid.decide.loans import Loans
-from distributed_grid.decide.queue_order import OVERDUE_S
 from distributed_grid.model.leases import Delivery, Lease, LeaseState, Notice
 from distributed_grid.model.nodes import Node, NodeTable
 from distributed_grid.model.plans import RefusalCode

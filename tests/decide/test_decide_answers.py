@@ -63,15 +63,15 @@ def test_it_is_said_who_would_yield() -> None:
     said = outlook(ask(amount=4, priority=AllocationPriority.CRITICAL), FULL, leases=(LENT,))
     assert said.preemption is not None
     assert said.preemption.victims == (LENT,)
-    assert said.expected_start == LENT.expires_at, "when otherwise"
-    assert "1 boost on gpu1 would yield to critical priority" in said.summary
+    assert said.expected_start == NOON + timedelta(seconds=LENT.grace_s)
+    assert "1 boost on gpu1 yields to critical priority, and is back by 12:00 UTC" in said.summary
     own = outlook(
         ask(amount=4, priority=LENT.priority, team="ml"),
         FULL,
         leases=(LENT,),
         teams=Teams([team("ml", guaranteed={"cpu": 4})]),
     )
-    assert "1 boost on gpu1 would yield as team ml's own" in own.summary
+    assert "1 boost on gpu1 yields what is guaranteed to team ml, and is back by 12:00 UTC" in own.summary
 
 
 def test_those_ahead_are_counted_and_get_theirs_first() -> None:

@@ -1,15 +1,22 @@
 """Who yields to a request that nobody can meet, and who to a lender that needs its own back."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from builders import NOON, amounts, ask, cpu, lease, limits, node, reservation, team
 
+from distributed_grid.decide.claims import Claim
 from distributed_grid.decide.lending import plan_grant
 from distributed_grid.decide.loans import Loans
 from distributed_grid.decide.policies import POLICIES
-from distributed_grid.decide.preemption import Preemption, plan_preemption, plan_relief, relief_units
+from distributed_grid.decide.preemption import (
+    Preemption,
+    foresee_preemption,
+    plan_preemption,
+    plan_relief,
+    relief_units,
+)
 from distributed_grid.model.leases import Lease, LeaseState, Notice
 from distributed_grid.model.nodes import Node, NodeTable
 from distributed_grid.model.plans import Grant
@@ -280,14 +287,85 @@ def test_who_asks_for_more_than_its_own_gets_nothing_from_its_equals() -> None:
     assert plan(OWN, held, low("mine", 3, priority=NORMAL, team="ml"), teams=Teams([ML])) is None
 
 
-def test_a_higher_priority_does_not_yield_to_a_guarantee() -> None:
-    assert plan(OWN, low("b", priority=HIGH, team="web"), teams=Teams([ML])) is None
+@pytest.mark.parametrize("policy", SharingPolicy)
+@pytest.mark.parametrize("priority", [HIGH, CRITICAL])
+def test_every_priority_yields_to_a_guarantee(priority: AllocationPriority, policy: SharingPolicy) -> None:
+    assert victims(plan(OWN, low("b", priority=priority, team="web"), teams=Teams([ML]), policy=policy)) == ["b"]
 
 
-def test_a_team_within_its_own_guarantee_does_not_yield_to_its_equals() -> None:
+def test_what_a_team_has_within_its_guarantee_yields_to_no_other_team() -> None:
     teams = Teams([ML, team("web", guaranteed=cpu(2))])
-    assert plan(OWN, low("b", priority=NORMAL, team="web"), teams=teams) is None
-    assert victims(plan(OWN, low("b", team="web"), teams=teams)) == ["b"], "a lower priority yields all the same"
+    held = low("b", team="web")
+    assert plan(OWN, held, teams=teams) is None
+    assert plan(replace(OWN, team="ops", priority=CRITICAL), held, teams=teams) is None
+    above = low("c", 1, team="web", age_s=2000.0)
+    found = plan(replace(OWN, team="ops", priority=CRITICAL, units=10_000), held, above, teams=teams)
+    assert victims(found) == ["b"], "which of its leases is above the guarantee is not fixed"
+    assert found is not None
+    assert found.takes == {"b": 10_000}
+
+
+def test_a_team_keeps_what_is_guaranteed_to_it_from_its_own_request_for_the_same_again() -> None:
+    """The first boost is its guarantee. A second one would be above it, and so claims less, at every priority."""
+    teams = Teams([team("ml", guaranteed=cpu(2))])
+    assert plan(replace(OWN, priority=CRITICAL), low("mine", team="ml"), teams=teams) is None
+    more = Teams([team("ml", guaranteed=cpu(4))])
+    assert plan(OWN, low("mine", team="ml", priority=NORMAL), teams=more) is None
+    assert victims(plan(OWN, low("mine", team="ml"), teams=more)) == ["mine"], "both within it: priority decides"
+
+
+def test_a_guaranteed_gpu_comes_with_its_cpus_though_none_are_guaranteed() -> None:
+    held = reservation("gpu", amount=1, cpus=1, priority=CRITICAL, team="web", **OLD)
+    gpus = Teams([team("ml", guaranteed=amounts(gpu=1))])
+    assert victims(plan(ask(kind="gpu", amount=1, team="ml"), held, teams=gpus)) == ["gpu"]
+
+
+def test_what_a_lender_borrows_itself_yields_too_where_it_is_in_the_way() -> None:
+    """A node that borrows CPUs transfers none: all that was moved to it has to go, and then it can lend."""
+    inward = low("in", 1, source="gpu2", target="gpu1", priority=CRITICAL, team="web")
+    nodes = (node("gpu1", cpus=8, borrowed=cpu(1)), lender("gpu2", inward, base=cpu(1)))
+    found = plan(OWN, inward, nodes=nodes, teams=Teams([ML]))
+    assert found is not None
+    assert (found.source, victims(found), found.takes) == ("gpu1", ["in"], {"in": 10_000})
+    assert plan(OWN, replace(inward, team="ml"), nodes=nodes, teams=Teams([ML])) is None
+
+
+def test_a_boost_that_was_given_back_and_is_still_held_after_its_grace_period_is_asked_for() -> None:
+    given = low("b", state=LeaseState.RELEASING, team="web", release_asked_at=NOON - timedelta(seconds=20))
+    assert plan(OWN, given, teams=Teams([ML])) is None, "it may come home by itself"
+    held = replace(given, release_asked_at=NOON - timedelta(seconds=31))
+    found = plan(OWN, held, teams=Teams([ML]))
+    assert found is not None
+    assert (victims(found), found.back_by) == (["b"], NOON)
+    assert plan(OWN, replace(held, wanted_back=True), teams=Teams([ML])) is None, "it was asked for"
+
+
+# -- later ---------------------------------------------------------------------------------------------------
+
+
+def foresee(asked: Ask, *leases: Lease, before: datetime | None = None, **rules: object) -> Preemption | None:
+    table = NodeTable([node("gpu-master", cpus=2), lender("gpu1", *leases)])
+    loans, in_force = Loans.of(leases), Rules(**rules)  # type: ignore[arg-type]
+    claim = Claim.of(asked, loans, in_force.teams)
+    return foresee_preemption(asked, table, leases, loans, in_force, BALANCED, NOON, claim=claim, before=before)
+
+
+def test_the_minimum_hold_is_foreseen() -> None:
+    """Each is held for 60 s at least. Two of three are enough."""
+    young = [low(f"b{age}", 1, age_s=float(age)) for age in (10, 20, 30)]
+    found = foresee(URGENT, *young)
+    assert found is not None
+    assert (found.at, sorted(victims(found))) == (NOON + timedelta(seconds=40), ["b20", "b30"])
+    assert found.back_by == NOON + timedelta(seconds=70), "and then their grace period"
+    assert foresee(URGENT, *young, before=NOON + timedelta(seconds=40)) is None
+
+
+def test_so_is_the_end_of_a_boost_that_does_not_yield() -> None:
+    end = NOON + timedelta(minutes=5)
+    stays = low("stays", 1, priority=CRITICAL, expires_at=end)
+    found = foresee(URGENT, stays, low("yields", 1))
+    assert found is not None
+    assert (found.at, victims(found), found.back_by) == (end, ["yields"], end + timedelta(seconds=30))
 
 
 def test_a_policy_that_never_preempts_takes_only_what_is_above_a_guarantee() -> None:
@@ -302,8 +380,16 @@ def test_of_what_a_team_has_only_the_part_above_its_guarantee_is_taken() -> None
     assert one is not None
     assert one.takes == {"b": 20_000}
     assert plan(OWN, low("b", 3, priority=NORMAL, team="web"), teams=teams) is None, "only one CPU is above it"
-    whole = reservation("b", kind=CPU, amount=4, priority=NORMAL, team="web", **OLD)
-    assert plan(OWN, whole, teams=teams) is None, "a reservation cannot give up a part"
+
+
+def test_a_reservation_that_is_partly_above_its_teams_guarantee_goes_whole_for_a_guarantee_alone() -> None:
+    teams = Teams([ML, team("web", guaranteed=cpu(2))])
+    whole = reservation("b", kind=CPU, amount=4, team="web", **OLD)
+    assert victims(plan(OWN, whole, teams=teams)) == ["b"]
+    assert plan(replace(OWN, team="ops", priority=CRITICAL), whole, teams=teams) is None
+    apart = [reservation(id, kind=CPU, amount=2, team="ops", **OLD) for id in ("c", "d")]
+    asked = replace(OWN, units=40_000)
+    assert sorted(victims(plan(asked, whole, *apart, teams=teams))) == ["c", "d"], "rather two than break into it"
 
 
 def test_two_leases_of_one_team_are_not_both_taken_where_one_is_all_that_is_above_its_guarantee() -> None:
@@ -379,3 +465,11 @@ def test_a_lender_takes_back_no_more_of_a_transfer_than_it_needs() -> None:
     needed = amounts(cpu=3, gpu=1)
     found = plan_relief("gpu1", needed, held, BALANCED, NOON)
     assert relief_units(found, needed, held) == {"a": 10_000, "g": 20_000}
+
+
+def test_a_lender_gets_back_what_is_above_guarantees_first() -> None:
+    teams = Teams([team("web", guaranteed=cpu(2))])
+    within, above = low("within", team="web"), low("above", team="ops", priority=HIGH)
+    assert [one.id for one in plan_relief("gpu1", cpu(2), [within, above], BALANCED, NOON)] == ["within"]
+    assert [one.id for one in plan_relief("gpu1", cpu(2), [within, above], BALANCED, NOON, teams=teams)] == ["above"]
+    assert len(plan_relief("gpu1", cpu(4), [within, above], BALANCED, NOON, teams=teams)) == 2, "but its own comes back"

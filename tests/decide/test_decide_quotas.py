@@ -1,10 +1,10 @@
-"""What a team may have, and what is its own."""
+"""What a team may have."""
 
 import pytest
 from builders import amounts, cpu, lease, limits, node, reservation, team
 
 from distributed_grid.decide.loans import Loans
-from distributed_grid.decide.quotas import is_own, why_over_limit
+from distributed_grid.decide.quotas import why_over_limit
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
 from distributed_grid.model.nodes import NodeTable
 from distributed_grid.model.resources import CPU, ResourceVector
@@ -77,25 +77,6 @@ def test_others_do_not_get_what_a_team_keeps_for_itself(
     name: str, need: ResourceVector, leases: tuple[Lease, ...], teams: tuple[Team, ...], said: str | None
 ) -> None:
     assert why(name, need, *leases, teams=teams) == said
-
-
-@pytest.mark.parametrize(
-    ("name", "need", "leases", "own"),
-    [
-        ("ml", cpu(4), (), True),
-        ("ml", cpu(5), (), False),
-        ("ml", cpu(2), (has("ml", 2),), True),
-        ("ml", cpu(3), (has("ml", 2),), False),
-        ("ml", cpu(4), (has("ops", 8),), True),
-        ("ml", amounts(cpu=1, gpu=1), (), False),  # no GPU is guaranteed to it
-        ("ml", ResourceVector(), (), False),
-        ("who", cpu(1), (), False),
-    ],
-)
-def test_what_is_within_the_guarantee_is_a_teams_own(
-    name: str, need: ResourceVector, leases: tuple[Lease, ...], own: bool
-) -> None:
-    assert is_own(name, need, Loans.of(leases), Teams([LIMITED, CLOSED])) is own
 
 
 def test_the_cpus_that_come_with_a_gpu_are_the_teams_too() -> None:

@@ -62,13 +62,15 @@ def test_a_plan_for_which_somebody_would_yield() -> None:
     lent = lease("b1", amount=6, priority=low, age_s=1000.0, team="web", expires_at=NOON + timedelta(minutes=30))
     full = replace(node("gpu1", cpus=8), total=cpu(2), free=cpu(0))
     plan = shown(ask(amount=4, priority=AllocationPriority.HIGH), full, leases=(lent,))
-    assert (plan["fits"], plan["source_node"], plan["expected_wait_s"]) == (False, None, 1800.0)
+    assert (plan["fits"], plan["source_node"], plan["expected_wait_s"]) == (False, None, 30.0)
     assert plan["largest_now"] == {"amount": 0, "source_node": None}
     assert plan["preemption"] == {
         "source_node": "gpu1",
         "reason": "a request of high priority goes before it: 4 CPUs for gpu-master",
         "takes_own": False,
         "delivery": "transfer",
+        "at": "2025-06-01T12:00:00.000Z",
+        "back_by": "2025-06-01T12:00:30.000Z",
         "victims": [
             {
                 "boost_id": "b1",

@@ -1,4 +1,7 @@
-"""A cluster without work of its own in which requests wait, are admitted as the queue's plan says, and end in time."""
+"""A cluster without work of its own in which requests wait, are admitted as the queue's plan says, and end in time.
+
+Where a policy's numbers are given, leases yield as the plan says, and whoever holds one uses up its grace period.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,9 +12,12 @@ from builders import NOON
 from distributed_grid.decide.admission import Verdict, plan_queue
 from distributed_grid.decide.lending import plan_grant
 from distributed_grid.decide.loans import Loans
+from distributed_grid.decide.policies import PolicyNumbers
+from distributed_grid.decide.preemption import Preemption
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
 from distributed_grid.model.plans import Grant
+from distributed_grid.model.resources import total
 from distributed_grid.model.rules import NO_RULES, Rules
 from distributed_grid.model.waiting import Waiting
 
@@ -28,6 +34,8 @@ class World:
     admitted: dict[str, datetime] = field(default_factory=dict)
     told: dict[str, NodeName] = field(default_factory=dict)
     """Where those who wait were told that their place is."""
+    numbers: PolicyNumbers | None = None
+    grace_s: float = 30.0
 
     def nodes(self) -> NodeTable:
         loans = Loans.of(self.leases.values())
@@ -36,19 +44,25 @@ class World:
     def _seen(self, node: Node, loans: Loans) -> Node:
         moved_in = loans.moved_to(node.name)
         free = node.base - loans.lent_by(node.name) + moved_in
-        return replace(node, total=node.base + moved_in, free=free.at_least_zero())
+        moved = [one for one in self.leases.values() if one.source == node.name and one.delivery is Delivery.TRANSFER]
+        out = total([one.resources for one in moved])
+        return replace(node, total=node.base - out + moved_in, free=free.at_least_zero())
 
     def plan(self, queue: Iterable[Waiting], depth: int = 100) -> tuple[Verdict, ...]:
         leases = tuple(self.leases.values())
         return plan_queue(
-            queue, self.nodes(), leases, Loans.of(leases), lambda _: self.rules, self.now, depth=depth, told=self.told
-        )
+            queue, self.nodes(), leases, Loans.of(leases), lambda _: self.rules, self.now, depth=depth, told=self.told,
+            numbers=self.numbers,
+        )  # fmt: skip
 
     def admit(self, verdicts: Sequence[Verdict]) -> None:
         """All that a plan grants, one after the other; each must still be right."""
         for verdict in verdicts:
             if verdict.grant is not None:
                 self._lend(verdict.waiting, verdict.grant)
+        for verdict in verdicts:
+            if verdict.preemption is not None and verdict.preemption.at <= self.now:
+                self._ask_back(verdict.preemption)
         self.told = {verdict.waiting.id: verdict.expected_source for verdict in verdicts if verdict.expected_source}
 
     def _lend(self, waiting: Waiting, grant: Grant) -> None:
@@ -61,14 +75,31 @@ class World:
             id=waiting.id, source=grant.source, target=ask.target, kind=ask.kind, units=ask.units,
             resources=grant.resources, priority=ask.priority, delivery=Delivery(grant.delivery), delivery_reason="",
             state=LeaseState.ACTIVE, allocated_at=self.now, expires_at=self.now + timedelta(seconds=ask.duration_s),
-            duration_s=ask.duration_s, team=ask.team,
+            duration_s=ask.duration_s, team=ask.team, grace_s=self.grace_s,
         )  # fmt: skip
         self.admitted[waiting.id] = self.now
         self.queue.remove(waiting)
 
+    def _ask_back(self, preemption: Preemption) -> None:
+        for victim in preemption.victims:
+            units = preemption.takes[victim.id]
+            assert self.leases[victim.id] == victim, "nobody is asked twice"
+            if units < victim.units:
+                kept, given = victim.split(units, f"{victim.id}-{len(self.leases)}")
+                self.leases[victim.id] = kept
+            else:
+                given = victim
+            self.leases[given.id] = given.to(LeaseState.RELEASING, release_asked_at=self.now, wanted_back=True)
+
     def go_on_to(self, now: datetime) -> None:
         self.now = now
-        self.leases = {id: lease for id, lease in self.leases.items() if lease.expires_at > now}
+        self.leases = {id: lease for id, lease in self.leases.items() if _home_at(lease) > now}
 
     def next_end(self) -> datetime | None:
-        return min((lease.expires_at for lease in self.leases.values()), default=None)
+        return min((_home_at(lease) for lease in self.leases.values()), default=None)
+
+
+def _home_at(lease: Lease) -> datetime:
+    if lease.release_asked_at is None:
+        return lease.expires_at
+    return lease.release_asked_at + timedelta(seconds=lease.grace_s)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from queue_world import World
 
 from distributed_grid.decide.admission import plan_queue
+from distributed_grid.decide.claims import OVERDUE_S, is_overdue, ordered
 from distributed_grid.decide.fair_share import Account, charged
 from distributed_grid.decide.loans import Loans
-from distributed_grid.decide.queue_order import OVERDUE_S, is_overdue, ordered
 from distributed_grid.model.nodes import Node, NodeTable
 from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.requests import Ask
@@ -95,7 +95,11 @@ def test_nobody_starves(bases: list[Node], seed: int, depth: int, reserve: Reser
             if is_overdue(one, world.now) and one.id not in older:
                 older[one.id] = sum(other.since <= one.since for other in world.queue) - 1
         accounts = charged(accounts, world.leases.values(), totals, world.now)
-        world.admit(world.plan(ordered(world.queue, accounts, world.rules.teams, world.now), depth))
+        world.admit(
+            world.plan(
+                ordered(world.queue, Loans.of(world.leases.values()), accounts, world.rules.teams, world.now), depth
+            )
+        )
         for one in world.queue:
             bound = timedelta(seconds=OVERDUE_S) + (older.get(one.id, 0) + 1) * LONGEST
             assert world.now - one.since <= bound, f"{one.id} waits since {one.since}"

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sharing_worlds import LENDERS, World, asks, owners, rule_sets, worlds
 
+from distributed_grid.decide.claims import Claim
 from distributed_grid.decide.homecoming import coming_back, once_home, part_of
 from distributed_grid.decide.lending import plan_grant
 from distributed_grid.decide.policies import POLICIES, PolicyNumbers
 from distributed_grid.decide.preemption import Preemption, plan_preemption, plan_relief, relief_units
-from distributed_grid.decide.quotas import is_own
-from distributed_grid.model.leases import Lease, LeaseState
+from distributed_grid.model.leases import Delivery, Lease, LeaseState
 from distributed_grid.model.plans import Grant, Refused
 from distributed_grid.model.policies import SharingPolicy
 from distributed_grid.model.priorities import AllocationPriority
@@ -69,13 +69,15 @@ def test_only_those_yield_who_may_be_asked_to(world: World, request: Request, nu
     if found is None:
         return
     assert found.victims
-    assert {victim.source for victim in found.victims} == {found.source}
-    assert all(victim in able(world, numbers, found.source) for victim in found.victims)
-    for victim in found.victims:
-        assert victim.priority.rank <= asked.priority.rank
-        assert victim.priority is not asked.priority or found.takes_own
-        assert 0 < found.takes[victim.id] <= victim.units
+    assert found.takes_own is Claim.of(asked, world.loans(), rules.teams).is_guaranteed
     assert numbers.preempts or found.takes_own
+    for victim in found.victims:
+        moved_in = victim.target == found.source and victim.delivery is Delivery.TRANSFER and victim.kind == asked.kind
+        assert victim.source == found.source or moved_in
+        assert victim in able(world, numbers, victim.source)
+        assert 0 < found.takes[victim.id] <= victim.units
+        if victim.team == asked.team or not found.takes_own:
+            assert victim.priority.rank < asked.priority.rank
 
 
 @MANY
@@ -113,19 +115,23 @@ def test_the_victims_are_the_fewest_that_do_and_none_can_be_left_out(world: Worl
 
 @MANY
 @given(worlds(), requests, policies)
-def test_no_team_is_left_with_less_than_its_guarantee_by_others_of_the_same_priority(
+def test_what_a_team_has_within_its_guarantee_is_taken_for_nobody_else(
     world: World, request: Request, numbers: PolicyNumbers
 ) -> None:
+    """And not for its own request above it. Only a reservation that is partly above goes whole, for a guarantee."""
     asked, rules = request
     found = plan(world, asked, rules, numbers)
     if found is None:
         return
-    parts = [part_of(victim, found.takes[victim.id]) for victim in found.victims]
-    after = world.loans(less(world, *parts))
-    for part in parts:
-        if part.priority is asked.priority or not numbers.preempts:
-            assert part.team != asked.team
-            assert after.held(part.team, part.kind) >= rules.teams.of(part.team).guaranteed[part.kind]
+    before, after = world.loans(less(world)), world.loans(less(world, *found.parts))
+    for part in found.parts:
+        guaranteed = rules.teams.of(part.team).guaranteed[part.kind]
+        if found.takes_own and part.team == asked.team:
+            continue
+        if found.takes_own and part.delivery is Delivery.RESERVE:
+            assert before.held(part.team, part.kind) > guaranteed
+        else:
+            assert after.held(part.team, part.kind) >= guaranteed
 
 
 @MANY
@@ -140,18 +146,14 @@ def test_what_a_team_is_sure_of_comes_back_from_those_who_have_more_under_every_
         return
     if isinstance(plan_grant(asked, world.nodes(), world.loans(), rules), Grant):
         return
+    if not Claim.of(asked, world.loans(), rules.teams).is_guaranteed:
+        return
     loans = world.loans(less(world))
-    need = ResourceVector({asked.kind: asked.units})
-    if asked.delivery == "reserve" and asked.kind != "cpu":
-        return
-    if not is_own(asked.team, need, loans, rules.teams):
-        return
     for source in LENDERS:
         pool = [
             lease
             for lease in able(world, numbers, source)
-            if lease.priority.rank <= asked.priority.rank
-            and loans.held(lease.team, asked.kind) - lease.units >= rules.teams.of(lease.team).guaranteed[asked.kind]
+            if loans.held(lease.team, asked.kind) - lease.units >= rules.teams.of(lease.team).guaranteed[asked.kind]
             and lease.team != asked.team
             and set(lease.resources) == {asked.kind}
         ]

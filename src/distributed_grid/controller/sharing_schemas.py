@@ -78,6 +78,8 @@ class Preemption(BaseModel):
     reason: str
     takes_own: bool = Field(description="The request is within what is guaranteed to its team")
     delivery: str
+    at: str = Field(description="When they are asked: now, or when the last of their minimum holds is over")
+    back_by: str = Field(description="When the last of it is home, whatever its work does")
     victims: list[Victim]
 
 
@@ -99,7 +101,9 @@ class Plan(BaseModel):
     delivery: str | None
     delivery_reason: str | None
     warnings: list[str]
-    preemption: Preemption | None = Field(description="Who would yield, if nobody can lend it now")
+    preemption: Preemption | None = Field(
+        description="Who yields, if nobody can lend it now and that brings it forward"
+    )
     ahead: int = Field(description="Requests that wait in front of it")
     expected_start: str | None = Field(description="When its turn would be if it waited; null where nobody can know")
     expected_wait_s: float | None
@@ -115,6 +119,7 @@ class Why(BaseModel):
     summary: str
     facts: list[str]
     nodes: list[NodeReason]
+    expected_start: str | None = Field(description="Of a request that waits: as in the queue")
 
 
 class PolicyChange(BaseModel):

@@ -1,20 +1,33 @@
-"""Who of those that wait is admitted now, and when the others' turn will be.
+"""What happens to each request that waits: granted now, met after others yield, met later, or not in sight; and why.
+
+This is the one answer. The queue carries it out, and `grid plan`, `grid why` and the queue's list show it.
 
 Conservative backfill: everyone in the queue gets the first place in time, on one node, that delays nobody ahead. What
 is granted now are the places that begin now; so a small and short request passes a big one only where it is gone
-before the big one's turn.
+before the big one's turn. Where leases that yield make an earlier place, that is the request's place.
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
+from distributed_grid.decide.claims import Claim, Guarantees, is_overdue, yields_to
+from distributed_grid.decide.homecoming import coming_back
+from distributed_grid.decide.lease_ends import SOON, expected_end
 from distributed_grid.decide.lending import Offer
 from distributed_grid.decide.loans import Loans
 from distributed_grid.decide.places import Place, Places
-from distributed_grid.decide.queue_order import is_overdue
-from distributed_grid.decide.queue_words import too_far_back, why_it_waits, why_nobody_knows, why_team_waits
+from distributed_grid.decide.policies import PolicyNumbers
+from distributed_grid.decide.preemption import Preemption, foresee_preemption, plan_preemption
+from distributed_grid.decide.present import Present
+from distributed_grid.decide.queue_words import (
+    too_far_back,
+    why_it_waits,
+    why_nobody_knows,
+    why_others_yield,
+    why_team_waits,
+)
 from distributed_grid.errors import GridError
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeName, NodeTable
@@ -25,6 +38,11 @@ from distributed_grid.model.waiting import Waiting
 
 DEPTH: Final = 100
 """So many get a place in time. Those behind them may still be admitted now, where they delay none of these."""
+
+MAY_PREEMPT: Final = 8
+"""For so many of those who cannot be met now it is worked out who yields to them, and for all within a guarantee."""
+FORESEEN: Final = 2
+"""For so many of these, and again for all within a guarantee, also who yields to them later."""
 
 NOBODY_WAS_TOLD: Final[Mapping[str, NodeName]] = {}
 
@@ -40,6 +58,8 @@ class Verdict:
     """What it gets now."""
     reason: str = ""
     """Why it waits, in words."""
+    preemption: Preemption | None = None
+    """Who yields to it, and when they are asked."""
     expected_start: datetime | None = None
     """None: nobody can know."""
     expected_source: NodeName | None = None
@@ -58,14 +78,16 @@ def plan_queue(
     depth: int = DEPTH,
     explain: Container[str] | None = None,
     told: Mapping[str, NodeName] = NOBODY_WAS_TOLD,
+    numbers: PolicyNumbers | None = None,
 ) -> tuple[Verdict, ...]:
-    """A verdict for everyone, in the given order: nobody's depends on those behind.
+    """A verdict for everyone, in the order of `claims.ordered`: nobody's depends on those behind.
 
+    `numbers`: those of the policy in force; without them no lease yields to a request.
     `explain`: for whom the verdict says of every node why it does not lend, by id; None: for all. It is most of the
     work where many wait, so who only wants to admit asks for none. `told`: by id, the expected source of the last
     plan; who keeps its place there cannot get into the way of others' places.
     """
-    walk = QueuePlan(nodes, leases, loans, rules_for, now, depth)
+    walk = QueuePlan(nodes, leases, loans, rules_for, now, depth, numbers)
     return tuple(
         walk.decide(waiting, position, told.get(waiting.id), explained=explain is None or waiting.id in explain)
         for position, waiting in enumerate(ordered_waiting, start=1)
@@ -85,13 +107,23 @@ class QueuePlan:
         loans: Loans,
         rules_for: Callable[[Ask], Rules],
         now: datetime,
-        depth: int,
+        depth: int = DEPTH,
+        numbers: PolicyNumbers | None = None,
     ) -> None:
         self._nodes, self._rules_for, self._now, self._depth = nodes, rules_for, now, depth
-        self._places = Places(nodes, leases, loans, now)
+        self._leases, self._loans, self._numbers = tuple(leases), loans, numbers
+        self._places = Places(nodes, self._leases, loans, now)
         self._placed = 0
         """How many have a place in time; they are ahead of all that follow."""
         self._keeps_a_node = False
+        self._guarantees: Guarantees | None = None
+        self._tries = MAY_PREEMPT
+        self._given_up: list[Lease] = []
+        """Leases, or parts of them, that yield to those ahead."""
+        self._for_those: list[Grant] = []
+        """What those ahead get for that."""
+        self._soon: list[tuple[datetime, Grant]] = []
+        """What those ahead get when leases end; and from when on."""
 
     def decide(
         self, waiting: Waiting, position: int, told: NodeName | None = None, *, explained: bool = False
@@ -108,18 +140,33 @@ class QueuePlan:
         found = self._place(offer, waiting, position, told)
         if isinstance(found, str):
             verdict = Verdict(waiting, position, reason=found)
-        elif found.begin <= self._now:
+        elif isinstance(found, Place) and found.begin <= self._now:
             grant = offer.from_node(found.source)
-            return Verdict(waiting, position, grant, f"{found.source} has it now", self._now, found.source)
-        else:
+            return Verdict(waiting, position, grant, f"{found.source} has it now", None, self._now, found.source)
+        elif isinstance(found, Place):
             back = self._places.comes_back(found, waiting.ask.kind)
             reason = why_it_waits(offer, found, back, ahead, self._now)
-            verdict = Verdict(waiting, position, None, reason, found.begin, found.source)
+            verdict = Verdict(waiting, position, None, reason, None, found.begin, found.source)
+        else:
+            place, preemption = found
+            reason = why_others_yield(offer, place, preemption, ahead, self._now)
+            verdict = Verdict(waiting, position, None, reason, preemption, place.begin, place.source)
         return replace(verdict, refused=self._places.present.refused(offer, ahead)) if explained else verdict
 
-    def _place(self, offer: Offer, waiting: Waiting, position: int, told: NodeName | None) -> Place | str:
-        """The place that it has from now on; or why it has none."""
+    def lender_now(self, ask: Ask) -> NodeName | None:
+        """Who would lend this now if it came next; nothing is taken."""
+        offer, places = Offer.of(ask, self._nodes, self._rules_for(ask)), self._places
+        if places.team_turn(offer, self._now) != self._now:
+            return None
+        place = places.first(offer, until=self._now)
+        return None if place is None else place.source
+
+    def _place(
+        self, offer: Offer, waiting: Waiting, position: int, told: NodeName | None
+    ) -> Place | tuple[Place, Preemption] | str:
+        """The place that it has from now on, and who yields for it; or why it has none."""
         places, now = self._places, self._now
+        claim = self._claim(offer)
         turn = places.team_turn(offer, now)
         if turn is None or turn > now:
             # Others may pass it; of its own team, only who is done before its turn.
@@ -128,9 +175,15 @@ class QueuePlan:
             return why_team_waits(offer, places.present.loans, turn, now)
         is_too_far_back = self._placed >= self._depth
         place = places.first(offer, until=now if is_too_far_back else None, known=told)
+        if (place is None or place.begin > now) and (sooner := self._sooner(offer, claim, place)) is not None:
+            places.take(offer, sooner[0])
+            self._placed += 1
+            return sooner
         if place is not None:
             places.take(offer, place)
             self._placed += place.begin > now
+            if place.begin > now:
+                self._soon.append((place.begin, offer.from_node(place.source)))
             return place
         if is_too_far_back:
             return too_far_back(position - 1)
@@ -141,3 +194,59 @@ class QueuePlan:
             kept = places.keep(offer)
             self._keeps_a_node = kept is not None
         return others_keep or why_nobody_knows(offer, self._nodes, kept)
+
+    # -- who yields -------------------------------------------------------------------------------------------
+
+    def _claim(self, offer: Offer) -> Claim:
+        if self._guarantees is None:
+            self._guarantees = Guarantees(self._loans, offer.rules.teams)
+        return Claim(offer.ask.team, self._guarantees.count(offer.ask), offer.ask.priority.rank)
+
+    def _sooner(self, offer: Offer, claim: Claim, place: Place | None) -> tuple[Place, Preemption] | None:
+        """A place before that one, if leases that yield make it; they do from now on."""
+        if place is not None and place.begin <= self._now + SOON:
+            return None
+        if self._numbers is None or not (claim.is_guaranteed or (self._tries and self._numbers.preempts)):
+            return None
+        preempts = self._numbers.preempts
+        if not any(yields_to(lease, claim, preempts=preempts) for lease in self._leases):
+            return None
+        self._tries -= not claim.is_guaranteed
+        present = self._ahead_met()
+        known = (offer.ask, present.nodes, self._leases, present.loans, offer.rules, self._numbers, self._now)
+        held, given_up = self._places.present.loans, self._given_up
+        plan = plan_preemption(*known, claim=claim, given_up=given_up, held=held)
+        if plan is None and (claim.is_guaranteed or self._tries >= MAY_PREEMPT - FORESEEN):
+            before = None if place is None else place.begin
+            plan = foresee_preemption(*known, claim=claim, given_up=given_up, held=held, before=before)
+        if plan is None or (place is not None and place.begin <= plan.back_by):
+            return None
+        places, parts = self._places, plan.parts
+        undo = places.bring_forward(parts, plan.back_by)
+        found = places.first(offer, known=plan.source)
+        if found is None and not self._placed:
+            # Nobody is ahead whom it could delay. Calendars are careful where it would be dear to be exact.
+            begin = max(plan.back_by, self._now + SOON)
+            found = Place(plan.source, begin, begin + timedelta(seconds=offer.ask.duration_s))
+        if found is None or (place is not None and found.begin >= place.begin):
+            undo()
+            return None
+        self._given_up += parts
+        self._for_those.append(offer.from_node(found.source))
+        return found, plan
+
+    def _ahead_met(self) -> Present:
+        """The present in which those ahead have what they get now, and what they get of what is on its way home.
+
+        What yields to them still has to come.
+        """
+        present = Present(self._places.present.nodes, self._places.present.loans)
+        for grant in self._for_those:
+            present.add(grant)
+        if self._soon:
+            back = coming_back(self._leases, self._now)
+            until = max((expected_end(lease, self._now) for lease in back), default=self._now)
+            for begin, grant in self._soon:
+                if begin <= until:
+                    present.add(grant)
+        return present

@@ -1,19 +1,19 @@
 """What would happen to a request, and why: from the functions that will decide it, and from nothing else."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from distributed_grid.decide.admission import Verdict, plan_queue
+from distributed_grid.decide.admission import NOBODY_WAS_TOLD, QueuePlan, Verdict
+from distributed_grid.decide.claims import ordered
 from distributed_grid.decide.fair_share import Account
 from distributed_grid.decide.largest import largest_now
 from distributed_grid.decide.lending import Offer, most_of, why_not
 from distributed_grid.decide.loans import Loans
 from distributed_grid.decide.policies import PolicyNumbers
-from distributed_grid.decide.preemption import Preemption, plan_preemption
+from distributed_grid.decide.preemption import Preemption
 from distributed_grid.decide.present import Present
-from distributed_grid.decide.queue_order import ordered
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
 from distributed_grid.model.plans import Grant, Refusal
@@ -47,7 +47,7 @@ class Outlook:
     ask: Ask
     grant: Grant | None
     preemption: Preemption | None
-    """Who would yield, if nobody can lend it now."""
+    """Who yields, if nobody can lend it now and that brings it forward."""
     expected_start: datetime | None
     """When its turn would be if it waited; None: nobody can know."""
     ahead: int
@@ -71,37 +71,32 @@ def look_ahead(
     rules_for: Callable[[Ask], Rules],
     numbers: PolicyNumbers,
     now: datetime,
+    *,
+    told: Mapping[str, NodeName] = NOBODY_WAS_TOLD,
 ) -> Outlook:
     """Let the request wait as the last that came, and see what the queue's plan makes of it. Nothing is done."""
     leases, rules = tuple(leases), rules_for(ask)
     mine = Waiting(_NOT_YET, ask, now)
-    queue = ordered((*(one for one in waiting if not one.is_over(now)), mine), accounts, rules.teams, now)
+    queue = ordered((*(one for one in waiting if not one.is_over(now)), mine), loans, accounts, rules.teams, now)
     upto = queue[: queue.index(mine) + 1]  # nobody's verdict depends on those behind
-    *before, verdict = plan_queue(upto, nodes, leases, loans, rules_for, now, explain=(mine.id,))
+    walk = QueuePlan(nodes, leases, loans, rules_for, now, numbers=numbers)
+    before = [walk.decide(one, number, told.get(one.id)) for number, one in enumerate(upto[:-1], start=1)]
     after = Present(nodes, loans)
     for other in before:
         if other.grant is not None:
             after.add(other.grant)
-    preemption = None
-    if verdict.grant is None:
-        preemption = plan_preemption(ask, after.nodes, leases, after.loans, rules, numbers, now)
-
-    def queue_lender(other: Ask) -> NodeName | None:
-        asked = (*(one.waiting for one in before), replace(mine, ask=other))
-        grant = plan_queue(asked, nodes, leases, loans, rules_for, now, explain=())[-1].grant
-        return None if grant is None else grant.source
-
-    largest, largest_source = largest_now(ask, after.nodes, after.loans, rules, queue_lender if before else None)
+    largest, largest_source = largest_now(ask, after.nodes, after.loans, rules, walk.lender_now if before else None)
+    verdict = walk.decide(mine, len(upto), explained=True)
     return Outlook(
         ask=ask,
         grant=verdict.grant,
-        preemption=preemption,
+        preemption=verdict.preemption,
         expected_start=verdict.expected_start,
         ahead=len(before),
         largest_now=largest,
         largest_source=largest_source,
         considered=_reasons(verdict, after, rules),
-        summary=_summary(ask, verdict, preemption, largest, largest_source),
+        summary=_summary(ask, verdict, largest, largest_source),
         team_limit=None if verdict.refused is None else verdict.refused.team_limit,
     )
 
@@ -117,6 +112,11 @@ def considered(
 def _reasons(verdict: Verdict, after: Present, rules: Rules) -> tuple[NodeReason, ...]:
     if verdict.grant is not None:
         return considered(verdict.grant.ask, after.nodes, after.loans, rules, verdict.grant.source)
+    return refused_by(verdict)
+
+
+def refused_by(verdict: Verdict) -> tuple[NodeReason, ...]:
+    """For every node why it does not lend now; nothing if one does, or the verdict does not say."""
     return () if verdict.refused is None else tuple(_refused(refusal) for refusal in verdict.refused.refusals)
 
 
@@ -141,18 +141,11 @@ def _refused(refusal: Refusal) -> NodeReason:
     return NodeReason(refusal.node, refusal.code, refusal.detail, refusal.could_lend)
 
 
-def _summary(
-    ask: Ask, verdict: Verdict, preemption: Preemption | None, largest: int, largest_source: NodeName | None
-) -> str:
+def _summary(ask: Ask, verdict: Verdict, largest: int, largest_source: NodeName | None) -> str:
     what = ask.describe()
     if (grant := verdict.grant) is not None:
         return f"{what}: {grant.source} lends it now ({grant.delivery})"
-    said = [f"{what}: not now"]
-    if preemption is not None:
-        boosts = "1 boost" if len(preemption.victims) == 1 else f"{len(preemption.victims)} boosts"
-        why = f"as team {ask.team}'s own" if preemption.takes_own else f"to {ask.priority} priority"
-        said.append(f"{boosts} on {preemption.source} would yield {why}")
-    said.append(verdict.reason)
+    said = [f"{what}: not now", verdict.reason]
     if largest_source is not None:
         said.append(f"{describe(ask.kind, largest)} would fit now, from {largest_source}")
     return "; ".join(said)

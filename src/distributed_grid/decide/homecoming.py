@@ -3,18 +3,24 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import replace
+from datetime import datetime
 
+from distributed_grid.decide.claims import is_overheld
 from distributed_grid.model.leases import Delivery, Lease
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
 from distributed_grid.model.resources import ResourceVector
 
 
-def coming_back(leases: Iterable[Lease]) -> tuple[Lease, ...]:
-    """What is on its way home already: leases that wind down, and what holders are asked to give up."""
+def coming_back(leases: Iterable[Lease], now: datetime | None = None) -> tuple[Lease, ...]:
+    """What is on its way home already: leases that wind down, and what holders are asked to give up.
+
+    With `now`: without those that were given back, and are kept by their work for longer than their grace period.
+    """
     return tuple(
         lease if lease.is_winding_down or lease.notice is None else part_of(lease, lease.notice.units)
         for lease in leases
-        if lease.is_winding_down or (lease.holds_capacity and lease.notice is not None)
+        if (lease.is_winding_down and (now is None or not is_overheld(lease, now)))
+        or (lease.holds_capacity and lease.notice is not None)
     )
 
 

@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Final
 
-from distributed_grid.model.leases import Delivery, Lease
+from distributed_grid.decide.homecoming import part_of
+from distributed_grid.model.leases import Delivery, Lease, Notice
 from distributed_grid.model.nodes import NodeName
 
 Ends = Sequence[tuple[datetime, Lease]]
@@ -17,14 +18,20 @@ SOON: Final = timedelta(seconds=10)
 
 
 def expected_end(lease: Lease, now: datetime) -> datetime:
-    """When it expires; if it is being given back, when its grace is over; if its holder must, at the deadline."""
+    """When it expires; if it, or all of it, is asked back or given back, when its grace period is over."""
+    asked_at = lease.release_asked_at or now
     if lease.is_winding_down:
-        end = (lease.release_asked_at or now) + timedelta(seconds=lease.grace_s)
+        end = asked_at + timedelta(seconds=lease.grace_s)
     elif lease.notice is not None and lease.notice.units >= lease.units:
-        end = min(lease.expires_at, lease.notice.deadline)
+        end = min(lease.expires_at, _taken_by(lease, lease.notice))
     else:
         end = lease.expires_at
     return max(end, now + SOON)
+
+
+def _taken_by(lease: Lease, notice: Notice) -> datetime:
+    """When what a holder was asked for is home, whatever the holder does: the notice is a part of the grace period."""
+    return max(notice.deadline, notice.asked_at + timedelta(seconds=lease.grace_s))
 
 
 class LeaseEnds:
@@ -33,6 +40,15 @@ class LeaseEnds:
     def __init__(self, leases: Iterable[Lease], now: datetime) -> None:
         self._holding = [lease for lease in leases if lease.holds_capacity]
         self._now = now
+        self._sooner: dict[str, tuple[int, datetime]] = {}
+
+    def bring_forward(self, parts: Iterable[Lease], to: datetime) -> None:
+        """These leases, or these parts of them, are asked back and will be home by then."""
+        self._sooner |= {part.id: (part.units, to) for part in parts}
+
+    def put_back(self, parts: Iterable[Lease]) -> None:
+        for part in parts:
+            del self._sooner[part.id]
 
     @property
     def all(self) -> Ends:
@@ -46,9 +62,23 @@ class LeaseEnds:
         return self._ends(self._by_team.get(team, ()))
 
     def _ends(self, leases: Iterable[Lease]) -> Ends:
-        return sorted(
-            ((expected_end(lease, self._now), lease) for lease in leases), key=lambda end: (end[0], end[1].id)
-        )
+        found = [end for lease in leases for end in self._ends_of(lease)]
+        return sorted(found, key=lambda end: (end[0], end[1].id))
+
+    def _ends_of(self, lease: Lease) -> Ends:
+        """Of a transfer a part may come home before the rest."""
+        end = expected_end(lease, self._now)
+        if lease.id in self._sooner:
+            units, sooner = self._sooner[lease.id]
+        elif lease.notice is not None and not lease.is_winding_down:
+            units, sooner = lease.notice.units, _taken_by(lease, lease.notice)
+        else:
+            return ((end, lease),)
+        sooner = min(end, max(sooner, self._now + SOON))
+        part = part_of(lease, units)
+        if part.units >= lease.units:
+            return ((sooner, lease),)
+        return ((sooner, part), (end, part_of(lease, lease.units - part.units)))
 
     @cached_property
     def _by_node(self) -> Mapping[NodeName, list[Lease]]:

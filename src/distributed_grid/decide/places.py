@@ -2,7 +2,7 @@
 
 from bisect import insort
 from collections import defaultdict
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -16,6 +16,7 @@ from distributed_grid.decide.quotas import why_above_its_most
 from distributed_grid.decide.team_calendars import CommonPool, TeamCalendar
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
+from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.rules import Reserve
 
 
@@ -38,6 +39,8 @@ class Places:
         self._nodes, self._loans, self._now = nodes, loans, now
         self._ends = LeaseEnds(leases, now)
         self._taken: list[tuple[Offer, Place]] = []
+        self._taken_of_teams: list[tuple[Offer, datetime, datetime]] = []
+        self._kept_nodes: list[tuple[NodeName, ResourceVector, datetime]] = []
         self._is_kept = False
         self._later_teams: set[str] = set()
         self._calendars: dict[NodeName, NodeCalendar] = {}
@@ -166,7 +169,9 @@ class Places:
     def take_for_team(self, offer: Offer, begin: datetime) -> None:
         """Of the team's limit only: on the nodes others may go first."""
         self._later_teams.add(offer.ask.team)
-        self._team(offer).hold(offer.need, begin, begin + timedelta(seconds=offer.ask.duration_s))
+        end = begin + timedelta(seconds=offer.ask.duration_s)
+        self._team(offer).hold(offer.need, begin, end)
+        self._taken_of_teams.append((offer, begin, end))
 
     def keep(self, offer: Offer) -> NodeName | None:
         """Keep a node for what no lease's end makes possible, only the node's own work: from when its leases are over.
@@ -181,9 +186,32 @@ class Places:
         best = min(
             able, key=lambda calendar: (calendar.left_after(offer.need, calendar.settled_at), calendar.node.name)
         )
+        self._kept_nodes.append((best.node.name, offer.need, best.settled_at))
         best.lend(offer.need, best.settled_at, None)
         self._is_kept = True
         return best.node.name
+
+    def bring_forward(self, parts: Collection[Lease], to: datetime) -> Callable[[], None]:
+        """These leases, or these parts of them, will be home by then, since they are asked back. Returns the undoing,
+        for as long as nothing was taken since."""
+        nodes = {name for lease in parts for name in (lease.source, lease.target)}
+        calendars = {name: self._calendars.pop(name) for name in nodes if name in self._calendars}
+        teams = {lease.team: self._teams.pop(lease.team) for lease in parts if lease.team in self._teams}
+        pool, self._pool = self._pool, None
+        not_before, self._not_before = self._not_before, {}
+        self._ends.bring_forward(parts, to)
+
+        def undo() -> None:
+            self._ends.put_back(parts)
+            for name in nodes:
+                self._calendars.pop(name, None)
+            for lease in parts:
+                self._teams.pop(lease.team, None)
+            self._calendars |= calendars
+            self._teams |= teams
+            self._pool, self._not_before = pool, not_before
+
+        return undo
 
     # -- for words --------------------------------------------------------------------------------------------
 
@@ -201,6 +229,9 @@ class Places:
             self._calendars[node.name] = found
             for offer, place in self._taken:
                 _enter(offer, place, found)
+            for name, need, since in self._kept_nodes:
+                if name == node.name:
+                    found.lend(need, since, None)
         return found
 
     def _team(self, offer: Offer) -> TeamCalendar:
@@ -212,6 +243,9 @@ class Places:
             for taken, place in self._taken:
                 if taken.ask.team == name:
                     found.hold(taken.need, place.begin, place.end)
+            for taken, begin, end in self._taken_of_teams:
+                if taken.ask.team == name:
+                    found.hold(taken.need, begin, end)
         return found
 
     def _number(self, reserve: Reserve) -> int:

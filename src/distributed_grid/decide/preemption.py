@@ -1,24 +1,27 @@
 """Who yields to whom: to a request that nobody can meet now, and to a lender that needs its own back."""
 
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 
+from distributed_grid.decide.claims import Claim, above_guarantee, hold_ends, may_be_asked, yields_first, yields_to
 from distributed_grid.decide.homecoming import Homecoming, coming_back, once_home, part_of
 from distributed_grid.decide.lending import BY_AMOUNT, Offer, obstacle, plan_grant
 from distributed_grid.decide.loans import Loans
 from distributed_grid.decide.policies import PolicyNumbers
-from distributed_grid.decide.quotas import is_own, why_over_limit
-from distributed_grid.decide.victims import fewest, has_been_held, needed_of, trimmed, yields_first
+from distributed_grid.decide.quotas import why_over_limit
+from distributed_grid.decide.victims import fewest, needed_of, trimmed
 from distributed_grid.decide.yielding import Standing, Yielding
-from distributed_grid.model.leases import Lease, LeaseState
+from distributed_grid.model.leases import Delivery, Lease, LeaseState
 from distributed_grid.model.nodes import NodeName, NodeTable
-from distributed_grid.model.plans import Grant
+from distributed_grid.model.plans import Grant, RefusalCode
 from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import ResourceVector, total
 from distributed_grid.model.rules import Rules
+from distributed_grid.model.teams import Teams
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +36,23 @@ class Preemption:
     """For those who yield."""
     takes_own: bool
     """The request is within what is guaranteed to its team."""
+    at: datetime
+    """When they are asked: now, or when the last minimum hold of them is over."""
     takes: Mapping[str, int] = field(default_factory=dict)
     """By victim's id: how many units of it are enough. To take more may leave its team less than its guarantee."""
 
+    @property
+    def parts(self) -> tuple[Lease, ...]:
+        """What comes home."""
+        return tuple(part_of(victim, self.takes[victim.id]) for victim in self.victims)
 
-_Choice = tuple[NodeName, tuple[Lease, ...], Yielding]
+    @property
+    def back_by(self) -> datetime:
+        """When the last of it is home: asked back, a lease ends with its grace period whatever its work does."""
+        return max(_back_by(victim, self.at) for victim in self.victims)
+
+
+_Choice = tuple[NodeName, tuple[Lease, ...], tuple[Lease, ...], Yielding]
 
 
 def plan_preemption(
@@ -48,76 +63,163 @@ def plan_preemption(
     rules: Rules,
     numbers: PolicyNumbers,
     now: datetime,
+    *,
+    claim: Claim | None = None,
+    given_up: Collection[Lease] = (),
+    held: Loans | None = None,
 ) -> Preemption | None:
-    """The lender where the fewest yield, and who; None if it can be met without, now or once that is home which is on
-    its way, or if nobody's yielding would help.
+    """The lender where the fewest yield, and who; None if no preemption is needed, now or once pending returns are
+    home, or if none would help.
 
-    Leases of a lower priority yield where the policy preempts. To a request within its team's guarantee also leases of
-    the same priority yield, and that under every policy, but then only what their teams have above their guarantees: a
-    guarantee that waits for others' good will is none. Nobody yields to a lower priority, or before its minimum hold.
-    A team's own limits are not a matter of who yields.
+    Who may have to yield is in `decide.claims`. No lease yields before its minimum hold is over. A team's own limits
+    are not a matter of who yields. `claim`: the request's, where others of its team are ahead of it. `given_up`:
+    leases, or parts of them, that yield to others ahead. `held`: what teams have now, where `loans` count also what
+    others ahead will get.
     """
     leases = tuple(leases)
-    back = coming_back(leases)
+    if claim is None:
+        claim = Claim.of(ask, loans, rules.teams)
+    spared = {part.id for part in given_up}
+    able = {
+        lease.id
+        for lease in leases
+        if yields_to(lease, claim, preempts=numbers.preempts)
+        and lease.id not in spared
+        and may_be_asked(lease, numbers.min_hold_s, now)
+    }
+    if not able:
+        return None
+    back = (*coming_back(leases, now), *given_up)
     home, after = once_home(nodes, leases, back), loans.without(back)
     offer = Offer.of(ask, home, rules)
     if why_over_limit(ask.team, offer.need, home, after, rules.teams):
         return None
-    takes_own = is_own(ask.team, offer.need, after, rules.teams)
-    candidates = _candidates(ask, leases, numbers, now, takes_own)
-    if not candidates or _can_be_met(ask, nodes, loans, rules) or _can_be_met(ask, home, after, rules):
+    if _can_be_met(ask, nodes, loans, rules) or _can_be_met(ask, home, after, rules):
         return None
-    standing = Standing(ask, nodes, rules, Homecoming(leases, back), after)
+    kept = after if held is None else held.without(back)
+    standing = Standing(ask, claim, nodes, rules, Homecoming(leases, back), after, kept)
     choices: list[_Choice] = []
-    for lender, pool in candidates.items():
+    for lender, lent, moved_in in _by_lender(offer, leases, able):
         stop = obstacle(home[lender], offer, after) if lender in home else None
-        if stop is not None and stop[0] in BY_AMOUNT:
-            guarded = {lease.id for lease in pool if not numbers.preempts or lease.priority is ask.priority}
-            yielding = Yielding(standing, lender, guarded)
-            if (victims := _victims(pool, yielding, now)) is not None:
-                choices.append((lender, victims, yielding))
+        if stop is None or stop[0] not in (*BY_AMOUNT, RefusalCode.IS_BORROWING):
+            continue
+        # A node that borrows a kind transfers none of it: all that it borrows has to go before.
+        borrows = stop[0] is RefusalCode.IS_BORROWING
+        must_go = moved_in if borrows else ()
+        yielding = Yielding(standing, lender, must_go)
+        if borrows and after.moved_in(lender, ask.kind) > sum(part.units for part in yielding.may_take(must_go)):
+            continue
+        if (victims := _victims(lent, yielding, bool(must_go), now)) is not None:
+            choices.append((lender, must_go, victims, yielding))
 
     def harm(choice: _Choice) -> tuple[object, ...]:
-        lender, victims, _ = choice
-        order = [yields_first(victim, now)[:-1] for victim in reversed(victims)]  # their ids are no reason
-        return len(victims), order, -nodes[lender].limits.priority, lender
+        lender, must_go, victims, yielding = choice
+        gone = (*must_go, *victims)
+        broken = sum(yielding.breaks_into(victim) for victim in gone)
+        order = [yields_first(victim, now)[:-1] for victim in reversed(gone)]  # their ids are no reason
+        return broken, len(gone), order, -nodes[lender].limits.priority, lender
 
-    for lender, found, yielding in sorted(choices, key=harm):
+    by_id = {lease.id: lease for lease in leases}
+    for lender, must_go, found, yielding in sorted(choices, key=harm):
         victims = trimmed(found, yielding.enough)
-        takes = needed_of(victims, yielding.enough)
-        pool_by_id = {lease.id: lease for lease in candidates[lender]}
-        whole = tuple(pool_by_id[victim.id] for victim in victims)
-        parts = (*back, *(part_of(lease, takes[lease.id]) for lease in whole))
-        plan = plan_grant(ask, once_home(nodes, leases, parts), loans.without(parts), rules)
-        if isinstance(plan, Grant) and plan.source == lender:
-            return Preemption(lender, whole, plan, _reason(ask, takes_own), takes_own, takes)
+        takes = {lease.id: lease.units for lease in must_go} | needed_of(victims, yielding.enough)
+        whole = tuple(by_id[victim.id] for victim in (*must_go, *victims))
+        plan = Preemption(lender, whole, offer.from_node(lender), _reason(ask, claim), claim.is_guaranteed, now, takes)
+        parts = (*back, *plan.parts)
+        grant = plan_grant(ask, once_home(nodes, leases, parts), loans.without(parts), rules)
+        if isinstance(grant, Grant) and grant.source == lender:
+            return replace(plan, grant=grant)
     return None
 
 
+def foresee_preemption(
+    ask: Ask,
+    nodes: NodeTable,
+    leases: Iterable[Lease],
+    loans: Loans,
+    rules: Rules,
+    numbers: PolicyNumbers,
+    now: datetime,
+    *,
+    claim: Claim,
+    given_up: Collection[Lease] = (),
+    held: Loans | None = None,
+    before: datetime | None = None,
+) -> Preemption | None:
+    """The same for the first moment at which it can be done, before a moment, if given.
+
+    Leases become old enough to yield, and others, which do not yield, end.
+    """
+    leases = tuple(leases)
+    stay = tuple(lease for lease in leases if lease.state is LeaseState.ACTIVE and lease.notice is None)
+
+    def gone_by(moment: datetime) -> tuple[Lease, ...]:
+        return (*given_up, *(lease for lease in stay if lease.expires_at <= moment and lease.id not in spared))
+
+    def plan_at(moment: datetime) -> Preemption | None:
+        gone = gone_by(moment)
+        return plan_preemption(ask, nodes, leases, loans, rules, numbers, moment, claim=claim, given_up=gone, held=held)
+
+    def can_be_met_at(moment: datetime) -> bool:
+        back = (*coming_back(leases, moment), *gone_by(moment))
+        if plan_at(moment) is not None:
+            return True
+        return _can_be_met(ask, once_home(nodes, leases, back), loans.without(back), rules)
+
+    spared = {part.id for part in given_up}
+    holds = {
+        hold_ends(lease, numbers.min_hold_s) for lease in stay if yields_to(lease, claim, preempts=numbers.preempts)
+    }
+    ends = {lease.expires_at for lease in stay}
+    moments = sorted(moment for moment in holds | ends if now < moment and (before is None or moment < before))
+    if not moments or not can_be_met_at(moments[-1]):
+        return None
+    return plan_at(moments[bisect_left(moments, True, key=can_be_met_at)])
+
+
 def plan_relief(
-    node: NodeName, needed: ResourceVector, leases: Iterable[Lease], numbers: PolicyNumbers, now: datetime
+    node: NodeName,
+    needed: ResourceVector,
+    leases: Iterable[Lease],
+    numbers: PolicyNumbers,
+    now: datetime,
+    *,
+    teams: Teams | None = None,
+    loans: Loans | None = None,
 ) -> tuple[Lease, ...]:
     """Which of a lender's leases go home, so that it gets back what it needs itself, or as much of that as there is.
 
-    Under every policy: who lends must not suffer for it. What is on its way home counts. Lower priorities go before it
-    matters how few go; critical leases stay.
+    Under every policy: who lends must not suffer for it. What is on its way home counts. Lower claims go before it
+    matters how few go: leases above their teams' guarantees, and of these lower priorities. Critical leases stay.
     """
+    leases = tuple(leases)
     lent = [lease for lease in leases if lease.source == node != lease.target and lease.holds_capacity]
     short = _still_short(needed, lent)
+    loans, teams = loans or Loans.of(leases), teams or Teams()
+
+    def worth(lease: Lease) -> tuple[bool, int]:
+        is_within = any(
+            lease.resources[kind] > above_guarantee(lease.team, kind, loans, teams)
+            for kind in lease.resources
+            if kind in short
+        )
+        return is_within, lease.priority.rank
+
     pool = sorted(
         (
             lease
             for lease in lent
-            if _can_yield(lease, numbers, now)
+            if lease.state is LeaseState.ACTIVE
+            and may_be_asked(lease, numbers.min_hold_s, now)
             and lease.priority is not AllocationPriority.CRITICAL
             and any(kind in short for kind in lease.resources)
         ),
-        key=lambda lease: yields_first(lease, now),
+        key=lambda lease: (worth(lease), yields_first(lease, now)),
     )
     enough = _covering(pool, short)
-    for priority in AllocationPriority:
-        among = [lease for lease in pool if lease.priority.rank <= priority.rank]
-        if among and enough(tuple(among)):
+    for level in sorted({worth(lease) for lease in pool}):
+        among = [lease for lease in pool if worth(lease) <= level]
+        if enough(tuple(among)):
             return fewest(among, _at_most(short, pool), enough) or ()
     return ()
 
@@ -128,32 +230,40 @@ def relief_units(victims: Sequence[Lease], needed: ResourceVector, leases: Itera
     return needed_of(victims, _covering(victims, _still_short(needed, lent)))
 
 
-def _candidates(
-    ask: Ask, leases: Iterable[Lease], numbers: PolicyNumbers, now: datetime, takes_own: bool
-) -> dict[NodeName, list[Lease]]:
-    """By lender: who may have to yield."""
-    found: dict[NodeName, list[Lease]] = defaultdict(list)
+def _by_lender(
+    offer: Offer, leases: Iterable[Lease], able: Collection[str]
+) -> Iterator[tuple[NodeName, list[Lease], tuple[Lease, ...]]]:
+    """For every lender: what may be taken of what it lent, and of what was moved to it and is in the way."""
+    lent: defaultdict[NodeName, list[Lease]] = defaultdict(list)
+    moved_in: defaultdict[NodeName, list[Lease]] = defaultdict(list)
     for lease in leases:
-        lower = lease.priority.rank < ask.priority.rank
-        if (lower and numbers.preempts) or (takes_own and (lower or lease.priority is ask.priority)):
-            found[lease.source].append(lease)
-    return {
-        lender: able
-        for lender, pool in sorted(found.items())
-        if (able := [lease for lease in pool if _can_yield(lease, numbers, now)])
-    }
+        if lease.id in able:
+            lent[lease.source].append(lease)
+            if offer.is_transfer and lease.delivery is Delivery.TRANSFER and lease.kind == offer.ask.kind:
+                moved_in[lease.target].append(lease)
+    for lender in sorted({*lent, *moved_in}):
+        yield lender, lent[lender], tuple(moved_in[lender])
 
 
-def _can_yield(lease: Lease, numbers: PolicyNumbers, now: datetime) -> bool:
-    """It is not on its way already, and was held for long enough."""
-    return lease.state is LeaseState.ACTIVE and lease.notice is None and has_been_held(lease, numbers.min_hold_s, now)
+def _victims(pool: list[Lease], yielding: Yielding, others_go: bool, now: datetime) -> tuple[Lease, ...] | None:
+    if others_go and yielding.enough(()):
+        return ()
+    useful = [
+        part
+        for lease in sorted(pool, key=lambda lease: yields_first(lease, now))
+        for part in yielding.may_take((lease,))
+        if any(kind in yielding.short for kind in part.resources)
+    ]
+    spares = [part for part in useful if not yielding.breaks_into(part)]
+    found = fewest(spares, yielding.short, yielding.enough)
+    if found is None and len(spares) < len(useful):
+        found = fewest(useful, yielding.short, yielding.enough)
+    return found
 
 
-def _victims(pool: list[Lease], yielding: Yielding, now: datetime) -> tuple[Lease, ...] | None:
-    ordered = sorted(pool, key=lambda lease: yields_first(lease, now))
-    parts = [part for lease in ordered for part in yielding.may_take((lease,))]
-    useful = [part for part in parts if any(kind in yielding.short for kind in part.resources)]
-    return fewest(useful, yielding.short, yielding.enough)
+def _back_by(lease: Lease, asked_at: datetime) -> datetime:
+    since = lease.release_asked_at if lease.is_winding_down and lease.release_asked_at is not None else asked_at
+    return max(asked_at, since + timedelta(seconds=lease.grace_s))
 
 
 def _can_be_met(ask: Ask, nodes: NodeTable, loans: Loans, rules: Rules) -> bool:
@@ -163,8 +273,8 @@ def _can_be_met(ask: Ask, nodes: NodeTable, loans: Loans, rules: Rules) -> bool:
     )
 
 
-def _reason(ask: Ask, takes_own: bool) -> str:
-    if takes_own:
+def _reason(ask: Ask, claim: Claim) -> str:
+    if claim.is_guaranteed:
         return f"team {ask.team} asks for what is guaranteed to it: {ask.describe()}"
     return f"a request of {ask.priority} priority goes before it: {ask.describe()}"
 

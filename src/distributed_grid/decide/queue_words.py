@@ -6,6 +6,7 @@ from distributed_grid.decide.idle_room import could_when_idle, room_when_idle
 from distributed_grid.decide.lending import Offer, never
 from distributed_grid.decide.loans import Loans
 from distributed_grid.decide.places import Place
+from distributed_grid.decide.preemption import Preemption
 from distributed_grid.decide.quotas import why_above_its_most
 from distributed_grid.model.nodes import NodeName, NodeTable
 from distributed_grid.model.resources import amount_of, describe
@@ -19,6 +20,16 @@ def why_it_waits(offer: Offer, place: Place, comes_back: int, ahead: int, now: d
     else:
         what = f"{place.source} has room at {when}"
     return f"waits for {describe(ask.kind, ask.units)}: {what}" + (f"; {are_ahead(ahead)}" if ahead else "")
+
+
+def why_others_yield(offer: Offer, place: Place, preemption: Preemption, ahead: int, now: datetime) -> str:
+    """ "waits for 6 CPUs: 1 boost on gpu1 yields what is guaranteed to team red, and is back by 12:30 UTC"."""
+    ask, count = offer.ask, len(preemption.victims)
+    boosts, yields, are = ("1 boost", "yields", "is") if count == 1 else (f"{count} boosts", "yield", "are")
+    to = f"what is guaranteed to team {ask.team}" if preemption.takes_own else f"to {ask.priority} priority"
+    after = f" at {moment(preemption.at, now)}, after the minimum hold," if preemption.at > now else ","
+    said = f"{boosts} on {preemption.source} {yields} {to}{after} and {are} back by {moment(place.begin, now)}"
+    return f"waits for {describe(ask.kind, ask.units)}: {said}" + (f"; {are_ahead(ahead)}" if ahead else "")
 
 
 def why_team_waits(offer: Offer, loans: Loans, turn: datetime | None, now: datetime) -> str:

@@ -46,9 +46,3 @@ def why_kept_by_others(team: str, need: ResourceVector, nodes: NodeTable, loans:
                 f"{amount_of(kind, units)} asked"
             )
     return None
-
-
-def is_own(team: str, need: ResourceVector, loans: Loans, teams: Teams) -> bool:
-    """Whether a team asks for no more than what is guaranteed to it: others then give back what they have of it."""
-    own = teams.of(team)
-    return bool(need) and all(loans.held(team, kind) + units <= own.guaranteed[kind] for kind, units in need.items())

@@ -2,34 +2,20 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
 from heapq import nlargest
 from typing import Final
 
 from distributed_grid.decide.homecoming import part_of
 from distributed_grid.model.leases import Delivery, Lease
-from distributed_grid.model.resources import ResourceVector, scale
+from distributed_grid.model.resources import ResourceVector
 
 Enough = Callable[[tuple[Lease, ...]], bool]
 """Whether it would do if these came home; what is enough stays so when more come."""
 
-RECENT_CHECKPOINT: Final = timedelta(minutes=5)
-"""Who saved its work so lately loses little."""
 # With one kind short the first try is the right one. With several (a GPU and its CPUs) finding the fewest is a hard
 # problem: after so many tries a set that is minimal will do, though there may be a smaller one.
 _MOST_TRIES: Final = 2_000
 _DEEPEST: Final = 200
-
-
-def yields_first(lease: Lease, now: datetime) -> tuple[int, bool, float, float, str]:
-    """The order in which leases yield: by priority, then who loses least; the id makes it the same in every run."""
-    saved = lease.checkpointed_at is not None and now - lease.checkpointed_at <= RECENT_CHECKPOINT
-    held = lease.units / scale(lease.kind)
-    return lease.priority.rank, not saved, -lease.allocated_at.timestamp(), held, lease.id
-
-
-def has_been_held(lease: Lease, min_hold_s: float, now: datetime) -> bool:
-    return (now - lease.allocated_at).total_seconds() >= min_hold_s
 
 
 def fewest(candidates: Sequence[Lease], short: ResourceVector, enough: Enough) -> tuple[Lease, ...] | None:

@@ -52,7 +52,7 @@ class Allocations:
     async def plan(self, body: Mapping[str, Any], *, caller: Principal) -> dict[str, Any]:
         """What would happen to such a request now: nothing is changed."""
         ask = self._engine.ask_of({**body, **_NOT_ASKED_FOR}, caller=caller)
-        return await plan_answer(self._engine.parts, ask)
+        return await plan_answer(self._engine.parts, self._engine.service.queue, ask)
 
     async def why(self, request_or_boost: str) -> dict[str, Any]:
         return await why_answer(self._engine.parts, self._engine.service, request_or_boost)

@@ -58,6 +58,8 @@ def _preemption_dict(preemption: Preemption) -> dict[str, Any]:
         "reason": preemption.reason,
         "takes_own": preemption.takes_own,
         "delivery": str(preemption.grant.delivery),
+        "at": instant(preemption.at),
+        "back_by": instant(preemption.back_by),
         "victims": [
             {
                 "boost_id": victim.id,

@@ -3,8 +3,9 @@
 import asyncio
 from typing import Any, Final
 
-from distributed_grid.decide.answers import considered, look_ahead
+from distributed_grid.decide.answers import look_ahead, refused_by
 from distributed_grid.errors import RequestNotFound
+from distributed_grid.model.instants import instant
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.waiting import Waiting
@@ -13,14 +14,15 @@ from distributed_grid.orchestration.boost_service import BoostService
 from distributed_grid.orchestration.granting import check_names
 from distributed_grid.orchestration.parts import Parts
 from distributed_grid.orchestration.queueing import Queue
-from distributed_grid.orchestration.rules_in_force import numbers, rules_for, rules_of_one_look
+from distributed_grid.orchestration.rules_in_force import check_enabled, numbers, rules_of_one_look
 from distributed_grid.store.audit_log import Wanted
 
 _TOLD: Final = ("granted", "queued", "renewed", "reclaim_asked", "checkpointed", "release_asked", "rebalanced")
 
 
-async def plan_answer(p: Parts, ask: Ask) -> dict[str, Any]:
-    """What would happen to this request if it were made now."""
+async def plan_answer(p: Parts, queue: Queue, ask: Ask) -> dict[str, Any]:
+    """What would happen to this request if it were made now; raises what the request would raise."""
+    check_enabled(p)
     nodes = await p.look_to_decide()
     check_names(ask, nodes)
     now = p.now()
@@ -34,6 +36,7 @@ async def plan_answer(p: Parts, ask: Ask) -> dict[str, Any]:
         rules_of_one_look(p),
         numbers(p),
         now,
+        told=queue.told,
     )
     return plan_dict(outlook, now)
 
@@ -50,17 +53,16 @@ async def why_answer(p: Parts, service: BoostService, prefix: str) -> dict[str, 
 
 
 async def _why_it_waits(p: Parts, queue: Queue, waiting: Waiting) -> dict[str, Any]:
-    nodes = await p.look_to_decide()
-    verdict = next((v for v in queue.verdicts() if v.waiting.id == waiting.id), None)
-    there = waiting.ask.target in nodes and nodes[waiting.ask.target].alive
-    reasons = considered(waiting.ask, nodes, p.ledger.loans, rules_for(p, waiting.ask)) if there else ()
+    verdict = queue.verdict_now(waiting, await p.look_to_decide())
+    start = None if verdict is None else verdict.expected_start
     return {
         "id": waiting.id,
         "kind": "request",
         "state": "waiting",
-        "summary": verdict.reason if verdict else f"{waiting.ask.target} is not connected, or nobody has looked yet",
+        "summary": "it has been answered by now" if verdict is None else verdict.reason,
         "facts": [f"{waiting.ask.describe()}, priority {waiting.ask.priority}, team {waiting.ask.team}"],
-        "nodes": considered_dicts(waiting.ask.kind, reasons),
+        "nodes": [] if verdict is None else considered_dicts(waiting.ask.kind, refused_by(verdict)),
+        "expected_start": None if start is None else instant(start),
     }
 
 
@@ -78,6 +80,7 @@ async def _why_it_is_so(p: Parts, lease: Lease) -> dict[str, Any]:
         "summary": f"{lease.delivery}: {lease.delivery_reason}",
         "facts": [*facts, *_story(entries), *p.notes.get(lease.id, ())],
         "nodes": granted.get("considered", []),
+        "expected_start": None,
     }
 
 
@@ -95,6 +98,7 @@ async def _ended(p: Parts, prefix: str, not_found: RequestNotFound) -> dict[str,
         "summary": str(entries[-1]["message"]),
         "facts": _story(entries),
         "nodes": granted.get("considered", []),
+        "expected_start": None,
     }
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from distributed_grid.errors import BoostNotFound, NotFound, NotRenewable, RequestNotFound, SharingDisabled
+from distributed_grid.errors import BoostNotFound, NotFound, NotRenewable, RequestNotFound
 from distributed_grid.faults import Point, fault_point
 from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.plans import Grant
@@ -22,6 +22,7 @@ from distributed_grid.orchestration.parts import VIEW_LAG, Parts
 from distributed_grid.orchestration.queueing import Queue
 from distributed_grid.orchestration.reclaiming import note_checkpoint
 from distributed_grid.orchestration.returning import begin_release, end_all_if_file_was_removed, try_finish
+from distributed_grid.orchestration.rules_in_force import check_enabled
 from distributed_grid.orchestration.splitting import part_id, part_to_give
 from distributed_grid.store.audit_log import Wanted
 
@@ -44,7 +45,7 @@ class BoostService:
     async def request(self, ask: Ask, *, wait_s: float = 0.0) -> Lease:
         """Grant what is asked, now or within `wait_s`; or raise why not, with a reason per node."""
         p = self._p
-        self._check_enabled()
+        check_enabled(p)
         if ask.idempotency_key is None:
             return await self._request(ask, wait_s)
         if (earlier := p.ledger.with_key(ask.idempotency_key)) is not None:
@@ -59,13 +60,6 @@ class BoostService:
             return await asyncio.shield(self._asking[ask.idempotency_key])
         finally:
             self._waiting[ask.idempotency_key] -= 1
-
-    def _check_enabled(self) -> None:
-        if not self._p.config.resource_sharing.enabled:
-            raise SharingDisabled(
-                "Resource sharing not enabled",
-                try_next="Set resource_sharing.enabled: true in the configuration and start the cluster again with it.",
-            )
 
     def abandon(self, idempotency_key: str) -> None:
         """One who waited for this request is gone. When all are, it is not granted to nobody.
@@ -112,7 +106,7 @@ class BoostService:
         The lease that it becomes has the waiting request's id.
         """
         p = self._p
-        self._check_enabled()
+        check_enabled(p)
         if (earlier := p.ledger.with_key(ask.idempotency_key)) is not None:
             return await self._settled(earlier)
         if (known := self.queue.with_key(ask.idempotency_key)) is not None:

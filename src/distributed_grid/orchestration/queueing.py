@@ -1,29 +1,30 @@
 """The queue: requests that were not met at once, in their order, admitted as capacity comes back.
 
-What is decided is in `decide.admission` and `decide.preemption`; here it is carried out, round by round.
+What happens to each is decided in `decide.admission`, by the order in `decide.claims`; here it is carried out, round by
+round.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from distributed_grid.decide.admission import Verdict, plan_queue
+from distributed_grid.decide.claims import ordered
 from distributed_grid.decide.fair_share import charged
-from distributed_grid.decide.preemption import plan_preemption
-from distributed_grid.decide.queue_order import ordered
+from distributed_grid.decide.preemption import Preemption
 from distributed_grid.errors import GridError, NoCapacity, RequestNotFound, StoreBroken
 from distributed_grid.model.leases import Lease
-from distributed_grid.model.nodes import NodeTable
+from distributed_grid.model.nodes import NodeName, NodeTable
 from distributed_grid.model.resources import total
 from distributed_grid.model.waiting import Waiting
 from distributed_grid.orchestration.granting import begin_grant, carry_out, check_names, refusal
 from distributed_grid.orchestration.logs import logger
 from distributed_grid.orchestration.parts import Parts
 from distributed_grid.orchestration.reclaiming import ask_back
-from distributed_grid.orchestration.rules_in_force import numbers, rules_for, rules_of_one_look
+from distributed_grid.orchestration.rules_in_force import numbers, rules_of_one_look
 
 log = logger()
 
@@ -32,8 +33,6 @@ _HASTY_S: Final = 0.05
 _SOON_S: Final = 0.25
 _CALM_S: Final = 1.0
 _CALM_AFTER: Final = timedelta(minutes=1)
-# Those ahead decide what is promised; this many of them may also take back what others have.
-_MAY_PREEMPT: Final = 8
 _AFTER_GRACE: Final = timedelta(seconds=5)
 # What came home a moment ago may not be seen yet: nobody yields for what is there already.
 _SEEN_AFTER: Final = timedelta(seconds=1)
@@ -46,6 +45,8 @@ class Queue:
         self._p = parts
         self._answers: dict[str, asyncio.Future[Lease]] = {}
         self._verdicts: dict[str, Verdict] = {}
+        self._put_off: dict[str, datetime] = {}
+        """By request: since when its preemption waits for a newer view."""
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
         self._one_round = asyncio.Lock()
@@ -115,6 +116,7 @@ class Queue:
     def _drop(self, request_id: str) -> "asyncio.Future[Lease] | None":
         self._p.sharing.waiting.pop(request_id, None)
         self._verdicts.pop(request_id, None)
+        self._put_off.pop(request_id, None)
         return self._answers.pop(request_id, None)
 
     def _end(self, waiting: Waiting, why: Exception) -> None:
@@ -127,12 +129,39 @@ class Queue:
     def in_order(self) -> tuple[Waiting, ...]:
         """Those who wait, the next one first."""
         p = self._p
-        return ordered(p.sharing.waiting.values(), p.sharing.accounts, p.teams, p.now())
+        return ordered(p.sharing.waiting.values(), p.ledger.loans, p.sharing.accounts, p.teams, p.now())
 
     def verdicts(self) -> tuple[Verdict, ...]:
         """Of the last round: who waits, in order, and for what."""
         found = [v for v in self._verdicts.values() if v.waiting.id in self._p.sharing.waiting]
         return tuple(sorted(found, key=lambda verdict: verdict.position))
+
+    def verdict_now(self, waiting: Waiting, nodes: NodeTable) -> Verdict | None:
+        """What the next round will say about one request, with what every node has to do with it."""
+        if waiting.id in self._p.in_flight:  # it is being granted
+            return self._verdicts.get(waiting.id)
+        queue = self.in_order()
+        upto = queue[: queue.index(waiting) + 1] if waiting in queue else ()
+        return self._plan(upto, nodes, (waiting.id,))[-1] if upto else None
+
+    @property
+    def told(self) -> dict[str, NodeName]:
+        """Where those who wait were told that their place is."""
+        return {each.waiting.id: each.expected_source for each in self._verdicts.values() if each.expected_source}
+
+    def _plan(self, queue: Iterable[Waiting], nodes: NodeTable, explain: Container[str]) -> tuple[Verdict, ...]:
+        p = self._p
+        return plan_queue(
+            queue,
+            nodes,
+            p.ledger.snapshot(),
+            p.ledger.loans,
+            rules_of_one_look(p),
+            p.now(),
+            explain=explain,
+            told=self.told,
+            numbers=numbers(p),
+        )
 
     # -- rounds ---------------------------------------------------------------------------------------------
 
@@ -169,32 +198,24 @@ class Queue:
         return False
 
     async def round(self) -> None:
-        """1 look, 2 decide, 3 grant, 4 take back for those who may, 5 let those go whose time is over."""
+        """1 look, 2 decide, 3 grant, 4 ask back what yields, 5 let those go whose time is over."""
         p = self._p
         nodes = await p.look_to_decide()
         charge(p)
         now = p.now()
         waiting = self.in_order() if self.is_open else ()
-        verdicts = plan_queue(
-            waiting,
-            nodes,
-            p.ledger.snapshot(),
-            p.ledger.loans,
-            rules_of_one_look(p),
-            now,
-            explain={each.id for each in waiting if each.is_over(now)},  # who is let go learns about every node
-            told={each.waiting.id: each.expected_source for each in self._verdicts.values() if each.expected_source},
-        )
+        over = {each.id for each in waiting if each.is_over(now)}  # who is let go learns about every node
+        verdicts = self._plan(waiting, nodes, over)
         self._verdicts = {verdict.waiting.id: verdict for verdict in verdicts}
         # There is no await from the look to here: nobody else can have taken what the plan found.
         begun = [(v.waiting, begin_grant(p, v.grant, nodes, v.waiting.id)) for v in verdicts if v.grant is not None]
+        asked = [self._ask_back(v.waiting, v.preemption) for v in verdicts if v.preemption is not None]
+        if any(asked):
+            await p.try_commit()
         if begun:
             await asyncio.gather(*(self._admit(waiting, lease) for waiting, lease in begun))
-        else:
-            await self._take_back(verdicts, nodes)
-        await self._let_go(
-            now, nodes
-        )  # whose time ended since then has no reasons yet, and gets them in the next round
+        # Whose time ended since then has no reasons yet, and gets them in the next round.
+        await self._let_go(now, nodes)
 
     async def _admit(self, waiting: Waiting, lease: Lease) -> None:
         """Where the source was busy after all, it stays in the queue. Who is on the line learns what went wrong."""
@@ -214,26 +235,27 @@ class Queue:
         if answer is not None and not answer.done():
             answer.set_result(granted)
 
-    async def _take_back(self, verdicts: Iterable[Verdict], nodes: NodeTable) -> None:
-        """Ask for what the first of those who may can have; one request at a time, so that none is asked twice."""
-        p = self._p
-        blocked = [v for v in verdicts if v.grant is None and v.waiting.ask.target in nodes][:_MAY_PREEMPT]
-        for verdict in blocked:
-            waiting = verdict.waiting
-            plan = plan_preemption(
-                waiting.ask, nodes, p.ledger.snapshot(), p.ledger.loans, rules_for(p, waiting.ask), numbers(p), p.now()
-            )
-            if plan is None:
-                continue
-            if p.now() < p.last_return + _SEEN_AFTER or any(victim.id in p.in_flight for victim in plan.victims):
-                self._be_patient(waiting, p.now() + _SEEN_AFTER)  # a later round sees what became of that
-                return
-            who = waiting.ask.requester or "grid"
-            victims = [ask_back(p, v, plan.reason, units=plan.takes.get(v.id), who=who) for v in plan.victims]
-            await p.try_commit()
-            longest = max(victim.grace_s for victim in victims)
-            self._be_patient(waiting, p.now() + timedelta(seconds=longest) + _AFTER_GRACE)
-            return
+    def _ask_back(self, waiting: Waiting, plan: Preemption) -> bool:
+        """Ask for what yields to a request, if that may be asked by now. True: the caller commits."""
+        p, now = self._p, self._p.now()
+        if plan.at > now:
+            return False
+        if self._may_not_be_seen(waiting.id, now) or any(victim.id in p.in_flight for victim in plan.victims):
+            self._be_patient(waiting, now + _SEEN_AFTER)  # a later round sees what became of that
+            return False
+        self._put_off.pop(waiting.id, None)
+        who = waiting.ask.requester or "grid"
+        for victim in plan.victims:
+            ask_back(p, victim, plan.reason, units=plan.takes.get(victim.id), who=who)
+        self._be_patient(waiting, plan.back_by + _AFTER_GRACE)
+        return True
+
+    def _may_not_be_seen(self, request_id: str, now: datetime) -> bool:
+        """Whether something came home a moment ago. No request puts its preemption off for long for that: where boosts
+        end all the time, it would wait for ever."""
+        if now >= self._p.last_return + _SEEN_AFTER:
+            return False
+        return now < self._put_off.setdefault(request_id, now) + 2 * _SEEN_AFTER
 
     def _be_patient(self, waiting: Waiting, until: datetime) -> None:
         """What is on its way to a request is not lost because that did not want to wait."""

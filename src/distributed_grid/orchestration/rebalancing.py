@@ -103,6 +103,7 @@ class Rebalancing:
             now=p.now(),
             forecasts=self._forecasts(nodes) if numbers(p).foresees else {},
             queued=frozenset(waiting.ask.kind for waiting in p.sharing.waiting.values()),
+            teams=p.teams,
         )
 
     def _forecasts(self, nodes: NodeTable) -> Forecasts:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from distributed_grid.decide.policies import POLICIES, PolicyNumbers
+from distributed_grid.errors import SharingDisabled
 from distributed_grid.model.policies import SharingMode
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import BUILT_IN, CPU, MEMORY, scale
@@ -11,6 +12,15 @@ from distributed_grid.orchestration.parts import Parts
 
 _LONGEST_HORIZON_S = 3600.0
 _STEP_S = 300.0
+
+
+def check_enabled(p: Parts) -> None:
+    """Raise `SharingDisabled` where the configuration lets nothing be lent."""
+    if not p.config.resource_sharing.enabled:
+        raise SharingDisabled(
+            "Resource sharing not enabled",
+            try_next="Set resource_sharing.enabled: true in the configuration and start the cluster again with it.",
+        )
 
 
 def rules_for(p: Parts, ask: Ask) -> Rules:

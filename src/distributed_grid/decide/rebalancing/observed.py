@@ -15,6 +15,7 @@ from distributed_grid.model.leases import Cause, Lease
 from distributed_grid.model.nodes import NodeName, NodeTable
 from distributed_grid.model.policies import SharingMode
 from distributed_grid.model.snapshots import NodeSnapshot
+from distributed_grid.model.teams import Teams
 
 Forecasts = Mapping[tuple[NodeName, str], Forecast]
 
@@ -40,6 +41,7 @@ class Observed:
     """What is expected, where the policy acts on it."""
     queued: frozenset[str] = frozenset()
     """The kinds that somebody's request waits for: what is free of them is not for grid to take."""
+    teams: Teams = field(default_factory=Teams)
 
     @property
     def acts_by_itself(self) -> bool:

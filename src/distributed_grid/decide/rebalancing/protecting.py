@@ -41,7 +41,7 @@ def protections(
         if not left:
             continue
         others = tuple(one for one in seen.leases if one.id not in moved and not _comes_of(one))
-        if victims := plan_relief(name, left, others, seen.numbers, seen.now):
+        if victims := plan_relief(name, left, others, seen.numbers, seen.now, teams=seen.teams, loans=seen.loans):
             yield Relieve(name, victims, relief_units(victims, left, others), why)
 
 

@@ -1,0 +1,112 @@
+"""Guarantees stand above priorities, and every command gives one answer: on a real cluster with two teams."""
+
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from live_grid import LiveGrid, until
+from sharing_cluster import user_of
+
+from distributed_grid.client import GridClient
+from distributed_grid.errors import NoCapacity
+
+pytestmark = pytest.mark.cluster
+
+GRACE_S = 6
+CONFIG = f"""
+name: guarantees-test
+embedded: true
+resource_sharing:
+  enabled: true
+  mode: share_and_offload
+  policy: balanced
+  min_hold_seconds: 3
+  grace_seconds: {GRACE_S}
+  thresholds: {{excess_threshold: 0}}
+  teams:
+  - {{name: first, guaranteed: {{cpu: 6}}}}
+  - {{name: second, guaranteed: {{cpu: 6}}, max_priority: critical}}
+nodes:
+- {{name: head, role: master, cpu_count: 2, memory_gb: 4, resource_sharing: {{can_share: false}}}}
+- {{name: one, cpu_count: 6, memory_gb: 4}}
+- {{name: two, cpu_count: 6, memory_gb: 4}}
+"""
+
+
+def ask_for(user: GridClient, amount: int, priority: str, **more: Any) -> dict[str, Any]:
+    return user.request_boost(
+        {"target_node": "head", "resource_type": "cpu", "amount": amount, "priority": priority} | more
+    )
+
+
+def start_of(answer: dict[str, Any]) -> datetime:
+    return datetime.fromisoformat(answer["expected_start"])
+
+
+def test_a_team_gets_what_is_guaranteed_to_it_from_one_that_took_everything_at_critical(
+    grid: LiveGrid, tmp_path: Path
+) -> None:
+    """And while it waits, `grid plan`, the queue and `grid why` say the same about when."""
+    homes = {team: user_of(grid, team, tmp_path) for team in ("first", "second")}
+    first, second = GridClient(homes["first"]), GridClient(homes["second"])
+    taken = [ask_for(second, 6, "critical") for _ in range(2)]
+    grid.total_is("head", "CPU", 14.0)
+
+    with pytest.raises(NoCapacity):  # it has its guarantee: a third time is above it, and takes nothing from the first
+        ask_for(second, 6, "critical")
+    assert [grid.state(boost) for boost in taken] == ["active", "active"]
+
+    as_first = {"GRID_HOME": str(homes["first"].path)}
+    plan = first.plan({"target_node": "head", "resource_type": "cpu", "amount": 6})
+    assert not plan["fits"]
+    assert plan["preemption"]["takes_own"]
+    assert plan["expected_wait_s"] <= 3 + GRACE_S + 5, "not when the hour of the boost that yields is over"
+    done = grid.cli("boost", "request", "head", "cpu", "6", "--priority", "normal", "--wait", "60", env=as_first)
+    assert done.returncode == 0, done.stderr
+
+    held = {team["name"]: team["held"].get("cpu", 0) for team in grid.client.sharing_status()["teams"]}
+    assert (held["first"], held["second"]) == (6, 6)
+    (left,) = [boost for boost in taken if grid.state(boost) == "active"]
+    with pytest.raises(NoCapacity):  # what is within the guarantee of either stays, at every priority
+        ask_for(second, 6, "critical")
+    assert grid.state(left) == "active"
+
+
+def test_plan_queue_and_why_say_the_same_about_a_request_for_which_others_yield(grid: LiveGrid, tmp_path: Path) -> None:
+    first, second = (GridClient(user_of(grid, team, tmp_path)) for team in ("first", "second"))
+    for _ in range(2):
+        ask_for(second, 6, "critical", grace_seconds=60, on_grace_end="hold")
+    body = {"target_node": "head", "resource_type": "cpu", "amount": 6}
+    plan = first.plan(body)
+
+    request = first.request_allocation(body | {"wait_seconds": 600})["request_id"]
+    near = timedelta(seconds=15)  # each is asked a moment later than the one before, and a busy machine is slow
+
+    def in_queue() -> dict[str, Any] | None:
+        return next((one for one in first.queue()["requests"] if one["request_id"] == request), None)
+
+    queued = in_queue()
+    if queued is not None:  # nothing runs in the boost, so it may be home already
+        assert abs(start_of(queued) - start_of(plan)) < near
+        why = first.why(request)
+        assert why["state"] != "waiting" or abs(start_of(why) - start_of(plan)) < near
+    until(lambda: first.allocation(request)["state"] == "active", 90, "the request is met")
+    granted = first.allocation(request)["boost"]
+    assert granted["source_node"] == plan["preemption"]["source_node"]
+    assert datetime.fromisoformat(granted["allocated_at"]) <= start_of(plan) + near
+
+
+def test_the_plan_is_refused_where_the_request_would_be(tmp_path: Path) -> None:
+    """With sharing disabled both say so, in the same words and with the same exit code."""
+    alone = CONFIG[: CONFIG.index("- {name: one")].replace("enabled: true", "enabled: false")
+    grid = LiveGrid(tmp_path, alone)
+    try:
+        grid.json("cluster", "start", "--config", str(grid.config))
+        answers = [grid.cli(*command, "head", "cpu", "2") for command in (("plan",), ("boost", "request"))]
+        assert answers[0].returncode == answers[1].returncode != 0
+        assert "Resource sharing not enabled" in answers[0].stderr
+        assert answers[0].stderr == answers[1].stderr
+    finally:
+        grid.client.close()
+        grid.cli("cluster", "stop")
