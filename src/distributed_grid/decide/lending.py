@@ -86,8 +86,8 @@ class Offer:
         )
         need = lent_resources(ask, choice.delivery, rules.companions)
         reserves = choice.delivery is Delivery.RESERVE
-        busy = {n.name: n.in_use.crowded[CPU] for n in nodes.lenders if reserves and n.is_crowded_for(target, CPU)}
-        gpus = {n.name: n.in_use.gpus for n in nodes.lenders if n.in_use.gpus} if ask.kind == GPU else {}
+        busy = {n.name: n.in_use.crowded[CPU] for n in nodes.in_use if reserves and n.is_crowded_for(target, CPU)}
+        gpus = {n.name: n.in_use.gpus for n in nodes.in_use if n.in_use.gpus} if ask.kind == GPU else {}
         return cls(ask, rules, choice, need, busy, gpus)
 
     def from_node(self, source: NodeName) -> Grant:

@@ -95,6 +95,8 @@ class NodeTable(Mapping[NodeName, Node]):
         self._lendable: dict[str, int] = {}
         self.lenders = tuple(n for n in self._nodes.values() if n.alive and n.silent is None and n.limits.can_share)
         """Those that may lend at all, in name order."""
+        self.in_use = tuple(n for n in self.lenders if n.in_use is not NOT_IN_USE)
+        """Of these, the ones on which something is in use that Ray does not count."""
 
     def __getitem__(self, name: NodeName) -> Node:
         return self._nodes[name]
