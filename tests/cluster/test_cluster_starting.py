@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 from distributed_grid.cluster import NodeSpec, starting
-from distributed_grid.cluster.starting import NodeStart, start_in_turn
+from distributed_grid.cluster.starting import NodeStart, at_once, start_in_turn
 from distributed_grid.errors import ClusterStartFailed
 
 
@@ -22,14 +22,15 @@ class Told:
 
 
 class FakeStart:
-    """Has its sockets after `sockets` looks, and is up after `up` looks; it fails where `up` is None."""
+    """Has its sockets after `sockets` looks, and is up after `up` looks; its first `failures` starts fail."""
 
-    def __init__(self, spec: NodeSpec, told: Told, *, sockets: int = 0, up: int | None = 2) -> None:
+    def __init__(self, spec: NodeSpec, told: Told, *, sockets: int = 0, up: int = 2, failures: int = 0) -> None:
         self.spec = spec
         self._told = told
         self._sockets = sockets
         self._up = up
         told.note("loaded", self)
+        self._fails = told.events.count(f"loaded {spec.name}") <= failures
 
     def let_go(self) -> None:
         self._told.note("let go", self)
@@ -39,23 +40,28 @@ class FakeStart:
         return self._sockets < 0
 
     def is_up(self) -> bool:
-        if self._up is None:
+        if self._fails:
             raise ClusterStartFailed(f"Node {self.spec.name} did not start")
         self._up -= 1
         return self._up < 0
+
+    def end(self) -> None:
+        self._told.note("ended", self)
 
 
 def node(name: str, *, is_head: bool = False) -> NodeSpec:
     return NodeSpec(name, 1, 0, 2**30, {}, is_head)
 
 
-def played(monkeypatch: pytest.MonkeyPatch, told: Told, **behaviour: dict[str, int | None]) -> list[str]:
+def played(monkeypatch: pytest.MonkeyPatch, told: Told, *, load: float = 0.0, **behaviour: dict[str, int]) -> list[str]:
     monkeypatch.setattr(starting, "POLL_S", 0.0)
+    monkeypatch.setattr(starting.os, "getloadavg", lambda: (load, 0.0, 0.0))
     start_in_turn(
         [node("head", is_head=True), node("a"), node("b")],
         lambda spec: FakeStart(spec, told, **behaviour.get(spec.name, {})),  # type: ignore[arg-type,return-value]
         begun=lambda _: None,
         up=lambda started: told.note("up", started),  # type: ignore[arg-type]
+        again=lambda spec, failed: told.events.append(f"again {spec.name}"),
     )
     return told.events
 
@@ -82,13 +88,38 @@ def test_a_node_whose_raylet_has_no_names_for_its_sockets_yet_is_waited_for(monk
     assert events.index("up a") < events.index("let go b")
 
 
-def test_a_node_that_fails_is_told_once_those_before_it_are_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_that_goes_on_failing_is_told_once_those_before_it_are_up(monkeypatch: pytest.MonkeyPatch) -> None:
     told = Told()
 
     with pytest.raises(ClusterStartFailed, match="Node b"):
-        played(monkeypatch, told, a={"up": 9}, b={"up": None})
+        played(monkeypatch, told, a={"up": 9}, b={"failures": 99})
 
-    assert told.events[-1] == "up a"
+    assert told.events.count("again b") == 2
+    assert told.events.index("up a") < told.events.index("ended b")
+
+
+@pytest.mark.parametrize("failing", ["head", "a", "b"])
+def test_a_node_whose_first_start_fails_is_ended_and_starts_again(
+    monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    events = played(monkeypatch, Told(), **{failing: {"failures": 2}})
+
+    assert sorted(event for event in events if event.startswith("up")) == ["up a", "up b", "up head"]
+    assert events.count(f"ended {failing}") == events.count(f"again {failing}") == 2
+    assert events.index("up head") < min(events.index("let go a"), events.index("let go b"))
+
+
+def test_on_a_machine_with_a_high_load_one_node_starts_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    events = played(monkeypatch, Told(), load=10_000.0, a={"up": 9})
+
+    assert events.index("up a") < events.index("let go b")
+
+
+@pytest.mark.parametrize(
+    ("cores", "load", "expected"), [(2, 0.0, 2), (2, 6.0, 2), (2, 20.0, 1), (1, 0.5, 2), (64, 20.0, 64)]
+)
+def test_the_machine_decides_how_many_nodes_start_at_once(cores: int, load: float, expected: int) -> None:
+    assert at_once(cores=cores, load=load) == expected
 
 
 def test_what_was_loaded_ends_with_whoever_should_have_let_it_go(

@@ -1,14 +1,20 @@
-"""Access to the embedded cluster: with TLS, and with a token of Ray's that lies around and is in nobody's way."""
+"""Access to the embedded cluster: from loopback only, with TLS, and with a stray token of Ray's in the user's home."""
 
 import json
 import secrets
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
+import ray
 import trustme
-from live_grid import LiveGrid
+from live_grid import LiveGrid, on, where_am_i
 
-from distributed_grid.cluster.processes import child_environment
+from distributed_grid.cluster.processes import carrying, child_environment, trees
+from distributed_grid.cluster.record import load
 
 pytestmark = pytest.mark.cluster
 
@@ -22,7 +28,7 @@ nodes:
 """
 
 
-def test_it_lends_with_tls_and_with_a_token_in_the_users_home_that_a_plain_ray_init_left(tmp_path: Path) -> None:
+def test_it_lends_with_tls_on_loopback_alone_and_beside_a_token_that_a_plain_ray_init_left(tmp_path: Path) -> None:
     issued = trustme.CA().issue_cert("somewhere.example.org")
     issued.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "both.pem"))
     (tmp_path / ".ray").mkdir()
@@ -36,9 +42,48 @@ def test_it_lends_with_tls_and_with_a_token_in_the_users_home_that_a_plain_ray_i
         assert json.loads(live.home.controller.read_text())["url"].startswith("https://127.0.0.1:")
         live.boost("head", "cpu", 1)
         live.total_is("head", "CPU", 2.0)
+        assert ray.get(where_am_i.options(**on("lender")).remote()) == "lender"  # so that both nodes have workers
+        assert listening_of(live) == {"127.0.0.1"}
+        for address in (live.address, "auto"):
+            assert plain_program(live, address) == {"127.0.0.1"}
         live.release_everything()
     finally:
         live.stop()
+
+
+def listening_of(live: LiveGrid) -> set[str]:
+    """The addresses at which the cluster's processes, and those of grid in it, take connections."""
+    record = load(live.home)
+    assert record is not None
+    processes = trees(psutil.Process(node.pid) for node in record.nodes) | carrying(record.marker)
+    names = {process.name() for process in processes}
+    assert {"gcs_server", "raylet"} <= names and any("GridController" in name for name in names)
+    return {address for process in processes for address in listening(process)}
+
+
+def listening(process: psutil.Process) -> list[str]:
+    with suppress(psutil.NoSuchProcess):
+        found = [each for each in process.net_connections("inet") if each.status == psutil.CONN_LISTEN]
+        return [each.laddr.ip.removeprefix("::ffff:") for each in found]
+    return []
+
+
+PROGRAM = """
+import sys, psutil, ray
+ray.init(address=sys.argv[1])
+ray.get(ray.remote(lambda: 1).remote())
+found = [each for each in psutil.Process().net_connections("inet") if each.status == "LISTEN"]
+print(*[each.laddr.ip.removeprefix("::ffff:") for each in found])
+"""
+
+
+def plain_program(live: LiveGrid, address: str) -> set[str]:
+    """Where a Ray program without anything of grid's listens; it connects as Ray's pages say."""
+    given = {} if address == "auto" else {"RAY_ADDRESS": address}
+    command = [sys.executable, "-c", PROGRAM, address]
+    done = subprocess.run(command, env=live.env | given, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
 
 
 def test_a_mode_that_was_set_is_the_clusters() -> None:

@@ -1,6 +1,8 @@
 """The embedded cluster, with real raylets; what is true of it is asked of Ray and of the kernel."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -14,6 +16,7 @@ import pytest
 from distributed_grid.cluster import ClusterRecord, NodeSpec, running, start, stop
 from distributed_grid.cluster.processes import alive, carrying, trees
 from distributed_grid.cluster.record import load
+from distributed_grid.cluster.starting import NodeStart
 from distributed_grid.errors import AlreadyRunning, ClusterStartFailed
 from distributed_grid.store.home import GridHome
 
@@ -105,9 +108,33 @@ def test_a_node_that_fails_takes_the_whole_cluster_with_it_and_says_why(home: Gr
     assert any("not a label!" in line for line in failed.value.because)
     assert str(log) in str(failed.value.try_next)
     assert log.exists()
-    assert [line.split(":")[0] for line in witness.lines] == ["gpu-master"]
+    assert [line.split(":")[0] for line in witness.lines] == ["gpu-master", "gpu2", "gpu2"]
+    assert all("trying again" in line for line in witness.lines[1:])
     assert witness.seen
     assert witness.nothing_is_left()
+
+
+def test_a_node_whose_first_start_is_cut_off_starts_again(home: GridHome, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut_off: list[int] = []
+
+    def let_go_and_cut_off(node: NodeStart) -> None:
+        really_let_go(node)
+        if node.spec.name == WORKER.name and not cut_off:
+            cut_off.append(node.pid)
+            os.kill(node.pid, signal.SIGKILL)
+
+    really_let_go = NodeStart.let_go
+    monkeypatch.setattr(NodeStart, "let_go", let_go_and_cut_off)
+    lines: list[str] = []
+
+    record = start(home, "test", [HEAD, WORKER], progress=lines.append)
+
+    assert [line.partition(":")[0] for line in lines] == ["gpu-master", "gpu1", "gpu1"]
+    assert "trying again" in lines[1]
+    assert [node.name for node in record.nodes] == ["gpu-master", "gpu1"]
+    assert record.nodes[1].pid not in cut_off
+    nodes = ask_ray(record.ray_address, "print(json.dumps([node['Alive'] for node in ray.nodes()]))")
+    assert nodes == [True, True]
 
 
 def test_an_interrupted_start_leaves_nothing_behind(home: GridHome) -> None:

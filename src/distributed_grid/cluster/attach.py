@@ -12,7 +12,7 @@ from distributed_grid.errors import Unavailable, error_from_dict
 from distributed_grid.model.listening import Listening
 from distributed_grid.store.home import GridHome
 
-_PATIENCE_S = 120
+_PATIENCE_S = 300
 _BEAT_S = 1.0
 
 

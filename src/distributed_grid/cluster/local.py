@@ -15,10 +15,11 @@ import psutil
 
 from distributed_grid.cluster import processes
 from distributed_grid.cluster.nodes import NodeSpec, head_first, ray_executable, start_command, start_failed
-from distributed_grid.cluster.ports import ClaimedPorts, own_address
+from distributed_grid.cluster.ports import ClaimedPorts
 from distributed_grid.cluster.record import ClusterRecord, NodeProcess, forget, load, only_one, save
 from distributed_grid.cluster.starting import NodeStart, start_in_turn
 from distributed_grid.errors import AlreadyRunning, ClusterStartFailed
+from distributed_grid.execution.ray_start import LOOPBACK_HOST
 from distributed_grid.store.home import GridHome
 
 Progress = Callable[[str], None]
@@ -53,7 +54,7 @@ def start(
         _refuse_if_running(home)
         record = ClusterRecord(
             name=name,
-            ray_address=f"{own_address()}:{ports.take()}",
+            ray_address=f"{LOOPBACK_HOST}:{ports.take()}",
             started_at=datetime.now(UTC).isoformat(),
             config_digest=config_digest,
         )
@@ -74,8 +75,14 @@ def start(
             progress(f"{node.spec.name}: {node.spec.describe()} ... up in {node.seconds:.1f} s")
             companion.start()
 
+        def again(spec: NodeSpec, failed: ClusterStartFailed) -> None:
+            progress(f"{spec.name}: {failed.message.partition(': ')[2]}; trying again")
+
         try:
-            start_in_turn(specs, load, begun=begun, up=up)
+            start_in_turn(specs, load, begun=begun, up=up, again=again)
+            for spec in _gone(specs, record):
+                progress(f"{spec.name}: Ray ended soon after the start; trying again")
+                start_in_turn([spec], load, begun=begun, up=up, again=again)
             _check_all_live(record)
             companion.finish()
         except BaseException:  # an interrupt too must leave nothing behind
@@ -150,6 +157,12 @@ def _refuse_if_running(home: GridHome) -> None:
         )
     _end(record)
     forget(home)
+
+
+def _gone(specs: Sequence[NodeSpec], record: ClusterRecord) -> list[NodeSpec]:
+    """The nodes that have ended again. Without its head no cluster goes on."""
+    live = {node.name for node in record.nodes if _process(record, node)}
+    return [spec for spec in specs if spec.name not in live and not spec.is_head]
 
 
 def _check_all_live(record: ClusterRecord) -> None:

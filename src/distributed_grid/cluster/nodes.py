@@ -13,13 +13,13 @@ from typing import Final
 
 from distributed_grid.cluster.ports import ClaimedPorts
 from distributed_grid.errors import ClusterStartFailed, RayUnsuitable
-from distributed_grid.execution.ray_start import AGENT_PORTS, STARTED, STAYING
+from distributed_grid.execution.ray_start import AGENT_PORTS, LOOPBACK, LOOPBACK_HOST, PATIENCE_S, RUN, STARTED, STAYING
 from distributed_grid.model.resources import CPU, GPU, MEMORY, describe, scale
 
 NAME_LABEL: Final = "grid/name"
 """The Ray node label with the configured name of a node."""
 
-START_TIMEOUT_S: Final = 60.0
+START_TIMEOUT_S: Final = PATIENCE_S + 60.0
 
 # Small, since all nodes share one host; by default each raylet would take 30 % of its memory.
 _OBJECT_STORE_BYTES: Final = 100_000_000
@@ -82,7 +82,7 @@ def ray_executable() -> list[str]:
             try_next=f"{sys.executable} -m pip install 'ray[default]'",
         )
     # -P: what lies in the current folder must not shadow modules.
-    return [sys.executable, "-P", "-m", "ray.scripts.scripts"]
+    return [sys.executable, "-P", "-c", f"{RUN}\nsys.exit(main())"]
 
 
 def start_command(node: NodeSpec, ray_address: str, ports: ClaimedPorts) -> list[str]:
@@ -97,7 +97,7 @@ def start_command(node: NodeSpec, ray_address: str, ports: ClaimedPorts) -> list
     return [
         "start",
         *role,
-        *("--node-ip-address", host),
+        *("--node-ip-address", LOOPBACK if host == LOOPBACK_HOST else host),
         *("--num-cpus", str(int(node.cpus))),
         *("--num-gpus", str(node.gpus)),
         *("--memory", str(node.memory_bytes)),

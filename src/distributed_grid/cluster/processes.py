@@ -12,9 +12,13 @@ from typing import Final
 import psutil
 
 from distributed_grid.errors import GridError
+from distributed_grid.execution.ray_start import PATIENCE_S
 
 MARKER: Final = "GRID_EMBEDDED_CLUSTER"
 """The environment variable that all processes of an embedded cluster inherit; it says which cluster."""
+
+NODE_MARKER: Final = "GRID_EMBEDDED_NODE"
+"""The same for one start of one node."""
 
 # Ray keeps its sockets below the temporary folder, and the kernel takes at most 107 characters for their paths.
 _LONGEST_TMPDIR: Final = 30
@@ -40,6 +44,9 @@ def child_environment(environ: Mapping[str, str], marker: str) -> dict[str, str]
         # Raylets tell the cluster about changed totals this often; a grant waits until they have. Ray's own
         # default of 100 ms is most of what a boost would cost.
         "RAY_raylet_report_resources_period_milliseconds": "10",
+        # A raylet gives up after 15 s without its agents, which on a machine that starts many nodes need longer.
+        "RAY_agent_register_timeout_ms": str(round(PATIENCE_S * 1000)),
+        "RAY_raylet_start_wait_time_s": str(round(PATIENCE_S)),
         "RAY_USAGE_STATS_ENABLED": "0",
         MARKER: marker,
     }
@@ -63,16 +70,16 @@ def alive(process: psutil.Process) -> bool:
         return False
 
 
-def carries(process: psutil.Process, marker: str) -> bool:
+def carries(process: psutil.Process, marker: str, variable: str = MARKER) -> bool:
     try:
-        return process.environ().get(MARKER) == marker
+        return process.environ().get(variable) == marker
     except (psutil.Error, OSError):
         return False
 
 
-def carrying(marker: str) -> set[psutil.Process]:
+def carrying(marker: str, variable: str = MARKER) -> set[psutil.Process]:
     """All living processes with this marker. What renames itself, as Ray's workers do, may hide it."""
-    return {p for p in psutil.process_iter() if carries(p, marker) and alive(p)}
+    return {p for p in psutil.process_iter() if carries(p, marker, variable) and alive(p)}
 
 
 def trees(roots: Iterable[psutil.Process]) -> set[psutil.Process]:

@@ -39,7 +39,10 @@ class ClusterRecord:
         return f"{self.ray_address}@{self.started_at}"
 
     def with_node(self, node: NodeProcess) -> "ClusterRecord":
-        return replace(self, nodes=(*self.nodes, node))
+        """With this process for the node, in place of one that was started before."""
+        if all(known.name != node.name for known in self.nodes):
+            return replace(self, nodes=(*self.nodes, node))
+        return replace(self, nodes=tuple(node if known.name == node.name else known for known in self.nodes))
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

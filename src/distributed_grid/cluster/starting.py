@@ -1,13 +1,18 @@
 """The nodes of an embedded cluster, started one behind the other but without one waiting for the other's end.
 
+The start paces itself by the load that it makes, and tries a node again before it gives up: many nodes on few cores
+take long, but they come.
+
 Of the seconds that `ray start` takes, one is spent on loading Ray and most of the others on waiting for the agents of
 its raylet. So each is loaded while the one before it starts, and is let go as soon as that one cannot be disturbed.
 """
 
+import os
+import secrets
 import subprocess
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,22 +21,22 @@ from typing import Final
 import psutil
 
 from distributed_grid.cluster.nodes import POLL_S, START_TIMEOUT_S, NodeSpec, is_up, spawn
+from distributed_grid.cluster.processes import NODE_MARKER, carrying, end
+from distributed_grid.errors import ClusterStartFailed
+from distributed_grid.execution.ray_start import RUN
 
-# A third of the time would go into loading Ray Serve, only to have its commands; without it they are left out.
-# Left out as well, since the head would be a second later: an API server with nothing in it, for without the dashboard
-# it has only Ray's usage statistics, which are off; and a server for ray:// programs at a port that nobody knows.
-# If whoever should tell it ends instead, so does it.
-_WHEN_TOLD: Final = """
-import sys
-sys.modules["ray.serve.scripts"] = None
-from ray._private import services
-from ray._private.node import Node
-from ray.scripts.scripts import main
+# Left out, since the head would be a second later: an API server with nothing in it, for without the dashboard it has
+# only Ray's usage statistics, which are off; and a server for ray:// programs at a port that nobody knows.
+# If the process that should tell it ends instead, so does it.
+_WHEN_TOLD: Final = f"""
+{RUN}
 services.start_api_server = lambda *args, **options: ("", None)
 Node.start_ray_client_server = lambda self: None
 sys.stdin.readline() and sys.exit(main())
 """
 _SOCKETS_OF_A_RAYLET: Final = 2  # its own and its object store's
+_TRIES: Final = 3
+_HIGH_LOAD: Final = 3.0  # processes that want a core, for each core
 
 
 class NodeStart:
@@ -42,7 +47,8 @@ class NodeStart:
         self.log = log
         # -P: what lies in the current folder must not shadow modules.
         command = [sys.executable, "-P", "-c", _WHEN_TOLD, *arguments]
-        self._process = spawn(command, log, env, stdin=subprocess.PIPE)
+        self._marker = f"{spec.name}@{secrets.token_hex(8)}"
+        self._process = spawn(command, log, {**env, NODE_MARKER: self._marker}, stdin=subprocess.PIPE)
         self._let_go_at = 0.0
 
     @property
@@ -63,6 +69,15 @@ class NodeStart:
     def is_up(self) -> bool:
         return is_up(self.spec.name, self._process, self.log, self._let_go_at + START_TIMEOUT_S)
 
+    def end(self) -> None:
+        """End all that it has started."""
+        try:
+            roots = [psutil.Process(self.pid)]
+        except psutil.NoSuchProcess:
+            roots = []
+        end(roots, gently="", grace_s=0.0, strays=lambda: carrying(self._marker, NODE_MARKER))
+        self._process.wait()
+
     def has_its_sockets(self) -> bool:
         """Raylets of one host share a folder, and each takes the first names that it finds free for its sockets."""
         try:
@@ -79,27 +94,51 @@ def start_in_turn(
     *,
     begun: Callable[[NodeStart], None],
     up: Callable[[NodeStart], None],
+    again: Callable[[NodeSpec, ClusterStartFailed], None],
 ) -> None:
     """Start the nodes, the first of which is the head; `begun` and `up` are told of each in this order.
 
-    The others start once the head is up, since Ray looks only every two seconds for one that is not.
+    The others start once the head is up, since Ray looks only every two seconds for one that is not. A node that fails
+    is ended and starts again, of which `again` is told; the last of its tries raises.
     """
     waiting = deque(specs)
     coming: deque[NodeStart] = deque()
-    loaded: NodeStart | None = None
+    loaded: deque[NodeStart] = deque()
+    tries = Counter[str]()
     while waiting or loaded or coming:
-        if loaded is None and waiting:
-            loaded = load(waiting.popleft())
-        if loaded and (loaded.spec.is_head or (not _head(coming) and (not coming or coming[-1].has_its_sockets()))):
-            loaded.let_go()
-            begun(loaded)
-            coming.append(loaded)
-            loaded = None
-        elif coming and coming[0].is_up():
+        if not loaded and waiting:
+            loaded.append(load(waiting.popleft()))
+        if loaded and _may_go(loaded[0], coming):
+            coming.append(loaded.popleft())
+            coming[-1].let_go()
+            begun(coming[-1])
+            continue
+        try:
+            is_up = bool(coming) and coming[0].is_up()
+        except ClusterStartFailed as failed:
+            spec = coming[0].spec
+            tries[spec.name] += 1
+            if tries[spec.name] >= _TRIES:
+                raise
+            coming.popleft().end()
+            again(spec, failed)
+            loaded.appendleft(load(spec))
+            continue
+        if is_up:
             up(coming.popleft())
         else:
             time.sleep(POLL_S)
 
 
-def _head(coming: deque[NodeStart]) -> bool:
-    return bool(coming) and coming[0].spec.is_head
+def _may_go(node: NodeStart, coming: "deque[NodeStart]") -> bool:
+    """The head goes alone; of the others so many at once as the machine bears, and at least one."""
+    if not coming:
+        return True
+    if node.spec.is_head or coming[0].spec.is_head or not coming[-1].has_its_sockets():
+        return False
+    return len(coming) < at_once(cores=os.cpu_count() or 1, load=os.getloadavg()[0])
+
+
+def at_once(*, cores: int, load: float) -> int:
+    """How many nodes may be starting at the same time; one start keeps about one core busy."""
+    return 1 if load > _HIGH_LOAD * cores else max(2, cores)

@@ -16,6 +16,7 @@ from distributed_grid.monitoring.senses import RaySenses
 from distributed_grid.store.home import GridHome
 
 NAME: Final = "grid-controller"
+_UP_WITHIN_S: Final = 240.0  # on a machine that starts many nodes meanwhile
 
 
 class GridController:
@@ -109,8 +110,8 @@ def create(
         )
         .remote(str(home.path), config.to_dict(), config_source, ray_address, listening.to_dict(), adopt)
     )
-    where: dict[str, Any] = ray.get(controller.where.remote(), timeout=60)
-    return where | {"notes": ray.get(controller.notes.remote(), timeout=60)}
+    where: dict[str, Any] = ray.get(controller.where.remote(), timeout=_UP_WITHIN_S)
+    return where | {"notes": ray.get(controller.notes.remote(), timeout=_UP_WITHIN_S)}
 
 
 def existing() -> Any | None:

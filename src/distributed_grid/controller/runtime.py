@@ -20,6 +20,7 @@ from distributed_grid.controller.tokens import Tokens, ensure_token
 from distributed_grid.errors import AlreadyRunning, StoreBroken
 from distributed_grid.execution.port import Cluster
 from distributed_grid.execution.process_port import Hands
+from distributed_grid.execution.ray_start import LOOPBACK, LOOPBACK_HOST
 from distributed_grid.execution.role_records import RoleRecords
 from distributed_grid.model.listening import Listening
 from distributed_grid.monitoring.senses import Senses
@@ -108,7 +109,7 @@ class ControllerRuntime:
         for problem in tokens.problems:
             engine.parts.journal.note("store_problem", problem)
         socket = listen(self._listening.host, self._listening.port or _last_port(self._home))
-        own_address = self._ray_address.rpartition(":")[0]
+        own_address = self._ray_address.rpartition(":")[0].replace(LOOPBACK_HOST, LOOPBACK)
         self._url = url_of(socket, tls=self._fingerprint is not None, own_address=own_address)
         hosts = self._listening.allow_hosts
         app = make_app(engine, tokens, self.where, self._leave_on_purpose, hosts, self._role_records)

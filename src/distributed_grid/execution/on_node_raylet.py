@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from distributed_grid.execution.on_node_kept import Kept
-from distributed_grid.execution.ray_start import AGENT_PORTS, STARTED, STAYING
+from distributed_grid.execution.ray_start import AGENT_PORTS, RUN, STARTED, STAYING
 
 _GONE_WITHIN_S = 30.0
 _MOST_WINDOWS = 10
@@ -41,7 +41,7 @@ class OwnRay:
         where = ["--temp-dir", folder] if "--head" in arguments else []
         agents = zip(AGENT_PORTS, _free_ports(len(AGENT_PORTS)), strict=True)
         ports = [part for flag, port in agents for part in (flag, str(port))]
-        ray = [sys.executable, "-P", "-m", "ray.scripts.scripts"]
+        ray = [sys.executable, "-P", "-c", f"{RUN}\nsys.exit(main())"]
         log = os.path.join(folder, "ray-start.log")
         self._log = open(log, "x+b")  # noqa: SIM115 - the folder goes with Ray, but what it said is still asked for
         self._failed: str | None = None

@@ -2,7 +2,14 @@
 
 from typing import Final
 
-STARTED: Final = "Ray runtime started"
+LOOPBACK: Final = "127.0.0.1"
+"""A node with this address opens no socket beyond loopback: all parts of Ray bind to it alone."""
+
+LOOPBACK_HOST: Final = "LOCALHOST"
+"""The same as the host of a head's address. In capitals, since Ray's programs replace `localhost` and `127.0.0.1` by
+the machine's outward address, where nothing listens; they leave other names as they are, and names ignore case."""
+
+PATIENCE_S: Final = 240.0
 
 AGENT_PORTS: Final = (
     "--metrics-export-port",
@@ -11,6 +18,59 @@ AGENT_PORTS: Final = (
     "--runtime-env-agent-port",
 )
 """Without ports of our choosing each raylet waits seconds for its agents to report theirs."""
+
+_PORT_FILES: Final = (
+    "metrics_export_port",
+    "dashboard_agent_listen_port",
+    "metrics_agent_port",
+    "runtime_env_agent_port",
+)
+"""A raylet takes the ports of its agents from these files, and ends if they are not there after 15 s: on a busy machine
+the agents need longer to write them. Since the ports are known, they are there from the beginning."""
+
+RUN: Final = f"""
+import sys
+sys.modules["ray.serve.scripts"] = None
+from ray._private import services
+from ray._private.node import Node
+from ray.scripts.scripts import main
+import inspect
+import time
+from ray import _raylet
+start_gcs_server, start_monitor, get_node = Node.start_gcs_server, services.start_monitor, services.get_node
+def start_and_name_it(node):
+    start_gcs_server(node)
+    node._gcs_address = node._gcs_address.replace("{LOOPBACK}:", "{LOOPBACK_HOST}:")
+def start_it_on_loopback(gcs_address, *args, **options):
+    return start_monitor(gcs_address.replace("{LOOPBACK_HOST}:", "{LOOPBACK}:"), *args, **options)
+start_raylet, raylets = services.start_raylet, []
+def start_and_watch_it(*args, **options):
+    told = inspect.signature(start_raylet).bind(*args, **options).arguments
+    for name in {_PORT_FILES!r}:
+        if told.get(name) and hasattr(_raylet, "persist_port"):
+            _raylet.persist_port(told["session_dir"], told["node_id"], name, told[name])
+    raylets.append(start_raylet(*args, **options))
+    return raylets[-1]
+def get_node_in_time(*args, **options):
+    until = time.monotonic() + {PATIENCE_S}
+    while True:
+        try:
+            return get_node(*args, **options)
+        except RuntimeError:
+            if any(raylet.process.poll() is not None for raylet in raylets):
+                sys.exit("The raylet has ended: see raylet.out in Ray's session folder")
+            if time.monotonic() > until:
+                raise
+        time.sleep(0.1)
+Node.start_gcs_server, services.start_monitor = start_and_name_it, start_it_on_loopback
+services.start_raylet, services.get_node = start_and_watch_it, get_node_in_time
+services.resolve_ip_for_localhost = lambda host: host
+"""
+"""Python that stands for the `ray` command, before the call of `main`: without Ray Serve's commands, since loading
+those takes a third of the time; with a node at `LOOPBACK` if that is its address; and with more patience than the 30 s
+that Ray itself has for its raylet, which is too little on a machine that starts many."""
+
+STARTED: Final = "Ray runtime started"
 
 STAYING: Final = ("--log-style", "record", "--log-color", "false", "--disable-usage-stats", "--block")
 """It goes on for as long as the node does, and writes plain lines."""

@@ -19,16 +19,31 @@ class Belongings:
     problems: list[str] = field(default_factory=list)
     _settled: list[tuple[Kept, tuple[Lease, ...]]] = field(default_factory=list)
 
-    def take(self, p: Parts, loaded: Loaded, nodes: NodeTable, *, adopt: bool) -> None:
-        """Fill the ledger with what belongs here. What does not is kept for its own cluster."""
+    def take(
+        self,
+        p: Parts,
+        loaded: Loaded,
+        nodes: NodeTable,
+        *,
+        adopt: bool,
+        ended: frozenset[str] = frozenset(),
+    ) -> None:
+        """Fill the ledger with what belongs here. What does not is kept for its own cluster.
+
+        `ended`: boosts that have ended since the file was written, while it could not be read.
+        """
         aside = SetAside(p.file.path)
         if loaded.cluster is None or loaded.cluster.same_cluster(p.identity):
             for lease in loaded.leases:
-                p.ledger.put(lease)
+                known = p.ledger.get(lease.id)
+                if lease.id not in ended and not (known is not None and known.is_winding_down):
+                    p.ledger.put(lease)
         elif loaded.leases:
             aside.keep(loaded.leases, loaded.cluster)
+        for problem in loaded.problems:
+            p.journal.note("store_problem", problem)
         kept, unreadable = aside.all()
-        for problem in (*loaded.problems, *unreadable):
+        for problem in unreadable:
             self.problems.append(problem)
             p.journal.note("store_problem", problem)
         for each in kept:

@@ -23,11 +23,11 @@ from distributed_grid.model.waiting import Waiting
 from distributed_grid.monitoring.hardware import AskedOnce
 from distributed_grid.monitoring.senses import Senses
 from distributed_grid.orchestration.auditing import Auditor
-from distributed_grid.orchestration.belonging import Belongings
 from distributed_grid.orchestration.boost_service import BoostService
 from distributed_grid.orchestration.offloading import Offloading
 from distributed_grid.orchestration.parts import Parts, utc_now
 from distributed_grid.orchestration.rebalancing import Rebalancing
+from distributed_grid.orchestration.recovery import Recovery
 from distributed_grid.orchestration.returning import begin_release
 from distributed_grid.orchestration.scheduling import Scheduling
 from distributed_grid.orchestration.upkeep import Upkeep
@@ -58,7 +58,9 @@ class Engine:
         self.config = config
         self.parts = Parts(cluster, config, home.create(), now=now)
         self.service = BoostService(self.parts)
-        self._upkeep = Upkeep(self.parts)
+        self._adopt = adopt
+        self._recovery = Recovery(self.parts, adopt=adopt)
+        self._upkeep = Upkeep(self.parts, self._recovery)
         self.watching = Watching(self.parts, senses) if senses is not None else None
         if self.watching is None:
             self.parts.observer.hardware = AskedOnce(cluster)
@@ -69,8 +71,9 @@ class Engine:
         self.runs = RunTimes()
         collector = self.watching.collector if self.watching else None
         self.scheduling = Scheduling(self.parts, self.service, self.runs, collector)
-        self._belongings = Belongings()
-        self._adopt = adopt
+        self.has_started = False
+        self.trouble: tuple[str, ...] = ()
+        """What keeps the engine from starting, and what else concerns its process, for `problems`."""
 
     def _snapshots(self) -> Mapping[NodeName, NodeSnapshot]:
         return {} if self.watching is None else self.watching.collector.snapshots()
@@ -78,34 +81,33 @@ class Engine:
     @property
     def notes(self) -> tuple[str, ...]:
         """What whoever started grid should know."""
-        return (*self._belongings.notes, *self.problems())
+        return (*self._recovery.belongings.notes, *self.problems())
 
-    async def start(self) -> None:
+    async def start(self, *, strict: bool = True) -> None:
         """Take the lock, read the store, settle what a crash left, and begin the upkeep.
 
-        A store that cannot be read raises `StoreBroken`. One that cannot be written does not: what is lent has to come
-        home all the same.
+        With `strict`, a store that cannot be read raises `StoreBroken`. Without, the engine starts with what it can
+        read. A store that cannot be written keeps no engine from starting: what is lent has to come home all the same.
+        Where another process holds the lock, `AlreadyRunning` is raised; after any error `start` can be repeated.
         """
-        self.parts.lock.acquire()
+        self._recovery = self._upkeep.recovery = Recovery(self.parts, adopt=self._adopt)
+        self._recovery.lock(strict=strict)
         try:
-            await self._start()
+            await self._start(strict=strict)
         except BaseException:
+            for lease in self.parts.ledger:
+                self.parts.ledger.forget(lease)
             self.parts.lock.release()
             raise
 
-    async def _start(self) -> None:
+    async def _start(self, *, strict: bool) -> None:
         p = self.parts
         nodes = await p.look()
         names = frozenset(node.name for node in self.config.nodes) or frozenset(nodes)
         p.identity = ClusterIdentity(self.config.name, names)
-        self._belongings.take(p, p.file.load(), nodes, adopt=self._adopt)
-        for problem in p.load_sharing():
-            p.journal.note("store_problem", problem)
-            self._belongings.problems.append(problem)
-        for lease in p.ledger:  # it was granted, and the crash came before that was put down
-            p.sharing.waiting.pop(lease.id, None)
+        await self._recovery.load(nodes, strict=strict)
         if await p.try_commit():
-            self._belongings.settle(p)
+            self._recovery.settle()
         p.journal.note("started", f"grid is in charge of {len(nodes)} nodes; {len(p.ledger)} boosts are known")
         # What a crash cut off is settled before anybody is answered.
         for _ in range(_TRIES):
@@ -120,6 +122,7 @@ class Engine:
             self.rebalancing.start()
         if self.offloading is not None:
             self.offloading.processes.start()
+        self.has_started = True
 
     async def request(self, body: Mapping[str, Any], *, caller: Principal, idempotency_key: str | None = None) -> Lease:
         """Grant what the body of a request asks for. Every request is audited: a granted one by its grant."""
@@ -185,7 +188,13 @@ class Engine:
         """What a person should know about the state of things."""
         p = self.parts
         unwritten = () if p.unwritten is None else (f"{str(p.unwritten) or 'A write was cut off'}; grid tries again",)
-        return (*self._belongings.problems, *unwritten, *p.journal.problems, *p.observer.naming.problems)
+        return (
+            *self.trouble,
+            *self._recovery.problems(),
+            *unwritten,
+            *p.journal.problems,
+            *p.observer.naming.problems,
+        )
 
     async def give_all_back(self, *, force: bool = False, wait_s: float = 30.0, who: str = "grid") -> int:
         """End all boosts; return how many. Raise `Refused` if work still holds some and `force` is not given.

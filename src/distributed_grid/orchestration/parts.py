@@ -89,7 +89,7 @@ class Parts:
         self.file.save(leases, self.identity)
 
     def load_sharing(self) -> tuple[str, ...]:
-        """Go on from what was decided before; what a person should know about that."""
+        """Go on from what was decided before, beside what was decided since; what a person should know about that."""
         record, problems = self._sharing_file.load(self.identity)
         self.sharing.take(record)
         return problems

@@ -38,11 +38,12 @@ class SharingState:
         return self.set_mode or self.configured_mode
 
     def take(self, record: SharingRecord) -> None:
-        """Go on from what was on disk."""
-        self.set_policy, self.set_mode = record.policy, record.mode
-        self.cooling = set(record.cooling)
-        self.waiting = {each.id: each for each in record.waiting}
-        self.accounts = dict(record.accounts)
+        """Go on from what was on disk. What was decided since the start stays, where the disk was silent until now."""
+        self.set_policy = self.set_policy or record.policy
+        self.set_mode = self.set_mode or record.mode
+        self.cooling |= set(record.cooling)
+        self.waiting = {each.id: each for each in record.waiting} | self.waiting
+        self.accounts = dict(record.accounts) | self.accounts
         self.scheduling.take(record.scheduling)
 
     def record(self) -> SharingRecord:

@@ -21,6 +21,7 @@ from distributed_grid.orchestration.notices import Notices
 from distributed_grid.orchestration.parts import Parts
 from distributed_grid.orchestration.queueing import charge
 from distributed_grid.orchestration.reclaiming import take_what_is_due
+from distributed_grid.orchestration.recovery import Recovery
 from distributed_grid.orchestration.returning import begin_release, end_all_if_file_was_removed, try_finish
 
 log = logger()
@@ -38,8 +39,9 @@ _KEEP_CHARGES_EVERY = timedelta(minutes=5)
 class Upkeep:
     """Runs beside a `BoostService`, on the same parts."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, recovery: Recovery | None = None) -> None:
         self._p = parts
+        self.recovery = recovery or Recovery(parts)
         self._notices = Notices(parts)
         self._began = parts.now()
         self._seen: set[NodeName] = set()
@@ -113,7 +115,7 @@ class Upkeep:
         return min(_IDLE_S, max(0.0, (next_end - now).total_seconds()))
 
     async def turn(self) -> None:
-        """One turn: 1 the file, 2 lost nodes, dead owners, 3 expiry, notices, 4 half-done grants, groups, 5 draining,
+        """One turn: 1 the files, 2 lost nodes, dead owners, 3 expiry, notices, 4 half-done grants, groups, 5 draining,
         6 markers.
         """
         p = self._p
@@ -121,6 +123,9 @@ class Upkeep:
         full = self._last_full is None or p.now() - self._last_full >= timedelta(seconds=_IDLE_S * 0.9)
         if full:
             self._last_full = p.now()
+            await self.recovery.go_on()
+            if self.recovery.holds:
+                return
             await end_all_if_file_was_removed(p)
             nodes = await p.look()
             await self._end_lost({node.name for node in nodes.alive})
@@ -138,6 +143,8 @@ class Upkeep:
             self._warn_before_expiry()
             await self._finish_grants()
             await mend_groups(p)
+        elif self.recovery.holds:
+            return
         await self._drain(full)
         await p.applier.tidy()
 

@@ -8,6 +8,7 @@ from distributed_grid.client import GridClient
 from distributed_grid.cluster.ports import ClaimedPorts, own_address
 from distributed_grid.errors import ClusterStartFailed, GridError
 from distributed_grid.execution.on_node_raylet import OwnRay
+from distributed_grid.execution.ray_start import LOOPBACK, LOOPBACK_HOST
 
 _STANDS_STILL_S: Final = 60.0
 """A head that gets on may take as long as it needs on a busy machine."""
@@ -20,8 +21,11 @@ class PrivateCluster:
         self._client, self._boost_id = client, boost["boost_id"]
         self._has_joined = False
         with ClaimedPorts() as ports:
-            host, port = own_address(facing=client.ray_address().rpartition(":")[0]), ports.take()
-            self.address = f"{host}:{port}"
+            shared, port = client.ray_address(), ports.take()
+            # A private head of a cluster on loopback stays there, too.
+            on_loopback = shared.startswith(f"{LOOPBACK_HOST}:")
+            host = LOOPBACK if on_loopback else own_address(facing=shared.rpartition(":")[0])
+            self.address = f"{LOOPBACK_HOST if on_loopback else host}:{port}"
             # Said to all parts of it: else Ray decides for each by whether there is a token's file on its machine.
             self.auth_mode = str(client.cluster_status()["ray_auth_mode"])
             self._head = OwnRay(_head_arguments(host, port, ports.take()), {"RAY_AUTH_MODE": self.auth_mode})

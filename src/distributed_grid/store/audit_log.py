@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from distributed_grid.errors import StoreBroken
+from distributed_grid.store.durable import json_of
 from distributed_grid.store.lease_codec import encode_instant
 
 _BLOCK: Final = 64 * 1024
@@ -142,7 +143,7 @@ def _ends_a_line(fd: int) -> bool:
 
 def _entry(line: bytes) -> dict[str, Any] | None:
     try:
-        entry = json.loads(line)
+        entry = json_of(line)
     except ValueError:
         return None
     return entry if isinstance(entry, dict) else None

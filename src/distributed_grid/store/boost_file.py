@@ -30,6 +30,7 @@ from distributed_grid.model.leases import Lease
 from distributed_grid.store.durable import (
     bytes_of,
     holds,
+    json_of,
     keep_as,
     name_aside,
     rename_over,
@@ -74,6 +75,8 @@ class BoostFile:
         """Which of the two files could not be read, and the name under which each is to be kept."""
         self._removed = False
         self._told = False
+        self._unread: StoreBroken | None = None
+        """Why it could not be read when that was last tried: until it has been, nothing is written over it."""
 
     def exists(self) -> bool:
         return self.path.exists()
@@ -111,11 +114,32 @@ class BoostFile:
         Raises `StoreBroken` if it cannot be opened or a later grid wrote it: neither is ours to overwrite.
         """
         self._unreadable = {}
-        loaded = self._read()
-        self._loaded = True
+        try:
+            loaded = self._read()
+        except StoreBroken as error:
+            self._unread = error
+            raise
+        self._loaded, self._unread = True, None
         self._there = loaded.came_from != "nothing"
         self._removed = self._told = False
         return loaded
+
+    def leave_alone(self, why: StoreBroken) -> None:
+        """Write nothing over the file until it has been loaded again."""
+        self._unread = why
+
+    def load_previous(self) -> Loaded:
+        """What was in the file before its last change, for when the file itself cannot be read.
+
+        Raises `StoreBroken` if this one cannot be read either.
+        """
+        try:
+            older = bytes_of(self.previous)
+            if older is None:
+                return Loaded((), None, (f"there is no {self.previous.name}",), "nothing")
+            return Loaded(*_parse(older, self.previous), (), "previous")
+        except ValueError as error:
+            return Loaded((), None, (f"{self.previous.name} is damaged ({error})",), "nothing")
 
     def save(self, leases: Sequence[Lease], cluster: ClusterIdentity | None) -> None:
         """Put the leases on disk; on return they survive a power cut.
@@ -123,6 +147,12 @@ class BoostFile:
         Raises `StoreBroken`, with the old file as it was, if the disk does not take them, and `ValueError`
         for a lease that could not be read back, which is a bug in whoever made it.
         """
+        if self._unread is not None:
+            raise StoreBroken(
+                self._unread.message,
+                because=[*self._unread.because, "grid does not write over what it could not read"],
+                try_next=self._unread.try_next,
+            )
         if not self._loaded:
             self.load()  # so that a damaged file never becomes `.previous`, and a later grid's is left alone
         text = self._text(leases, cluster)
@@ -170,7 +200,7 @@ class BoostFile:
                 keep_as(aside, path)
             if self.previous in self._unreadable:
                 self.previous.unlink()
-            if not self._unreadable:  # else `.previous` is the good one
+            if not self._unreadable and not self.previous.is_dir():  # else `.previous` is the good one, or in the way
                 keep_as(self.previous, self.path)
         except FileNotFoundError:
             # `.previous` is older than the removal: it must not bring those boosts back one day.
@@ -187,17 +217,13 @@ class BoostFile:
             damage = f"{self.path} is damaged ({error})"
             self._unreadable[self.path] = aside = name_aside(self.path)
 
-        if (older := bytes_of(self.previous)) is None:
-            why_not_older = f"there is no {self.previous.name}"
-        else:
-            try:
-                leases, cluster = _parse(older, self.previous)
-            except ValueError as error:
-                why_not_older = f"{self.previous.name} is damaged too ({error})"
-                self._unreadable[self.previous] = name_aside(self.previous)
-            else:
-                problem = f"{damage}; took {self.previous.name} instead, which lacks the last change"
-                return Loaded(leases, cluster, (problem,), "previous")
+        older = self.load_previous()
+        if older.came_from == "previous":
+            problem = f"{damage}; took {self.previous.name} instead, which lacks the last change"
+            return Loaded(older.leases, older.cluster, (problem,), "previous")
+        why_not_older = older.problems[0].replace("is damaged", "is damaged too")
+        if "is damaged" in why_not_older:
+            self._unreadable[self.previous] = name_aside(self.previous)
 
         problem = f"{damage} and {why_not_older}: no boosts are known. The damaged file is kept as {aside}"
         return Loaded((), None, (problem,), "nothing")
@@ -229,8 +255,8 @@ def _parse(data: bytes, path: Path) -> tuple[tuple[Lease, ...], ClusterIdentity 
     if not data.strip():
         raise ValueError("it is empty")
     try:
-        content = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        content = json_of(data)
+    except ValueError as error:
         raise ValueError(f"not valid JSON: {error}") from None
     if not isinstance(content, dict):
         raise ValueError("not a JSON object")

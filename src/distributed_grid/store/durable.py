@@ -4,16 +4,22 @@ They keep their word on full disks, without hard links, and over a network that 
 """
 
 import errno
+import json
 import os
+import stat
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import chain, count
 from pathlib import Path
+from typing import Any, Final
 
 from distributed_grid.errors import StoreBroken
 
 Content = Sequence[bytes]
+
+LARGEST: Final = 256 * 2**20
+"""No state file of grid's comes near this; what is larger is not one, and reading it could take all memory."""
 
 
 def replace_durably(path: Path, text: bytes) -> None:
@@ -107,16 +113,42 @@ def sync_folder(path: Path) -> None:
 
 
 def bytes_of(path: Path) -> bytes | None:
-    """What is in a file; None if there is none."""
+    """What is in a file; None if there is none. `StoreBroken` says what is there that cannot be read."""
     try:
-        return path.read_bytes()
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe in its place must not keep us waiting
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StoreBroken(
-            f"Cannot read {path}: {error.strerror}",
-            try_next="Make it readable for your user, or set GRID_HOME to another folder.",
-        ) from error
+        raise _unreadable(path, error.strerror or str(error)) from error
+    try:
+        found = os.fstat(fd)
+        if stat.S_ISDIR(found.st_mode):
+            raise _unreadable(path, os.strerror(errno.EISDIR))
+        if not stat.S_ISREG(found.st_mode):
+            raise _unreadable(path, "it is not a regular file")
+        if found.st_size > LARGEST:
+            raise _unreadable(path, f"it has {found.st_size / 2**30:.1f} GB, and grid's own have less than 0.25")
+        with os.fdopen(os.dup(fd), "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise _unreadable(path, error.strerror or str(error)) from error
+    finally:
+        os.close(fd)
+
+
+def _unreadable(path: Path, why: str) -> StoreBroken:
+    return StoreBroken(
+        f"Cannot read {path}: {why}",
+        try_next="Make it a file that your user can read, or set GRID_HOME to another folder.",
+    )
+
+
+def json_of(data: bytes) -> Any:
+    """What a text says; `ValueError` for whatever is no JSON, also for brackets in brackets without end."""
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise ValueError("it has brackets in brackets without end") from None
 
 
 def _are_one(one: Path, other: Path) -> bool:

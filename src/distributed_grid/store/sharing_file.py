@@ -18,7 +18,7 @@ from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.policies import SharingMode, SharingPolicy
 from distributed_grid.model.scheduled import SchedulingRecord
 from distributed_grid.model.waiting import Waiting
-from distributed_grid.store.durable import bytes_of, free_name, keep_as, replace_durably, set_aside
+from distributed_grid.store.durable import bytes_of, free_name, json_of, keep_as, replace_durably, set_aside
 from distributed_grid.store.identity import ClusterIdentity, decode_identity, encode_identity
 
 VERSION: Final = 1
@@ -44,17 +44,32 @@ class SharingFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._unread: StoreBroken | None = None
+        """Why it could not be read when that was last tried: until it has been, nothing is written over it."""
 
     def load(self, cluster: ClusterIdentity) -> tuple[SharingRecord, tuple[str, ...]]:
         """What is known of this cluster, and what a person should know about the file.
 
-        A file that cannot be understood, or is another cluster's, is kept under another name and not used.
+        A file that cannot be understood, or is another cluster's, is kept under another name and not used. Raises
+        `StoreBroken` if it cannot be read or kept: then it is not written either.
         """
+        try:
+            found = self._load(cluster)
+        except StoreBroken as error:
+            self._unread = error
+            raise
+        except OSError as error:
+            self._unread = StoreBroken(f"Cannot keep {self.path} under another name: {error.strerror}")
+            raise self._unread from error
+        self._unread = None
+        return found
+
+    def _load(self, cluster: ClusterIdentity) -> tuple[SharingRecord, tuple[str, ...]]:
         data = bytes_of(self.path)
         if data is None:
             return SharingRecord(), ()
         try:
-            found = json.loads(data)
+            found = json_of(data)
             if not isinstance(found, dict) or found.get("version") != VERSION:
                 raise ValueError("it was written by another version of grid")
             owner = decode_identity(found.get("cluster"))
@@ -69,6 +84,8 @@ class SharingFile:
 
     def save(self, record: SharingRecord, cluster: ClusterIdentity) -> None:
         """On return it survives a power cut; `StoreBroken`: the old one is as it was."""
+        if self._unread is not None:
+            raise self._unread
         found = {
             "version": VERSION,
             "cluster": encode_identity(cluster),

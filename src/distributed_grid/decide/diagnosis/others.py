@@ -35,7 +35,7 @@ def authentication(cluster: ClusterFacts) -> Finding:
 
 
 def _is_loopback(host: str) -> bool:
-    return host.startswith("127.") or host in ("localhost", "::1", "[::1]")
+    return host.startswith("127.") or host.lower() in ("localhost", "::1", "[::1]")
 
 
 def autoscaler(cluster: ClusterFacts) -> Finding:
