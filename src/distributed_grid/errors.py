@@ -315,6 +315,10 @@ class AlreadyRunning(Unavailable):
     code = "ALREADY_RUNNING"
 
 
+class PortTaken(Unavailable):
+    code = "PORT_TAKEN"
+
+
 class ClusterStartFailed(Unavailable):
     code = "CLUSTER_START_FAILED"
 

@@ -72,7 +72,7 @@ def ask_ray(address: str, script: str) -> Any:
 
 
 def processes_of(record: ClusterRecord) -> set[psutil.Process]:
-    return trees(psutil.Process(node.pid) for node in record.nodes)
+    return trees(psutil.Process(node.pid) for node in record.nodes if psutil.pid_exists(node.pid))
 
 
 class Witness:

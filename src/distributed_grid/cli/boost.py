@@ -102,7 +102,10 @@ def status(client: GridClient, node: str | None, with_runs: bool, watch: bool, a
     from distributed_grid.cli.tables import boost_table
 
     def view(found: Mapping[str, Any]) -> str:
-        return boost_table(found, Canvas.here())
+        canvas = Canvas.here()
+        lines = [line for each in found.get("problems", ()) for line in canvas.wrapped(each)]
+        problems = [click.style(line, fg="yellow") for line in lines]
+        return "\n".join([*problems, *[""] * bool(problems), boost_table(found, canvas)])
 
     def look() -> dict[str, Any]:
         found = client.boost_status(node)

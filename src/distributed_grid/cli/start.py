@@ -57,10 +57,22 @@ def start(
         config, source = GridConfig.discovered(), "no file: nodes are discovered"
     home = GridHome.find().create()
 
+    was_in = False
+
     def put_in(meanwhile: Callable[[], None] | None = None) -> dict[str, Any]:
-        return put_controller_in(
-            address, home, config.to_dict(), source, listening=listening, adopt=adopt, meanwhile=meanwhile
+        nonlocal was_in
+        found = put_controller_in(
+            address,
+            home,
+            config.to_dict(),
+            source,
+            listening=listening,
+            adopt=adopt,
+            patient=was_in,  # the first time, what is wrong is for the person who started it
+            meanwhile=meanwhile,
         )
+        was_in = True
+        return found
 
     def told(found: Mapping[str, Any]) -> str:
         return (

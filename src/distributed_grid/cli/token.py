@@ -104,7 +104,10 @@ def revoke(client: GridClient, id_or_name: str, as_json: bool) -> None:
     def told(answer: Mapping[str, Any]) -> str:
         return "\n".join(f"Revoked {each['id']} of {_person(each)}" for each in answer["revoked"])
 
-    show(client.revoke_tokens(id_or_name), as_json, told)
+    revoked = client.revoke_tokens(id_or_name)
+    if revoked["unwritten"]:
+        say(f"Warning: {revoked['unwritten']}.")
+    show(revoked, as_json, told)
 
 
 def _most(entry: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from distributed_grid.client.connections import listens
 from distributed_grid.client.trust import Trust
 from distributed_grid.errors import AccessDenied, NoCluster, StoreBroken
-from distributed_grid.store.durable import replace_durably
+from distributed_grid.store.durable import json_of, replace_durably
 from distributed_grid.store.home import GridHome
 
 NO_CLUSTER: Final = (
@@ -34,7 +34,7 @@ class Whereabouts:
     def of(cls, home: GridHome) -> "Whereabouts":
         """A controller that was started from this home comes first: it is nearer, and it ends with its cluster."""
         try:
-            record = json.loads(home.controller.read_text())
+            record = json_of(home.controller.read_bytes())
             url, ray_address, sha256 = record["url"], record["ray_address"], record.get("tls_sha256") or ""
         except FileNotFoundError:
             return logged_in(home) or _nowhere(home)

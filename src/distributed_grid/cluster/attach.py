@@ -24,11 +24,13 @@ def put_controller_in(
     *,
     listening: Listening | None = None,
     adopt: bool = False,
+    patient: bool = False,
     meanwhile: Callable[[], None] | None = None,
 ) -> dict[str, Any]:
     """Start the controller in the cluster at `ray_address`; how it is reached, or the error that says why not.
 
-    `meanwhile` is called every second or so until then.
+    A `patient` controller starts degraded where its state files cannot be read, and tells so in its status, instead of
+    raising. `meanwhile` is called every second or so until then.
     """
     order = {
         "address": ray_address,
@@ -37,6 +39,7 @@ def put_controller_in(
         "config_source": config_source,
         "listening": checked(listening or Listening()).to_dict(),
         "adopt": adopt,
+        "patient": patient,
     }
     return ask_apart(
         "distributed_grid.controller.join",

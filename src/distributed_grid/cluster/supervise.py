@@ -1,6 +1,8 @@
-"""grid start --supervise: puts the controller in, watches it, and puts it back when the cluster comes back."""
+"""A supervisor puts the controller in, watches it, and puts it back when Ray has given it up or the head was gone.
 
-import json
+`grid start --supervise` is one in the foreground; the embedded cluster has one of its own.
+"""
+
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -13,8 +15,9 @@ from distributed_grid.client import answers
 from distributed_grid.client.connections import listens
 from distributed_grid.cluster.service_manager import ServiceManager
 from distributed_grid.decide.supervision import Do, Sight, Watch, after_failure, after_success, may_heal, next_step
-from distributed_grid.errors import GridError, HomeInUse
+from distributed_grid.errors import GridError, HomeInUse, StoreBroken
 from distributed_grid.model.addresses import AUTO
+from distributed_grid.store.durable import bytes_of, json_of
 from distributed_grid.store.home import GridHome
 
 PutIn = Callable[[Callable[[], None]], dict[str, Any]]
@@ -37,13 +40,16 @@ class Supervisor:
         *,
         say: Callable[[str], None],
         on_ready: Callable[[dict[str, Any]], None],
+        is_over: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`is_over`: the cluster has ended for good."""
         self._address = address
         self._home = home
         self._put_in = put_in
         self._manager = manager
         self._say = say
         self._on_ready = on_ready
+        self._is_over = is_over
         self._was_in = False
 
     def run(self) -> None:
@@ -109,16 +115,16 @@ class Supervisor:
         return Sight(
             controller=record is not None and answers(self._home),
             head=self._head_listens(record),
-            stopped=self._home.stopped.exists(),
+            stopped=self._home.stopped.exists() or self._is_over(),
         )
 
     def _record(self) -> dict[str, Any] | None:
         """Where the last controller of this home said that it is."""
         try:
-            record: dict[str, Any] = json.loads(self._home.controller.read_text())
-        except (OSError, ValueError):
+            record = json_of(bytes_of(self._home.controller) or b"")
+        except (StoreBroken, ValueError):
             return None
-        return record
+        return record if isinstance(record, dict) and isinstance(record.get("ray_address"), str) else None
 
     def _head_listens(self, record: dict[str, Any] | None) -> bool:
         if self._address != AUTO:

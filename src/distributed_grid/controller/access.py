@@ -12,7 +12,7 @@ from starlette.types import Scope as AsgiScope
 from distributed_grid.controller.answers import answer_error
 from distributed_grid.controller.attempts import FailedAttempts
 from distributed_grid.controller.tokens import Tokens
-from distributed_grid.errors import AccessDenied, GridError, TooManyAttempts
+from distributed_grid.errors import AccessDenied, GridError, TooManyAttempts, Unavailable
 from distributed_grid.model.principals import Principal, Scope, check_may
 
 # These tell nothing about the cluster.
@@ -86,6 +86,26 @@ class TokenRequired:
                 await _refused(wait_s)(scope, receive, send)
                 return
             scope[_PRINCIPAL] = principal
+        await self._app(scope, receive, send)
+
+
+class Started:
+    """Refuses what would change something until the engine has started; its status can be asked for before."""
+
+    def __init__(self, app: ASGIApp, has_started: Callable[[], bool], why_not: Callable[[], tuple[str, ...]]) -> None:
+        self._app = app
+        self._has_started = has_started
+        self._why_not = why_not
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] not in ("GET", "HEAD") and not self._has_started():
+            late = Unavailable(
+                "The controller has not started yet",
+                because=list(self._why_not()),
+                try_next="Mend what is named here; the controller tries again every second.",
+            )
+            await answer_error(late)(scope, receive, send)
+            return
         await self._app(scope, receive, send)
 
 

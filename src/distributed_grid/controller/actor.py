@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -13,9 +14,11 @@ from distributed_grid.config import GridConfig
 from distributed_grid.execution.named_actors import NAMESPACE, find
 from distributed_grid.model.listening import Listening
 from distributed_grid.monitoring.senses import RaySenses
+from distributed_grid.orchestration.logs import logger
 from distributed_grid.store.home import GridHome
 
 NAME: Final = "grid-controller"
+_RESTART_PAUSE_S: Final = 2.0
 _UP_WITHIN_S: Final = 240.0  # on a machine that starts many nodes meanwhile
 
 
@@ -30,6 +33,31 @@ class GridController:
         ray_address: str,
         listening: dict[str, Any],
         adopt: bool = False,
+        patient: bool = False,
+    ) -> None:
+        """The first start raises what is wrong, for the person who waits for it, unless it is to be `patient`.
+
+        A restart never raises: Ray would take the actor for dead, and no one would bring it back.
+        """
+        is_restart = bool(ray.get_runtime_context().was_current_actor_reconstructed)
+        try:
+            self._start(home, config, config_source, ray_address, listening, adopt, patient or is_restart)
+        except BaseException:
+            if not is_restart:
+                raise
+            logger().exception("the controller did not start; Ray starts it again")
+            time.sleep(_RESTART_PAUSE_S)
+            os._exit(1)  # a process that ends is started again, however often; an error here would be the end
+
+    def _start(
+        self,
+        home: str,
+        config: dict[str, Any],
+        config_source: str,
+        ray_address: str,
+        listening: dict[str, Any],
+        adopt: bool,
+        patient: bool,
     ) -> None:
         # Whoever only puts it into a cluster needs nothing of this, and is quicker without.
         from distributed_grid.controller.runtime import ControllerRuntime
@@ -53,6 +81,7 @@ class GridController:
             senses=RaySenses(address),
             hands=Hands(RayProcesses(), RayRunners()),
             role_records=RoleRecords.at(address),
+            patient=patient,
         )
         self._runtime.start()
 
@@ -95,6 +124,7 @@ def create(
     ray_address: str,
     listening: Listening,
     adopt: bool = False,
+    patient: bool = False,
 ) -> dict[str, Any]:
     """Put the controller into the cluster and wait until it answers; how it is reached, and what it has to tell."""
     controller = (
@@ -108,7 +138,7 @@ def create(
             max_task_retries=-1,
             scheduling_strategy=NodeAffinitySchedulingStrategy(head_id, soft=False),
         )
-        .remote(str(home.path), config.to_dict(), config_source, ray_address, listening.to_dict(), adopt)
+        .remote(str(home.path), config.to_dict(), config_source, ray_address, listening.to_dict(), adopt, patient)
     )
     where: dict[str, Any] = ray.get(controller.where.remote(), timeout=_UP_WITHIN_S)
     return where | {"notes": ray.get(controller.notes.remote(), timeout=_UP_WITHIN_S)}

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Annotated, Any
 
+import orjson
 from fastapi import APIRouter, Body, FastAPI, Header, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
@@ -12,7 +13,7 @@ from starlette.exceptions import HTTPException
 
 from distributed_grid import __version__
 from distributed_grid.controller import schemas
-from distributed_grid.controller.access import Asker, TokenRequired, describe_token, needs
+from distributed_grid.controller.access import Asker, Started, TokenRequired, describe_token, needs
 from distributed_grid.controller.answers import ERRORS, answer_error
 from distributed_grid.controller.attempts import LIMIT, PUT_OFF_S, FailedAttempts
 from distributed_grid.controller.audit_api import audit_routes
@@ -83,6 +84,7 @@ def make_app(
         with suppress(StoreBroken):  # a full disk must not change the answer
             engine.parts.journal.note("put_off", told)
 
+    app.add_middleware(Started, has_started=lambda: engine.has_started, why_not=engine.problems)
     app.add_middleware(TokenRequired, tokens=tokens, attempts=FailedAttempts(on_put_off=tell))
     app.add_middleware(HostChecked, allowed=allow_hosts)  # added last, asked first
     describe_token(app)
@@ -111,9 +113,11 @@ def make_app(
     @needs(Scope.VIEW)
     async def boost_status(node: Annotated[str | None, Query()] = None) -> Any:
         """Totals per resource type, then every boost."""
+        problems = list(engine.problems())
         if node is not None:
-            return status_dict(service.boosts(node), engine.parts.notes)
-        return json_answer(status_text.render(service.boosts(), engine.parts.notes))
+            return status_dict(service.boosts(node), engine.parts.notes) | {"problems": problems}
+        text = status_text.render(service.boosts(), engine.parts.notes)
+        return json_answer(text[:-1] + b',"problems":' + orjson.dumps(problems) + b"}")
 
     @api.get("/boosts/{boost_id}", response_model=schemas.Boost)
     @needs(Scope.VIEW)
@@ -174,8 +178,10 @@ def make_app(
     @api.get("/health")
     @needs(None)
     async def health() -> dict[str, str]:
-        """Whether somebody answers; needs no token and tells nothing else."""
-        return {"status": "ok"}
+        """Whether the controller answers, and is whole: `ok`, `degraded` or `starting`. Needs no token."""
+        if not engine.has_started:
+            return {"status": "starting"}
+        return {"status": "degraded" if engine.is_degraded else "ok"}
 
     add_giving_back_routes(api, engine)
     add_run_routes(api, engine, where)

@@ -67,6 +67,7 @@ def join(order: dict[str, Any]) -> dict[str, Any]:
             gateway.gcs_address,
             Listening.from_dict(order["listening"]),
             order["adopt"],
+            order.get("patient", False),
         )
     except ray.exceptions.RayError as error:
         if (left := actor.existing()) is not None:

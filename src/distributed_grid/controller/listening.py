@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from distributed_grid.controller.attempts import is_loopback
-from distributed_grid.errors import InvalidRequest
+from distributed_grid.errors import InvalidRequest, PortTaken
 from distributed_grid.model.listening import Listening, check_host_name
 
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
@@ -65,19 +65,24 @@ def fingerprint(cert: str) -> str:
     return hashlib.sha256(ssl.PEM_cert_to_DER_cert(first[0])).hexdigest()
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens there, at another port if that one is taken."""
+def listen(host: str, port: int, *, or_another: bool = True) -> socket.socket:
+    """A socket that listens there; at another port if that one is taken, or else `PortTaken`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for candidate in (port, 0):
+    for candidate in (port, 0) if or_another else (port,):
         # The protocol is named because asyncio turns Nagle's algorithm off only then; it costs 40 ms an answer.
         listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind((host, candidate))
-        except OSError:
+        except OSError as error:
             with closing(listening):
                 if candidate == 0:
                     raise
+            if not or_another:
+                raise PortTaken(
+                    f"Port {port} of {host} cannot be had: {error.strerror}",
+                    try_next="Give another one with --port, end what listens there, or leave --port out for any.",
+                ) from error
             continue
         listening.listen(1024)
         listening.setblocking(False)

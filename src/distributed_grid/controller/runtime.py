@@ -3,12 +3,13 @@
 import asyncio
 import json
 import os
+import secrets
 import threading
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import uvloop
 
@@ -17,7 +18,7 @@ from distributed_grid.controller.api import make_app
 from distributed_grid.controller.listening import checked, fingerprint, listen, url_of
 from distributed_grid.controller.server import make_server
 from distributed_grid.controller.tokens import Tokens, ensure_token
-from distributed_grid.errors import AlreadyRunning, StoreBroken
+from distributed_grid.errors import AlreadyRunning, GridError, StoreBroken
 from distributed_grid.execution.port import Cluster
 from distributed_grid.execution.process_port import Hands
 from distributed_grid.execution.ray_start import LOOPBACK, LOOPBACK_HOST
@@ -25,12 +26,18 @@ from distributed_grid.execution.role_records import RoleRecords
 from distributed_grid.model.listening import Listening
 from distributed_grid.monitoring.senses import Senses
 from distributed_grid.orchestration.engine import Engine
+from distributed_grid.orchestration.logs import logger
 from distributed_grid.orchestration.parts import utc_now
-from distributed_grid.store.durable import replace_durably
+from distributed_grid.store.durable import bytes_of, json_of, replace_durably
 from distributed_grid.store.home import GridHome
 from distributed_grid.store.token_file import TokenFile
 
-_LOCK_PATIENCE_S = 15.0
+log = logger()
+T = TypeVar("T")
+
+_LOCK_PATIENCE_S: Final = 15.0  # after a crash the old process may need a moment to die and let go of the lock
+_RETRY_S: Final = 1.0
+_SETTLE_S: Final = 30.0
 
 
 class ControllerRuntime:
@@ -50,21 +57,27 @@ class ControllerRuntime:
         senses: Senses | None = None,
         hands: Hands | None = None,
         role_records: RoleRecords | None = None,
+        patient: bool = False,
     ) -> None:
+        """`patient`: nothing that can be mended keeps it from starting; until then its status tells what is wrong."""
         self._cluster = cluster
         self._config = config
-        self._home = home.create()
+        self._home = home
+        self._patient = patient
+        self._trouble: dict[str, str] = {}
+        """What is wrong with parts of the process, by part."""
         self._ray_address = ray_address
         self._config_source = config_source
         self._leave = leave
-        self._listening = checked(listening or Listening())
-        self._fingerprint = fingerprint(self._listening.tls_cert) if self._listening.tls_cert else None
+        self._listening = listening or Listening()
+        self._fingerprint: str | None = None
         self._adopt = adopt
         self._senses = senses
         self._hands = hands
         self._role_records = role_records
         self._ready = threading.Event()
         self._failure: BaseException | None = None
+        self._engine: Engine | None = None
         self._url = ""
         self.notes: tuple[str, ...] = ()
         """What whoever started the controller should know."""
@@ -100,29 +113,117 @@ class ControllerRuntime:
             self._ready.set()
 
     async def _serve(self) -> None:
-        engine = Engine(
+        """The door opens first: while the engine cannot start, the status says why."""
+        await self._until_it_works("home", self._make_home)
+        self._engine = engine = Engine(
             self._cluster, self._config, self._home, adopt=self._adopt, senses=self._senses, hands=self._hands
         )
-        await _when_unlocked(engine.start)
-        self.notes = engine.notes
-        tokens = Tokens(ensure_token(self._home.token), TokenFile(self._home.tokens), utc_now)
-        for problem in tokens.problems:
-            engine.parts.journal.note("store_problem", problem)
-        socket = listen(self._listening.host, self._listening.port or _last_port(self._home))
+        tokens = Tokens(
+            await self._installation_token(), TokenFile(self._home.tokens), utc_now, strict=not self._patient
+        )
+        starting = asyncio.create_task(self._start_engine(engine))
+        if not self._patient:
+            await starting
+        serving = await self._until_it_works("door", lambda: self._open(engine, tokens))
+        keeping = asyncio.create_task(self._keep(engine, tokens))
+        await asyncio.wait([starting], timeout=_SETTLE_S)  # what a crash cut off is settled before anybody is answered
+        self.notes = (*self.notes, *engine.notes)
+        await self._announce()
+        self._ready.set()
+        await asyncio.wait([serving, keeping], return_when=asyncio.FIRST_COMPLETED)
+        raise RuntimeError("the HTTP server ended")
+
+    async def _start_engine(self, engine: Engine) -> None:
+        """Start it, however often that takes. Not `patient`, it raises what is wrong after a while."""
+        deadline = time.monotonic() + _LOCK_PATIENCE_S
+        while True:
+            try:
+                await engine.start(strict=not self._patient)
+            except Exception as error:
+                waits = self._patient or (isinstance(error, AlreadyRunning) and time.monotonic() < deadline)
+                if not waits:
+                    raise
+                self._note_trouble("engine", f"The controller has not started yet: {_told(error)}. It tries again")
+                await asyncio.sleep(_RETRY_S if self._patient else 0.1)
+            else:
+                self._note_trouble("engine", None)
+                return
+
+    async def _open(self, engine: Engine, tokens: Tokens) -> "asyncio.Task[None]":
+        listening = checked(self._listening)
+        self._fingerprint = fingerprint(listening.tls_cert) if listening.tls_cert else None
+        # A port that was asked for is that one or an error; a controller that comes back must be found all the same.
+        port = listening.port or _last_port(self._home)
+        socket = listen(listening.host, port, or_another=self._patient or not listening.port)
         own_address = self._ray_address.rpartition(":")[0].replace(LOOPBACK_HOST, LOOPBACK)
         self._url = url_of(socket, tls=self._fingerprint is not None, own_address=own_address)
-        hosts = self._listening.allow_hosts
+        if port and not self._url.endswith(f":{port}"):
+            told = f"Port {port} is taken: the controller answers at {self._url} instead"
+            if listening.port:
+                self._note_trouble("port", told)
+            else:
+                self.notes = (*self.notes, told)
+        hosts = listening.allow_hosts
         app = make_app(engine, tokens, self.where, self._leave_on_purpose, hosts, self._role_records)
-        server = make_server(app, self._listening)
+        server = make_server(app, listening)
         # Signals belong to the Ray worker that we live in.
         server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
         serving = asyncio.create_task(server.serve(sockets=[socket]))
         while not server.started and not serving.done():  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.005)
-        self._announce()
-        self._ready.set()
-        await serving
-        raise RuntimeError("the HTTP server ended")
+        return serving
+
+    async def _keep(self, engine: Engine, tokens: Tokens) -> None:
+        """Repeat what the disk refused: users' tokens, the installation's, and where the controller is reached."""
+        while True:
+            await asyncio.sleep(_RETRY_S)
+            await tokens.catch_up()
+            self._note_trouble("tokens", "; ".join(tokens.problems) or None)
+            if "token" in self._trouble:
+                tokens.installation = await self._installation_token()
+            if "announce" in self._trouble:
+                await self._announce()
+
+    async def _installation_token(self) -> str:
+        try:
+            token = await asyncio.to_thread(ensure_token, self._home.token)
+        except StoreBroken as error:
+            if not self._patient:
+                raise
+            self._note_trouble("token", f"{_told(error)}. Until it can be, only users' tokens are good")
+            return secrets.token_urlsafe(32)
+        self._note_trouble("token", None)
+        return token
+
+    async def _make_home(self) -> None:
+        self._home.create()
+
+    async def _until_it_works(self, part: str, work: Callable[[], Awaitable[T]]) -> T:
+        while True:
+            try:
+                done = await work()
+            except Exception as error:
+                if not self._patient:
+                    raise
+                self._note_trouble(part, f"{_told(error)}. The controller tries again")
+                log.error("the controller cannot start fully", part=part, error=_told(error))
+                await asyncio.sleep(_RETRY_S)
+            else:
+                self._note_trouble(part, None)
+                return done
+
+    def _note_trouble(self, part: str, told: str | None) -> None:
+        """What a status shows until it is over, and the audit log for good."""
+        before = self._trouble.pop(part, None)
+        if told is not None:
+            self._trouble[part] = told
+        if self._engine is None:
+            return
+        self._engine.trouble = tuple(self._trouble.values())
+        if told is not None and told != before:
+            self._engine.parts.journal.note("degraded", told)
+        elif told is None and before is not None:
+            self._engine.parts.journal.note("mended", f"over: {before}")
 
     async def _leave_on_purpose(self) -> None:
         """Whoever supervises must not put grid in again; said before leaving, so that nobody sees it just gone."""
@@ -130,35 +231,36 @@ class ControllerRuntime:
         self._home.stopped.write_text(json.dumps({"at": at, "ray_address": self._ray_address}) + "\n")
         await self._leave()
 
-    def _announce(self) -> None:
-        """On a disk that cannot be written, what the controller before this one said still tells where to ask."""
+    async def _announce(self) -> None:
+        """On a disk that cannot be written, what the controller before this one said may still tell where to ask."""
         with suppress(OSError):
             self._home.stopped.unlink(missing_ok=True)
         try:
-            replace_durably(self._home.controller, json.dumps(self.where(), indent=2).encode() + b"\n")
+            text = json.dumps(self.where(), indent=2).encode() + b"\n"
+            await asyncio.to_thread(replace_durably, self._home.controller, text)
         except OSError as error:
-            if not self._url.endswith(f":{_last_port(self._home)}"):
-                raise StoreBroken(
-                    f"Cannot write {self._home.controller}: {error.strerror}",
-                    try_next=f"Let your user write to {self._home.path}, and see that it has space.",
-                ) from error
+            if self._url.endswith(f":{_last_port(self._home)}"):
+                self._note_trouble("announce", None)
+                return
+            broken = StoreBroken(
+                f"Cannot write {self._home.controller}: {error.strerror}",
+                try_next=f"Let your user write to {self._home.path}, and see that it has space.",
+            )
+            if not self._patient:
+                raise broken from error
+            self._note_trouble("announce", f"{broken.message}: commands do not find {self._url}")
+        else:
+            self._note_trouble("announce", None)
 
 
-async def _when_unlocked(start: Callable[[], Awaitable[None]]) -> None:
-    """After a crash the old process may need a moment to die and let go of the lock."""
-    deadline = time.monotonic() + _LOCK_PATIENCE_S
-    while True:
-        try:
-            await start()
-            return
-        except AlreadyRunning:
-            if time.monotonic() > deadline:
-                raise
-            await asyncio.sleep(0.1)
+def _told(error: Exception) -> str:
+    if isinstance(error, GridError):
+        return "; ".join((error.message, *error.because))
+    return f"{type(error).__name__}: {error}".splitlines()[0][:300]
 
 
 def _last_port(home: GridHome) -> int:
     """The port of the controller before this one, so that clients find the new one where the old one was."""
-    with suppress(OSError, ValueError, KeyError):
-        return int(json.loads(home.controller.read_text())["url"].rsplit(":", 1)[1])
+    with suppress(StoreBroken, ValueError, KeyError, TypeError, IndexError, AttributeError):
+        return int(json_of(bytes_of(home.controller) or b"")["url"].rsplit(":", 1)[1])
     return 0

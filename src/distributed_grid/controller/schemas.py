@@ -92,6 +92,8 @@ class BoostStatus(BaseModel):
     total_active: int
     resources: dict[str, float | int]
     boosts: list[Boost]
+    problems: list[str] = []
+    """What is wrong with the controller or its state files just now."""
 
 
 Amounts = dict[str, float | int]
@@ -305,6 +307,8 @@ class TokenList(BaseModel):
 
 class RevokedTokens(BaseModel):
     revoked: list[Token]
+    unwritten: str | None = None
+    """Why the disk has not taken the revocation yet; null once it has. It is in force either way."""
 
 
 class Me(BaseModel):

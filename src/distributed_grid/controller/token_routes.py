@@ -45,7 +45,7 @@ def add_token_routes(api: APIRouter, tokens: Tokens, parts: Parts) -> None:
     @needs(Scope.ADMIN)
     async def revoke_tokens(id_or_name: str, asker: Asker) -> dict[str, Any]:
         """End one token by its id, or all tokens of a user by name. They fail at the next call."""
-        ended = await tokens.revoke(id_or_name)
+        ended, unwritten = await tokens.revoke(id_or_name)
         for token in ended:
             journal.note("token_revoked", f"{token.id} of {token.user.name}", who=asker.name, token_id=token.id)
-        return {"revoked": [token.describe() for token in ended]}
+        return {"revoked": [token.describe() for token in ended], "unwritten": unwritten}

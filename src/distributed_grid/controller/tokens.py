@@ -20,6 +20,11 @@ from distributed_grid.store.token_file import StoredToken, TokenFile
 # Makes tokens easy to recognise: for people, and for programs that look for secrets where none should be.
 _PREFIX: Final = "grid_"
 
+_ONLY_IN_MEMORY: Final = (
+    "the revocation is in force, but only in memory. grid tries again every second; "
+    "if the controller is restarted before that succeeds, the token is valid again"
+)
+
 
 def ensure_token(path: Path) -> str:
     """The installation's token; made on first use, readable by its owner only."""
@@ -36,12 +41,49 @@ def ensure_token(path: Path) -> str:
 class Tokens:
     """Asked at every call; changed by one event loop. A change is in force at once, and on disk before it is told."""
 
-    def __init__(self, installation: str, file: TokenFile, now: Callable[[], datetime]) -> None:
-        self._installation = _digest(installation.encode())
+    def __init__(self, installation: str, file: TokenFile, now: Callable[[], datetime], *, strict: bool = True) -> None:
+        """With `strict`, a file that cannot be read raises `StoreBroken`; else no user's token is good until it can."""
+        self.installation = installation
         self._file = file
         self._now = now
-        self._users, self.problems = file.load()
+        self._users: tuple[StoredToken, ...] = ()
+        self._damage: tuple[str, ...] = ()
+        self._unread: StoreBroken | None = None
+        self._unwritten: StoreBroken | None = None
         self._writing = asyncio.Lock()
+        try:
+            self._users, self._damage = file.load()
+        except StoreBroken as error:
+            if strict:
+                raise
+            self._unread = error
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What a person should know about the file."""
+        unread = () if self._unread is None else (f"{self._unread.message}: until it can be, no user's token is valid",)
+        unwritten = () if self._unwritten is None else (f"{self._unwritten.message}: {_ONLY_IN_MEMORY}",)
+        return (*self._damage, *unread, *unwritten)
+
+    @property
+    def installation(self) -> str:
+        raise AttributeError("the token itself is not kept")
+
+    @installation.setter
+    def installation(self, token: str) -> None:
+        self._installation = _digest(token.encode())
+
+    async def catch_up(self) -> None:
+        """Read or write again what the disk refused before."""
+        async with self._writing:
+            try:
+                if self._unread is not None:
+                    self._users, self._damage = await asyncio.to_thread(self._file.load)
+                    self._unread = None
+                elif self._unwritten is not None:
+                    await self._save(self._users)
+            except StoreBroken:
+                return
 
     def who_has(self, given: bytes) -> Principal | None:
         """Whose token this is; None if it is nobody's, or no longer.
@@ -78,25 +120,39 @@ class Tokens:
         async with self._writing:
             user = Principal(check_name(name), check_team(team), scopes, self._new_id(), expires_at, max_priority)
             token = StoredToken(user, _digest(secret.encode()), now, by)
+            self._check_readable()
             living = tuple(known for known in self._users if not known.is_expired(now))  # so that they never pile up
             await self._save((*living, token))
             self._users = (*living, token)
         return secret, token
 
-    async def revoke(self, id_or_name: str) -> list[StoredToken]:
-        """End one token by its id, or all of a user's by name; they fail at the next call, whatever the disk says."""
+    async def revoke(self, id_or_name: str) -> tuple[list[StoredToken], str | None]:
+        """End one token by its id, or all of a user's by name; they fail at the next call, whatever the disk says.
+
+        Also why the disk did not take it, if so: `catch_up` repeats that until it has.
+        """
         async with self._writing:
+            self._check_readable()
             ending = [token for token in self._users if id_or_name in (token.id, token.user.name)]
             if not ending:
                 raise TokenNotFound(
                     f"No token has the id or the name {id_or_name!r}", try_next="See all of them: grid token ls"
                 )
             self._users = tuple(token for token in self._users if token not in ending)
-            await self._save(self._users)
-        return ending
+            try:
+                await self._save(self._users)
+            except StoreBroken as error:
+                self._unwritten = error
+                return ending, f"{error.message}: {_ONLY_IN_MEMORY}"
+        return ending, None
 
     async def _save(self, tokens: tuple[StoredToken, ...]) -> None:
         await asyncio.to_thread(self._file.save, tokens)
+        self._unwritten, self._damage = None, ()
+
+    def _check_readable(self) -> None:
+        if self._unread is not None:
+            raise self._unread
 
     def _new_id(self) -> str:
         taken = {token.id for token in self._users}

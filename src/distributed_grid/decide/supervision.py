@@ -78,7 +78,9 @@ class Step:
 def next_step(watch: Watch, sight: Sight, *, now: float) -> Step:
     """The next thing to do, how long to pause after it, and what to tell people."""
     if sight.stopped:
-        return Step(Do.END, watch, say="grid was taken out of the cluster with grid stop: the supervisor ends, too")
+        return Step(
+            Do.END, watch, say="grid was taken out of the cluster, or the cluster ended: so does the supervisor"
+        )
     if sight.controller:
         return _answers(watch, now)
     watch = watch if watch.away_since is not None else replace(watch, away_since=now)

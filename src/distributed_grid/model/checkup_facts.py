@@ -90,6 +90,8 @@ class ControllerFacts:
     ray_address: str = ""
     health_error: str = ""
     token_error: str = ""
+    problems: tuple[str, ...] = ()
+    """What the controller itself says is wrong."""
     actor: ActorState = ActorState.UNASKED
     actor_url: str = ""
     in_use: tuple[str, ...] | None = None

@@ -184,6 +184,12 @@ class Engine:
     def auditor(self) -> Auditor:
         return Auditor(self.parts, self._upkeep)
 
+    @property
+    def is_degraded(self) -> bool:
+        """Something keeps the controller from doing all that it should."""
+        p = self.parts
+        return bool(self.trouble or self._recovery.is_degraded or p.unwritten is not None or p.journal.problems)
+
     def problems(self) -> tuple[str, ...]:
         """What a person should know about the state of things."""
         p = self.parts

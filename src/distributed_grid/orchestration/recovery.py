@@ -58,6 +58,10 @@ class Recovery:
         is_unknown = self._unread is not None and (self._instead is None or self._instead.came_from == "nothing")
         return is_unknown and self._p.now() - self._began < HOLD
 
+    @property
+    def is_degraded(self) -> bool:
+        return any(each is not None for each in (self._unread, self._sharing_unread, self._unlocked))
+
     def problems(self) -> tuple[str, ...]:
         told = [] if self._unread is None else [f"{self._why(self._unread)}. {self._what_serves()}"]
         if self._sharing_unread is not None:

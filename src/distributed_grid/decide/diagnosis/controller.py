@@ -69,6 +69,8 @@ def _in_ray(found: ControllerFacts, cluster: ClusterFacts | None, at: str) -> Fi
     """What the cluster says of a controller that itself answers as it should."""
     if cluster is None or found.actor is ActorState.UNASKED:
         return warn("controller", f"{at} answers; its Ray cluster could not be asked about it")
+    if found.problems and found.actor is ActorState.THERE and found.actor_url == found.url:
+        return warn("controller", f"{at} answers, and says: {'; '.join(found.problems)}", "Mend what it names.")
     if found.actor is ActorState.THERE and found.actor_url == found.url:
         return ok("controller", f"{at} answers, takes the token, and is in the Ray cluster")
     if cluster.address != found.ray_address:
