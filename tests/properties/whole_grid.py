@@ -191,8 +191,11 @@ class WholeGrid:
 
     # -- life ----------------------------------------------------------------------------------------------
 
-    def start(self, *, adopt: bool = False) -> None:
-        """A new process: nothing is known but what is on disk and in the cluster; raises if that is not readable."""
+    def start(self, *, adopt: bool = False, strict: bool = True) -> None:
+        """A new process: nothing is known but what is on disk and in the cluster.
+
+        `strict`: raises if that is not readable.
+        """
         while True:
             self._lives += 1
             self._loop = _Loop(self.clock)
@@ -202,7 +205,7 @@ class WholeGrid:
             self._engine = _Engine(self.cluster, self.config, self.home, self.now, adopt, self._senses, self._hands)
             self._engine.disk_is_full = self._disk_is_full
             try:
-                self.run(self._engine.start())
+                self.run(self._engine.start(strict=strict))
                 return
             except Crashed:
                 self.bury()  # whoever started it starts it again

@@ -125,7 +125,7 @@ def _without_runs(found: dict[str, Any]) -> dict[str, Any]:
     active = [boost for boost in kept if boost["state"] == "active"]
     amounts = [(boost["resource_type"], boost["amount"]) for boost in active]
     totals = total([ResourceVector({kind: units_of(kind, amount)}) for kind, amount in amounts]).to_amounts()
-    return {"total_active": len(active), "resources": totals, "boosts": kept}
+    return found | {"total_active": len(active), "resources": totals, "boosts": kept}
 
 
 @boost.command()

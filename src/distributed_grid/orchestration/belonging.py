@@ -17,6 +17,8 @@ class Belongings:
     notes: list[str] = field(default_factory=list)
     """For whoever started grid: what was taken over, or came back."""
     problems: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
+    """What is wrong with files of other clusters."""
     _settled: list[tuple[Kept, tuple[Lease, ...]]] = field(default_factory=list)
 
     def take(
@@ -42,9 +44,8 @@ class Belongings:
             aside.keep(loaded.leases, loaded.cluster)
         for problem in loaded.problems:
             p.journal.note("store_problem", problem)
-        kept, unreadable = aside.all()
-        for problem in unreadable:
-            self.problems.append(problem)
+        kept, self.unreadable = aside.all()
+        for problem in self.unreadable:
             p.journal.note("store_problem", problem)
         for each in kept:
             if each.cluster.same_cluster(p.identity):

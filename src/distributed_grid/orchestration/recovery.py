@@ -18,6 +18,7 @@ from distributed_grid.orchestration.logs import logger
 from distributed_grid.orchestration.parts import Parts
 from distributed_grid.orchestration.returning import begin_release
 from distributed_grid.store.boost_file import Loaded
+from distributed_grid.store.set_aside import SetAside
 
 log = logger()
 
@@ -69,7 +70,7 @@ class Recovery:
         if self._unlocked is not None:
             told.append(f"{self._why(self._unlocked)}. grid goes on without the lock and tries again")
         damage = [each.told for each in self._damage]
-        return (*damage, *told, *self.belongings.problems)
+        return (*damage, *told, *self.belongings.unreadable, *self.belongings.problems)
 
     def lock(self, *, strict: bool) -> None:
         """Take the writer's lock. `AlreadyRunning` if another process has it; a lock that none can have is told."""
@@ -98,6 +99,8 @@ class Recovery:
             self._relock()
             if self._unread is not None:
                 await self._read_again()
+            elif self.belongings.unreadable:
+                await self._look_aside_again()
             if self._sharing_unread is not None:
                 await self._load_sharing(strict=False)
             self.settle()
@@ -157,6 +160,19 @@ class Recovery:
                 begin_release(p, lease, "its end is in the state file", grace_s=0.0, wanted_back=False)
         self._unread = self._instead = None
         p.journal.note("store_read", f"{p.file.path.name} can be read again; {len(p.ledger)} boosts are known")
+        await p.try_commit()
+        p.something_changed()
+
+    async def _look_aside_again(self) -> None:
+        """Files of other clusters that can be read again; boosts of this one may be among them."""
+        p = self._p
+        _, unreadable = await asyncio.to_thread(SetAside(p.file.path).all)
+        if unreadable == self.belongings.unreadable:
+            return
+        before, self.belongings = self.belongings, Belongings()
+        self.belongings.notes += before.notes
+        self.belongings.take(p, Loaded((), None, (), "nothing"), await p.look(), adopt=self._adopt)
+        self._unsettled = True
         await p.try_commit()
         p.something_changed()
 
