@@ -1,13 +1,14 @@
 """Where the controller may answer: loopback, or with TLS, or because somebody said that it need not be safe."""
 
 import subprocess
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import trustme
 
 from distributed_grid.controller.listening import checked, fingerprint, listen, url_of
-from distributed_grid.errors import InvalidRequest
+from distributed_grid.errors import InvalidRequest, PortTaken
 from distributed_grid.model.listening import Listening, check_host_name, plain_host
 
 
@@ -123,3 +124,13 @@ def test_the_fingerprint_is_that_of_the_first_certificate(tmp_path: Path, pair: 
     chain.write_text(f"some text\n{Path(pair[0]).read_text()}{other}")
 
     assert fingerprint(str(chain)) == fingerprint(pair[0])
+
+
+def test_a_port_that_was_asked_for_and_is_taken_is_an_error() -> None:
+    with closing(listen("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(PortTaken, match=str(port)) as caught:
+            listen("127.0.0.1", port, or_another=False)
+        assert "--port" in str(caught.value.try_next)
+        with closing(listen("127.0.0.1", port)) as another:
+            assert another.getsockname()[1] != port

@@ -1,7 +1,9 @@
 """The set of valid tokens: made, revoked and expired in any order, over restarts, exactly the living ones let in."""
 
 import asyncio
+import errno
 import json
+import os
 import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,6 +16,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from distributed_grid.controller.tokens import Tokens, ensure_token
 from distributed_grid.errors import ScopeMissing, StoreBroken, TokenNotFound
 from distributed_grid.model.principals import THE_OWNER, Principal, Scope, check_may
+from distributed_grid.store import token_file
 from distributed_grid.store.token_file import TokenFile
 
 NOON = datetime(2025, 6, 1, 12, 0, tzinfo=UTC)
@@ -159,6 +162,53 @@ def test_an_entry_that_is_no_token_lets_nobody_in(tmp_path: Path, change: dict[s
 
     assert tokens.who_has(secret.encode()) is None
     assert tokens.problems
+
+
+def test_a_revocation_that_the_disk_refused_is_in_force_told_and_written_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "tokens.json"
+    secret = one_token(path).encode()
+    tokens = Tokens("own", TokenFile(path), lambda: NOON)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    async def revoke_on_a_full_disk() -> str | None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(token_file, "replace_durably", full)
+            _, unwritten = await tokens.revoke("ana")
+            await tokens.catch_up()
+        return unwritten
+
+    unwritten = asyncio.run(revoke_on_a_full_disk())
+
+    assert tokens.who_has(secret) is None
+    assert unwritten is not None and "No space left" in unwritten and "only in memory" in unwritten
+    assert tokens.problems and "only in memory" in tokens.problems[0]
+    asyncio.run(tokens.catch_up())
+    assert not tokens.problems
+    assert Tokens("own", TokenFile(path), lambda: NOON).who_has(secret) is None  # after a restart, too
+
+
+def test_tokens_that_cannot_be_read_let_no_user_in_until_they_can_be(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.json"
+    secret = one_token(path).encode()
+    kept = path.rename(tmp_path / "kept")
+    path.mkdir()
+
+    tokens = Tokens("own", TokenFile(path), lambda: NOON, strict=False)
+
+    assert tokens.who_has(secret) is None
+    assert tokens.who_has(b"own") is THE_OWNER
+    assert "Is a directory" in tokens.problems[0]
+    asyncio.run(tokens.catch_up())
+    assert tokens.problems
+    path.rmdir()
+    kept.rename(path)
+    asyncio.run(tokens.catch_up())
+    assert not tokens.problems
+    assert tokens.who_has(secret) is not None
 
 
 def test_a_file_of_a_later_grid_is_left_alone(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def make_app(
         with suppress(StoreBroken):  # a full disk must not change the answer
             engine.parts.journal.note("put_off", told)
 
-    app.add_middleware(Started, has_started=lambda: engine.has_started, why_not=engine.problems)
+    app.add_middleware(Started, has_started=lambda: engine.has_started, why_not=lambda: engine.problems())
     app.add_middleware(TokenRequired, tokens=tokens, attempts=FailedAttempts(on_put_off=tell))
     app.add_middleware(HostChecked, allowed=allow_hosts)  # added last, asked first
     describe_token(app)
