@@ -50,6 +50,8 @@ def why_view(answer: Mapping[str, Any], canvas: Canvas) -> str:
     head = f"{bold(answer['kind'].capitalize())} {answer['id']}  {answer['state']}"
     lines = [head, *canvas.wrapped(answer["summary"], indent="  ")]
     lines += [line for fact in answer["facts"] for line in canvas.wrapped(fact, indent="    ", first="  ")]
+    if answer.get("expected_start"):
+        lines.append(f"  expected start: {clock(answer['expected_start'])} ({distance(answer['expected_start'])})")
     if answer["nodes"]:
         lines += ["", *_nodes(answer["nodes"], canvas)]
     return "\n".join(lines)
