@@ -70,3 +70,16 @@ def test_what_is_no_command_is_said() -> None:
         Driver(["no-such-command-here"], os.environ)
     with pytest.raises(InvalidRequest, match="cannot be executed"):
         Driver([__file__], os.environ)
+
+
+def test_a_program_is_above_itself_and_what_it_starts_on_this_machine() -> None:
+    driver = Driver(["sh", "-c", "sleep 600 & sleep 600"], os.environ)
+    try:
+        below = until(lambda: psutil.Process(driver.pid).children())[0].pid
+
+        assert driver.is_above(driver.pid, "127.0.0.1")
+        assert driver.is_above(below, "127.0.0.1")
+        assert not driver.is_above(os.getpid(), "127.0.0.1")
+        assert not driver.is_above(below, "192.0.2.250")
+    finally:
+        driver.end(0.0)

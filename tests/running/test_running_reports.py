@@ -55,7 +55,7 @@ def test_what_cannot_wait_for_the_end_is_told_at_once_and_again(tmp_path: Path) 
 
 
 def driver(job_id: str, **said: Any) -> dict[str, Any]:
-    return {"job_id": job_id, "pid": 7, "run_id": "", "is_hooked": False} | said
+    return {"job_id": job_id, "pid": 7, "address": "here", "run_id": "", "is_hooked": False} | said
 
 
 def test_drivers_of_a_run_are_those_that_say_so_and_those_that_say_nothing_below_its_program() -> None:
@@ -65,8 +65,9 @@ def test_drivers_of_a_run_are_those_that_say_so_and_those_that_say_nothing_below
         driver("of another run", run_id="theirs"),
         driver("says nothing, below"),
         driver("says nothing, elsewhere", pid=1),
+        driver("says nothing, on another machine", address="there"),
     ]
 
-    found = of_the_run(drivers, "mine", lambda pid: pid == 7)
+    found = of_the_run(drivers, "mine", lambda pid, address: (pid, address) == (7, "here"))
 
     assert [one["job_id"] for one in found] == ["says so", "says so and is hooked", "says nothing, below"]

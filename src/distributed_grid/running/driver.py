@@ -46,8 +46,11 @@ class Driver:
     def pid(self) -> int:
         return self._process.pid
 
-    def is_above(self, pid: int) -> bool:
-        """Whether that process is the program, or one that it started."""
+    def is_above(self, pid: int, address: str) -> bool:
+        """Whether that process, on the machine at that address, is the program, or one that it started."""
+        here = {found.address for interface in psutil.net_if_addrs().values() for found in interface}
+        if address not in here:
+            return False
         try:
             return pid == self.pid or any(parent.pid == self.pid for parent in psutil.Process(pid).parents())
         except psutil.Error:

@@ -24,14 +24,15 @@ _NOT_HOOKED: Final = (
 
 
 def of_the_run(
-    drivers: Iterable[Mapping[str, Any]], run_id: str, is_below: Callable[[int], bool]
+    drivers: Iterable[Mapping[str, Any]], run_id: str, is_below: Callable[[int, str], bool]
 ) -> list[Mapping[str, Any]]:
     """The drivers that say that they belong to the run; those that say nothing, if they are below its program."""
-    return [
-        driver
-        for driver in drivers
-        if driver["run_id"] == run_id or (not driver["run_id"] and not driver["is_hooked"] and is_below(driver["pid"]))
-    ]
+
+    def is_silent_below(driver: Mapping[str, Any]) -> bool:
+        says = driver["run_id"] or driver["is_hooked"]
+        return not says and is_below(driver["pid"], driver["address"])
+
+    return [driver for driver in drivers if driver["run_id"] == run_id or is_silent_below(driver)]
 
 
 class Progress:
@@ -45,7 +46,7 @@ class Progress:
         client: GridClient,
         boost: Mapping[str, Any] | None,
         run_id: str,
-        is_below: Callable[[int], bool],
+        is_below: Callable[[int, str], bool],
         reports: Reports,
         show: Callable[[str], None],
     ) -> None:
