@@ -63,7 +63,8 @@ def actors() -> list[str]:
 
 def test_runs_of_an_actor_that_is_gone_are_lost_and_cleared_away_by_whoever_ends_them(grid: LiveGrid) -> None:
     names = ("kept-a", "kept-b")
-    pid = ray.get(an_owner().keep.remote(str(grid.home.path), {"kept-a": False, "kept-b": True}))
+    owner = an_owner()  # held, or Ray would end it
+    pid = ray.get(owner.keep.remote(str(grid.home.path), {"kept-a": False, "kept-b": True}))
 
     # One that does not hear is waited for, but not for ever.
     os.kill(pid, signal.SIGSTOP)
