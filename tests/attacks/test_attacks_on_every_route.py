@@ -50,6 +50,8 @@ DECIDED: dict[str, Route] = {
     "GET /api/v1/boosts/{boost_id}": view(),
     "POST /api/v1/boosts/{boost_id}/release": Route(Scope.LEND, "boost", {"amount": 1}),
     "GET /api/v1/boosts/{boost_id}/work": view(),
+    "PUT /api/v1/boosts/{boost_id}/programs/{program_id}": Route(Scope.LEND, "new_program", {"label": "train.py"}),
+    "DELETE /api/v1/boosts/{boost_id}/programs/{program_id}": Route(Scope.LEND, "program"),
     "POST /api/v1/boosts/{boost_id}/raylet": Route(Scope.RUN, "boost", {"head_address": "10.0.0.1:6400"}),
     "DELETE /api/v1/boosts/{boost_id}/raylet": Route(Scope.RUN, "boost"),
     "POST /api/v1/boosts/{boost_id}/renew": Route(Scope.LEND, "boost", {"duration_seconds": 900}),
@@ -116,6 +118,8 @@ OWNERS = {"owner", "owner's other token", "admin"}
 MAY = {
     # By thing: the callers that may change it.
     "boost": {*OWNERS, "team-mate", "lender's owner", "lender's owning team"},
+    "program": {*OWNERS, "team-mate", "lender's owner", "lender's owning team"},
+    "new_program": {*OWNERS, "team-mate", "lender's owner", "lender's owning team"},
     "offload": {*OWNERS, "team-mate", "lender's owner", "lender's owning team"},
     "offload_log": {*OWNERS, "team-mate"},
     "request": {*OWNERS, "team-mate"},
@@ -140,6 +144,17 @@ class Things:
     def boost(self) -> tuple[dict[str, str], Any]:
         body = FROM_THE_LENDER | {"delivery": "reserve"}
         return {"boost_id": self._made("/boosts", body)["boost_id"]}, None
+
+    def new_program(self) -> tuple[dict[str, str], Any]:
+        body = FROM_THE_LENDER | {"delivery": "reserve", "amount": 0.01}
+        return {"boost_id": self._made("/boosts", body)["boost_id"], "program_id": "p1"}, None
+
+    def program(self) -> tuple[dict[str, str], Any]:
+        parts, _ = self.new_program()
+        path = "/boosts/{boost_id}/programs/{program_id}".format(**parts)
+        status, answer = self._grid.ask("PUT", path, {}, token=self._ana)
+        assert status < 300, answer
+        return parts, None
 
     def request(self) -> tuple[dict[str, str], Any]:
         body = {"target_node": "a", "resource_type": "cpu", "amount": 100}
@@ -270,9 +285,15 @@ def test_what_belongs_to_a_caller_is_changed_by_its_owners_alone(
         clear(served)
 
 
+def _boosts(grid: ServedGrid) -> list[dict[str, Any]]:
+    return list(grid.client.boost_status()["boosts"])
+
+
 def everything(grid: ServedGrid) -> Any:
     """All that callers can change, as it is."""
-    boosts = [{**one, "warnings": []} for one in grid.client.boost_status()["boosts"]]
+    # A moved process enters its lease by itself, a moment after it was moved.
+    entered = {one["boost_id"]: [name for name in one["programs"] if name == "train.py"] for one in _boosts(grid)}
+    boosts = [{**one, "warnings": [], "programs": entered.get(one["boost_id"])} for one in _boosts(grid)]
     waiting = [one["request_id"] for one in grid.client.queue()["requests"]]
     return boosts, waiting, grid.client.tasks()["tasks"], grid.client.offloads(), sorted(grid.shelf.kept.items())
 

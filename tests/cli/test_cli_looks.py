@@ -99,7 +99,7 @@ def test_status_tells_what_waits_and_which_boosts_end_next(three: ServedGrid) ->
     assert "Free 24 of 24 CPUs, 2 of 2 GPUs, 32 of 32 GB" in shown
     assert "Waiting: 3 requests, 3 do not fit" in shown
     assert re.search(r"3 x 640 CPUs, for \d+ s: does not fit: no node has more than 10 CPUs", shown)
-    assert re.search(r"b +a +cpu +2 +transfer +active +(\S+ \()?in 15 min", shown)
+    assert re.search(r"b +a +cpu +2 +transfer +active +\S+ +(\S+ \()?in 15 min", shown)
 
 
 def test_through_a_pipe_everything_is_there_and_nothing_is_coloured(three: ServedGrid) -> None:

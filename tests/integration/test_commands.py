@@ -32,6 +32,8 @@ BOOST_KEYS = {
     "cause",
     "notice",
     "checkpointed_at",
+    "ending",
+    "programs",
     "warnings",
 }
 UTC = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")

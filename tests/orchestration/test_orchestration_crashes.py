@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from builders import ask, cpu
+from builders import FOR_ANA, ask, cpu
 from fake_cluster import Crashed, FakeCluster
 from whole_grid import WholeGrid, at_home, raising
 
@@ -73,7 +73,7 @@ def test_a_crash_at_any_step_of_a_release_gives_everything_back_or_nothing(
 
 async def want_one_back(lab: WholeGrid, boost: Lease) -> Lease:
     """Somebody who needs it asks again for as long as it does not see that it comes."""
-    asked = ask_back(lab.parts, boost, "somebody needs it", units=scale("cpu"))
+    asked = ask_back(lab.parts, boost, "somebody needs it", FOR_ANA, units=scale("cpu"))
     await lab.parts.commit()
     return asked
 

@@ -361,10 +361,14 @@ def test_a_process_whose_actor_is_gone_is_lost_and_its_lease_goes_home(lab: Lab)
     lab.at_home()
 
 
-def test_a_lease_that_is_taken_back_ends_its_process_gently(lab: Lab) -> None:
+def test_a_process_keeps_a_lease_that_is_taken_back_until_the_deadline_and_is_then_ended_gently(lab: Lab) -> None:
     moved = lab.move(to="b")
     lab.grid.run(lab.grid.service.release(moved.id, grace_s=30.0, wait_s=0.0))
-    lab.grid.wait(5)
+    lab.grid.wait(25)
+
+    assert "end" not in lab.fake.done
+    assert not lab.only().is_over
+    lab.grid.wait(10)
 
     assert "end" in lab.fake.done or lab.only().state is OffloadState.LOST
     assert lab.only().is_over

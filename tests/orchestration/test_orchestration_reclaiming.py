@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from builders import ask, cpu
+from builders import FOR_ANA, ask, cpu
 from whole_grid import WholeGrid, at_home
 
 from distributed_grid.errors import InvalidAmount, Refused
@@ -32,7 +32,7 @@ def lend(lab: WholeGrid, amount: float = 3, hook: str | None = WATCHED, **change
 
 def want_back(lab: WholeGrid, lease: Lease, cpus: float | None = None, reason: str = "ana needs it") -> Lease:
     async def asking() -> Lease:
-        asked = ask_back(lab.parts, lease, reason, units=None if cpus is None else int(cpus * CPUS))
+        asked = ask_back(lab.parts, lease, reason, FOR_ANA, units=None if cpus is None else int(cpus * CPUS))
         await lab.parts.try_commit()
         return asked
 

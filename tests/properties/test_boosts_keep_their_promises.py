@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from builders import ask
+from builders import FOR_ANA, ask
 from fake_cluster import Crashed, FakeCluster, LostReply
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
@@ -149,7 +149,7 @@ class BoostMachine(RuleBasedStateMachine):
         self._promise_what_is_left(chosen)
 
     async def _ask_back(self, lease: Lease, part: float | None) -> None:
-        ask_back(self.grid.parts, lease, "a test", units=None if part is None else int(lease.units * part))
+        ask_back(self.grid.parts, lease, "a test", FOR_ANA, units=None if part is None else int(lease.units * part))
         await self.grid.parts.try_commit()
 
     def _transfers(self) -> list[str]:

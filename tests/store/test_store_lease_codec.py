@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distributed_grid.model.leases import Cause, Delivery, Lease, LeaseState, Notice, OnGraceEnd, Purpose
+from distributed_grid.model.endings import Claimant, EndCause, Ending
+from distributed_grid.model.leases import Cause, Delivery, Lease, LeaseState, Notice, OnGraceEnd, Program, Purpose
 from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.teams import DEFAULT_TEAM
@@ -22,6 +23,14 @@ instants = st.datetimes(
     timezones=st.sampled_from([UTC, timezone(timedelta(hours=5, minutes=30)), timezone(timedelta(hours=-8))]),
 )
 seconds = st.floats(0, 366 * 24 * 3600.0)
+claimants = st.builds(
+    Claimant,
+    request_id=st.text(),
+    requester=st.text(),
+    team=st.text(),
+    priority=st.sampled_from(AllocationPriority),
+    wants=st.text(),
+)
 leases = st.builds(
     Lease,
     id=names,
@@ -47,6 +56,8 @@ leases = st.builds(
     checkpointed_at=st.none() | instants,
     purpose=st.sampled_from(Purpose),
     label=st.text(),
+    ending=st.none() | st.builds(Ending, cause=st.sampled_from(EndCause), by=st.text(), claimant=st.none() | claimants),
+    programs=st.lists(st.builds(Program, id=names, label=st.text(), until=instants), max_size=3).map(tuple),
     requester=st.text(),
     idempotency_key=st.none() | st.text(),
     placement_group=st.none() | st.text(),

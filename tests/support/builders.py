@@ -15,6 +15,7 @@ from distributed_grid.decide.loans import Loans
 from distributed_grid.decide.pressure import combined
 from distributed_grid.decide.scheduling import BoostRoom, NodeColumns, Sought
 from distributed_grid.model.demand import Bundle, Demand, LabelConstraint, Pending, Shape
+from distributed_grid.model.endings import Claimant, EndCause, Ending
 from distributed_grid.model.forecasts import Accuracy, Forecast
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
 from distributed_grid.model.nodes import Hardware, Node, NodeTable, SharingLimits
@@ -38,6 +39,11 @@ LENDS_ALL: Final = {"enabled": True, "mode": "share_and_offload", "thresholds": 
 """`resource_sharing` for tests that are not about the policy: lenders keep nothing, and grid does nothing by itself."""
 
 NOON: Final = datetime(2025, 6, 1, 12, 0, tzinfo=UTC)
+
+FOR_ANA: Final = Ending(
+    EndCause.PREEMPTED, "ana", Claimant("r1e9f00d", "ana", "vision", AllocationPriority.HIGH, "4 CPUs for gpu-master")
+)
+"""Why a lease is asked for, in tests that are not about that."""
 
 
 def amounts(**of: float) -> ResourceVector:

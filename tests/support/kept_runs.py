@@ -98,6 +98,9 @@ class FreePlaces:
     def lost(self, _held: Held, *, ask: bool = False) -> None:
         return None
 
+    def asked(self, _held: Held) -> None:
+        return None
+
 
 class KeptRun:
     def __init__(self, workload: Workload, nodes: Iterable[InventoryNode], patch: pytest.MonkeyPatch) -> None:

@@ -163,6 +163,21 @@ class Hangs:
         time.sleep(3600)
 
 
+class Reclaimed:
+    """Hears that its place is asked back; its config is what it answers."""
+
+    def __init__(self, config: Any = None) -> None:
+        self._answer = (config or {}).get("answer")
+        self._notice: Any = None
+
+    def on_reclaim(self, notice: Any) -> Any:
+        self._notice = notice
+        return self._answer
+
+    def heard(self) -> tuple[int, Any]:
+        return os.getpid(), self._notice
+
+
 def small(role: str, cls: type, **more: Any) -> RoleSpec:
     """A tenth of a CPU, so that many fit."""
     return RoleSpec(role, cls, **{"cpus": 0.1, **more})

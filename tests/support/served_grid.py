@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from builders import LENDS_ALL
+from builders import FOR_ANA, LENDS_ALL
 from fake_clock import Clock
 from fake_cluster import FakeCluster
 from fake_hands import FakeHands
@@ -53,7 +53,7 @@ class WallClock(Clock):
 async def asked_back(engine: Engine, boost_id: str, amount: float | None, reason: str = "ana needs it") -> Lease:
     lease = engine.parts.ledger.find(boost_id)
     units = None if amount is None else units_of(lease.kind, amount)
-    asked = ask_back(engine.parts, lease, reason, units=units)
+    asked = ask_back(engine.parts, lease, reason, FOR_ANA, units=units)
     await engine.parts.try_commit()
     return asked
 

@@ -144,6 +144,7 @@ def _without_runs(found: dict[str, Any]) -> dict[str, Any]:
 def release(client: GridClient, boost_id: str, amount: str | None, grace: str | None, wait: str, as_json: bool) -> None:
     """Give a boost back, or part of it. BOOST_ID may be shortened."""
     from distributed_grid.cli.amounts import quantity
+    from distributed_grid.cli.moments import clock
     from distributed_grid.model.requests import seconds
 
     body: dict[str, Any] = {"wait_seconds": seconds("wait", wait, zero_allowed=True)}
@@ -157,7 +158,10 @@ def release(client: GridClient, boost_id: str, amount: str | None, grace: str | 
         what = quantity(boost["resource_type"], boost["amount"])
         if boost["state"] == "released":
             return f"Released boost {boost['boost_id']}: {boost['source_node']} has its {what} back"
-        return f"Boost {boost['boost_id']} is {boost['state']}: {boost['source_node']} gets its {what} as work ends"
+        told = f"Boost {boost['boost_id']} is {boost['state']}: {boost['source_node']} gets its {what} as work ends"
+        if boost["delivery"] == "reserve" and boost["ending"] is not None and boost["ending"]["deadline"] is not None:
+            told += f"; what still runs in it at {clock(boost['ending']['deadline'])} is ended"
+        return told
 
     show(released, as_json, told)
     _tell_warnings(released, as_json)

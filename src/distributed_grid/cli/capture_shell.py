@@ -2,13 +2,22 @@
 
 import os
 import subprocess
+import uuid
 from collections.abc import Callable
-from typing import Any
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
 
 from distributed_grid.client import GridClient
+from distributed_grid.model.endings import TERM_S
+from distributed_grid.running.attending import ReclaimTold
 from distributed_grid.running.driver import explained
-from distributed_grid.running.held_lease import reserved
+from distributed_grid.running.held_lease import HeldLease, reserved
 from distributed_grid.running.surroundings import captured
+
+_POLL_S: Final = 0.2
 
 
 def run_inside(
@@ -19,11 +28,62 @@ def run_inside(
     *,
     allow_escapes: bool = False,
 ) -> int:
-    """Run it in the user's terminal, folder and environment; its exit code."""
+    """Run it in the user's terminal, folder and environment; its exit code.
+
+    A command is ended at the end of the grace period, as a run is. A shell is its user's own and stays: what it runs
+    keeps its place until then, and is cancelled by the controller.
+    """
     reserved(client, boost)
     inside = command or (os.environ.get("SHELL", "/bin/sh"),)
     if not command:
         say(f"Ray programs in this shell run on {boost['source_node']}, in boost {boost['boost_id'][:8]}. exit leaves.")
-    surroundings = captured(client, boost, allow_escapes=allow_escapes)
-    with explained(inside[0]):
-        return subprocess.run(inside, env=surroundings, check=False).returncode
+    environment = captured(client, boost, allow_escapes=allow_escapes)
+    with explained(inside[0]), subprocess.Popen(inside, env=environment) as process:
+        try:
+            return _attended(client, boost, process, Path(inside[0]).name, say, ends=bool(command))
+        except BaseException:
+            process.kill()
+            raise
+
+
+def _attended(
+    client: GridClient,
+    boost: dict[str, Any],
+    process: "subprocess.Popen[bytes]",
+    label: str,
+    say: Callable[[str], None],
+    *,
+    ends: bool,
+) -> int:
+    lease = HeldLease(client, boost, uuid.uuid4().hex, label, is_ours=False, is_inside=lambda: ends or _runs(process))
+    told = ReclaimTold(lease, say)
+    try:
+        while (code := _waited(process, _POLL_S)) is None:
+            asked = told.look("The command" if ends else "What runs in this shell")
+            if lease.ended is None and (asked is None or asked.left_s > 0):
+                continue
+            say(f"grid: boost {lease.id[:8]} is gone.")
+            if not ends:
+                lease.give_back()
+                return process.wait()
+            process.terminate()
+            if (code := _waited(process, TERM_S)) is None:
+                process.kill()
+            return process.wait() if code is None else code
+        return code
+    finally:
+        lease.give_back()
+
+
+def _waited(process: "subprocess.Popen[bytes]", seconds: float) -> int | None:
+    with suppress(subprocess.TimeoutExpired):
+        return process.wait(seconds)
+    return None
+
+
+def _runs(shell: "subprocess.Popen[bytes]") -> bool:
+    """Whether something runs in a shell that is only open otherwise."""
+    try:
+        return bool(psutil.Process(shell.pid).children())
+    except psutil.NoSuchProcess:
+        return False

@@ -12,7 +12,7 @@ from distributed_grid.cli.columns import fit, fitted_table
 from distributed_grid.cli.demand_view import demand_lines
 from distributed_grid.cli.node_columns import STATES, kinds_of, node_columns, node_styles
 from distributed_grid.cli.suggestion_view import suggestion_lines
-from distributed_grid.cli.tables import bold, boost_rows, boost_totals
+from distributed_grid.cli.tables import bold, boost_rows, boost_totals, ends_at
 from distributed_grid.model.resources import BUILT_IN
 from distributed_grid.model.since import span
 
@@ -142,7 +142,7 @@ def _boosts(status: Mapping[str, Any], canvas: Canvas) -> list[str]:
     """Those that end next."""
     if not status["boosts"]:
         return [f"{bold('Boosts:')} none"]
-    soonest = sorted(status["boosts"], key=lambda boost: boost["expires_at"])
+    soonest = sorted(status["boosts"], key=ends_at)
     lines = [boost_totals(status, canvas), *boost_rows(soonest[:_NEXT_BOOSTS], canvas)]
     if len(soonest) > _NEXT_BOOSTS:
         lines.append(_dim(f"{len(soonest) - _NEXT_BOOSTS} more end later: grid boost status"))

@@ -13,7 +13,7 @@ from distributed_grid.cli.columns import columns, fit, fitted_table
 from distributed_grid.cli.demand_view import demand_lines
 from distributed_grid.cli.node_columns import STATES, kinds_of, node_columns, node_styles
 from distributed_grid.cli.outlook_view import outlook_lines
-from distributed_grid.cli.tables import bold, boost_rows
+from distributed_grid.cli.tables import bold, boost_rows, ends_at
 from distributed_grid.model.resources import BUILT_IN, CPU, GB, MEMORY
 from distributed_grid.model.since import span
 
@@ -164,7 +164,7 @@ def _gpu(gpu: Mapping[str, Any], canvas: Canvas) -> Iterable[str]:
 def _boost_lines(boosts: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str]:
     if not boosts:
         return [f"{bold('Boosts:')} none"]
-    return [bold("Boosts"), *boost_rows(sorted(boosts, key=lambda boost: boost["expires_at"]), canvas)]
+    return [bold("Boosts"), *boost_rows(sorted(boosts, key=ends_at), canvas)]
 
 
 def _gb(amount: float) -> str:

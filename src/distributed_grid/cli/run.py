@@ -18,6 +18,8 @@ from distributed_grid.client import GridClient
 @click.option("--priority", default="normal", show_default=True, help="low, normal, high or critical.")
 @click.option("--duration", metavar="SECONDS", help="How long the lease lasts unless renewed, which it is.")
 @click.option("--wait", metavar="SECONDS", help="Wait this long for capacity instead of failing.")
+@click.option("--grace", metavar="SECONDS", help="How long it may go on when its lease is taken back.  [default: 30]")
+@click.option("--reclaim-url", metavar="URL", help="Where to ask before its lease is taken back.")
 @click.option("--boost", metavar="ID", help="Run inside this reserved boost, which stays.")
 @click.option(
     "--isolation",

@@ -9,6 +9,7 @@ from distributed_grid.cli.amounts import quantity
 from distributed_grid.cli.canvas import Canvas
 from distributed_grid.cli.columns import Column, Form, fit, fitted_table
 from distributed_grid.cli.moments import clock, distance
+from distributed_grid.model.endings import why_it_ends
 from distributed_grid.model.resources import GPU
 
 STATES = {"active": "green", "granting": "yellow", "releasing": "yellow", "lost": "red"}
@@ -21,9 +22,10 @@ def boost_card(boost: Mapping[str, Any]) -> str:
     lines = [
         f"{bold('Boost')} {boost['boost_id']}  {click.style(boost['state'], fg=STATES.get(boost['state']))}",
         f"  {what} from {boost['source_node']} to {boost['target_node']}, priority {boost['priority']}",
-        f"  until {clock(boost['expires_at'])} ({distance(boost['expires_at'])})",
+        f"  until {clock(ends_at(boost))} ({distance(ends_at(boost))})",
         f"  delivery: {boost['delivery']} ({boost['delivery_reason']})",
     ]
+    lines += [f"  {line}" for line in _asked_back(boost)]
     if boost["state"] == "active":
         lines += [f"  {line}" for line in _how_to_use(boost, short)]
     return "\n".join(lines)
@@ -66,8 +68,8 @@ def boost_rows(boosts: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str]
     def of(key: str) -> list[str]:
         return [str(boost[key]) for boost in boosts]
 
-    left = [distance(boost["expires_at"]) for boost in boosts]
-    until = [f"{clock(boost['expires_at'])} ({far})" for boost, far in zip(boosts, left, strict=True)]
+    left = [distance(ends_at(boost)) for boost in boosts]
+    until = [f"{clock(ends_at(boost))} ({far})" for boost, far in zip(boosts, left, strict=True)]
     fitted = fit(
         {
             "id": Column.of("ID", [boost["boost_id"][:8] for boost in boosts]),
@@ -77,11 +79,13 @@ def boost_rows(boosts: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str]
             "amount": Column.of("Amount", of("amount"), right=True),
             "delivery": Column.of("Delivery", of("delivery")),
             "state": Column.of("State", of("state")),
+            "owner": Column.of("Owner", of("requester")),
+            "team": Column.of("Team", of("team")),
             **({"for": Column.of("For", of("label"))} if any(of("label")) else {}),
             "allocated": Column.of("Allocated", [clock(boost["allocated_at"]) for boost in boosts]),
             "expires": Column.of("Expires", until, Form("Expires", left)),
         },
-        ("for", "allocated", "expires", "delivery") if any(of("label")) else ("allocated", "expires", "delivery"),
+        (*(("for",) if any(of("label")) else ()), "allocated", "team", "expires", "owner", "delivery"),
         canvas,
     )
     notes = [
@@ -93,11 +97,26 @@ def boost_rows(boosts: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str]
     return [fitted_table(fitted, STATES), *(["", *notes] if notes else [])]
 
 
+def ends_at(boost: Mapping[str, Any]) -> str:
+    """Until when it can be used: its deadline, if all of it goes home, else its expiry."""
+    ending = boost.get("ending")
+    if ending is not None and boost["state"] == "releasing" and ending["deadline"] is not None:
+        return str(ending["deadline"])
+    return str(boost["expires_at"])
+
+
 def _asked_back(boost: Mapping[str, Any]) -> list[str]:
-    if (notice := boost.get("notice")) is None:
+    """Why it goes home, for whom, and by when."""
+    notice, ending = boost.get("notice"), boost.get("ending")
+    why = None if ending is None else why_it_ends(ending)
+    if notice is not None:
+        what = quantity(boost["resource_type"], notice["amount"])
+        told = f"asked back: {what} ({why or notice['reason']}); taken at {clock(notice['deadline'])} if not given"
+        return [told if ending is None else f"{told}, and what still runs is ended at {clock(ending['deadline'])}"]
+    if ending is None:
         return []
-    what = quantity(boost["resource_type"], notice["amount"])
-    return [f"asked back: {what} ({notice['reason']}); taken at {clock(notice['deadline'])} if not given"]
+    until = "" if ending["deadline"] is None else f"; kept until {clock(ending['deadline'])}"
+    return [f"goes home: {why}{until}"]
 
 
 def bold(text: str) -> str:

@@ -118,6 +118,15 @@ class GridClient:
         """What would help before something runs short, and the commands for it."""
         return self._call("GET", "/suggestions")
 
+    def attend(self, boost_id: str, program_id: str, label: str, *, is_inside: bool = True) -> dict[str, Any]:
+        """Say whether a program is inside a boost; the boost, and in how many seconds the program has to be gone."""
+        path = f"/boosts/{_segment(boost_id)}/programs/{_segment(program_id)}"
+        return self._call("PUT", path, {"label": label, "is_inside": is_inside})
+
+    def leave(self, boost_id: str, program_id: str) -> None:
+        """A program inside a boost has ended."""
+        self._call("DELETE", f"/boosts/{_segment(boost_id)}/programs/{_segment(program_id)}")
+
     def work_in(self, boost_id: str, job_ids: Sequence[str], since: float | None = None) -> dict[str, Any]:
         """What these Ray jobs do, and which of their tasks are not in the boost; and who began jobs after `since`."""
         asked = {"jobs": ",".join(job_ids)} | ({} if since is None else {"since": str(since)})

@@ -10,12 +10,13 @@ from fastapi import APIRouter, Query, Request
 
 from distributed_grid.controller import schemas
 from distributed_grid.controller.access import Asker, needs, sender_of
-from distributed_grid.errors import said_by
+from distributed_grid.decide.permissions import owned_boost_dict
+from distributed_grid.errors import BoostNotFound, said_by
 from distributed_grid.model.principals import Scope
 from distributed_grid.model.work import driver_dict, work_dict
 from distributed_grid.orchestration.engine import Engine
-from distributed_grid.orchestration.permitting import own_boost
-from distributed_grid.orchestration.runs import private_head_for, work_in
+from distributed_grid.orchestration.permitting import check_change, own_boost
+from distributed_grid.orchestration.runs import attend, attended_dict, leave, private_head_for, work_in
 
 
 def add_run_routes(api: APIRouter, engine: Engine, where: Callable[[], dict[str, Any]]) -> None:
@@ -33,6 +34,29 @@ def add_run_routes(api: APIRouter, engine: Engine, where: Callable[[], dict[str,
         done = work_dict(await asyncio.to_thread(work_in, p, p.ledger.find(boost_id), named))
         drivers = () if since is None else await asyncio.to_thread(p.cluster.drivers, since)
         return done | {"drivers": [driver_dict(driver) for driver in drivers]}
+
+    @api.put("/boosts/{boost_id}/programs/{program_id}", response_model=schemas.Attended)
+    @needs(Scope.LEND)
+    async def program(boost_id: str, program_id: str, body: schemas.ProgramRequest, asker: Asker) -> dict[str, Any]:
+        """A program says, again and again, that it is inside a boost; the answer says by when it must leave."""
+        try:
+            lease = own_boost(p, asker, boost_id, "run a program")
+            if not body.is_inside:
+                return attended_dict(p, await leave(p, lease, program_id, who=asker.name))
+            return attended_dict(p, await attend(p, lease, program_id, body.label, who=asker.name))
+        except BoostNotFound:
+            ended = await engine.service.released_before(boost_id)
+            if ended is None:
+                raise
+            check_change(p, asker, owned_boost_dict(ended), "run a program")
+            return {"boost": ended, "ends_in_seconds": 0.0}
+
+    @api.delete("/boosts/{boost_id}/programs/{program_id}", response_model=schemas.Noted)
+    @needs(Scope.LEND)
+    async def no_program(boost_id: str, program_id: str, asker: Asker) -> dict[str, bool]:
+        """A program inside a boost has ended."""
+        await leave(p, own_boost(p, asker, boost_id, "end a program"), program_id, who=asker.name)
+        return {"noted": True}
 
     @api.post("/boosts/{boost_id}/raylet", response_model=schemas.Noted)
     @needs(Scope.RUN)

@@ -64,6 +64,30 @@ class BoostNotice(BaseModel):
     deadline: str
 
 
+class BoostClaimant(BaseModel):
+    """The request that a boost yields to."""
+
+    request_id: str
+    requester: str
+    team: str
+    priority: str
+    wants: str
+
+
+class BoostEnding(BaseModel):
+    """Why a boost goes home, or is asked for; what still runs in it at the deadline is ended."""
+
+    cause: str = Field(
+        description="released, expired, preempted, lender, cooldown, moved, unneeded, orphaned, lost, file_removed or "
+        "stopped"
+    )
+    by: str = Field(description="Who asked: a person, or grid by its policy")
+    reason: str
+    asked_at: str | None
+    deadline: str | None = Field(description="The end of the grace period, which counts from asked_at")
+    claimant: BoostClaimant | None
+
+
 class Boost(BaseModel):
     boost_id: str
     source_node: str
@@ -85,6 +109,8 @@ class Boost(BaseModel):
     resources: dict[str, float | int] = Field(description="All that is lent, with what a reservation brings along")
     purpose: str = Field(description="boost; run or task: one program's, and it ends with that")
     label: str = Field(description="What runs in it")
+    ending: BoostEnding | None = Field(description="Who asked for it, for whom and by when, if it goes home")
+    programs: list[str] = Field(description="What grid run and grid boost shell have running in it")
     warnings: list[str]
 
 
@@ -223,6 +249,18 @@ class WorkStatus(BaseModel):
     cpus_in_use: float = Field(description="of the boost's, now")
     waits_for_its_actors: bool = Field(description="some wait for room, and the jobs' own actors hold all CPUs in use")
     drivers: list[RayDriver] = Field(description="of all Ray jobs that began after `since`")
+
+
+class ProgramRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    label: str = Field("", max_length=200, description="What it is called in boost status")
+    is_inside: bool = Field(True, description="false: only a shell is open, and nothing runs in it now")
+
+
+class Attended(BaseModel):
+    boost: Boost
+    ends_in_seconds: float | None = Field(description="Until the deadline; null while nobody has asked for the boost")
 
 
 class RayletRequest(BaseModel):

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
+from distributed_grid.model.endings import Ending
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.resources import ResourceVector, describe
@@ -82,6 +83,16 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
+class Program:
+    """A program inside a reservation that says so again and again: its place is kept though no task may run now."""
+
+    id: str
+    label: str
+    until: datetime
+    """When it counts as gone unless it says so again."""
+
+
+@dataclass(frozen=True, slots=True)
 class Lease:
     """Part of the source's capacity, granted to the target until `expires_at`."""
 
@@ -122,6 +133,31 @@ class Lease:
     """What runs in it, as its holder calls that."""
     ends_with: str | None = None
     """The id of a Ray process, a worker or driver: when Ray says that it is gone, the lease ends."""
+    ending: Ending | None = None
+    """Who asked for it, and for whom, while it goes home or its holder is asked for it."""
+    programs: tuple[Program, ...] = ()
+    """What runs inside: each is told, and keeps its place until the deadline."""
+
+    @property
+    def asked_at(self) -> datetime | None:
+        """When it was asked back: the grace period counts from then."""
+        return self.notice.asked_at if self.notice is not None else self.release_asked_at
+
+    @property
+    def deadline(self) -> datetime | None:
+        """When its grace period ends, and what still runs in it is ended; None while nobody has asked for it."""
+        if self.asked_at is None or self.state is LeaseState.LOST:
+            return None
+        return self.asked_at + timedelta(seconds=self.grace_s)
+
+    def programs_at(self, now: datetime) -> tuple[Program, ...]:
+        """Those that have not fallen silent."""
+        return tuple(program for program in self.programs if program.until > now)
+
+    def is_inhabited(self, now: datetime) -> bool:
+        """Whether a program is inside, also between two of its tasks. The holder of a run's lease renews it."""
+        is_run = self.purpose is Purpose.RUN and self.expires_at > now
+        return self.state is not LeaseState.LOST and (is_run or bool(self.programs_at(now)))
 
     @property
     def holds_capacity(self) -> bool:
@@ -164,7 +200,7 @@ class Lease:
         kept, given = ResourceVector({self.kind: self.units - units}), ResourceVector({self.kind: units})
         return (
             replace(self, units=self.units - units, resources=kept),
-            replace(self, id=given_id, units=units, resources=given, idempotency_key=None, notice=None),
+            replace(self, id=given_id, units=units, resources=given, idempotency_key=None, notice=None, programs=()),
         )
 
     def to(self, state: LeaseState, **changes: object) -> "Lease":

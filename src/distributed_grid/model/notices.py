@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from distributed_grid.errors import InvalidAmount
+from distributed_grid.model.endings import ending_dict
 from distributed_grid.model.instants import instant, parse_instant
 from distributed_grid.model.leases import Lease, Notice
 from distributed_grid.model.resources import amount_of, units_of
@@ -24,6 +25,12 @@ class ReclaimNotice:
     reason: str
     asked_at: datetime
     deadline: datetime
+    by: str = ""
+    """Who asks: a person, or grid by its policy."""
+    claimant: Mapping[str, Any] | None = None
+    """The request that it is for: its `request_id`, `requester`, `team`, `priority` and what it `wants`."""
+    ends_at: datetime | None = None
+    """When the grace period is over, and what still runs is ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +58,22 @@ def notice_dict(kind: str, notice: Notice | None) -> dict[str, Any] | None:
 def told_dict(lease: Lease) -> dict[str, Any]:
     """What its holder is told of a lease that is asked back: in its file, and by its hook."""
     told = notice_dict(lease.kind, lease.notice) or {}
-    return {"boost_id": lease.id, "resource_type": lease.kind, **told}
+    return {"boost_id": lease.id, "resource_type": lease.kind, **told, **_for_whom(lease)}
+
+
+def _for_whom(lease: Lease) -> dict[str, Any]:
+    """Who asks, for which request, and when all that is left is ended."""
+    if lease.ending is None:
+        return {}
+    found = ending_dict(lease.ending, reason="", asked_at=lease.asked_at, deadline=lease.deadline) or {}
+    return {"cause": found["cause"], "by": found["by"], "claimant": found["claimant"], "ends_at": found["deadline"]}
 
 
 def notice_in(boost: Mapping[str, Any]) -> ReclaimNotice | None:
     """The notice in a boost's JSON."""
     if (notice := boost["notice"]) is None:
         return None
+    ending = boost.get("ending") or {}
     return ReclaimNotice(
         boost["boost_id"],
         boost["resource_type"],
@@ -65,6 +81,9 @@ def notice_in(boost: Mapping[str, Any]) -> ReclaimNotice | None:
         notice["reason"],
         parse_instant(notice["asked_at"]),
         parse_instant(notice["deadline"]),
+        ending.get("by", ""),
+        ending.get("claimant"),
+        parse_instant(ending["deadline"]) if ending.get("deadline") else None,
     )
 
 

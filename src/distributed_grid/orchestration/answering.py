@@ -1,16 +1,19 @@
 """What `grid plan` and `grid why` answer: from the same code that decides, without doing anything."""
 
 import asyncio
+from datetime import datetime
 from typing import Any, Final
 
 from distributed_grid.decide.answers import look_ahead, refused_by
 from distributed_grid.errors import RequestNotFound
+from distributed_grid.model.endings import why_it_ends
 from distributed_grid.model.instants import instant
-from distributed_grid.model.leases import Lease
+from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.waiting import Waiting
 from distributed_grid.orchestration.answer_view import considered_dicts, plan_dict
 from distributed_grid.orchestration.boost_service import BoostService
+from distributed_grid.orchestration.boost_view import ending_of
 from distributed_grid.orchestration.granting import check_names
 from distributed_grid.orchestration.parts import Parts
 from distributed_grid.orchestration.queueing import Queue
@@ -70,8 +73,9 @@ async def _why_it_is_so(p: Parts, lease: Lease) -> dict[str, Any]:
     entries = await asyncio.to_thread(p.journal.recorded, Wanted(boost=lease.id), 100)
     granted = next((entry for entry in entries if entry["event"] == "granted"), {})
     facts = [
-        f"{lease.describe()}, priority {lease.priority}, until {lease.expires_at:%H:%M:%S} UTC",
+        f"{lease.describe()}, priority {lease.priority}, until {_ends_at(lease):%H:%M:%S} UTC",
         f"{lease.cause}, by {lease.requester or 'somebody'} of team {lease.team}",
+        *_going_home(lease),
     ]
     return {
         "id": lease.id,
@@ -82,6 +86,19 @@ async def _why_it_is_so(p: Parts, lease: Lease) -> dict[str, Any]:
         "nodes": granted.get("considered", []),
         "expected_start": None,
     }
+
+
+def _ends_at(lease: Lease) -> datetime:
+    is_going = lease.state is LeaseState.RELEASING and lease.deadline is not None
+    return lease.deadline if is_going and lease.deadline is not None else lease.expires_at
+
+
+def _going_home(lease: Lease) -> list[str]:
+    """Who asked for it, for whom, and by when."""
+    if (ending := ending_of(lease)) is None:
+        return []
+    until = "" if lease.deadline is None else f"; what runs in it is ended at {lease.deadline:%H:%M:%S} UTC"
+    return [f"goes home: {why_it_ends(ending)}{until}"]
 
 
 async def _ended(p: Parts, prefix: str, not_found: RequestNotFound) -> dict[str, Any]:

@@ -25,7 +25,9 @@ class Backend(Protocol):
     """The calls behind the public classes. Answers are the API's JSON."""
 
     async def request(self, body: Mapping[str, Any], idempotency_key: str | None) -> dict[str, Any]: ...
-    async def release(self, boost_id: str, amount: float | None = None) -> dict[str, Any]: ...
+    async def release(
+        self, boost_id: str, amount: float | None = None, grace_s: float | None = None
+    ) -> dict[str, Any]: ...
     async def renew(self, boost_id: str, duration_s: float | None) -> dict[str, Any]: ...
     async def checkpointed(self, boost_id: str) -> dict[str, Any]: ...
     async def boost(self, boost_id: str) -> dict[str, Any]: ...
@@ -81,8 +83,9 @@ class RemoteBackend:
     async def request(self, body: Mapping[str, Any], idempotency_key: str | None) -> dict[str, Any]:
         return await self._call(lambda: self._client.request_boost(body, idempotency_key=idempotency_key))
 
-    async def release(self, boost_id: str, amount: float | None = None) -> dict[str, Any]:
-        body = {} if amount is None else {"amount": amount}
+    async def release(self, boost_id: str, amount: float | None = None, grace_s: float | None = None) -> dict[str, Any]:
+        asked = {"amount": amount, "grace_seconds": grace_s}
+        body = {key: value for key, value in asked.items() if value is not None}
         return await self._call(lambda: self._client.release_boost(boost_id, body))
 
     async def checkpointed(self, boost_id: str) -> dict[str, Any]:
@@ -200,11 +203,11 @@ class LocalBackend:
     async def request(self, body: Mapping[str, Any], idempotency_key: str | None) -> dict[str, Any]:
         return self._shown(await self._engine.request(body, caller=self._caller, idempotency_key=idempotency_key))
 
-    async def release(self, boost_id: str, amount: float | None = None) -> dict[str, Any]:
+    async def release(self, boost_id: str, amount: float | None = None, grace_s: float | None = None) -> dict[str, Any]:
         from distributed_grid.orchestration.splitting import units_to_give
 
         units = units_to_give(self._engine.parts, boost_id, amount)
-        return self._shown(await self._engine.service.release(boost_id, units=units, who=self._who))
+        return self._shown(await self._engine.service.release(boost_id, units=units, grace_s=grace_s, who=self._who))
 
     async def checkpointed(self, boost_id: str) -> dict[str, Any]:
         return self._shown(await self._engine.service.checkpointed(boost_id, who=self._who))

@@ -6,10 +6,17 @@ from typing import Any
 
 import orjson
 
+from distributed_grid.model.endings import ending_dict
 from distributed_grid.model.instants import instant
 from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.notices import notice_dict
 from distributed_grid.model.resources import ResourceVector, amount_of
+
+
+def ending_of(lease: Lease) -> dict[str, Any] | None:
+    """Why it goes home or is asked for, by whom, for whom and by when; None while nobody has asked for it."""
+    reason = lease.notice.reason if lease.notice is not None else lease.release_reason
+    return ending_dict(lease.ending, reason=reason, asked_at=lease.asked_at, deadline=lease.deadline)
 
 
 def boost_dict(lease: Lease, notes: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -34,6 +41,8 @@ def boost_dict(lease: Lease, notes: tuple[str, ...] = ()) -> dict[str, Any]:
         "resources": {kind: amount_of(kind, units) for kind, units in sorted(lease.resources.items())},
         "purpose": str(lease.purpose),
         "label": lease.label,
+        "ending": ending_of(lease),
+        "programs": [program.label for program in lease.programs],
         "warnings": [*lease.warnings, *notes],
     }
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from distributed_grid.errors import TargetNotFound
+from distributed_grid.model.endings import EndCause, Ending
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.orchestration.parts import Parts
@@ -21,7 +22,7 @@ async def cool_down(p: Parts, name: NodeName, *, grace_s: float | None = None, w
         if name in (lease.source, lease.target):
             if grace_s is not None:
                 lease = p.ledger.put(replace(lease, grace_s=grace_s))
-            asked.append(ask_back(p, lease, f"{name} is cooling down", who=who))
+            asked.append(ask_back(p, lease, f"{name} is cooling down", Ending(EndCause.COOLDOWN, who)))
     await p.try_commit()
     p.something_changed()
     return asked

@@ -13,6 +13,7 @@ from distributed_grid.decide.permissions import check_priority
 from distributed_grid.errors import GridError, Refused, StoreBroken
 from distributed_grid.execution.port import Cluster
 from distributed_grid.execution.process_port import Hands
+from distributed_grid.model.endings import EndCause, Ending
 from distributed_grid.model.leases import Lease, OnGraceEnd, Purpose
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.principals import Principal
@@ -221,7 +222,8 @@ class Engine:
         for lease in ending:
             winding = lease
             if not lease.is_winding_down:
-                winding = begin_release(p, lease, "grid stops", grace_s=0.0, who=who, wanted_back=False)
+                stops = Ending(EndCause.STOPPED, who)
+                winding = begin_release(p, lease, "grid stops", grace_s=0.0, who=who, wanted_back=False, ending=stops)
             if force:
                 p.ledger.put(replace(winding, grace_s=0.0, on_grace_end=OnGraceEnd.KILL))
         await p.try_commit()

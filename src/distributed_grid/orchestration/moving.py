@@ -40,9 +40,12 @@ from distributed_grid.orchestration.boost_service import BoostService
 from distributed_grid.orchestration.move_refusals import not_started, refusal
 from distributed_grid.orchestration.parts import Parts
 from distributed_grid.orchestration.process_survey import ProcessSurvey, alive
+from distributed_grid.orchestration.runs import leave
 
 KEY: Final = "offload:"
 """The idempotency keys of these leases begin like this: by it they are known as such."""
+PROGRAM: Final = "offload"
+"""As which the process is known in its lease."""
 DURATION_S: Final = 1800.0
 
 
@@ -193,7 +196,8 @@ class Mover:
     async def take_back(self, lease_id: str, reason: str) -> None:
         """Nothing of it stays: the actor, what it runs, and the lease."""
         await asyncio.to_thread(self._hands.runners.remove, lease_id)
-        if self._p.ledger.get(lease_id) is not None:
+        if (lease := self._p.ledger.get(lease_id)) is not None:
+            await leave(self._p, lease, PROGRAM)
             try:
                 await self._service.release(lease_id, reason=reason, grace_s=0.0, who="grid")
             except GridError:

@@ -12,13 +12,15 @@ from typing import Any, Final
 
 from distributed_grid.errors import CannotMove, GridError, MoveFailed, OffloadNotFound
 from distributed_grid.execution.process_port import Hands, RunnerGone
+from distributed_grid.model.endings import TERM_S
 from distributed_grid.model.instants import parse_instant
-from distributed_grid.model.leases import Lease
+from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.offloads import Offloaded, OffloadState
 from distributed_grid.orchestration.boost_service import BoostService
 from distributed_grid.orchestration.logs import logger
-from distributed_grid.orchestration.moving import KEY, Mover
+from distributed_grid.orchestration.moving import KEY, PROGRAM, Mover
 from distributed_grid.orchestration.parts import Parts
+from distributed_grid.orchestration.runs import attend
 
 log = logger()
 
@@ -156,15 +158,15 @@ class OffloadedProcesses:
             await asyncio.to_thread(self._hands.runners.go, one.id)
 
     async def _keep_lease(self, one: Offloaded, lease: Lease | None) -> None:
-        """The lease lasts as long as the process; and the process no longer than the lease."""
+        """The lease lasts as long as the process; and the process no longer than the lease, and its grace period."""
         p = self._p
+        if lease is not None and lease.state is not LeaseState.LOST:
+            lease = await attend(p, lease, PROGRAM, one.label)  # the lease stays until the process has ended
         if lease is None or lease.is_winding_down:
-            grace_s = 0.0
-            if lease is not None and lease.release_asked_at is not None:
-                spent_s = (p.now() - lease.release_asked_at).total_seconds()
-                grace_s = max(0.0, lease.grace_s - spent_s)
+            if lease is not None and lease.deadline is not None and p.now() < lease.deadline:
+                return  # it may use what it has until then
             with contextlib.suppress(RunnerGone, TimeoutError):
-                await asyncio.to_thread(self._hands.runners.end, one.id, grace_s, 0.0)
+                await asyncio.to_thread(self._hands.runners.end, one.id, TERM_S, 0.0)
         elif lease.expires_at - p.now() < timedelta(seconds=lease.duration_s / 2):
             with contextlib.suppress(GridError):
                 await self._service.renew(lease.id, who="grid")

@@ -8,6 +8,7 @@ from distributed_grid.config import ConfigLike
 from distributed_grid.errors import InvalidRequest, LeaseLost, NoCapacity
 from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.orchestration.connected import connect_to_ray, head_of, ray_process
+from distributed_grid.orchestration.reclaim_watch import OnReclaim
 from distributed_grid.orchestration.resource_boost_manager import (
     ResourceBoost,
     ResourceBoostManager,
@@ -36,18 +37,23 @@ class ProgramLease:
         duration: float = _LASTS_S,
         wait: float = 0.0,
         label: str = "",
+        grace: float | None = None,
+        on_reclaim: OnReclaim | None = None,
         cluster_config: ConfigLike = None,
         manager: ResourceBoostManager | None = None,
     ) -> None:
         """`memory` is in GB. `duration`: for how long it lasts at a time; it is renewed while this process lives, and
         ends when Ray says that this process is gone.
 
-        `wait`: for so many seconds, if it is not free now. `target`: the head, if not given.
+        `wait`: for so many seconds, if it is not free now. `target`: the head, if not given. `grace`: for so long the
+        block keeps it when it is taken back for somebody else; the configuration's, if not given. `on_reclaim`: is
+        called then, with a `ReclaimNotice`; what it returns is given up.
         """
         amounts = {"gpu": gpus, "cpu": cpus, "memory": memory}
         self._asked = {kind: amount for kind, amount in amounts.items() if amount is not None} or {"cpu": 1.0}
         self._target, self._source, self._priority = target, source, priority
         self._duration, self._wait, self._label = duration, wait, label
+        self._grace, self._on_reclaim = grace, on_reclaim
         self._given = manager
         self._manager = manager or ResourceBoostManager(cluster_config)
         self._boost: ResourceBoost | None = None
@@ -68,8 +74,9 @@ class ProgramLease:
                 preferred_source=self._source,
                 delivery="reserve",
                 wait_seconds=self._wait,
-                grace_seconds=0.0,
+                grace_seconds=self._grace,
                 on_grace_end="kill",
+                on_reclaim=self._on_reclaim,
                 auto_renew=True,
                 along=dict(others),
                 purpose="run",
@@ -90,7 +97,7 @@ class ProgramLease:
         boost, self._boost = self._boost, None
         try:
             if boost is not None:
-                await self._manager.release_boost(boost.boost_id)
+                await self._manager.release_boost(boost.boost_id, grace_seconds=0.0)
         finally:
             await self._let_go()
 

@@ -16,6 +16,7 @@ from distributed_grid.decide.claims import ordered
 from distributed_grid.decide.fair_share import charged
 from distributed_grid.decide.preemption import Preemption
 from distributed_grid.errors import GridError, NoCapacity, RequestNotFound, StoreBroken
+from distributed_grid.model.endings import ENDING_S
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeName, NodeTable
 from distributed_grid.model.resources import total
@@ -23,7 +24,7 @@ from distributed_grid.model.waiting import Waiting
 from distributed_grid.orchestration.granting import begin_grant, carry_out, check_names, refusal
 from distributed_grid.orchestration.logs import logger
 from distributed_grid.orchestration.parts import Parts
-from distributed_grid.orchestration.reclaiming import ask_back
+from distributed_grid.orchestration.reclaiming import ask_back, preempted_by
 from distributed_grid.orchestration.rules_in_force import numbers, rules_of_one_look
 
 log = logger()
@@ -33,7 +34,7 @@ _HASTY_S: Final = 0.05
 _SOON_S: Final = 0.25
 _CALM_S: Final = 1.0
 _CALM_AFTER: Final = timedelta(minutes=1)
-_AFTER_GRACE: Final = timedelta(seconds=5)
+_AFTER_GRACE: Final = timedelta(seconds=ENDING_S + 5)
 # What came home a moment ago may not be seen yet: nobody yields for what is there already.
 _SEEN_AFTER: Final = timedelta(seconds=1)
 
@@ -244,9 +245,8 @@ class Queue:
             self._be_patient(waiting, now + _SEEN_AFTER)  # a later round sees what became of that
             return False
         self._put_off.pop(waiting.id, None)
-        who = waiting.ask.requester or "grid"
         for victim in plan.victims:
-            ask_back(p, victim, plan.reason, units=plan.takes.get(victim.id), who=who)
+            ask_back(p, victim, plan.reason, preempted_by(waiting), units=plan.takes.get(victim.id))
         self._be_patient(waiting, plan.back_by + _AFTER_GRACE)
         return True
 

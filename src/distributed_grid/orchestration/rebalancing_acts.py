@@ -3,11 +3,12 @@
 from dataclasses import replace
 
 from distributed_grid.model.actions import Action, Borrow, Move, Relieve, Renew, Return
+from distributed_grid.model.endings import EndCause
 from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.resources import describe
 from distributed_grid.orchestration.boost_service import BoostService
 from distributed_grid.orchestration.parts import Parts
-from distributed_grid.orchestration.reclaiming import ask_back
+from distributed_grid.orchestration.reclaiming import ask_back, by_policy
 from distributed_grid.orchestration.returning import begin_release
 
 
@@ -35,7 +36,7 @@ class Hands:
 
     async def _return(self, action: Return) -> None:
         if (lease := self._still_active(action.lease)) is not None:
-            begin_release(self._p, lease, action.reason)
+            begin_release(self._p, lease, action.reason, ending=by_policy(self._p, EndCause.UNNEEDED))
             self._note("return", f"gives {lease.describe()} back", action.reason, lease)
             await self._done()
 
@@ -50,9 +51,10 @@ class Hands:
         new = await self._service.request(replace(action.grant.ask, idempotency_key=f"moved:{action.lease.id}"))
         old = self._still_active(action.lease)
         if old is None:  # it ended meanwhile: nobody wants the new one
-            begin_release(p, new, "what it was to replace has ended")
+            begin_release(p, new, "what it was to replace has ended", ending=by_policy(p, EndCause.UNNEEDED))
         else:
-            begin_release(p, old, f"moved to {new.source} as boost {new.id[:8]}: {action.reason}", wanted_back=True)
+            told = f"moved to {new.source} as boost {new.id[:8]}: {action.reason}"
+            begin_release(p, old, told, wanted_back=True, ending=by_policy(p, EndCause.MOVED))
             # Whoever asks again with the key of the old one means the loan as it is now.
             p.ledger.put(replace(new, idempotency_key=old.idempotency_key))
             what = describe(new.kind, new.units)
@@ -63,7 +65,8 @@ class Hands:
     async def _relieve(self, action: Relieve) -> None:
         for victim in action.victims:
             if (lease := self._still_active(victim)) is not None:
-                ask_back(self._p, lease, f"its lender needs it: {action.reason}", units=action.takes.get(lease.id))
+                told, ending = f"its lender needs it: {action.reason}", by_policy(self._p, EndCause.LENDER)
+                ask_back(self._p, lease, told, ending, units=action.takes.get(lease.id))
                 self._note("relieve", f"asks {lease.describe()} back for {action.node}", action.reason, lease)
         await self._done()
 

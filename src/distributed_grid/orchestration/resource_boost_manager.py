@@ -1,6 +1,7 @@
 """Boosts from Python: the same requests as `grid boost`, as awaitable calls."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -104,6 +105,10 @@ class ResourceBoost:
     """All that is lent: what was asked, and what a reservation brings along."""
     purpose: str = "boost"
     label: str = ""
+    ending: Mapping[str, Any] | None = None
+    """Why it goes home, by whom, for whom and by when, as in the API's JSON."""
+    programs: tuple[str, ...] = ()
+    """What `grid run` and `grid boost shell` run in it."""
     warnings: tuple[str, ...] = field(default=())
 
     @classmethod
@@ -115,7 +120,7 @@ class ResourceBoost:
             fields["checkpointed_at"] = parse_instant(saved)
         fields["notice"] = notice_in(data)
         fields["placement_group_id"] = fields.pop("placement_group")
-        fields["warnings"] = tuple(data["warnings"])
+        fields["warnings"], fields["programs"] = tuple(data["warnings"]), tuple(data["programs"])
         return cls(**fields)
 
     @property
@@ -183,17 +188,19 @@ class ResourceBoostManager(Connected):
             self._reclaims.add(boost.boost_id, request.on_reclaim)
         return boost.boost_id
 
-    async def release_boost(self, boost_id: str, amount: float | None = None) -> bool:
+    async def release_boost(
+        self, boost_id: str, amount: float | None = None, *, grace_seconds: float | None = None
+    ) -> bool:
         """Give a boost back, or `amount` of it (its id may be shortened). False if there is no such boost.
 
-        True once it is on its way home; work that still uses it is given its grace period.
+        True once it is on its way home; work that still uses it is given its grace period, or `grace_seconds`.
         """
         from distributed_grid.errors import NotFound
 
         if amount is None and (renewal := self._renewals.pop(boost_id, None)) is not None:
             renewal.cancel()
         try:
-            await (await self._ready()).release(boost_id, amount)
+            await (await self._ready()).release(boost_id, amount, grace_seconds)
         except NotFound:
             return False
         return True

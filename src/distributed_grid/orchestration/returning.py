@@ -4,12 +4,13 @@ Whoever asks it back, its user, its expiry or the end of grid, it goes this way;
 """
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime
 
 from distributed_grid.execution.capacity import Convergence
 from distributed_grid.faults import Point, fault_point
+from distributed_grid.model.endings import ENDING_S, EndCause, Ending
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
-from distributed_grid.orchestration.boost_view import boost_dict
+from distributed_grid.orchestration.boost_view import boost_dict, ending_of
 from distributed_grid.orchestration.parts import Parts
 
 
@@ -21,11 +22,13 @@ def begin_release(
     grace_s: float | None = None,
     who: str = "grid",
     wanted_back: bool | None = None,
+    ending: Ending | None = None,
 ) -> Lease:
     """Mark a lease as winding down. It is not on disk yet: the caller commits.
 
     `wanted_back`: whether somebody waits for it; if not given, whether its holder was asked for it. One that was asked
-    has no more time for having answered: the grace period began when it was asked.
+    has no more time for having answered: the grace period began when it was asked. `ending`: why, by whom and for
+    whom; if not given, what its holder was told when it was asked, else that `who` released it.
     """
     now = p.now()
     wanted_back = lease.notice is not None if wanted_back is None else wanted_back
@@ -41,9 +44,18 @@ def begin_release(
             grace_s=grace_s,
             wanted_back=wanted_back,
             notice=None,
+            ending=ending or lease.ending or Ending(EndCause.RELEASED, who),
         )
     )
-    p.journal.note("release_asked", f"{winding.describe()}: {reason}", lease=winding, node=winding.target, who=who)
+    until = "" if winding.deadline is None else f"; kept until {winding.deadline:%H:%M:%S} UTC"
+    p.journal.note(
+        "release_asked",
+        f"{winding.describe()}: {reason}{until if winding.grace_s > 0 else ''}",
+        lease=winding,
+        node=winding.target,
+        who=who,
+        ending=ending_of(winding),
+    )
     return winding
 
 
@@ -79,14 +91,22 @@ async def try_finish(p: Parts, lease: Lease, convergence: Convergence | None = N
 async def _reservation_gone(p: Parts, lease: Lease, *, idle: bool) -> bool:
     if lease.placement_group is None:
         return True
-    asked_at = lease.release_asked_at or p.now()
-    left_s = (asked_at + timedelta(seconds=lease.grace_s) - p.now()).total_seconds()
+    now = p.now()
+    left_s = ((lease.deadline or now) - now).total_seconds()
     holders = () if idle or lease.state is LeaseState.LOST else await p.applier.holders(lease)
-    if left_s > 0 and holders:
-        p.notes[lease.id] = (f"in use: {holders[0].describe()}; cancelled in {left_s:.0f} s",)
+    if left_s > 0 and (holders or lease.is_inhabited(now)):
+        who = holders[0].describe() if holders else _who_is_inside(lease, now)
+        p.notes[lease.id] = (f"in use: {who}; ended in {left_s:.0f} s",)
+        return False
+    if left_s > -ENDING_S and lease.state is not LeaseState.LOST and lease.programs_at(now):
+        p.notes[lease.id] = (f"{_who_is_inside(lease, now)} is being ended",)  # by whoever started it
         return False
     await p.applier.remove_group(lease.placement_group, in_use=bool(holders))
     return True
+
+
+def _who_is_inside(lease: Lease, now: datetime) -> str:
+    return ", ".join(program.label for program in lease.programs_at(now)) or lease.label or "its program"
 
 
 async def end_all_if_file_was_removed(p: Parts) -> None:
@@ -97,6 +117,7 @@ async def end_all_if_file_was_removed(p: Parts) -> None:
     if p.unwritten is None or live:  # until it can be written again, it stays removed
         p.journal.note("state_file_removed", f"{p.file.path.name} was removed: {len(live)} boosts end")
     for lease in live:
-        begin_release(p, lease, "the state file was removed", grace_s=0.0, wanted_back=False)
+        removed = Ending(EndCause.FILE_REMOVED, "grid")
+        begin_release(p, lease, "the state file was removed", grace_s=0.0, wanted_back=False, ending=removed)
     await p.try_commit()
     p.something_changed()

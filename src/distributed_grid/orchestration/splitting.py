@@ -55,7 +55,13 @@ def split_off(p: Parts, lease: Lease, units: int, given_id: str, *, who: str) ->
     kept, given = p.ledger.split(lease, units, given_id)
     if (notice := lease.notice) is not None:
         left = notice.units - units
-        p.ledger.put(replace(kept, notice=replace(notice, units=left) if left > 0 else None))
+        p.ledger.put(
+            replace(
+                kept,
+                notice=replace(notice, units=left) if left > 0 else None,
+                ending=lease.ending if left > 0 else None,
+            )
+        )
         given = p.ledger.put(replace(given, notice=replace(notice, units=min(units, notice.units))))
     fault_point(Point.RELEASE_SPLIT)
     p.journal.note(

@@ -11,6 +11,7 @@ from typing import Final
 
 from distributed_grid.errors import GridError, StoreBroken
 from distributed_grid.execution.capacity import Convergence
+from distributed_grid.model.endings import EndCause, Ending
 from distributed_grid.model.leases import Delivery, Lease, LeaseState, OnGraceEnd
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import describe
@@ -186,8 +187,11 @@ class Upkeep:
             # A reservation lives on its source; its target is only a name.
             if lease.delivery is Delivery.RESERVE and lease.source not in gone:
                 continue
-            lost = p.ledger.put(lease.to(LeaseState.LOST, release_reason=f"{missing[0]} is gone", release_asked_at=now))
-            p.journal.note("lost", f"{lost.describe()}: {missing[0]} left the cluster", lease=lost, node=missing[0])
+            why, ending = f"{missing[0]} left the cluster", Ending(EndCause.LOST, "grid")
+            lost = p.ledger.put(
+                lease.to(LeaseState.LOST, release_reason=why, release_asked_at=now, notice=None, ending=ending)
+            )
+            p.journal.note("lost", f"{lost.describe()}: {why}", lease=lost, node=missing[0])
             changed = True
         if changed:
             await p.try_commit()
@@ -204,7 +208,8 @@ class Upkeep:
         sure, self._dead = dead & self._dead, dead
         orphaned = [lease for lease in held if lease.ends_with in sure and p.ledger.get(lease.id) is lease]
         for lease in orphaned:
-            begin_release(p, lease, "the process that held it is gone", grace_s=0.0)
+            why = "the process that held it is gone"
+            begin_release(p, lease, why, grace_s=0.0, ending=Ending(EndCause.ORPHANED, "grid"))
         if orphaned:
             await p.try_commit()
 
@@ -212,7 +217,8 @@ class Upkeep:
         p = self._p
         due = [lease for lease in p.ledger if lease.state is LeaseState.ACTIVE and lease.expires_at <= p.now()]
         for lease in due:
-            begin_release(p, lease, "expired")
+            # One that is asked for meanwhile keeps its deadline, and what its holder was told.
+            begin_release(p, lease, "expired", ending=lease.ending or Ending(EndCause.EXPIRED, "grid"))
         if due:
             await p.try_commit()
 

@@ -1,13 +1,18 @@
 """Beside the program while it runs: what it tells is said, what it is told it gets, and with its lease it ends."""
 
+import json
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
+from distributed_grid.model.endings import TERM_S, why_it_ends
+from distributed_grid.model.since import span
 from distributed_grid.running.driver import GRACE_S, Driver
-from distributed_grid.running.held_lease import HeldLease
+from distributed_grid.running.held_lease import AskedBack, HeldLease
 from distributed_grid.running.patience import TYPED_S, Asked
 from distributed_grid.running.reports import Reports
 from distributed_grid.running.signals import CANCELS, Signals, Told, stop_here
@@ -25,13 +30,59 @@ class Voice:
     wipe: Callable[[], None]
 
 
-class Attendant:
-    """`cancelled` has the signal that asked for the program's end, if one did."""
+class ReclaimTold:
+    """What a program's user and the program itself hear when its lease is asked back; once, and again if it changes."""
 
-    def __init__(self, driver: Driver, lease: HeldLease, reports: Reports, voice: Voice, signals: Signals) -> None:
+    def __init__(self, lease: HeldLease, say: Callable[[str], None], file: Path | None = None) -> None:
+        """`file` is there while the lease is asked back: for the program, which may watch it."""
+        self._lease, self._say, self._file = lease, say, file
+        self._told: Mapping[str, Any] | None = None
+
+    def look(self, who: str = "The program") -> AskedBack | None:
+        """The lease's being asked back, of which everybody has heard then."""
+        asked = self._lease.asked
+        if asked is not None and asked.ending != self._told:
+            self._say(f"grid: {in_words(asked, self._lease.id, who)}")
+            self._write(asked)
+        elif asked is None and self._told is not None:
+            self._say(f"grid: boost {self._lease.id[:8]} is no longer asked back.")
+            if self._file is not None:
+                self._file.unlink(missing_ok=True)
+        self._told = None if asked is None else asked.ending
+        return asked
+
+    def _write(self, asked: AskedBack) -> None:
+        if self._file is None:
+            return
+        told = {"boost_id": self._lease.id, **asked.ending, "ends_in_seconds": round(asked.left_s, 3)}
+        new = self._file.with_suffix(".new")
+        with suppress(OSError):  # it was said as well
+            new.write_text(json.dumps(told) + "\n")
+            new.replace(self._file)
+
+
+def in_words(asked: AskedBack, boost_id: str, who: str) -> str:
+    why, left_s = why_it_ends(asked.ending), asked.left_s
+    if left_s <= 0:
+        return f"boost {boost_id[:8]} goes home: {why}. Its grace period is over."
+    at = time.strftime("%H:%M:%S", time.localtime(time.time() + left_s))
+    return (
+        f"boost {boost_id[:8]} goes home: {why}. {who} keeps it until {at} (for {span(left_s)}), and has to save its "
+        f"work by then."
+    )
+
+
+class Attendant:
+    """`cancelled` has the signal that asked for the program's end, if one did; `is_taken`: the lease's end did."""
+
+    def __init__(
+        self, driver: Driver, lease: HeldLease, reports: Reports, voice: Voice, signals: Signals, reclaim_file: Path
+    ) -> None:
         self._driver, self._lease, self._reports, self._voice = driver, lease, reports, voice
         self._signals = signals
         self._asked: Asked | None = None
+        self._reclaim = ReclaimTold(lease, voice.say, reclaim_file)
+        self.is_taken = False
 
     @property
     def cancelled(self) -> int | None:
@@ -42,17 +93,28 @@ class Attendant:
         while (code := self._driver.exit_code()) is None:
             told = self._signals.next(_POLL_S)
             self._tell_the_news()
+            asked = self._reclaim.look()
             if self._lease.ended is not None:
                 self._voice.say(f"grid: the lease is gone: {self._lease.ended}. The program is ended.")
-                return self._driver.end()
+                return self._taken()
+            if asked is not None and asked.left_s <= 0:
+                self._voice.say(
+                    f"grid: the grace period is over. The program gets SIGTERM, and SIGKILL in {TERM_S:g} s."
+                )
+                return self._taken()
             if told is not None and self._is_enough(told):
                 return self._driver.end(0.0)
             if self._asked is not None and self._is_too_long(time.monotonic()):
                 return self._driver.end(GRACE_S)
         self._driver.end(0.0)  # what it has left
         if code != 0 and self._asked is None and (why := self._lease.why_ended()) is not None:
+            self.is_taken = True
             self._voice.say(f"grid: the lease is gone: {why}. That is why the program failed.")
         return code
+
+    def _taken(self) -> int:
+        self.is_taken = True
+        return self._driver.end(TERM_S)
 
     def _tell_the_news(self) -> None:
         for text in self._reports.news():

@@ -9,6 +9,7 @@ from typing import Any
 
 from distributed_grid.client import GridClient
 from distributed_grid.errors import GridError, LeaseLost, Unavailable
+from distributed_grid.model.endings import what_to_do, why_it_ends
 from distributed_grid.running.attending import Attendant, Voice
 from distributed_grid.running.driver import Driver
 from distributed_grid.running.held_lease import HeldLease, Wanted
@@ -52,7 +53,7 @@ class Wrapper:
 
     def _leased(self) -> HeldLease:
         try:
-            lease = HeldLease.of(self._client, self._wanted, self._run.command)
+            lease = HeldLease.of(self._client, self._wanted, self._run.id, self._run.command)
         except GridError as error:
             state = "failed" if isinstance(error, Unavailable) else "refused"
             self._never_began(state, (error.message, *error.because))
@@ -63,7 +64,7 @@ class Wrapper:
 
     def _inside(self, lease: HeldLease, output: Any, signals: Signals) -> int:
         told = Path(self._run.folder) / "report.jsonl"
-        reports = Reports(told)
+        reports, reclaim = Reports(told), Path(self._run.folder) / "reclaim.json"
         cluster = None
         if self._run.isolation == "cluster":
             from distributed_grid.running.private_cluster import PrivateCluster
@@ -75,21 +76,22 @@ class Wrapper:
             environment = captured(
                 self._client, lease.boost, told, run_id=self._run.id, allow_escapes=self._run.allow_escapes
             )
+        environment["GRID_RECLAIM_FILE"] = str(reclaim)
         try:
             with signals.while_the_program_runs():
                 driver = Driver(self._command, environment, output)
                 self._note(state="running")
                 watched = lease.boost if cluster is None else None
                 progress = Progress(self._client, watched, self._run.id, driver.is_above, reports, self._voice.status)
-                attendant = Attendant(driver, lease, reports, self._voice, signals)
+                attendant = Attendant(driver, lease, reports, self._voice, signals, reclaim)
                 try:
                     code = attendant.until_it_ends()
                 finally:
                     progress.finish()
                 self._cancelled = attendant.cancelled
-                if self._cancelled is not None and code != 0 and lease.ended is None:
+                if self._cancelled is not None and code != 0 and not attendant.is_taken:
                     code = self._cancelled_code
-                return self._over(code, reports, progress, lease)
+                return self._over(code, reports, progress, lease, lost=attendant.is_taken)
         finally:
             if cluster is not None:
                 cluster.end()
@@ -107,24 +109,26 @@ class Wrapper:
             self._runs.forget(self._run)
             self._run = replace(self._run, ended=time.time())
 
-    def _over(self, code: int, reports: Reports, progress: Progress, lease: HeldLease) -> int:
+    def _over(self, code: int, reports: Reports, progress: Progress, lease: HeldLease, *, lost: bool) -> int:
         if progress.has_strays or self._run.allow_escapes:
             self._end_what_is_left(progress, lease, reports)
         for _ in reports.news():
             pass
         told = reports.summary((progress.work or {}).get("outside", {}))
         self._sum_up(code, progress, told, reports)
-        lost = lease.ended is not None
         state = "lost" if lost else "cancelled" if self._cancelled is not None else "done" if code == 0 else "failed"
         self._note(state=state, ended=time.time(), exit_code=code, told=tuple(told))
         if not lost:
             with suppress(GridError):
                 self._client.report_run(lease.id, time.time() - self._run.began, code)
         if lost:
+            ending = lease.ending
             raise LeaseLost(
-                "The run's lease was taken, and the program ended",
-                because=[str(lease.ended)],
-                try_next="Run it again; with a higher --priority it is not taken back for others of that one.",
+                "The run's lease ended, and the program with it",
+                because=[lease.ended or "it is gone" if ending is None else why_it_ends(ending)],
+                try_next=what_to_do(
+                    ending, boost_id=lease.id, priority=lease.boost["priority"], is_own_lease=lease.is_ours
+                ),
             )
         return code
 

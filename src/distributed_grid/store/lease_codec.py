@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final, TypeVar
 
-from distributed_grid.model.leases import Cause, Delivery, Lease, LeaseState, Notice, OnGraceEnd, Purpose
+from distributed_grid.model.endings import Claimant, EndCause, Ending
+from distributed_grid.model.leases import Cause, Delivery, Lease, LeaseState, Notice, OnGraceEnd, Program, Purpose
 from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.resources import ResourceVector, amount_of
 from distributed_grid.model.teams import DEFAULT_TEAM
@@ -28,6 +29,8 @@ ADDED_LATER: Final[Mapping[str, object]] = {
     "purpose": Purpose.BOOST.value,
     "label": "",
     "ends_with": None,
+    "ending": None,
+    "programs": [],
 }
 _NAMES: Final = {str: "text", int: "a whole number", bool: "true or false", list: "a list", dict: "an object"}
 
@@ -67,6 +70,28 @@ def encode_lease(lease: Lease) -> dict[str, object]:
         "purpose": lease.purpose.value,
         "label": lease.label,
         "ends_with": lease.ends_with,
+        "ending": None if lease.ending is None else _encode_ending(lease.ending),
+        "programs": [
+            {"id": program.id, "label": program.label, "until": encode_instant(program.until)}
+            for program in lease.programs
+        ],
+    }
+
+
+def _encode_ending(ending: Ending) -> dict[str, object]:
+    claimant = ending.claimant
+    return {
+        "cause": ending.cause.value,
+        "by": ending.by,
+        "claimant": None
+        if claimant is None
+        else {
+            "request_id": claimant.request_id,
+            "requester": claimant.requester,
+            "team": claimant.team,
+            "priority": claimant.priority.value,
+            "wants": claimant.wants,
+        },
     }
 
 
@@ -150,7 +175,34 @@ def _lease(data: Mapping[str, object]) -> Lease:
         purpose=_choice(data, "purpose", Purpose),
         label=_get(data, "label", str),
         ends_with=_text_or_none(data, "ends_with"),
+        ending=None if data["ending"] is None else _ending(_get(data, "ending", dict)),
+        programs=tuple(_program(each) for each in _get(data, "programs", list)),
     )
+
+
+def _ending(data: Mapping[str, object]) -> Ending:
+    claimant = None if _value(data, "claimant") is None else _get(data, "claimant", dict)
+    return Ending(
+        cause=_choice(data, "cause", EndCause),
+        by=_get(data, "by", str),
+        claimant=None if claimant is None else _claimant(claimant),
+    )
+
+
+def _claimant(data: Mapping[str, object]) -> Claimant:
+    return Claimant(
+        request_id=_get(data, "request_id", str),
+        requester=_get(data, "requester", str),
+        team=_get(data, "team", str),
+        priority=_choice(data, "priority", AllocationPriority),
+        wants=_get(data, "wants", str),
+    )
+
+
+def _program(data: object) -> Program:
+    if not isinstance(data, dict):
+        raise ValueError(f"a program must be an object, not {data!r}")
+    return Program(_name(data, "id"), _get(data, "label", str), decode_instant(_get(data, "until", str)))
 
 
 def _notice(data: Mapping[str, object]) -> Notice:

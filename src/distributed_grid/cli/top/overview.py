@@ -17,7 +17,7 @@ from distributed_grid.cli.cluster_view import counted, free_of
 from distributed_grid.cli.columns import fit
 from distributed_grid.cli.demand_view import waiting_in_short
 from distributed_grid.cli.node_columns import history_column, kinds_of, node_columns, node_styles, sort_key
-from distributed_grid.cli.tables import bold
+from distributed_grid.cli.tables import bold, ends_at
 from distributed_grid.cli.top.feed import Seen, attempt
 from distributed_grid.cli.top.live_table import LiveTable
 from distributed_grid.cli.top.rows import boost_columns, event_line
@@ -160,11 +160,12 @@ class Overview(Screen[None]):
         if self.seen is None:
             return
         status = self.seen.status["boosts"]
-        boosts = sorted(status["boosts"], key=lambda boost: str(boost["expires_at"]))
+        boosts = sorted(status["boosts"], key=ends_at)
         canvas = Canvas(max(40, self.size.width - 4), self._blocks)
         columns, styles = boost_columns(boosts)
         table = self.query_one("#boosts", LiveTable)
-        table.show([boost["boost_id"] for boost in boosts], fit(columns, ("delivery", "id"), canvas), styles)
+        give_up = [key for key in ("delivery", "team", "id", "owner", "why") if key in columns]
+        table.show([boost["boost_id"] for boost in boosts], fit(columns, give_up, canvas), styles)
         table.call_it(f"Boosts: {status['total_active']} active" if boosts else "No boosts")
 
     # -- keys ------------------------------------------------------------------------------------------------

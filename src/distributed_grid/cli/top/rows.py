@@ -9,7 +9,8 @@ from rich.text import Text
 from distributed_grid.cli.amounts import labelled
 from distributed_grid.cli.columns import Column
 from distributed_grid.cli.moments import clock
-from distributed_grid.cli.tables import STATES
+from distributed_grid.cli.tables import STATES, ends_at
+from distributed_grid.model.endings import why_it_ends
 from distributed_grid.model.instants import parse_instant
 
 _EVENT_COLOURS: Final = {"pressure_high": "red", "lost": "red", "granted": "green", "released": "cyan"}
@@ -17,9 +18,10 @@ _EVENT_COLOURS: Final = {"pressure_high": "red", "lost": "red", "granted": "gree
 
 def boost_columns(boosts: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Column], dict[str, str]]:
     now = datetime.now(UTC)
-    left = [(parse_instant(boost["expires_at"]) - now).total_seconds() for boost in boosts]
+    left = [(parse_instant(ends_at(boost)) - now).total_seconds() for boost in boosts]
     ends = [countdown(seconds) for seconds in left]
     soon = {end: "red" if s < 60 else "yellow" for end, s in zip(ends, left, strict=True) if s < 300}
+    why = [why_it_ends(boost["ending"]) if boost.get("ending") else "" for boost in boosts]
     return {
         "ends": Column.of("Ends in", ends, right=True),
         "amount": Column.of("Amount", [labelled(boost["resource_type"], boost["amount"]) for boost in boosts]),
@@ -28,6 +30,9 @@ def boost_columns(boosts: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Column
         "state": Column.of("State", [str(boost["state"]) for boost in boosts]),
         "delivery": Column.of("Delivery", [str(boost["delivery"]) for boost in boosts]),
         "id": Column.of("ID", [boost["boost_id"][:8] for boost in boosts]),
+        "owner": Column.of("Owner", [str(boost["requester"]) for boost in boosts]),
+        "team": Column.of("Team", [str(boost["team"]) for boost in boosts]),
+        **({"why": Column.of("Goes home", why)} if any(why) else {}),
     }, STATES | soon
 
 

@@ -124,7 +124,10 @@ class Mending:
         self._waiting.append(Anew(tuple(posts), in_gang, not_before))
 
     def _has_place(self, post: Post, survey: Survey) -> bool:
-        return post.held.node_id in survey.ids.values() and self._p.places.lost(post.held, ask=True) is None
+        """One that is asked for is a place no longer for who starts anew."""
+        places, held = self._p.places, post.held
+        is_there = held.node_id in survey.ids.values() and places.lost(held, ask=True) is None
+        return is_there and places.asked(held) is None
 
     def _move(self, post: Post, survey: Survey) -> Survey:
         """Another place for its unit, and so for all processes in that, if there is one; and what is free then."""

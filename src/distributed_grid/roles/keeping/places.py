@@ -4,10 +4,10 @@ import math
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import ray
 from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
@@ -16,12 +16,15 @@ from distributed_grid.client import GridClient
 from distributed_grid.errors import GridError, NotFound, Refused
 from distributed_grid.execution.reservations import group_handle
 from distributed_grid.execution.role_records import new_group_name
+from distributed_grid.model.endings import why_it_ends
 from distributed_grid.model.nodes import NodeId, NodeName
 from distributed_grid.model.resources import CPU, GPU, amount_of
 from distributed_grid.model.roles.holdings import Holding
 
 LEASE_S: Final = 120.0
 """For how long a lease lasts if nobody renews it. It ends sooner if Ray says that its owner is gone."""
+_LOOK_S: Final = 1.0
+"""Members have to hear soon that their place is asked for: the grace period runs from the asking."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,14 @@ class Places(Protocol):
 
     def lost(self, held: Held, *, ask: bool = False) -> str | None:
         """Why it is held no more, as far as that is known, or asked now; None if it is."""
+        ...
+
+    def asked(self, held: Held) -> Mapping[str, Any] | None:
+        """Why it is asked back, by whom, for whom and by when; None if it is not. It is held until then."""
+        ...
+
+    def let_go(self, held: Held) -> None:
+        """Its members are done, though they are still in it: it need not wait for its deadline."""
         ...
 
     def close(self) -> None: ...
@@ -99,6 +110,12 @@ class OwnGroups:
         state = placement_group_table(group_handle(held.group)).get("state")
         return None if state == "CREATED" else f"its placement group is {str(state).lower()}"
 
+    def asked(self, held: Held) -> Mapping[str, Any] | None:
+        return None
+
+    def let_go(self, held: Held) -> None:
+        pass
+
     def close(self) -> None:
         pass
 
@@ -110,6 +127,8 @@ class Leases:
         self._run, self._client, self._priority = run, client, priority
         self._held: dict[str, str | None] = {}
         """Leases by id, and why one is gone."""
+        self._asked: dict[str, Mapping[str, Any]] = {}
+        """Those that are asked back, and why."""
         self._closed = threading.Event()
         self._keeper: threading.Thread | None = None
 
@@ -141,7 +160,6 @@ class Leases:
                 "priority": self._priority,
                 "duration_seconds": LEASE_S,
                 "delivery": "reserve",
-                "grace_seconds": 0,
                 "on_grace_end": "kill",
                 "purpose": "roles",
                 "label": f"{self._run}/{holding.pool}" if holding.pool else self._run,
@@ -169,28 +187,66 @@ class Leases:
             self._look(self._client, held.boost_id, renew=False)
         return self._held.get(held.boost_id)
 
+    def asked(self, held: Held) -> Mapping[str, Any] | None:
+        return None if held.boost_id is None else self._asked.get(held.boost_id)
+
+    def let_go(self, held: Held) -> None:
+        if held.boost_id is not None:
+            with suppress(GridError):  # then it goes at its deadline
+                self._client.release_boost(held.boost_id, {"grace_seconds": 0, "wait_seconds": 0})
+
     def close(self) -> None:
         self._closed.set()
 
     def _keep(self) -> None:
-        """Renew each at a third of its length."""
+        """Renew each at a third of its length, and see more often whether one is asked back."""
         client = GridClient(self._client.home)
-        while not self._closed.wait(LEASE_S / 3):
-            for boost_id in [one for one, why in [*self._held.items()] if why is None]:
-                self._look(client, boost_id, renew=True)
+        renew_at = time.monotonic() + LEASE_S / 3
+        while not self._closed.wait(_LOOK_S):
+            renews = time.monotonic() >= renew_at
+            if renews:
+                renew_at = time.monotonic() + LEASE_S / 3
+            self._look_at_all(client, renew=renews)
         client.close()
+
+    def _look_at_all(self, client: GridClient, *, renew: bool) -> None:
+        """One question for all of them: a run may have many."""
+        ours = [one for one, why in [*self._held.items()] if why is None]
+        try:
+            shown = {boost["boost_id"]: boost for boost in client.boost_status()["boosts"]}
+        except GridError:
+            return  # the controller is away; it comes back, and the leases last a while
+        for boost_id in ours:
+            if boost_id not in shown:
+                self._look(client, boost_id, renew=False)
+            elif self._take_in(shown[boost_id]) and renew:
+                self._look(client, boost_id, renew=True)
 
     def _look(self, client: GridClient, boost_id: str, *, renew: bool) -> None:
         try:
-            state = (client.renew_boost(boost_id) if renew else client.boost(boost_id))["state"]
-        except (NotFound, Refused) as error:
-            why: str | None = error.message
+            if renew:
+                with suppress(Refused):  # it goes home: what follows says why
+                    client.renew_boost(boost_id)
+            self._take_in(client.boost(boost_id))
+        except NotFound as error:
+            asked = self._asked.pop(boost_id, None)
+            if boost_id in self._held:
+                self._held[boost_id] = error.message if asked is None else why_it_ends(asked)
         except GridError:
-            return  # the controller is away; it comes back, and the lease lasts a while
+            return
+
+    def _take_in(self, boost: Mapping[str, Any]) -> bool:
+        """Whether it is ours to keep: one that goes home is held until its deadline, but not renewed."""
+        boost_id, ending = boost["boost_id"], boost["ending"]
+        if boost_id not in self._held:
+            return False
+        if boost["state"] not in ("active", "granting", "releasing"):
+            self._held[boost_id] = f"its lease is {boost['state']}" if ending is None else why_it_ends(ending)
+        elif ending is not None:
+            self._asked[boost_id] = ending
         else:
-            why = None if state in ("active", "granting") else f"its lease is {state}"
-        if boost_id in self._held:
-            self._held[boost_id] = why
+            self._asked.pop(boost_id, None)
+        return ending is None
 
 
 def _is_there(held: Held, deadline: float) -> bool:

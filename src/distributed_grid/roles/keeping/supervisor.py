@@ -20,6 +20,7 @@ from distributed_grid.roles.keeping.introducing import Introducing
 from distributed_grid.roles.keeping.mending import Mending
 from distributed_grid.roles.keeping.parts import RunParts
 from distributed_grid.roles.keeping.posts import Fault, PostState
+from distributed_grid.roles.keeping.reclaims import Reclaims
 from distributed_grid.roles.keeping.reporting import record_of
 from distributed_grid.roles.keeping.resizing import Resizing
 
@@ -40,6 +41,7 @@ class Supervisor:
         self._mending = Mending(parts)
         self.resizing = Resizing(parts)
         self._introducing = Introducing(parts)
+        self._reclaims = Reclaims(parts)
         self._faults: list[Fault] = []
         """Kept until something is done about them: what raises between must not make them forgotten."""
         self._wishes: deque[tuple[str, int]] = deque()
@@ -106,6 +108,7 @@ class Supervisor:
         before = self._shape()
         self._faults += self._p.crew.look()
         self._p.crew.settle()
+        self._reclaims.look()
         self._faults += self._health.look()
         self._faults += self._p.late() + self._unplaced()
         here = [fault for fault in self._faults if self._p.crew.posts.get(fault.post.name) is fault.post]

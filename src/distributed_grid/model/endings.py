@@ -1,0 +1,130 @@
+"""Why a lease goes home: who asked for it, for whom, by when; and the words for that.
+
+The words are made from the API's JSON, so that a command, a program's terminal and the audit log say the same.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from distributed_grid.model.instants import instant
+from distributed_grid.model.priorities import AllocationPriority
+
+TERM_S: Final = 5.0
+"""A program that still runs at the deadline gets SIGTERM then, and SIGKILL this much later."""
+ENDING_S: Final = 10.0
+"""How long after the deadline the controller waits for such programs before it removes their placement group."""
+
+
+class EndCause(StrEnum):
+    """Why a lease ends. Each has its own words: what to do next differs."""
+
+    RELEASED = "released"  # its owner, or an administrator, gave it back
+    EXPIRED = "expired"
+    PREEMPTED = "preempted"  # a request goes before it
+    LENDER = "lender"  # the lender needs it for its own work
+    COOLDOWN = "cooldown"  # one of its nodes gives everything back
+    MOVED = "moved"  # another lender has taken the loan over
+    UNNEEDED = "unneeded"  # grid had borrowed it by itself, and needs it no longer
+    ORPHANED = "orphaned"  # the process that held it is gone
+    LOST = "lost"  # one of its nodes left the cluster
+    FILE_REMOVED = "file_removed"  # the state file was removed
+    STOPPED = "stopped"  # grid stops
+
+
+@dataclass(frozen=True, slots=True)
+class Claimant:
+    """The request that a lease yields to."""
+
+    request_id: str
+    requester: str
+    team: str
+    priority: AllocationPriority
+    wants: str
+    """ "4 CPUs for gpu-master"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A lease goes home, or its holder is asked for it."""
+
+    cause: EndCause
+    by: str
+    """Who asked: a person, or grid by its policy."""
+    claimant: Claimant | None = None
+
+
+def ending_dict(
+    ending: Ending | None, *, reason: str | None, asked_at: datetime | None, deadline: datetime | None
+) -> dict[str, Any] | None:
+    """An ending as a boost's JSON has it."""
+    if ending is None:
+        return None
+    return {
+        "cause": str(ending.cause),
+        "by": ending.by,
+        "reason": reason or str(ending.cause),
+        "asked_at": None if asked_at is None else instant(asked_at),
+        "deadline": None if deadline is None else instant(deadline),
+        "claimant": None
+        if ending.claimant is None
+        else asdict(ending.claimant) | {"priority": str(ending.claimant.priority)},
+    }
+
+
+def why_it_ends(ending: Mapping[str, Any]) -> str:
+    """ "preempted by bob's request 1234abcd: 4 CPUs for gpu-master, priority high, team vision"."""
+    by, reason, claimant = ending["by"], ending["reason"], ending["claimant"]
+    match ending["cause"]:
+        case EndCause.PREEMPTED if claimant is not None:
+            return f"preempted by {claimant_in_words(claimant)}"
+        case EndCause.RELEASED:
+            more = f" ({reason})" if reason not in ("released", str(EndCause.RELEASED)) else ""
+            return f"released by {by or 'its owner'}{more}"
+        case EndCause.EXPIRED:
+            return "it expired"
+        case EndCause.COOLDOWN | EndCause.STOPPED:
+            return f"{reason}, asked by {by}"
+        case _:
+            for_whom = f"; {claimant_in_words(claimant)} waits for it" if claimant is not None else ""
+            return f"{reason}{for_whom}"
+
+
+def claimant_in_words(claimant: Mapping[str, Any]) -> str:
+    who = f"{claimant['requester']}'s request" if claimant["requester"] else "request"
+    return (
+        f"{who} {claimant['request_id'][:8]}: {claimant['wants']}, "
+        f"priority {claimant['priority']}, team {claimant['team']}"
+    )
+
+
+def what_to_do(ending: Mapping[str, Any] | None, *, boost_id: str, priority: str, is_own_lease: bool) -> str:
+    """For a run whose lease ended: what helps depends on why it ended."""
+    again = "Run it again" if is_own_lease else "Run it in another boost, or in a lease of its own (without --boost)"
+    match None if ending is None else ending["cause"]:
+        case EndCause.RELEASED:
+            return f"{again}; who released it: grid why {boost_id[:8]}"
+        case EndCause.EXPIRED:
+            kept = "a run renews its lease while grid run can reach the controller"
+            if not is_own_lease:
+                kept = "a boost lasts longer with grid boost renew ID, or if it was asked for with --auto-renew"
+            return f"{again}; {kept}."
+        case EndCause.PREEMPTED:
+            assert ending is not None
+            claimant = ending["claimant"]
+            wait = f"{again}; --wait SECONDS waits until there is room"
+            if claimant is not None and _rank(claimant["priority"]) > _rank(priority):
+                return f"{wait}, and requests of priority {claimant['priority']} do not preempt a run of that priority."
+            return f"{wait}. What went before it: grid why {boost_id[:8]}"
+        case EndCause.LENDER | EndCause.COOLDOWN | EndCause.MOVED | EndCause.LOST:
+            return f"{again}: another node may lend it. --source NODE names one."
+        case EndCause.STOPPED:
+            return f"{again} when grid is back: grid start"
+        case _:
+            return f"{again}. What happened: grid why {boost_id[:8]}"
+
+
+def _rank(priority: str) -> int:
+    return AllocationPriority(priority).rank
