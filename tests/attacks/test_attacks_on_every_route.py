@@ -6,8 +6,10 @@ it changes of whom.
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -19,6 +21,7 @@ from served_grid import ServedGrid
 
 from distributed_grid.controller.access import OPEN, needs
 from distributed_grid.controller.direct_route import DirectRoute
+from distributed_grid.errors import NotFound
 from distributed_grid.model.principals import Scope
 
 ANY = "any token"
@@ -100,6 +103,7 @@ OWNED = {call: route for call, route in DECIDED.items() if route.changes}
 TOKENS = [None, "wrong", *Scope]
 DENIED = [(401, "ACCESS_DENIED"), (429, "TOO_MANY_ATTEMPTS")]  # after some, so many here that it is the latter
 
+NOW = {"grace_seconds": 0, "wait_seconds": 20}
 LENDER = "b"
 FROM_THE_LENDER = {"target_node": "a", "source_node": LENDER, "resource_type": "cpu", "amount": 1}
 NODE_OWNERS = {LENDER: ["carl", "team:infra"]}
@@ -299,15 +303,17 @@ def everything(grid: ServedGrid) -> Any:
 
 
 def clear(grid: ServedGrid) -> None:
-    for one in grid.client.offloads()["offloads"]:
-        if one["state"] in ("moving", "running"):
-            grid.client.cancel_offload(one["offload_id"], 0)
-    for task in grid.client.tasks()["tasks"]:
-        grid.client.complete_task(task["task_id"])
-    for waiting in grid.client.queue()["requests"]:
-        grid.client.release_allocation(waiting["request_id"])
-    for boost in grid.client.boost_status()["boosts"]:
-        grid.client.release_boost(boost["boost_id"], {"grace_seconds": 0, "wait_seconds": 20})
+    """End all of it; some of that ends by itself meanwhile."""
+    client = grid.client
+    ends: list[Callable[[], Any]] = [
+        *(partial(client.cancel_offload, one["offload_id"], 0) for one in client.offloads()["offloads"]),
+        *(partial(client.complete_task, one["task_id"]) for one in client.tasks()["tasks"]),
+        *(partial(client.release_allocation, one["request_id"]) for one in client.queue()["requests"]),
+        *(partial(client.release_boost, one["boost_id"], NOW) for one in client.boost_status()["boosts"]),
+    ]
+    for end in ends:
+        with suppress(NotFound):
+            end()
     grid.shelf.kept.clear()
 
 
