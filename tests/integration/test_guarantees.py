@@ -73,12 +73,15 @@ def test_a_team_gets_what_is_guaranteed_to_it_from_one_that_took_everything_at_c
     assert grid.state(left) == "active"
 
 
-def test_plan_queue_and_why_say_the_same_about_a_request_for_which_others_yield(grid: LiveGrid, tmp_path: Path) -> None:
+def test_plan_queue_and_why_expect_a_request_for_which_others_yield_after_their_grace_period(
+    grid: LiveGrid, tmp_path: Path
+) -> None:
     first, second = (GridClient(user_of(grid, team, tmp_path)) for team in ("first", "second"))
     for _ in range(2):
         ask_for(second, 6, "critical", grace_seconds=60, on_grace_end="hold")
     body = {"target_node": "head", "resource_type": "cpu", "amount": 6}
     plan = first.plan(body)
+    assert plan["expected_wait_s"] <= 3 + 60 + 5, "not when the hour of the boost that yields is over"
 
     request = first.request_allocation(body | {"wait_seconds": 600})["request_id"]
     near = timedelta(seconds=15)  # each is asked a moment later than the one before, and a busy machine is slow
@@ -86,14 +89,14 @@ def test_plan_queue_and_why_say_the_same_about_a_request_for_which_others_yield(
     def in_queue() -> dict[str, Any] | None:
         return next((one for one in first.queue()["requests"] if one["request_id"] == request), None)
 
+    # Nothing runs in the boosts, so one may come home before its grace period is over; it never takes until it expires.
     queued = in_queue()
-    if queued is not None:  # nothing runs in the boost, so it may be home already
-        assert abs(start_of(queued) - start_of(plan)) < near
-        why = first.why(request)
-        assert why["state"] != "waiting" or abs(start_of(why) - start_of(plan)) < near
+    if queued is not None and queued["expected_start"] is not None:
+        assert start_of(queued) <= start_of(plan) + near
+    why = first.why(request)
+    assert why["expected_start"] is None or start_of(why) <= start_of(plan) + near
     until(lambda: first.allocation(request)["state"] == "active", 90, "the request is met")
     granted = first.allocation(request)["boost"]
-    assert granted["source_node"] == plan["preemption"]["source_node"]
     assert datetime.fromisoformat(granted["allocated_at"]) <= start_of(plan) + near
 
 
