@@ -29,7 +29,7 @@ class Controller:
 
     def _node(self, name: str, node_id: str) -> dict[str, Any]:
         alive = name != "dead"
-        said = {"free": {"cpu": 1.0}, "total": {"cpu": 1.0}, "labels": {}, "state": "ok"}
+        said = {"free": {"cpu": 1.0}, "withheld": {}, "total": {"cpu": 1.0}, "labels": {}, "state": "ok"}
         return {"name": f"my-{name}" if alive else name, "node_id": node_id, "alive": alive} | said
 
     def sharing_status(self) -> dict[str, Any]:
