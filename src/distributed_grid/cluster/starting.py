@@ -136,7 +136,7 @@ def _may_go(node: NodeStart, coming: "deque[NodeStart]") -> bool:
         return True
     if node.spec.is_head or coming[0].spec.is_head or not coming[-1].has_its_sockets():
         return False
-    return len(coming) < at_once(cores=os.cpu_count() or 1, load=os.getloadavg()[0])
+    return len(coming) < at_once(cores=len(os.sched_getaffinity(0)), load=os.getloadavg()[0])
 
 
 def at_once(*, cores: int, load: float) -> int:

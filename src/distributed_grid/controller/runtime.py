@@ -37,6 +37,7 @@ T = TypeVar("T")
 
 _LOCK_PATIENCE_S: Final = 15.0  # after a crash the old process may need a moment to die and let go of the lock
 _RETRY_S: Final = 1.0
+_QUIET_S: Final = 3.0  # for so long a start that fails is not worth a word
 _SETTLE_S: Final = 30.0
 
 
@@ -113,7 +114,7 @@ class ControllerRuntime:
             self._ready.set()
 
     async def _serve(self) -> None:
-        """The door opens first: while the engine cannot start, the status says why."""
+        """What a crash cut off is settled before anybody is answered; where it cannot be, the status says why."""
         await self._until_it_works("home", self._make_home)
         self._engine = engine = Engine(
             self._cluster, self._config, self._home, adopt=self._adopt, senses=self._senses, hands=self._hands
@@ -122,29 +123,38 @@ class ControllerRuntime:
             await self._installation_token(), TokenFile(self._home.tokens), utc_now, strict=not self._patient
         )
         starting = asyncio.create_task(self._start_engine(engine))
-        if not self._patient:
-            await starting
+        await self._until_settled(starting)
         serving = await self._until_it_works("door", lambda: self._open(engine, tokens))
         keeping = asyncio.create_task(self._keep(engine, tokens))
-        await asyncio.wait([starting], timeout=_SETTLE_S)  # what a crash cut off is settled before anybody is answered
         self.notes = (*self.notes, *engine.notes)
         await self._announce()
         self._ready.set()
         await asyncio.wait([serving, keeping], return_when=asyncio.FIRST_COMPLETED)
         raise RuntimeError("the HTTP server ended")
 
+    async def _until_settled(self, starting: "asyncio.Task[None]") -> None:
+        """Wait for the engine; a patient controller only until it is clear that something keeps it from starting."""
+        until = time.monotonic() + _SETTLE_S
+        while not starting.done() and (
+            not self._patient or ("engine" not in self._trouble and time.monotonic() < until)
+        ):
+            await asyncio.wait([starting], timeout=0.1)
+        if starting.done():
+            await starting
+
     async def _start_engine(self, engine: Engine) -> None:
         """Start it, however often that takes. Not `patient`, it raises what is wrong after a while."""
-        deadline = time.monotonic() + _LOCK_PATIENCE_S
+        began = time.monotonic()
         while True:
             try:
                 await engine.start(strict=not self._patient)
             except Exception as error:
-                waits = self._patient or (isinstance(error, AlreadyRunning) and time.monotonic() < deadline)
-                if not waits:
+                passed = time.monotonic() - began
+                if not self._patient and not (isinstance(error, AlreadyRunning) and passed < _LOCK_PATIENCE_S):
                     raise
-                self._note_trouble("engine", f"The controller has not started yet: {_told(error)}. It tries again")
-                await asyncio.sleep(_RETRY_S if self._patient else 0.1)
+                if self._patient and passed > _QUIET_S:
+                    self._note_trouble("engine", f"The controller has not started yet: {_told(error)}. It tries again")
+                await asyncio.sleep(0.1 if passed < _QUIET_S else _RETRY_S)
             else:
                 self._note_trouble("engine", None)
                 return
