@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-WITH_CLUSTERS := tests/integration $(wildcard tests/test_*.py)
+WITH_CLUSTERS := tests/integration tests/attacks $(wildcard tests/test_*.py)
 
 .PHONY: demo test lint unit cluster-tests bench soak storm clean
 

@@ -23,7 +23,18 @@ if TYPE_CHECKING:
 
 _Run = Callable[["Stage", Effort], Outcome]
 
-_ON_A_CLUSTER: Final = ("transfer", "reserve", "status", "scale", "idle", "lender", "collecting", "role_runs", "probe")
+_ON_A_CLUSTER: Final = (
+    "transfer",
+    "reserve",
+    "status",
+    "scale",
+    "idle",
+    "lender",
+    "collecting",
+    "role_runs",
+    "hostile",
+    "probe",
+)
 NAMES: Final = (*_ON_A_CLUSTER, "decisions", "scheduling", "roles", "run")
 
 
@@ -103,6 +114,7 @@ def _benchmarks() -> dict[str, _Benchmark]:
     from bench import (
         collecting,
         decisions,
+        hostile,
         idle,
         lender,
         probe,
@@ -125,6 +137,7 @@ def _benchmarks() -> dict[str, _Benchmark]:
         "lender": _Benchmark(lender.run),
         "collecting": _Benchmark(collecting.run),
         "role_runs": _Benchmark(role_runs.run),
+        "hostile": _Benchmark(hostile.run),
         "decisions": _Benchmark(decisions.run),
         "scheduling": _Benchmark(scheduling.run),
         "roles": _Benchmark(alone=partial(roles.run, None)),

@@ -34,6 +34,10 @@ class Effort:
     """Of a program's work, 0.4 s each."""
     programs: int
     """How often it is run, on each side."""
+    attacks: int
+    """How often clients are measured with hostile ones beside them, and as often without."""
+    attack_s: float
+    """For how long, each time."""
 
 
 FULL: Final = Effort(
@@ -52,6 +56,8 @@ FULL: Final = Effort(
     placements=5_000,
     parts=50,
     programs=4,
+    attacks=6,
+    attack_s=10.0,
 )
 QUICK: Final = Effort(
     rounds=15,
@@ -69,4 +75,6 @@ QUICK: Final = Effort(
     placements=500,
     parts=24,
     programs=2,
+    attacks=2,
+    attack_s=5.0,
 )

@@ -14,7 +14,7 @@
         NotOnHead, HomeInUse, CannotMove, DoesNotFit, RoleRunInUse, RoleRunOver, CannotScale
       Unavailable                 5   there is nobody to ask, or nothing to do it with
         NoCluster, ControllerUnreachable, AlreadyRunning, ClusterStartFailed, ExtraMissing, LeaseLost,
-        MemberLost, CallTimedOut, StartTimedOut
+        MemberLost, CallTimedOut, StartTimedOut, TooBusy, TooManyRequests
       AccessDenied                6   who asks may not, or cannot be trusted with an answer
         ScopeMissing, NotOwner, PriorityNotAllowed, TooManyAttempts, WrongHost, CertificateUntrusted
       RayUnsuitable               7   a Ray too old, or without what grid needs
@@ -79,8 +79,10 @@ __all__ = [
     "StoreBroken",
     "TargetNotFound",
     "TokenNotFound",
+    "TooBusy",
     "TooLarge",
     "TooManyAttempts",
+    "TooManyRequests",
     "TransfersUnavailable",
     "Unavailable",
     "UnknownMethod",
@@ -348,6 +350,29 @@ class StartTimedOut(Unavailable):
     """A workload was not up in time. Nothing is left of it."""
 
     code, http_status = "START_TIMED_OUT", 504
+
+
+class TooBusy(Unavailable):
+    """The controller has as much to do for others as it takes: ask again in `retry_after_s`."""
+
+    code = "TOO_BUSY"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        because: Sequence[str] = (),
+        try_next: str | None = None,
+        retry_after_s: float = 1.0,
+    ) -> None:
+        super().__init__(message, because=because, try_next=try_next)
+        self.retry_after_s = retry_after_s
+
+
+class TooManyRequests(TooBusy):
+    """One token asks for more than its part."""
+
+    code, http_status = "TOO_MANY_REQUESTS", 429
 
 
 class ExtraMissing(Unavailable):

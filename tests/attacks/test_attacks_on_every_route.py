@@ -400,7 +400,9 @@ def test_each_scope_may_do_its_own_and_nothing_else(
         assert answer["error"]["code"] == "SCOPE_MISSING"
         assert f"the scope {decided}" in answer["error"]["message"]
         assert f"grid token create only-{who}" in answer["error"]["try_next"]
-        assert (served.left, served.audit()[-1]) == before, "it was refused, and yet something happened"
+        last = served.audit()[-1]
+        assert (last["event"], last["who"]) == ("access_refused", f"only-{who}"), "it was refused, and that was noted"
+        assert served.left == before[0], "it was refused, and yet something happened"
 
 
 def test_a_token_with_several_scopes_has_each(served: ServedGrid) -> None:

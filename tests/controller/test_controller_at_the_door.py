@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from distributed_grid.config import CallerLimits
 from distributed_grid.controller.access import TokenRequired
 from distributed_grid.controller.attempts import LIMIT, PUT_OFF_S, FailedAttempts
 from distributed_grid.controller.hosts import HostChecked
+from distributed_grid.controller.limits import TokenLimits
 from distributed_grid.controller.tokens import Tokens
 from distributed_grid.store.token_file import TokenFile
 
@@ -22,7 +24,9 @@ class Door:
         self.now = 0.0
         self.passed: list[Any] = []
         tokens = Tokens("right", TokenFile(folder / "tokens.json"), lambda: datetime.now(UTC))
-        inner = TokenRequired(self._inside, tokens, FailedAttempts(), clock=lambda: self.now)
+        inner = TokenRequired(
+            self._inside, tokens, FailedAttempts(), TokenLimits(CallerLimits()), clock=lambda: self.now
+        )
         self._app = HostChecked(inner)
 
     async def _inside(self, scope: Any, receive: Any, send: Any) -> None:

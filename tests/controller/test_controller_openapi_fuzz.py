@@ -4,6 +4,7 @@ It sends what the document allows, what it does not allow, and what nobody would
 a server's error, every answer is as described, and nobody is let in who should not be.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -25,6 +26,7 @@ EXAMPLES = 15
 IF_REFUSED = 5
 """Who may not is told so before anything is read: what else was sent makes no difference, and if it did, this fails."""
 AS_DESCRIBED = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+LONGEST_LINE, LONGEST_ANSWER = 64 * 1024, 5 * 2**20
 HTTP_LEVEL = (400, 404, 405)
 """What is answered before a route is found: a path that is none, a method that it does not have, or not even HTTP."""
 
@@ -73,6 +75,9 @@ def test_whatever_is_sent_is_answered_as_described_and_only_to_whom_it_may_be(
     else:
         assert changes(served) == before
     assert served.cluster.violations == []
+    lines = served.home.audit_log.read_bytes().splitlines()
+    assert max(map(len, lines)) < LONGEST_LINE, "whatever was sent, the log has it in few words"
+    assert len(json.dumps(served.client.events())) < LONGEST_ANSWER
 
 
 def for_all(cases: Any, check: Callable[[Any], None], examples: int) -> None:

@@ -421,7 +421,7 @@ def test_the_numbers_of_the_policies() -> None:
 
 
 def _openapi() -> dict[str, Any]:
-    engine: Any = SimpleNamespace(service=None, config=None, parts=SimpleNamespace(journal=None))
+    engine: Any = SimpleNamespace(service=None, config=GridConfig(), parts=SimpleNamespace(journal=None))
     app = make_app(engine, None, dict, lambda: None)  # type: ignore[arg-type, return-value]
     return app.openapi()
 

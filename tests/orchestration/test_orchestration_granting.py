@@ -1,18 +1,14 @@
 """Asking for a boost: granted at once or later, refused with reasons, or given up."""
 
 import asyncio
-import threading
-from datetime import timedelta
-from types import SimpleNamespace
 
 import pytest
 from builders import ask, cpu
-from whole_grid import EPOCH, WholeGrid, at_home, together
+from whole_grid import WholeGrid, at_home, together
 
 from distributed_grid.errors import BoostNotFound, GridError, NoCapacity, TargetNotFound
 from distributed_grid.model.leases import LeaseState, OnGraceEnd
 from distributed_grid.model.nodes import NodeTable
-from distributed_grid.orchestration.parts import Parts
 
 ACTIVE, RELEASED = LeaseState.ACTIVE, LeaseState.RELEASED
 
@@ -105,23 +101,24 @@ def test_a_grant_that_failed_half_way_is_known_until_all_of_it_is_home(lab: Whol
     assert lab.cluster.true_totals()["b"] == cpu(4)
 
 
-def test_a_look_that_took_long_does_not_bring_back_what_was_before() -> None:
-    parts = object.__new__(Parts)
-    earlier, later = NodeTable(()), NodeTable(())
-    may_answer = threading.Event()
-    looks = iter([lambda: may_answer.wait(60) and earlier, lambda: later])
-    parts.observer = SimpleNamespace(look=lambda: next(looks)())  # type: ignore[assignment]
-    moments = iter([EPOCH, EPOCH + timedelta(seconds=1)])
-    parts.now = lambda: next(moments)  # type: ignore[method-assign]
-    parts._seen = (EPOCH, NodeTable(()))
+def test_all_who_ask_during_a_look_share_the_next_one(lab: WholeGrid) -> None:
+    parts, looks = lab.parts, []
+    really_look = parts.observer.look
 
-    async def both() -> None:
-        slow = asyncio.create_task(parts.look())
-        await asyncio.sleep(0)
-        assert await parts.look() is later
-        may_answer.set()
-        assert await slow is earlier
+    def look() -> NodeTable:
+        looks.append(really_look())
+        return looks[-1]
 
-    asyncio.run(both())
+    parts.observer.look = look  # type: ignore[method-assign]
 
-    assert parts.last_seen is later
+    async def many() -> None:
+        first = asyncio.create_task(parts.look())
+        while not looks:  # noqa: ASYNC110 - a thread makes it
+            await asyncio.sleep(0.001)
+        others = await asyncio.gather(*(parts.look() for _ in range(50)))
+        assert await first is looks[0]
+        assert {id(other) for other in others} == {id(looks[1])}
+
+    lab.run(many())
+
+    assert parts.last_seen is looks[-1]

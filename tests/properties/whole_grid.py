@@ -65,6 +65,10 @@ class _Loop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._virtual.now
 
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:
+        """Whichever pool a call is meant for, the seed decides when it runs."""
+        return super().run_in_executor(None, func, *args)
+
     def _check_closed(self) -> None:
         """What a dead process left is swept up at any time after, perhaps in another test; that is no news."""
 

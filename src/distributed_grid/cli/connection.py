@@ -21,7 +21,7 @@ def with_client(command: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(command)
     @click.pass_context
     def connected(ctx: click.Context, config_path: str | None, *args: Any, **kwargs: Any) -> Any:
-        client = GridClient(on_wait=say)
+        client = GridClient(on_wait=say, plain=not kwargs.get("as_json"))
         try:
             if config_path is not None:
                 check_config(client, config_path)

@@ -8,7 +8,9 @@ from typing import Any, TypeVar
 import click
 
 from distributed_grid.errors import GridError
+from distributed_grid.model.plain_text import only_styled, plain, plain_data
 
+_LINES = "\n\t"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -32,13 +34,16 @@ def adopt_option(command: F) -> F:
 
 
 def show(data: Mapping[str, Any], as_json: bool, render: Callable[[Mapping[str, Any]], Any]) -> None:
-    """Print `data`: as JSON, or as whatever rich renderable (or text) `render` makes of it."""
+    """Print `data`: as JSON, or as whatever rich renderable (or text) `render` makes of it.
+
+    What others wrote into the data reaches no terminal as it is: JSON writes it out by itself, and so does this.
+    """
     if as_json:
         click.echo(json.dumps(data, indent=2))
         return
-    rendered = render(data)
+    rendered = render(plain_data(data))
     if isinstance(rendered, str):
-        click.echo(rendered)
+        click.echo(only_styled(rendered))
         return
     from rich.console import Console
 
@@ -47,13 +52,13 @@ def show(data: Mapping[str, Any], as_json: bool, render: Callable[[Mapping[str, 
 
 def say(text: str) -> None:
     """A message to the person, apart from the data."""
-    click.echo(text, err=True)
+    click.echo(only_styled(text), err=True)
 
 
 def say_notes(started: Mapping[str, Any]) -> None:
     """What a controller that has just started has to tell; one that was there already has told it."""
     for note in started.get("notes", ()):
-        say(click.style("Note: ", fg="yellow") + note)
+        say(click.style("Note: ", fg="yellow") + plain(note))
 
 
 def explain(error: GridError, as_json: bool) -> None:
@@ -61,11 +66,11 @@ def explain(error: GridError, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"error": error.to_dict()}, indent=2), err=True)
         return
-    say(click.style("Error: ", fg="red", bold=True) + error.message)
+    say(click.style("Error: ", fg="red", bold=True) + plain(error.message, keep=_LINES))
     for line in error.because:
-        say(f"  - {line}")
+        say(f"  - {plain(line, keep=_LINES)}")
     if error.try_next:
-        say(click.style("Try: ", bold=True) + error.try_next)
+        say(click.style("Try: ", bold=True) + plain(error.try_next, keep=_LINES))
 
 
 def is_a_terminal() -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from distributed_grid.cli.output import is_a_terminal
+from distributed_grid.model.plain_text import only_styled, plain_data
 
 _EVERY_S = 1.0
 
@@ -29,7 +30,7 @@ def watch(fetch: Callable[[], Mapping[str, Any]], as_json: bool, render: Callabl
             if as_json:
                 click.echo(json.dumps(fetch()))
             else:
-                shown = render(fetch())
+                shown = only_styled(render(plain_data(fetch())))
                 if is_a_terminal():
                     click.clear()
                 click.echo(shown)

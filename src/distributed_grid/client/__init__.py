@@ -18,11 +18,16 @@ from distributed_grid.errors import (
     GridError,
     NoCluster,
     TokenNotFound,
+    TooBusy,
     error_from_dict,
 )
+from distributed_grid.model.plain_text import plain, plain_data
 from distributed_grid.store.home import GridHome
 
 RETRY_S: Final = 10.0
+_RETRY_CHANGES_S: Final = 60.0
+"""For what changes something: on a busy machine a controller may need this long to come back."""
+_BUSY_PAUSE_S: Final = 1.0
 _PAUSE_S: Final = 0.2
 _ANSWER_S: Final = 30.0
 _LOOK_S: Final = 60.0
@@ -59,13 +64,18 @@ class GridClient:
         home: GridHome | None = None,
         *,
         at: Whereabouts | None = None,
-        retry_s: float = RETRY_S,
+        retry_s: float | None = None,
         on_wait: Callable[[str], None] | None = None,
+        plain: bool = False,
     ) -> None:
-        """The controller that `home` leads to; or, whatever `home` says, the one `at` a place."""
+        """The controller that `home` leads to; or, whatever `home` says, the one `at` a place.
+
+        `plain`: for a terminal. What cannot be seen in the answers is written out; of a log, its lines stay.
+        """
         self.home = home or GridHome.find()
         self._at = at
         self._retry_s = retry_s
+        self._plain = plain
         self._on_wait = on_wait or (lambda _: None)
         self._door: tuple[Whereabouts, Connections] | None = None
 
@@ -163,7 +173,9 @@ class GridClient:
         return self._call("POST", path, {"grace_seconds": grace_s}, patience_s=_ANSWER_S + grace_s)
 
     def offload_log(self, offload_id: str, begin: int = 0) -> dict[str, Any]:
-        return self._call("GET", f"/offload/{quote(offload_id, safe='')}/log", params={"from": begin})
+        path = f"/offload/{quote(offload_id, safe='')}/log"
+        piece = self._call("GET", path, params={"from": begin}, as_it_is=True)
+        return piece | {"text": plain(piece["text"], keep="\n\t")} if self._plain else piece
 
     def sharing_status(self) -> dict[str, Any]:
         return self._call("GET", "/resource-sharing")
@@ -295,9 +307,11 @@ class GridClient:
         params: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
         patience_s: float = _ANSWER_S,
+        as_it_is: bool = False,
     ) -> dict[str, Any]:
-        """Ask, and ask again for ten seconds while the controller is away: Ray brings it back after a crash."""
-        deadline = time.monotonic() + self._retry_s
+        """Ask, and ask again while the controller is away, since Ray brings it back after a crash, or too busy."""
+        retry_s = (RETRY_S if method == "GET" else _RETRY_CHANGES_S) if self._retry_s is None else self._retry_s
+        deadline = time.monotonic() + retry_s
         told = False
         sent = dict(headers or {})
         while True:
@@ -323,7 +337,7 @@ class GridClient:
                         try_next="grid doctor tells what is in the way." if found.ray_address else _FROM_ELSEWHERE,
                     ) from error
                 if not told:
-                    self._on_wait("The controller does not answer; trying again for 10 s ...")
+                    self._on_wait(f"The controller does not answer; trying again for {retry_s:.0f} s ...")
                     told = True
                 time.sleep(_PAUSE_S)
                 continue
@@ -331,12 +345,16 @@ class GridClient:
                 self.close()  # another controller is there by now
                 continue
             if not answer.is_success:
-                raise _error_of(answer)
+                failure = _error_of(answer)
+                if isinstance(failure, TooBusy) and time.monotonic() + _BUSY_PAUSE_S < deadline:
+                    time.sleep(_BUSY_PAUSE_S)
+                    continue
+                raise failure
             try:
                 result: dict[str, Any] = answer.json()
             except ValueError:
                 raise self._not_grid() from None
-            return result
+            return plain_data(result) if self._plain and not as_it_is else result
 
     def _find(self) -> tuple[Whereabouts, Connections]:
         """The controller, wherever it is now; it stays known until it does not answer there."""

@@ -67,7 +67,7 @@ class Connections:
                 return self._ask(self._idle.pop(), method, target, content, sent, answer_s)
             except IndexError:
                 break
-            except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError):
+            except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError, ssl.SSLEOFError):
                 continue
             except (OSError, http.client.HTTPException) as error:
                 raise Unreachable(_told(error)) from error

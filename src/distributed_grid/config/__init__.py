@@ -4,7 +4,7 @@ from distributed_grid.config.effective import effective, effective_in_controller
 from distributed_grid.config.finding import ConfigSource, find_config, packaged_config
 from distributed_grid.config.given import ConfigLike, loaded_config
 from distributed_grid.config.loader import LoadedConfig, load_config
-from distributed_grid.config.models import GridConfig, NodeConfig, NodeRole, NodeSharing
+from distributed_grid.config.models import CallerLimits, GridConfig, NodeConfig, NodeRole, NodeSharing
 from distributed_grid.config.schema import json_schema
 from distributed_grid.config.sharing import (
     DeliveryChoice,
@@ -18,6 +18,7 @@ from distributed_grid.config.sharing import (
 from distributed_grid.model.policies import SharingMode, SharingPolicy
 
 __all__ = [
+    "CallerLimits",
     "ConfigLike",
     "ConfigSource",
     "DeliveryChoice",

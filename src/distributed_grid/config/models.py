@@ -13,6 +13,7 @@ from distributed_grid.config.checking import check
 from distributed_grid.config.entries import entry_of
 from distributed_grid.config.sharing import Settings, SharingConfig
 from distributed_grid.config.values import (
+    Count,
     CpuCount,
     Cpus,
     CustomAmount,
@@ -25,6 +26,7 @@ from distributed_grid.config.values import (
     NodeNameText,
     NodeOwner,
     Number,
+    PerSecond,
     Port,
     ResourceName,
     Text,
@@ -100,6 +102,17 @@ class NodeConfig(Settings):
     )
 
 
+class CallerLimits(Settings):
+    """What the controller lets one user's token ask for. The installation's own token has no limits."""
+
+    requests_per_second: PerSecond = Field(
+        default=50,
+        description="Requests a second of one token, over some seconds. What comes faster waits, and is then refused.",
+    )
+    boosts: Count = Field(default=1000, description="Most boosts that one user may hold at a time.")
+    waiting: Count = Field(default=200, description="Most requests and tasks of one user that may wait at a time.")
+
+
 class GridConfig(Settings):
     """A cluster's configuration, normalised: however the file spelled a setting, it has one name here."""
 
@@ -111,6 +124,10 @@ class GridConfig(Settings):
     nodes: Annotated[tuple[NodeConfig, ...], EmptyList] = Field(default=(), description="The cluster's nodes.")
     resource_sharing: Annotated[SharingConfig, EmptySection] = Field(
         default=SharingConfig(), description="Lending between nodes, for the whole cluster."
+    )
+
+    limits: Annotated[CallerLimits, EmptySection] = Field(
+        default=CallerLimits(), description="What one user's token may ask of the controller."
     )
 
     @field_validator("nodes", mode="wrap")

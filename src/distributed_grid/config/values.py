@@ -108,6 +108,13 @@ def _weight(value: object) -> Number:
     return found
 
 
+def _above_zero(value: object) -> Number:
+    found = number(value)
+    if found <= 0:
+        raise wrong(f"must be above zero, not {found}")
+    return found
+
+
 def _flag(value: object) -> bool:
     if not isinstance(value, bool):
         raise wrong(f"must be true or false, not {shown(value)}")
@@ -195,6 +202,7 @@ Text = Annotated[str, PlainValidator(_text, json_schema_input_type=_NotEmpty)]
 NodeNameText = Annotated[str, PlainValidator(_node_name, json_schema_input_type=_NodeName)]
 NodeOwner = Annotated[str, PlainValidator(_node_owner, json_schema_input_type=_NotEmpty)]
 ResourceName = Annotated[str, PlainValidator(_resource_name, json_schema_input_type=_NotEmpty)]
+Count = Annotated[int, PlainValidator(_count("custom"), json_schema_input_type=_Whole)]
 Port = Annotated[int, PlainValidator(_port, json_schema_input_type=_Port)]
 CpuCount = Annotated[int, PlainValidator(_count(CPU), json_schema_input_type=_Whole)]
 GpuCount = Annotated[int, PlainValidator(_count(GPU), json_schema_input_type=_Whole)]
@@ -203,6 +211,7 @@ Gpus = Annotated[Number, PlainValidator(_amount(GPU), json_schema_input_type=_No
 Gigabytes = Annotated[Number, PlainValidator(_amount(MEMORY), json_schema_input_type=_NotNegative)]
 CustomAmount = Annotated[Number, PlainValidator(_amount("custom"), json_schema_input_type=_NotNegative)]
 Weight = Annotated[Number, PlainValidator(_weight, json_schema_input_type=_NotNegative)]
+PerSecond = Annotated[Number, PlainValidator(_above_zero, json_schema_input_type=_AboveZero)]
 Fraction = Annotated[Number, PlainValidator(_fraction, json_schema_input_type=_AtMostOne)]
 Interval = Annotated[Number, PlainValidator(_seconds(zero_allowed=False), json_schema_input_type=_AboveZero)]
 Wait = Annotated[Number, PlainValidator(_seconds(zero_allowed=True), json_schema_input_type=_NotNegative)]

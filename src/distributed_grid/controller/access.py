@@ -1,5 +1,6 @@
 """Who may ask what: every route says which scope it needs, and every call shows a token."""
 
+import asyncio
 import math
 import time
 from collections.abc import Callable
@@ -9,14 +10,18 @@ from fastapi import Depends, FastAPI, Header, Request
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as AsgiScope
 
+from distributed_grid import threads
 from distributed_grid.controller.answers import answer_error
 from distributed_grid.controller.attempts import FailedAttempts
+from distributed_grid.controller.limits import REFUSED_AFTER_S, TokenLimits
 from distributed_grid.controller.tokens import Tokens
-from distributed_grid.errors import AccessDenied, GridError, TooManyAttempts, Unavailable
-from distributed_grid.model.principals import Principal, Scope, check_may
+from distributed_grid.errors import AccessDenied, GridError, TooManyAttempts, TooManyRequests, Unavailable
+from distributed_grid.model.principals import OWNER, Principal, Scope, check_may
 
 # These tell nothing about the cluster.
 OPEN: Final = ("/api/v1/health", "/api/v1/docs", "/api/v1/openapi.json")
+LONGEST_PART: Final = 255
+"""Of a path: an id or a name."""
 _PRINCIPAL: Final = "grid.principal"
 _NEEDED: Final = "__grid_needs__"
 
@@ -47,9 +52,14 @@ def admit(request: Request, scope: Scope | None) -> None:
         check_may(request.scope[_PRINCIPAL], scope)
 
 
-def _asker(request: Request, x_grid_user: Annotated[str, Header(max_length=64)] = "") -> Principal:
+def asker_of(request: Request) -> Principal:
+    """Whose token came with a request."""
     found: Principal = request.scope[_PRINCIPAL]
-    return found.claiming(x_grid_user)
+    return found
+
+
+def _asker(request: Request, x_grid_user: Annotated[str, Header(max_length=64)] = "") -> Principal:
+    return asker_of(request).claiming(x_grid_user)
 
 
 Asker = Annotated[Principal, Depends(_asker)]
@@ -64,11 +74,13 @@ class TokenRequired:
         app: ASGIApp,
         tokens: Tokens,
         attempts: FailedAttempts,
+        limits: TokenLimits,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._app = app
         self._tokens = tokens
         self._attempts = attempts
+        self._limits = limits
         self._clock = clock
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
@@ -86,7 +98,22 @@ class TokenRequired:
                 await _refused(wait_s)(scope, receive, send)
                 return
             scope[_PRINCIPAL] = principal
+            threads.caller.set(principal.token_id or OWNER)
+            if principal.token_id is not None:
+                await self._limited(principal.token_id, scope, receive, send)
+                return
         await self._app(scope, receive, send)
+
+    async def _limited(self, token_id: str, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        """Answer a request of a user's token, if need be a little later, or refuse it."""
+        try:
+            with self._limits.under_way(token_id):
+                if wait_s := self._limits.delay(token_id, self._clock()):
+                    await asyncio.sleep(wait_s)
+                await self._app(scope, receive, send)
+        except TooManyRequests as error:
+            await asyncio.sleep(REFUSED_AFTER_S)
+            await answer_error(error)(scope, receive, send)
 
 
 class Started:
@@ -138,6 +165,11 @@ def _refused(wait_s: float) -> ASGIApp:
     return answer_error(denied, {"WWW-Authenticate": "Bearer"})
 
 
+def _path_parameters(spec: dict[str, Any]) -> list[dict[str, Any]]:
+    operations = (operation for path in spec["paths"].values() for operation in path.values())
+    return [each for one in operations for each in one.get("parameters", ()) if each["in"] == "path"]
+
+
 def describe_token(app: FastAPI) -> None:
     """Tell readers of the OpenAPI document about the token."""
     plain = app.openapi
@@ -146,6 +178,8 @@ def describe_token(app: FastAPI) -> None:
         spec = plain()
         spec["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         spec["security"] = [{"token": []}]
+        for parameter in _path_parameters(spec):
+            parameter["schema"].setdefault("maxLength", LONGEST_PART)
         return spec
 
     app.openapi = described  # type: ignore[method-assign]

@@ -1,6 +1,7 @@
 """The HTTP API under `/api/v1`: thin; parsing here, meaning in the service."""
 
 import asyncio
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Annotated, Any
@@ -13,7 +14,7 @@ from starlette.exceptions import HTTPException
 
 from distributed_grid import __version__
 from distributed_grid.controller import schemas
-from distributed_grid.controller.access import Asker, Started, TokenRequired, describe_token, needs
+from distributed_grid.controller.access import Asker, Started, TokenRequired, asker_of, describe_token, needs
 from distributed_grid.controller.answers import ERRORS, answer_error
 from distributed_grid.controller.attempts import LIMIT, PUT_OFF_S, FailedAttempts
 from distributed_grid.controller.audit_api import audit_routes
@@ -21,6 +22,7 @@ from distributed_grid.controller.direct_route import DirectRoute, json_answer
 from distributed_grid.controller.event_stream import EventStream
 from distributed_grid.controller.giving_back_routes import add_giving_back_routes
 from distributed_grid.controller.hosts import HostChecked
+from distributed_grid.controller.limits import TokenLimits, check_room
 from distributed_grid.controller.monitoring_routes import add_metrics_route, add_monitoring_routes
 from distributed_grid.controller.offload_routes import add_offload_routes
 from distributed_grid.controller.role_routes import add_role_routes
@@ -29,7 +31,7 @@ from distributed_grid.controller.scheduling_routes import add_scheduling_routes
 from distributed_grid.controller.sharing_routes import add_sharing_routes
 from distributed_grid.controller.token_routes import add_token_routes
 from distributed_grid.controller.tokens import Tokens
-from distributed_grid.errors import GridError, InvalidRequest, NotFound, StoreBroken
+from distributed_grid.errors import GridError, InvalidRequest, NotFound, ScopeMissing, StoreBroken
 from distributed_grid.execution.role_records import RoleRecords
 from distributed_grid.model.principals import Scope
 from distributed_grid.orchestration.boost_service import BoostService
@@ -39,26 +41,26 @@ from distributed_grid.orchestration.engine import Engine
 from distributed_grid.orchestration.permitting import check_asks_for, own_boost
 
 _WATCH_S = 0.25
+# Of what is wrong with a request, so much is told.
+_LINES, _LINE = 20, 300
 
 
 @asynccontextmanager
-async def abandoned_on_disconnect(
-    request: Request, service: BoostService, idempotency_key: str | None
-) -> AsyncIterator[None]:
-    """While a request waits for capacity, watch whether its client is still there."""
+async def while_wanted(request: Request, service: BoostService, key: str, tokens: Tokens) -> AsyncIterator[None]:
+    """While a request waits for capacity, watch whether its client is still there, and its token still valid."""
+    principal = asker_of(request)
 
-    async def watch(key: str) -> None:
+    async def watch() -> None:
         await asyncio.sleep(_WATCH_S)  # most are answered by then
-        while not await request.is_disconnected():  # noqa: ASYNC110 - it has to be asked
+        while tokens.is_valid(principal) and not await request.is_disconnected():  # noqa: ASYNC110 - both have to be asked
             await asyncio.sleep(_WATCH_S)
         service.abandon(key)
 
-    watching = asyncio.create_task(watch(idempotency_key)) if idempotency_key else None
+    watching = asyncio.create_task(watch())
     try:
         yield
     finally:
-        if watching is not None:
-            watching.cancel()
+        watching.cancel()
 
 
 def make_app(
@@ -85,13 +87,14 @@ def make_app(
             engine.parts.journal.note("put_off", told)
 
     app.add_middleware(Started, has_started=lambda: engine.has_started, why_not=lambda: engine.problems())
-    app.add_middleware(TokenRequired, tokens=tokens, attempts=FailedAttempts(on_put_off=tell))
+    limits = TokenLimits(engine.config.limits)
+    app.add_middleware(TokenRequired, tokens=tokens, attempts=FailedAttempts(on_put_off=tell), limits=limits)
     app.add_middleware(HostChecked, allowed=allow_hosts)  # added last, asked first
     describe_token(app)
     api = APIRouter(prefix="/api/v1", route_class=DirectRoute, responses=ERRORS)
     service, config = engine.service, engine.config
     status_text = StatusText()
-    stream = EventStream(engine.parts.journal)
+    stream = EventStream(engine.parts.journal, tokens)
 
     def shown(lease: Any) -> dict[str, Any]:
         return boost_dict(lease, engine.parts.notes.get(lease.id, ()))
@@ -105,13 +108,14 @@ def make_app(
         idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
     ) -> dict[str, Any]:
         """Lend part of a node's capacity to another for a while."""
-        key = asker.own_key(idempotency_key)
-        async with abandoned_on_disconnect(request, service, key):
+        check_room(engine, asker)
+        key = asker.own_key(idempotency_key or uuid.uuid4().hex)
+        async with while_wanted(request, service, key or "", tokens):
             return shown(await engine.request(body.model_dump(), caller=asker, idempotency_key=key))
 
     @api.get("/boosts", response_model=schemas.BoostStatus)
     @needs(Scope.VIEW)
-    async def boost_status(node: Annotated[str | None, Query()] = None) -> Any:
+    async def boost_status(node: Annotated[str | None, Query(max_length=255)] = None) -> Any:
         """Totals per resource type, then every boost."""
         problems = list(engine.problems())
         if node is not None:
@@ -154,7 +158,7 @@ def make_app(
     async def events(request: Request, after: Annotated[int, Query(ge=0, le=2**53)] = 0) -> Any:
         """The last events; with `Accept: text/event-stream` also those to come, as they happen."""
         if stream.is_wanted(request):
-            return stream.answer(request, after)
+            return stream.answer(request, after, asker_of(request))
         return {"events": [event.to_dict() for event in engine.parts.journal.since(after)]}
 
     @api.get("/config", response_model=schemas.RunningConfig)
@@ -194,7 +198,10 @@ def make_app(
     add_metrics_route(app, engine)
 
     @app.exception_handler(GridError)
-    async def grid_error(_: Request, error: GridError) -> JSONResponse:
+    async def grid_error(request: Request, error: GridError) -> JSONResponse:
+        if isinstance(error, ScopeMissing):
+            told = f"{request.method} {request.url.path}: {error.message}"
+            engine.parts.journal.note("access_refused", told, who=asker_of(request).name, code=error.code)
         return answer_error(error)
 
     @app.exception_handler(Exception)
@@ -215,8 +222,12 @@ def make_app(
 
     @app.exception_handler(RequestValidationError)
     async def bad_request(_: Request, error: RequestValidationError) -> JSONResponse:
-        lines = [f"{'.'.join(str(part) for part in e['loc'][1:]) or 'body'}: {e['msg']}" for e in error.errors()]
-        return answer_error(InvalidRequest("The request cannot be understood", because=lines))
+        found = error.errors()
+        lines = [
+            f"{'.'.join(str(part) for part in e['loc'][1:]) or 'body'}: {e['msg']}"[:_LINE] for e in found[:_LINES]
+        ]
+        more = [f"and {len(found) - _LINES} more"] if len(found) > _LINES else []
+        return answer_error(InvalidRequest("The request cannot be understood", because=[*lines, *more]))
 
     app.router.routes.extend(audit_routes(engine, ERRORS).routes)
     app.router.routes.extend(api.routes)  # included, each call would look for its route twice

@@ -1,11 +1,11 @@
 """The auditor and the audit log over HTTP."""
 
-import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Query
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
+from distributed_grid import threads
 from distributed_grid.controller.access import Asker, needs
 from distributed_grid.controller.direct_route import DirectRoute
 from distributed_grid.model.principals import Scope
@@ -50,6 +50,7 @@ class RepairRequest(BaseModel):
 
 class AuditEntries(BaseModel):
     entries: list[dict[str, Any]]
+    cut: bool = Field(False, description="Older ones fit, too, and would have been too much for one answer")
 
 
 def audit_routes(engine: Engine, responses: dict[int | str, dict[str, Any]]) -> APIRouter:
@@ -85,6 +86,7 @@ def audit_routes(engine: Engine, responses: dict[int | str, dict[str, Any]]) -> 
         """The last entries of the audit log that fit, oldest first."""
         start = None if since is None else moment(since, now=engine.parts.now())
         wanted = Wanted(who, node, boost, event, start)
-        return {"entries": await asyncio.to_thread(engine.parts.journal.recorded, wanted, limit)}
+        found = await threads.READING.run(engine.parts.journal.recorded, wanted, limit)
+        return {"entries": found, "cut": found.is_cut}
 
     return api

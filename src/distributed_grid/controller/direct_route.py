@@ -19,12 +19,13 @@ from fastapi.params import Depends, Header, Query
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, TypeAdapter, ValidationError
+from starlette.requests import ClientDisconnect
 
-from distributed_grid.controller.access import OPEN, admit, needed_by
-from distributed_grid.errors import TooLarge
+from distributed_grid.controller.access import LONGEST_PART, OPEN, admit, needed_by
+from distributed_grid.errors import InvalidRequest, TooLarge
 
 # Many times what any request needs.
-LONGEST_BODY: Final = 2**20
+LONGEST_BODY: Final = 2**18
 
 _Read = Callable[[Request, bytes], Any]
 
@@ -57,12 +58,29 @@ class DirectRoute(APIRoute):
 
 async def _body(request: Request) -> bytes:
     """All of it, but never more than is sensible."""
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > LONGEST_BODY:
-            raise TooLarge(f"The body of a request may have {LONGEST_BODY} bytes, and this one has more")
-    return body
+    promised = request.headers.get("content-length", "")
+    length = int(promised) if promised.isdecimal() and len(promised) < 16 else 0
+    parts: list[bytes] = []
+    try:
+        if length <= LONGEST_BODY:
+            length = 0
+            async for part in request.stream():
+                parts.append(part)
+                length += len(part)
+                if length > LONGEST_BODY:
+                    break
+    except ClientDisconnect:
+        raise InvalidRequest("The request broke off") from None
+    if length > LONGEST_BODY:
+        raise TooLarge(f"The body of a request may have {LONGEST_BODY} bytes, and this one has more")
+    return b"".join(parts)
+
+
+def _part(request: Request, name: str) -> str:
+    found: str = request.path_params[name]
+    if len(found) > LONGEST_PART:
+        raise InvalidRequest(f"A name or an id in a path has at most {LONGEST_PART} characters")
+    return found
 
 
 def _readers(endpoint: Callable[..., Any], in_path: typing.Collection[str]) -> dict[str, _Read]:
@@ -78,7 +96,7 @@ def _reader(name: str, annotation: Any, default: Any, in_path: typing.Collection
     if annotation is Request:
         return lambda request, _: request
     if name in in_path:
-        return lambda request, _: request.path_params[name]
+        return lambda request, _: _part(request, name)
     marks = typing.get_args(annotation)[1:]
     if (needs := next((mark for mark in marks if isinstance(mark, Depends)), None)) is not None:
         return _dependency_reader(needs)

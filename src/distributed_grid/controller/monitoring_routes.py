@@ -1,6 +1,5 @@
 """What was measured, over HTTP: nodes, what waits, and Prometheus' `/metrics`."""
 
-import asyncio
 import re
 from typing import Annotated, Any
 
@@ -8,6 +7,7 @@ from fastapi import APIRouter, FastAPI, Query
 from fastapi.responses import Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from distributed_grid import threads
 from distributed_grid.controller import schemas
 from distributed_grid.controller.access import Asker, needs
 from distributed_grid.controller.answers import ERRORS
@@ -98,7 +98,7 @@ def add_metrics_route(app: FastAPI, engine: Engine) -> None:
             decisions={result: p.sharing.scheduling.results[result] for result in RESULTS},
             outcomes=tuple(p.sharing.scheduling.calibrator.outcomes),
         )
-        return Response(await asyncio.to_thread(exposition, seen), media_type=CONTENT_TYPE_LATEST)
+        return Response(await threads.READING.run(exposition, seen), media_type=CONTENT_TYPE_LATEST)
 
     text: dict[str, Any] = {"content": {CONTENT_TYPE_LATEST.partition(";")[0]: {"schema": {"type": "string"}}}}
     app.router.add_api_route(

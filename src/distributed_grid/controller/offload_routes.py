@@ -24,7 +24,7 @@ def add_offload_routes(api: APIRouter, engine: Engine) -> None:
 
     @api.get("/offload/candidates", response_model=schemas.OffloadCandidates)
     @needs(Scope.VIEW)
-    async def candidates(node: Annotated[str | None, Query()] = None) -> dict[str, Any]:
+    async def candidates(node: Annotated[str | None, Query(max_length=255)] = None) -> dict[str, Any]:
         """Heavy processes that could run on another node, and those that could not, with the reasons."""
         return survey_dict(await offloading().scan(node))
 

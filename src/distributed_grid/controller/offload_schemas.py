@@ -4,6 +4,10 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from distributed_grid.controller.schemas import Amount, Name
+
+EnvironmentEntry = Annotated[str, Field(max_length=4096)]
+
 
 class OffloadRequest(BaseModel):
     """What `grid offload execute` sends."""
@@ -11,25 +15,27 @@ class OffloadRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     pid: Annotated[int, Field(ge=1, le=2**31 - 1)]
-    node: Annotated[str | None, Field(description="Where it is; needed if several nodes have such a process")] = None
-    created_at: Annotated[float | None, Field(description="As a scan told it, so that no other is meant")] = None
-    to: Annotated[str, Field(description="A node, or auto")] = "auto"
+    node: Annotated[Name | None, Field(description="Where it is; needed if several nodes have such a process")] = None
+    created_at: Annotated[
+        float | None, Field(ge=0, le=1e12, description="As a scan told it, so that no other is meant")
+    ] = None
+    to: Annotated[Name, Field(description="A node, or auto")] = "auto"
     keep: Annotated[bool, Field(description="Leave the old process as it is")] = False
-    grace_seconds: Annotated[float | str, Field(description="How long it has to end before it is killed")] = 10.0
+    grace_seconds: Annotated[Amount, Field(description="How long it has to end before it is killed")] = 10.0
     env: Annotated[
-        list[str],
+        list[EnvironmentEntry],
         Field(max_length=200, description="NAME: copy it, though it is not on the list; NAME=VALUE: set it"),
     ] = []
-    cpus: Annotated[float | str | None, Field(description="Instead of what was measured")] = None
-    memory: Annotated[float | str | None, Field(description="GB, instead of what was measured")] = None
-    gpus: Annotated[float | str | None, Field(description="Instead of what was measured")] = None
+    cpus: Annotated[Amount | None, Field(description="Instead of what was measured")] = None
+    memory: Annotated[Amount | None, Field(description="GB, instead of what was measured")] = None
+    gpus: Annotated[Amount | None, Field(description="Instead of what was measured")] = None
     dry_run: Annotated[bool, Field(description="Check everything, and change nothing")] = False
 
 
 class CancelOffload(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    grace_seconds: Annotated[float | str, Field(description="How long it has to end before it is killed")] = 10.0
+    grace_seconds: Annotated[Amount, Field(description="How long it has to end before it is killed")] = 10.0
 
 
 class OffloadObstacle(BaseModel):

@@ -1,12 +1,12 @@
 """Runs of roles, over HTTP: what is known of them, and what is asked of them."""
 
-import asyncio
 from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
+from distributed_grid import threads
 from distributed_grid.controller import role_schemas as schemas
 from distributed_grid.controller.access import Asker, needs
 from distributed_grid.decide.permissions import may_change, owned_lease, owned_run
@@ -29,7 +29,7 @@ def add_role_routes(api: APIRouter, records: RoleRecords | None, engine: Engine)
 
     async def own_run(name: str, asker: Principal, doing: str) -> None:
         """Raise unless the run is the caller's to change, as the process that keeps it has written down."""
-        record = await asyncio.to_thread(runs().one, name)
+        record = await threads.READING.run(runs().one, name)
         check_change(engine.parts, asker, owned_run(record), f"{doing} {name}")
 
     async def give_back(run: str, boost_id: str, asker: Principal) -> None:
@@ -44,20 +44,20 @@ def add_role_routes(api: APIRouter, records: RoleRecords | None, engine: Engine)
     @needs(Scope.VIEW)
     async def all_runs() -> dict[str, Any]:
         """All runs of roles in the cluster, in short."""
-        return {"runs": await asyncio.to_thread(runs().all)}
+        return {"runs": await threads.READING.run(runs().all)}
 
     @api.get("/roles/{name}", response_model=schemas.RoleRun)
     @needs(Scope.VIEW)
     async def one_run(name: str) -> dict[str, Any]:
         """One run: its roles, and every member with its node, its state and its queue."""
-        return await asyncio.to_thread(runs().one, name)
+        return await threads.READING.run(runs().one, name)
 
     @api.post("/roles/{name}/scale", response_model=schemas.RoleRun)
     @needs(Scope.RUN)
     async def scale(name: str, body: schemas.ScaleRole, asker: Asker) -> dict[str, Any]:
         """Ask for another count of a role. The run's owner does it; `wished` is null once it has heard."""
         await own_run(name, asker, "scale")
-        asked = await asyncio.to_thread(runs().scale, name, body.role, body.count)
+        asked = await threads.SLOW.run(runs().scale, name, body.role, body.count)
         journal.note("role_scale_asked", f"{name}: {body.count} of {body.role}", who=asker.name, run=name)
         return asked
 
@@ -66,7 +66,7 @@ def add_role_routes(api: APIRouter, records: RoleRecords | None, engine: Engine)
     async def down(name: str, asker: Asker, only_over: Annotated[bool, Query()] = False) -> dict[str, Any]:
         """Ask a run to end; of one that is over, forget what is known. `only_over`: one that goes on is left alone."""
         await own_run(name, asker, "end")
-        done = await asyncio.to_thread(partial(runs().down, name, only_over=only_over))
+        done = await threads.SLOW.run(partial(runs().down, name, only_over=only_over))
         for boost_id in done.pop("held"):  # of a lost one; it would expire, but only later
             await give_back(name, boost_id, asker)
         journal.note("role_run_down_asked", f"{name}, which was {done['state']}", who=asker.name, run=name)

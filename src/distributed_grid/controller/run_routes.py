@@ -1,6 +1,5 @@
 """What programs that run inside a boost need: how they are getting on, and a Ray of their own."""
 
-import asyncio
 from collections.abc import Callable
 from ipaddress import ip_address
 from typing import Annotated, Any
@@ -8,6 +7,7 @@ from typing import Annotated, Any
 import psutil
 from fastapi import APIRouter, Query, Request
 
+from distributed_grid import threads
 from distributed_grid.controller import schemas
 from distributed_grid.controller.access import Asker, needs, sender_of
 from distributed_grid.decide.permissions import owned_boost_dict
@@ -27,12 +27,12 @@ def add_run_routes(api: APIRouter, engine: Engine, where: Callable[[], dict[str,
     async def work(
         boost_id: str,
         jobs: Annotated[str, Query(max_length=600)] = "",
-        since: Annotated[float | None, Query(ge=0)] = None,
+        since: Annotated[float | None, Query(ge=0, le=2**53)] = None,
     ) -> dict[str, Any]:
         """What these Ray jobs do in a reserved boost, and what of it is not in there; and who began jobs since."""
         named = tuple(filter(None, jobs.split(",")))
-        done = work_dict(await asyncio.to_thread(work_in, p, p.ledger.find(boost_id), named))
-        drivers = () if since is None else await asyncio.to_thread(p.cluster.drivers, since)
+        done = work_dict(await threads.READING.run(work_in, p, p.ledger.find(boost_id), named))
+        drivers = () if since is None else await threads.READING.run(p.cluster.drivers, since)
         return done | {"drivers": [driver_dict(driver) for driver in drivers]}
 
     @api.put("/boosts/{boost_id}/programs/{program_id}", response_model=schemas.Attended)
@@ -68,7 +68,7 @@ def add_run_routes(api: APIRouter, engine: Engine, where: Callable[[], dict[str,
         p.journal.note("raylet_asked", told, **noted)
         try:
             head = private_head_for(p, lease, body.head_address, _addresses_of(request), where()["ray_address"])
-            await asyncio.to_thread(p.cluster.join_private_cluster, lease, head)
+            await threads.SLOW.run(p.cluster.join_private_cluster, lease, head)
         except Exception as error:
             p.journal.note("raylet_failed", f"{told}: {said_by(error)}", **noted)
             raise
@@ -82,7 +82,7 @@ def add_run_routes(api: APIRouter, engine: Engine, where: Callable[[], dict[str,
         lease = own_boost(p, asker, boost_id, "end a private raylet")
         told = f"the private raylet inside {lease.describe()} ends"
         p.journal.note("raylet_stopped", told, lease=lease, node=lease.source, who=asker.name)
-        await asyncio.to_thread(p.cluster.leave_private_cluster, lease)
+        await threads.SLOW.run(p.cluster.leave_private_cluster, lease)
         return {"noted": True}
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 import uvloop
 
+from distributed_grid import threads
 from distributed_grid.config import GridConfig
 from distributed_grid.controller.api import make_app
 from distributed_grid.controller.listening import checked, fingerprint, listen, url_of
@@ -195,14 +196,17 @@ class ControllerRuntime:
                 await self._announce()
 
     async def _installation_token(self) -> str:
+        weak: list[str] = []
         try:
-            token = await asyncio.to_thread(ensure_token, self._home.token)
+            token = await threads.DISK.run(ensure_token, self._home.token, weak.append)
         except StoreBroken as error:
             if not self._patient:
                 raise
             self._note_trouble("token", f"{_told(error)}. Until it can be, only users' tokens are good")
             return secrets.token_urlsafe(32)
         self._note_trouble("token", None)
+        if weak:
+            self._note_trouble("weak token", weak[0])
         return token
 
     async def _make_home(self) -> None:
@@ -247,7 +251,7 @@ class ControllerRuntime:
             self._home.stopped.unlink(missing_ok=True)
         try:
             text = json.dumps(self.where(), indent=2).encode() + b"\n"
-            await asyncio.to_thread(replace_durably, self._home.controller, text)
+            await threads.DISK.run(replace_durably, self._home.controller, text)
         except OSError as error:
             if self._url.endswith(f":{_last_port(self._home)}"):
                 self._note_trouble("announce", None)

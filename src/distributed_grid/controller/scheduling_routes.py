@@ -7,6 +7,7 @@ from fastapi import APIRouter
 
 from distributed_grid.controller import scheduling_schemas as schemas
 from distributed_grid.controller.access import Asker, needs
+from distributed_grid.controller.limits import check_room
 from distributed_grid.decide.permissions import owned_lease, owned_task
 from distributed_grid.errors import RequestNotFound
 from distributed_grid.model.principals import Principal, Scope
@@ -33,6 +34,7 @@ def add_scheduling_routes(api: APIRouter, engine: Engine) -> None:
     @needs(Scope.LEND)
     async def schedule(body: schemas.TaskRequest, asker: Asker) -> dict[str, Any]:
         """Find a place for a task, and hold it. That there is none is an answer, too: with a reason for every node."""
+        check_room(engine, asker)
         given = body.model_dump()
         request = SchedulingRequest(**{**given, "task_id": given["task_id"] or uuid.uuid4().hex})
         own_task(request.task_id, asker, "schedule")

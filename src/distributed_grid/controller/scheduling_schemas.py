@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from distributed_grid.controller.schemas import Amounts
+from distributed_grid.controller.schemas import Amount, Amounts, Name, Word
 
 
 class TaskAffinity(BaseModel):
@@ -12,9 +12,9 @@ class TaskAffinity(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    nodes: list[str] = Field([], max_length=1000)
-    labels: dict[str, str] = Field({}, max_length=100)
-    tasks: list[str] = Field([], max_length=1000, description="Tasks that have a place, by id or tag")
+    nodes: list[Name] = Field([], max_length=1000)
+    labels: dict[Name, Name] = Field({}, max_length=100)
+    tasks: list[Name] = Field([], max_length=1000, description="Tasks that have a place, by id or tag")
     required: bool = Field(True, description="false: only where it can be had")
 
 
@@ -23,20 +23,20 @@ class TaskRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    task_id: str = Field("", description="Made if it is not given; who asks again with the same gets the same answer")
-    cpu: float | str = 1.0
-    memory: float | str = Field(0.0, description="GB")
-    gpu: float | str = 0.0
-    custom: dict[str, float | str] = Field({}, max_length=16, description="Custom Ray resources")
-    target: str | None = Field(None, description="Whose task it is; the head, if not given")
-    node: str | None = Field(None, description="The only node that will do")
-    strategy: str = Field("", description="local_first, unless a node is given")
-    priority: str = "normal"
+    task_id: Name = Field("", description="Made if it is not given; who asks again with the same gets the same answer")
+    cpu: Amount = 1.0
+    memory: Amount = Field(0.0, description="GB")
+    gpu: Amount = 0.0
+    custom: dict[Name, Amount] = Field({}, max_length=16, description="Custom Ray resources")
+    target: Name | None = Field(None, description="Whose task it is; the head, if not given")
+    node: Name | None = Field(None, description="The only node that will do")
+    strategy: Word = Field("", description="local_first, unless a node is given")
+    priority: Word = "normal"
     affinity: TaskAffinity | None = None
     anti_affinity: TaskAffinity | None = None
-    tags: list[str] = Field([], max_length=100)
-    deadline_seconds: float | str | None = Field(None, description="It must have started by then")
-    duration_seconds: float | str | None = Field(None, description="How long it is expected to take")
+    tags: list[Name] = Field([], max_length=100)
+    deadline_seconds: Amount | None = Field(None, description="It must have started by then")
+    duration_seconds: Amount | None = Field(None, description="How long it is expected to take")
     count: Annotated[int, Field(ge=1, le=1000)] = 1
     wait: bool = Field(False, description="Where there is no place now, it waits for one")
 

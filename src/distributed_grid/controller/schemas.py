@@ -4,28 +4,38 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+# Every string, list and table of a request has a limit; `tests/attacks` holds the OpenAPI document to that.
+Word = Annotated[str, Field(max_length=64)]
+"""One of a few: a priority, a policy, a scope."""
+Name = Annotated[str, Field(max_length=255)]
+"""Of a node, a kind of resource, a task, a tag."""
+Line = Annotated[str, Field(max_length=1000)]
+"""A sentence, a label, a URL."""
+Amount = float | Word
+"""A number, or text that is checked where its meaning is known."""
+
 
 class BoostRequest(BaseModel):
     """What `grid boost request` sends. Its meaning is checked in one place, below the API."""
 
     model_config = ConfigDict(extra="forbid")
 
-    target_node: str
-    resource_type: str
-    amount: float | str = Field(description="Cores, devices or GB")
-    priority: str = "normal"
-    duration_seconds: float | str | None = Field(None, description="Default 3600")
-    source_node: str | None = None
-    delivery: str | None = Field(None, description="transfer, reserve or auto")
-    grace_seconds: float | str | None = None
-    on_grace_end: str | None = Field(None, description="hold, drain or kill")
+    target_node: Name
+    resource_type: Name
+    amount: Amount = Field(description="Cores, devices or GB")
+    priority: Word = "normal"
+    duration_seconds: Amount | None = Field(None, description="Default 3600")
+    source_node: Name | None = None
+    delivery: Word | None = Field(None, description="transfer, reserve or auto")
+    grace_seconds: Amount | None = None
+    on_grace_end: Word | None = Field(None, description="hold, drain or kill")
     wait_seconds: Annotated[float, Field(ge=0, le=86400)] = 0.0
-    reclaim_url: str | None = Field(None, description="Where to ask before it is taken back; watch: looks for itself")
-    along: dict[str, float | str] | None = Field(
+    reclaim_url: Line | None = Field(None, description="Where to ask before it is taken back; watch: looks for itself")
+    along: dict[Name, Amount] | None = Field(
         None, max_length=16, description="What the same lender gives with it, by kind; it is then reserved"
     )
-    purpose: str = Field("boost", description="boost; run or task: one program's, and it ends with that")
-    label: str = Field("", description="What runs in it")
+    purpose: Word = Field("boost", description="boost; run or task: one program's, and it ends with that")
+    label: Line = Field("", description="What runs in it")
     own_too: bool = Field(False, description="The target may set it aside of its own, if nobody else lends it")
     ends_with: str | None = Field(
         None,
@@ -37,15 +47,15 @@ class BoostRequest(BaseModel):
 class ReleaseRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    amount: Annotated[float | str | None, Field(description="Only so much of it; all, if not given")] = None
-    grace_seconds: float | str | None = None
+    amount: Annotated[Amount | None, Field(description="Only so much of it; all, if not given")] = None
+    grace_seconds: Amount | None = None
     wait_seconds: Annotated[float, Field(ge=0, le=3600)] = 1.0
 
 
 class RenewRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    duration_seconds: float | str | None = None
+    duration_seconds: Amount | None = None
 
 
 class StopRequest(BaseModel):
@@ -315,11 +325,11 @@ class Stopped(BaseModel):
 class TokenRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    name: str = Field(description="Whose it is; every line of the audit log has this name")
-    team: str = ""
-    scopes: list[str] = Field(["view"], max_length=16, description="view, lend, run, admin")
-    expires_seconds: float | str | None = None
-    max_priority: str | None = Field(
+    name: Word = Field(description="Whose it is; every line of the audit log has this name")
+    team: Word = ""
+    scopes: list[Word] = Field(["view"], max_length=16, description="view, lend, run, admin")
+    expires_seconds: Amount | None = None
+    max_priority: Word | None = Field(
         None, description="The highest priority it may ask for; null: its team's, or normal where that has none"
     )
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from distributed_grid.controller.schemas import Amounts, Boost, BoostRequest
+from distributed_grid.controller.schemas import Amount, Amounts, Boost, BoostRequest, Name, Word
 
 
 class AllocationRequest(BoostRequest):
@@ -47,13 +47,13 @@ class Allocation(BaseModel):
 class PlanRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    target_node: str
-    resource_type: str
-    amount: float | str
-    priority: str = "normal"
-    duration_seconds: float | str | None = None
-    source_node: str | None = None
-    delivery: str | None = None
+    target_node: Name
+    resource_type: Name
+    amount: Amount
+    priority: Word = "normal"
+    duration_seconds: Amount | None = None
+    source_node: Name | None = None
+    delivery: Word | None = None
 
 
 class NodeReason(BaseModel):
@@ -125,8 +125,8 @@ class Why(BaseModel):
 class PolicyChange(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    policy: str | None = Field(None, description="conservative, balanced, aggressive, predictive; or configured")
-    mode: str | None = Field(None, description="offload_only, share_and_offload, dynamic_balancing; or configured")
+    policy: Word | None = Field(None, description="conservative, balanced, aggressive, predictive; or configured")
+    mode: Word | None = Field(None, description="offload_only, share_and_offload, dynamic_balancing; or configured")
 
 
 class PolicyStatus(BaseModel):
@@ -160,7 +160,7 @@ class CooldownRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     on: bool = True
-    grace_seconds: float | str | None = None
+    grace_seconds: Amount | None = None
 
 
 class Cooldown(BaseModel):

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
+from distributed_grid import threads
 from distributed_grid.decide.permissions import most_allowed
 from distributed_grid.errors import StoreBroken, TokenNotFound
 from distributed_grid.model.principals import THE_OWNER, Principal, Scope, check_name, check_team
@@ -19,6 +20,8 @@ from distributed_grid.store.token_file import StoredToken, TokenFile
 
 # Makes tokens easy to recognise: for people, and for programs that look for secrets where none should be.
 _PREFIX: Final = "grid_"
+_SHORTEST: Final = 32
+"""Of the installation's token, in characters; those that grid makes have 43."""
 
 _ONLY_IN_MEMORY: Final = (
     "the revocation is in force, but only in memory. grid tries again every second; "
@@ -26,10 +29,16 @@ _ONLY_IN_MEMORY: Final = (
 )
 
 
-def ensure_token(path: Path) -> str:
-    """The installation's token; made on first use, readable by its owner only."""
-    if found := (bytes_of(path) or b"").decode("utf-8", "replace").strip():
+def ensure_token(path: Path, tell: Callable[[str], None] = lambda _: None) -> str:
+    """The installation's token; made on first use, readable by its owner only.
+
+    One that could be guessed is replaced: what a crash left of the file, or what somebody wrote there. `tell` is told.
+    """
+    found = (bytes_of(path) or b"").decode("utf-8", "replace").strip()
+    if len(found) >= _SHORTEST:
         return found
+    if found:
+        tell(f"{path} held a token of {len(found)} characters, which could be guessed; there is a new one in it")
     token = secrets.token_urlsafe(32)
     try:
         replace_durably(path, f"{token}\n".encode())  # an empty one, left by a crash, must not let everybody in
@@ -78,7 +87,7 @@ class Tokens:
         async with self._writing:
             try:
                 if self._unread is not None:
-                    self._users, self._damage = await asyncio.to_thread(self._file.load)
+                    self._users, self._damage = await threads.DISK.run(self._file.load)
                     self._unread = None
                 elif self._unwritten is not None:
                     await self._save(self._users)
@@ -99,6 +108,13 @@ class Tokens:
         if owner:
             return THE_OWNER
         return None if found is None or found.is_expired(self._now()) else found.user
+
+    def is_valid(self, principal: Principal) -> bool:
+        """Whether a token that was good when its request came still is; asked by what lasts."""
+        if principal.token_id is None:
+            return True
+        now = self._now()
+        return any(token.id == principal.token_id and not token.is_expired(now) for token in self._users)
 
     def listed(self) -> list[StoredToken]:
         return sorted(self._users, key=lambda token: (token.user.name, token.created_at, token.id))
@@ -147,7 +163,7 @@ class Tokens:
         return ending, None
 
     async def _save(self, tokens: tuple[StoredToken, ...]) -> None:
-        await asyncio.to_thread(self._file.save, tokens)
+        await threads.DISK.run(self._file.save, tokens)
         self._unwritten, self._damage = None, ()
 
     def _check_readable(self) -> None:

@@ -3,6 +3,7 @@
 import codecs
 import contextlib
 import os
+import stat
 import tempfile
 import threading
 from typing import Any, Final
@@ -114,6 +115,18 @@ def _folder() -> str:
     import ray
 
     session = ray._private.worker._global_node.get_session_dir_path() if ray.is_initialized() else tempfile.gettempdir()
-    folder = os.path.join(session, "grid-runs")
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    return own_folder(os.path.join(session, "grid-runs"))
+
+
+def own_folder(folder: str) -> str:
+    """A folder that only this user can use, made if need be. Ray's own folder is open to all, so somebody else's may
+    be there already under its name: that one is not used.
+    """
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder, 0o700)
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise PermissionError(f"{folder} is not a folder of user {os.getuid()}: remove it, and try again")
+    if found.st_mode & 0o077:
+        os.chmod(folder, 0o700)
     return folder

@@ -8,6 +8,7 @@ from typing import Final
 from distributed_grid.errors import InvalidAmount, InvalidDuration, InvalidRequest, SameNode
 from distributed_grid.model.leases import Cause, OnGraceEnd, Purpose
 from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.plain_text import plain
 from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.resources import GPU, describe, kind_of, units_of, whole
 from distributed_grid.model.since import length
@@ -115,7 +116,7 @@ def make_ask(
         reclaim_hook=reclaim_hook,
         along=more,
         purpose=_purpose(purpose),
-        label=label[:_LONGEST_LABEL],
+        label=plain(label)[:_LONGEST_LABEL],
         own_too=own_too,
         ends_with=None if ends_with is None else _ray_process(ends_with),
     )

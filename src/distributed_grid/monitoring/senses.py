@@ -1,8 +1,8 @@
 """What measuring needs from a cluster. `RaySenses` is the real one; tests of the layers above may bring another."""
 
-import asyncio
 from typing import Protocol
 
+from distributed_grid import threads
 from distributed_grid.decide.naming import Raylet
 from distributed_grid.decide.snapshots import Answers
 from distributed_grid.model.demand import Pending
@@ -30,7 +30,7 @@ class RaySenses:
         self._queues = DemandReader(gcs_address)
 
     async def read(self, raylets: dict[NodeName, Raylet], within_s: float) -> Answers:
-        return await asyncio.to_thread(self._read, raylets, within_s)
+        return await threads.ERRANDS.run(self._read, raylets, within_s)
 
     def _read(self, raylets: dict[NodeName, Raylet], within_s: float) -> Answers:
         self._probes.keep(raylets.values(), within_s)
@@ -38,7 +38,7 @@ class RaySenses:
         return {id_: answer if isinstance(answer, Reading) else answer.because for id_, answer in found.items()}
 
     async def pending(self, names: dict[NodeId, NodeName]) -> tuple[Pending, ...]:
-        return await asyncio.to_thread(self._queues.pending, names)
+        return await threads.ERRANDS.run(self._queues.pending, names)
 
     async def leave(self) -> None:
-        await asyncio.to_thread(self._probes.stop)
+        await threads.ERRANDS.run(self._probes.stop)

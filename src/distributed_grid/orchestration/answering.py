@@ -1,9 +1,9 @@
 """What `grid plan` and `grid why` answer: from the same code that decides, without doing anything."""
 
-import asyncio
 from datetime import datetime
 from typing import Any, Final
 
+from distributed_grid import threads
 from distributed_grid.decide.answers import look_ahead, refused_by
 from distributed_grid.errors import RequestNotFound
 from distributed_grid.model.endings import why_it_ends
@@ -70,7 +70,7 @@ async def _why_it_waits(p: Parts, queue: Queue, waiting: Waiting) -> dict[str, A
 
 
 async def _why_it_is_so(p: Parts, lease: Lease) -> dict[str, Any]:
-    entries = await asyncio.to_thread(p.journal.recorded, Wanted(boost=lease.id), 100)
+    entries = await threads.READING.run(p.journal.recorded, Wanted(boost=lease.id), 100)
     granted = next((entry for entry in entries if entry["event"] == "granted"), {})
     facts = [
         f"{lease.describe()}, priority {lease.priority}, until {_ends_at(lease):%H:%M:%S} UTC",
@@ -103,7 +103,7 @@ def _going_home(lease: Lease) -> list[str]:
 
 async def _ended(p: Parts, prefix: str, not_found: RequestNotFound) -> dict[str, Any]:
     """A boost that is home; the audit log remembers it."""
-    entries = await asyncio.to_thread(p.journal.recorded, Wanted(boost=prefix.strip()), 100)
+    entries = await threads.READING.run(p.journal.recorded, Wanted(boost=prefix.strip()), 100)
     ids = {entry["boost_id"] for entry in entries}
     if len(ids) != 1:
         raise not_found

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from distributed_grid import threads
 from distributed_grid.errors import Unavailable
 from distributed_grid.execution.capacity import Capacity, Convergence
 from distributed_grid.execution.port import Cluster, Group, Holder, NodeView, says_who, youngest_covering
@@ -30,7 +31,7 @@ class Applier:
         self._ledger = ledger
         self._capacity = Capacity(cluster)
         self._one_at_a_time = threading.Lock()
-        self._rounds = GroupCommit(self._converge, ledger.snapshot)
+        self._rounds = GroupCommit(self._converge, ledger.snapshot, threads.ENGINE)
         self._gated: set[NodeName] = set()
         self._sweeps: set[asyncio.Task[None]] = set()
 
@@ -51,7 +52,7 @@ class Applier:
     async def tidy(self) -> None:
         """Let the nodes' markers show what is so, after rounds that had no time for it."""
         if not self._capacity.is_tidy:
-            await asyncio.to_thread(self._tidy)
+            await threads.ENGINE.run(self._tidy)
 
     def _tidy(self) -> None:
         with self._one_at_a_time:
@@ -59,7 +60,7 @@ class Applier:
 
     async def claim(self, name: NodeName, kinds: frozenset[str]) -> bool:
         """Let the next round undo what somebody else changed on a node."""
-        return await asyncio.to_thread(self._claim, name, kinds)
+        return await threads.ENGINE.run(self._claim, name, kinds)
 
     def _claim(self, name: NodeName, kinds: frozenset[str]) -> bool:
         raylet = self._observer.naming.raylets.get(name)
@@ -70,7 +71,7 @@ class Applier:
 
     async def ask_nodes(self) -> dict[NodeName, NodeView | None]:
         """What every raylet says that it has, between two rounds; None from one that does not answer."""
-        return await asyncio.to_thread(self._ask_nodes)
+        return await threads.ENGINE.run(self._ask_nodes)
 
     def _ask_nodes(self) -> dict[NodeName, NodeView | None]:
         with self._one_at_a_time:
@@ -82,33 +83,33 @@ class Applier:
         if raylet is None:
             return ()
         if group_id is not None:
-            found = await asyncio.to_thread(self._cluster.holders_in_group, raylet, group_id)
+            found = await threads.ENGINE.run(self._cluster.holders_in_group, raylet, group_id)
         else:
-            found = await asyncio.to_thread(self._cluster.holders_of, raylet, kind or CPU)
+            found = await threads.ENGINE.run(self._cluster.holders_of, raylet, kind or CPU)
         return tuple(holder.describe() for holder in found)
 
     async def look_ahead(self, lease: Lease) -> None:
         """Read what a round for this lease will ask for, while there is something else to wait for."""
         if lease.delivery is Delivery.TRANSFER:
-            await asyncio.to_thread(self._capacity.look_ahead)
+            await threads.ENGINE.run(self._capacity.look_ahead)
 
     async def reserve(self, lease: Lease, within_s: int = GROUP_S) -> str | None:
         """The new group's id, or None if the source could not give it in time (or is not there)."""
         raylet = self._observer.naming.raylets.get(lease.source)
         if raylet is None:
             return None
-        return await asyncio.to_thread(self._cluster.reserve, lease, raylet.node_id, within_s)
+        return await threads.GRANTS.run(self._cluster.reserve, lease, raylet.node_id, within_s)
 
     async def dead_processes(self, worker_ids: Iterable[str]) -> frozenset[str]:
         """Those of these processes of Ray that are gone, as far as Ray can say; none, where it does not answer."""
         try:
-            return await asyncio.to_thread(self._cluster.dead_processes, worker_ids)
+            return await threads.ENGINE.run(self._cluster.dead_processes, worker_ids)
         except Unavailable:
             return frozenset()
 
     async def groups(self) -> dict[str, Group]:
         """The cluster's groups of grid's, by name. Somebody else's may have the same: a boost's own comes first."""
-        found = await asyncio.to_thread(self._cluster.groups)
+        found = await threads.ENGINE.run(self._cluster.groups)
         recorded = {lease.placement_group for lease in self._ledger}
         return {group.name: group for group in sorted(found, key=lambda group: group.id in recorded)}
 
@@ -119,9 +120,9 @@ class Applier:
         have begun while nobody looked, so its owner is asked once more afterwards.
         """
         if in_use:
-            await asyncio.to_thread(self._cluster.cancel_tasks_in_group, group_id)
+            await threads.ENGINE.run(self._cluster.cancel_tasks_in_group, group_id)
         fault_point(Point.GROUP_CANCELLED)
-        await asyncio.to_thread(self._cluster.remove_group, group_id)
+        await threads.ENGINE.run(self._cluster.remove_group, group_id)
         fault_point(Point.GROUP_REMOVED)
         sweep = asyncio.create_task(self._sweep(group_id))
         self._sweeps.add(sweep)
@@ -129,14 +130,14 @@ class Applier:
 
     async def _sweep(self, group_id: str) -> None:
         await asyncio.sleep(_SWEEP_AFTER_S)  # who waits for the removal has its answer by then
-        await asyncio.to_thread(self._cluster.cancel_tasks_in_group, group_id)
+        await threads.ENGINE.run(self._cluster.cancel_tasks_in_group, group_id)
 
     async def is_idle(self, lease: Lease) -> bool:
         """True if surely nothing runs in a reservation; quicker than asking who does."""
         raylet = self._observer.naming.raylets.get(lease.source)
         if raylet is None or lease.placement_group is None:
             return False
-        return await asyncio.to_thread(self._cluster.is_group_idle, raylet, lease.placement_group)
+        return await threads.ENGINE.run(self._cluster.is_group_idle, raylet, lease.placement_group)
 
     async def holders(self, lease: Lease) -> tuple[Holder, ...]:
         """Who uses what this lease granted; those to take back first in front."""
@@ -145,10 +146,10 @@ class Applier:
         if raylet is None:
             return ()
         if lease.delivery is Delivery.TRANSFER:
-            return await asyncio.to_thread(self._cluster.holders_of, raylet, lease.kind)
+            return await threads.ENGINE.run(self._cluster.holders_of, raylet, lease.kind)
         if lease.placement_group is None:
             return ()
-        return await asyncio.to_thread(self._cluster.holders_in_group, raylet, lease.placement_group)
+        return await threads.ENGINE.run(self._cluster.holders_in_group, raylet, lease.placement_group)
 
     async def who_holds(self, lease: Lease, units: int) -> str:
         return says_who(await self.holders(lease), lease.kind, units)
@@ -158,7 +159,7 @@ class Applier:
         raylet = self._observer.naming.raylets.get(lease.target)
         victims = youngest_covering(await self.holders(lease), lease.kind, units)
         if raylet is not None and victims:
-            await asyncio.to_thread(self._cluster.kill, raylet.node_id, victims)
+            await threads.ENGINE.run(self._cluster.kill, raylet.node_id, victims)
         return victims
 
     async def gate(self, wanted: set[NodeName], totals: Mapping[NodeName, ResourceVector]) -> None:
@@ -166,13 +167,13 @@ class Applier:
         raylets = self._observer.naming.raylets
         for name in self._gated - wanted:
             if name in raylets:
-                await asyncio.to_thread(self._cluster.lift_gate, raylets[name].node_id)
+                await threads.ENGINE.run(self._cluster.lift_gate, raylets[name].node_id)
         for name in wanted:
             if name in raylets and name in totals:
                 cpus = totals[name][CPU] / scale(CPU)
-                await asyncio.to_thread(self._cluster.gate, raylets[name].node_id, cpus)
+                await threads.ENGINE.run(self._cluster.gate, raylets[name].node_id, cpus)
         self._gated = {name for name in wanted if name in raylets}  # from now on, rounds insist there
 
     async def clear_gates(self) -> None:
         """Remove the gates that a process that died has left."""
-        await asyncio.to_thread(self._cluster.clear_gates)
+        await threads.ENGINE.run(self._cluster.clear_gates)

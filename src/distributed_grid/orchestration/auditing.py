@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from distributed_grid import threads
 from distributed_grid.decide.audit import (
     RepairPlan,
     audit,
@@ -187,9 +188,9 @@ class Auditor:
         names = {raylet.node_id: name for name, raylet in raylets.items()}
         groups = [
             AuditedGroup(group.id, group.name, group.stands, names.get(group.node_id or ""), group.resources)
-            for group in await asyncio.to_thread(p.cluster.groups, afresh=True)
+            for group in await threads.ENGINE.run(p.cluster.groups, afresh=True)
         ]
-        stored = await asyncio.to_thread(p.file.look)
+        stored = await threads.DISK.run(p.file.look)
         return AuditFacts(
             now=p.now(),
             leases=p.ledger.snapshot(),

@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
+from distributed_grid import threads
 from distributed_grid.config import ConfigLike, GridConfig, loaded_config
 from distributed_grid.errors import NoCluster, NotFound, Unavailable
 from distributed_grid.model.nodes import NodeName
@@ -273,7 +274,7 @@ class LocalBackend:
     async def audit_log(self, limit: int) -> list[dict[str, Any]]:
         from distributed_grid.store.audit_log import Wanted
 
-        return await asyncio.to_thread(self._engine.parts.journal.recorded, Wanted(), limit)
+        return await threads.READING.run(self._engine.parts.journal.recorded, Wanted(), limit)
 
     async def cluster(self) -> dict[str, Any]:
         return await cluster_dict(self._engine)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from distributed_grid import threads
 from distributed_grid.errors import BoostNotFound, NotFound, NotRenewable, RequestNotFound
 from distributed_grid.faults import Point, fault_point
 from distributed_grid.model.leases import Lease, LeaseState
@@ -189,7 +190,7 @@ class BoostService:
         """How a boost ended, from the audit log: for a client that lost the answer to its release."""
         p = self._p
         wanted = Wanted(boost=boost_id.strip(), event="returned", since=p.now() - _ANSWER_LOST_WITHIN)
-        entries = await asyncio.to_thread(p.journal.recorded, wanted, 1)
+        entries = await threads.READING.run(p.journal.recorded, wanted, 1)
         return entries[0].get("boost") if entries else None
 
     # -- keeping --------------------------------------------------------------------------------------------

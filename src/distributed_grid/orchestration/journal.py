@@ -1,19 +1,33 @@
-"""What happened, told twice: to whoever watches now (events) and for good (the audit log)."""
+"""What happened, told twice: to whoever watches now (events) and for good (the audit log).
+
+What one caller writes into it is bounded: texts are cut, and of many refusals in a row most are only counted.
+"""
 
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import orjson
 
 from distributed_grid.errors import StoreBroken
 from distributed_grid.model.instants import instant
 from distributed_grid.model.leases import Lease
-from distributed_grid.store.audit_log import AuditLog, Wanted
+from distributed_grid.store.audit_log import AuditLog, Found, Wanted
 
-_KEPT = 1000
+_KEPT: Final = 1000
+_KEPT_BYTES: Final = 4 * 2**20
+_LONGEST_TEXT: Final = 1000
+_MOST_ITEMS: Final = 200
+_MOST_BYTES: Final = 32 * 1024
+"""Of an event's details."""
+FOLDED: Final[Mapping[str, int]] = {"refused": 10, "offload_refused": 10, "access_refused": 100, "put_off": 100}
+"""What a caller can cause as often as it likes, and nothing comes of it: so many a minute are told as they are."""
+_FOLDED_FOR: Final = timedelta(minutes=1)
+_MOST_FOLDS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +44,23 @@ class Event:
         return asdict(self)
 
 
+@dataclass
+class _Fold:
+    """Refusals of one kind and of one caller, since the first of them."""
+
+    since: datetime
+    count: int = 0
+
+
 class Journal:
     """What cannot be written waits for its turn: no capacity stays out because a line could not be written."""
 
     def __init__(self, audit: AuditLog, now: Callable[[], datetime]) -> None:
         self._audit = audit
         self._now = now
-        self._events: deque[Event] = deque(maxlen=_KEPT)
+        self._events: deque[tuple[Event, int]] = deque(maxlen=_KEPT)
+        """Each with its size."""
+        self._bytes = 0
         self.counts: Counter[str] = Counter()
         """How often each kind of event was noted since the start."""
         self._number = 0
@@ -44,6 +68,7 @@ class Journal:
         self._missed = 0
         self._trouble: str | None = None
         self._listeners: set[asyncio.Event] = set()
+        self._folds: dict[tuple[str, str], _Fold] = {}
 
     @contextmanager
     def listening(self) -> Iterator[asyncio.Event]:
@@ -66,9 +91,36 @@ class Journal:
         **details: Any,
     ) -> None:
         """Tell watchers and the audit log about one thing."""
+        self.counts[event] += 1
+        if event not in FOLDED or self._is_told(event, who):
+            self._note(event, message, lease, node, who, details)
+
+    def _is_told(self, event: str, who: str) -> bool:
+        """Whether a refusal is told as it is; else it is counted, and the count told after a while."""
+        self._tell_folded()
+        fold = self._folds.get((event, who))
+        if fold is None:
+            if len(self._folds) >= _MOST_FOLDS:
+                return False
+            fold = self._folds[(event, who)] = _Fold(self._now())
+        fold.count += 1
+        return fold.count <= FOLDED[event]
+
+    def _tell_folded(self) -> None:
+        now = self._now()
+        for (event, who), fold in list(self._folds.items()):
+            if now - fold.since < _FOLDED_FOR:
+                continue
+            del self._folds[(event, who)]
+            if (more := fold.count - FOLDED[event]) > 0:
+                told = f"{more} more of these within {_FOLDED_FOR.total_seconds():.0f} s are not listed"
+                self._note(event, told, None, None, who, {"count": more})
+
+    def _note(
+        self, event: str, message: str, lease: Lease | None, node: str | None, who: str, details: dict[str, Any]
+    ) -> None:
         at = self._now()
         self._number += 1
-        self.counts[event] += 1
         boost_id = lease.id if lease else None
         if lease is not None:
             details = {
@@ -78,17 +130,31 @@ class Journal:
                 "units": lease.units,
                 "state": str(lease.state),
             } | details
-        self._events.append(Event(self._number, instant(at), event, message, boost_id, node, details))
+        message, node, details = _cut(message), _cut(node), _bounded(details)
+        self._keep(Event(self._number, instant(at), event, message, boost_id, node, details))
         for news in self._listeners:
             news.set()
         self._missed += len(self._owed) == _KEPT
         self._owed.append(
             {"event": event, "at": at, "who": who, "boost_id": boost_id, "node": node, "message": message} | details
         )
-        self.catch_up()
+        self._write()
+
+    def _keep(self, event: Event) -> None:
+        size = len(orjson.dumps(event.to_dict(), default=str, option=orjson.OPT_NON_STR_KEYS))
+        if len(self._events) == _KEPT:
+            self._bytes -= self._events.popleft()[1]
+        self._events.append((event, size))
+        self._bytes += size
+        while self._bytes > _KEPT_BYTES:
+            self._bytes -= self._events.popleft()[1]
 
     def catch_up(self) -> None:
         """Write what the audit log has not taken yet."""
+        self._tell_folded()
+        self._write()
+
+    def _write(self) -> None:
         try:
             while self._owed:
                 self._audit.append(**self._owed[0])
@@ -105,9 +171,28 @@ class Journal:
     def problems(self) -> tuple[str, ...]:
         return () if self._trouble is None else (f"{self._trouble}; {len(self._owed)} entries wait to be written",)
 
-    def recorded(self, wanted: Wanted, limit: int) -> list[dict[str, Any]]:
+    def recorded(self, wanted: Wanted, limit: int) -> Found:
         """What the audit log says, of this and of earlier lives. Reads files: not for an event loop."""
         return self._audit.find(wanted, limit)
 
     def since(self, number: int) -> list[Event]:
-        return [event for event in self._events if event.number > number]
+        return [event for event, _ in self._events if event.number > number]
+
+
+def _bounded(details: dict[str, Any]) -> dict[str, Any]:
+    """Details with long texts and lists cut; of those that are still too much, only the plain values stay."""
+    cut = {key: _cut(value) for key, value in details.items()}
+    if len(orjson.dumps(cut, default=str, option=orjson.OPT_NON_STR_KEYS)) <= _MOST_BYTES:
+        return cut
+    return {key: value for key, value in cut.items() if not isinstance(value, list | dict)} | {"cut": True}
+
+
+def _cut(value: Any) -> Any:
+    match value:
+        case str() if len(value) > _LONGEST_TEXT:
+            return f"{value[:_LONGEST_TEXT]}... ({len(value)} characters)"
+        case list() | tuple():
+            return [_cut(each) for each in value[:_MOST_ITEMS]]
+        case dict():
+            return {_cut(key): _cut(each) for key, each in list(value.items())[:_MOST_ITEMS]}
+    return value

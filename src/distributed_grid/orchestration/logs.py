@@ -8,6 +8,8 @@ from typing import Any
 
 import structlog
 
+from distributed_grid.model.plain_text import plain
+
 
 class _Stderr:
     """Whatever stderr is when something is written to it."""
@@ -26,5 +28,6 @@ def logger() -> Any:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
+            lambda _logger, _method, line: plain(str(line), keep="\n\t"),
         ],
     )

@@ -4,6 +4,7 @@ import asyncio
 from datetime import timedelta
 from typing import Final
 
+from distributed_grid import threads
 from distributed_grid.errors import InvalidRequest
 from distributed_grid.model.scheduled import ScheduledTask
 from distributed_grid.orchestration.boost_rooms import carries_tasks
@@ -49,7 +50,7 @@ class Flights:
             if nodes is None:
                 nodes = await p.look_to_decide()
             has_boosts = any(carries_tasks(lease) for lease in p.ledger)
-            view = await asyncio.to_thread(p.cluster.view, _VIEW_S) if has_boosts else {}
+            view = await threads.ENGINE.run(p.cluster.view, _VIEW_S) if has_boosts else {}
             # From here on there is no await: nobody else can have taken what is found.
             if self.is_open:
                 for flight in self._chooser.choose(nodes, view, p.sharing.scheduling.waiting, self._flights):

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from distributed_grid import threads
 from distributed_grid.decide.offloading.movable import continues
 from distributed_grid.decide.offloading.recommend import Stuck, ask_for, label_of, recommendation_of
 from distributed_grid.decide.offloading.secrets import ChosenEnvironment, choose_environment, shown_command
@@ -132,10 +133,10 @@ class Mover:
             node_id = p.observer.naming.raylets[facts.node].node_id
             names = list(move.environment.copied)
             copied, _ = await asyncio.gather(
-                asyncio.to_thread(hands.processes.environment, node_id, facts.pid, facts.created_at, names),
-                asyncio.to_thread(hands.runners.create, lease, record),
+                threads.ERRANDS.run(hands.processes.environment, node_id, facts.pid, facts.created_at, names),
+                threads.ERRANDS.run(hands.runners.create, lease, record),
             )
-            await asyncio.to_thread(hands.runners.prepare, lease.id, move.order, copied, move.environment.given)
+            await threads.ERRANDS.run(hands.runners.prepare, lease.id, move.order, copied, move.environment.given)
         except (NodeSilent, RunnerGone, KeyError, TimeoutError) as error:
             raise Unavailable(
                 f"{lease.source} could not be made ready for process {facts.pid}",
@@ -160,8 +161,8 @@ class Mover:
         )
         node_id = self._p.observer.naming.raylets[facts.node].node_id
         try:
-            await asyncio.to_thread(hands.runners.note, lease.id, {"stopping": True})
-            done = await asyncio.to_thread(
+            await threads.ERRANDS.run(hands.runners.note, lease.id, {"stopping": True})
+            done = await threads.ERRANDS.run(
                 hands.processes.stop, node_id, facts.pid, facts.created_at, move.request.grace_s
             )
         except RunnerGone:
@@ -178,7 +179,7 @@ class Mover:
 
     async def begin_the_new(self, move: Move, lease: Lease) -> dict[str, Any]:
         try:
-            said = await asyncio.to_thread(self._hands.runners.go, lease.id)
+            said = await threads.ERRANDS.run(self._hands.runners.go, lease.id)
         except TimeoutError as error:
             raise Unavailable(
                 f"{lease.source} has not said yet whether it could start the command",
@@ -195,7 +196,7 @@ class Mover:
 
     async def take_back(self, lease_id: str, reason: str) -> None:
         """Nothing of it stays: the actor, what it runs, and the lease."""
-        await asyncio.to_thread(self._hands.runners.remove, lease_id)
+        await threads.ERRANDS.run(self._hands.runners.remove, lease_id)
         if (lease := self._p.ledger.get(lease_id)) is not None:
             await leave(self._p, lease, PROGRAM)
             try:

@@ -10,6 +10,7 @@ from typing import Final
 
 import orjson
 
+from distributed_grid import threads
 from distributed_grid.client.connections import Answer
 from distributed_grid.client.hook_call import HookFailed, call_hook
 from distributed_grid.decide.hook_urls import HookPlace, hook_place
@@ -59,7 +60,7 @@ class Notices:
 
     async def _show(self, wanted: dict[str, bytes]) -> None:
         try:
-            await asyncio.to_thread(self._files.show, wanted)
+            await threads.DISK.run(self._files.show, wanted)
         except OSError as error:  # the deadline holds without it; the next turn tries again
             if str(error) != self._trouble:
                 self._trouble = str(error)
@@ -88,7 +89,7 @@ class Notices:
         # Checked again: nodes may have come and gone since it was accepted.
         place = hook_place(lease.reclaim_hook or "", self._p.addresses())
         async with self._free:
-            answer = await asyncio.to_thread(self._call, place, orjson.dumps(told_dict(lease)))
+            answer = await threads.ERRANDS.run(self._call, place, orjson.dumps(told_dict(lease)))
         if not answer.is_success:
             raise HookFailed(f"it answered {answer.status}")
         return reply_of(lease.kind, answer.json()) if answer.body.strip() else Reply()

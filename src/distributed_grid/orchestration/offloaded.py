@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
+from distributed_grid import threads
 from distributed_grid.errors import CannotMove, GridError, MoveFailed, OffloadNotFound
 from distributed_grid.execution.process_port import Hands, RunnerGone
 from distributed_grid.model.endings import TERM_S
@@ -103,7 +104,7 @@ class OffloadedProcesses:
         lease = self._p.ledger.get(one.id)
         is_taken = lease is None or lease.is_winding_down
         try:
-            said = await asyncio.to_thread(self._hands.runners.about, one.id)
+            said = await threads.ERRANDS.run(self._hands.runners.about, one.id)
         except RunnerGone:
             state = OffloadState.CANCELLED if one.id in self.cancelled else OffloadState.LOST
             await self._over(one, state, "its lease ended" if is_taken else f"{one.to_node} lost it")
@@ -127,9 +128,9 @@ class OffloadedProcesses:
         Whether all have answered; one that is only busy may run somebody's process, so it is asked again.
         """
         silent = set()
-        for lease_id in await asyncio.to_thread(self._hands.runners.known):
+        for lease_id in await threads.ERRANDS.run(self._hands.runners.known):
             try:
-                said = await asyncio.to_thread(self._hands.runners.about, lease_id)
+                said = await threads.ERRANDS.run(self._hands.runners.about, lease_id)
             except RunnerGone:
                 continue
             if said is None:
@@ -147,7 +148,7 @@ class OffloadedProcesses:
         raylet = self._p.observer.naming.raylets.get(one.from_node)
         if raylet is None:
             return  # it may come back
-        answers = await asyncio.to_thread(self._hands.processes.look_at, [raylet.node_id], one.from_pid)
+        answers = await threads.ERRANDS.run(self._hands.processes.look_at, [raylet.node_id], one.from_pid)
         if raylet.node_id not in answers:
             return
         is_there = any(found["created_at"] == said["created_at"] for found in answers[raylet.node_id]["processes"])
@@ -155,7 +156,7 @@ class OffloadedProcesses:
             await self.give_up(one, CannotMove("the move was cut off before the process was stopped"))
             return
         with contextlib.suppress(RunnerGone, TimeoutError):
-            await asyncio.to_thread(self._hands.runners.go, one.id)
+            await threads.ERRANDS.run(self._hands.runners.go, one.id)
 
     async def _keep_lease(self, one: Offloaded, lease: Lease | None) -> None:
         """The lease lasts as long as the process; and the process no longer than the lease, and its grace period."""
@@ -166,7 +167,7 @@ class OffloadedProcesses:
             if lease is not None and lease.deadline is not None and p.now() < lease.deadline:
                 return  # it may use what it has until then
             with contextlib.suppress(RunnerGone, TimeoutError):
-                await asyncio.to_thread(self._hands.runners.end, one.id, TERM_S, 0.0)
+                await threads.ERRANDS.run(self._hands.runners.end, one.id, TERM_S, 0.0)
         elif lease.expires_at - p.now() < timedelta(seconds=lease.duration_s / 2):
             with contextlib.suppress(GridError):
                 await self._service.renew(lease.id, who="grid")
@@ -204,7 +205,7 @@ class OffloadedProcesses:
     async def may_have_stopped(self, lease_id: str) -> bool:
         """Whether the old process may have been stopped, as far as the runner of the new one says."""
         try:
-            said = await asyncio.to_thread(self._hands.runners.about, lease_id)
+            said = await threads.ERRANDS.run(self._hands.runners.about, lease_id)
         except RunnerGone:
             return False
         return said is None or bool(said["stopping"])

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
+from distributed_grid import threads
 from distributed_grid.decide.permissions import owned_offload
-from distributed_grid.errors import CannotMove, GridError, Unavailable
+from distributed_grid.errors import CannotMove, GridError, TooBusy, Unavailable
 from distributed_grid.execution.process_port import Hands, NodeSilent, RunnerGone
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeName
@@ -21,6 +22,10 @@ from distributed_grid.orchestration.permitting import check_change
 from distributed_grid.orchestration.process_survey import ProcessSurvey, Snapshots, Survey
 
 _PATIENCE_S: Final = 5.0
+# Who cancels with a longer grace period is answered before the process has ended.
+_LONGEST_S: Final = 60.0
+# Each takes threads for as long as its old process takes to end.
+_MOVES_AT_ONCE: Final = 8
 
 
 class Offloading:
@@ -54,6 +59,8 @@ class Offloading:
             raise Unavailable("An earlier try of this is being settled", try_next="Ask again in a moment.")
         move = await self.plan(request, asker)
         with self._refusals_noted(request, asker):
+            if len(self.processes.moving) >= _MOVES_AT_ONCE:
+                raise TooBusy(f"{_MOVES_AT_ONCE} processes are being moved already", try_next="Ask again in a moment.")
             lease = await self._mover.lease(move, asker, key)
         self.processes.moving.add(lease.id)
         begun = self.processes.put(_begun(self._p, lease, move, asker))
@@ -95,7 +102,7 @@ class Offloading:
         told = f"{one.label}: it ends on {one.to_node}"
         self._p.journal.note("offload_cancelled", told, node=one.to_node, who=asker.name, offload=one.id)
         with contextlib.suppress(RunnerGone, TimeoutError):
-            await asyncio.to_thread(self._hands.runners.end, one.id, grace_s, grace_s + _PATIENCE_S)
+            await threads.SLOW.run(self._hands.runners.end, one.id, grace_s, min(grace_s, _LONGEST_S) + _PATIENCE_S)
         await self.processes.look(one)
         return self.processes.get(one.id) or one
 
@@ -107,7 +114,7 @@ class Offloading:
         one = self.processes.find(prefix)
         check_change(self._p, asker, replace(owned_offload(one), lender=None), "read the log of")
         try:
-            piece = await asyncio.to_thread(self._hands.runners.read, one.id, begin)
+            piece = await threads.READING.run(self._hands.runners.read, one.id, begin)
         except (RunnerGone, TimeoutError):
             piece = await self._left_log(one, begin)
         return piece | {"is_over": one.is_over, "path": one.output, "node": one.to_node}
@@ -121,7 +128,7 @@ class Offloading:
         try:
             if raylet is None:
                 raise NodeSilent(one.to_node)
-            return await asyncio.to_thread(read, raylet.node_id, one.output, one.output_from, begin)
+            return await threads.READING.run(read, raylet.node_id, one.output, one.output_from, begin)
         except NodeSilent:
             raise Unavailable(f"{one.to_node}, which has the log {one.output}, does not answer") from None
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from distributed_grid import threads
 from distributed_grid.config import GridConfig
 from distributed_grid.errors import StoreBroken
 from distributed_grid.execution.port import Cluster
@@ -79,6 +80,7 @@ class Parts:
         self._store = GroupCommit(self._save, self.ledger.snapshot)
         self._sharing_file = SharingFile(self.home.sharing)
         self._sharing_store = GroupCommit(self._save_sharing, self.sharing.record)
+        self._looks = GroupCommit(self._look, self.now, threads.ENGINE)
         self.unwritten: BaseException | None = None
         """Why the last write failed: the next turn of the upkeep repeats it."""
         self._committing: set[asyncio.Task[None]] = set()
@@ -150,12 +152,12 @@ class Parts:
             log.error("an outcome could not be written; the next write repeats it", error=str(error))
 
     async def look(self) -> NodeTable:
-        """The nodes as the cluster shows them now."""
-        began = self.now()
-        nodes = await asyncio.to_thread(self.observer.look)
-        if began >= self._seen[0]:  # a look that took long does not bring back what was before
-            self._seen = (began, nodes)
-        return nodes
+        """The nodes as the cluster shows them now. All who ask at the same time share a look."""
+        self._seen = await self._looks.commit()
+        return self._seen[1]
+
+    def _look(self, began: datetime) -> tuple[datetime, NodeTable]:
+        return began, self.observer.look()
 
     @property
     def last_seen(self) -> NodeTable:

@@ -1,9 +1,9 @@
 """Looking at the processes of the nodes, and at what they would meet elsewhere."""
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from distributed_grid import threads
 from distributed_grid.decide.offloading.gpu_use import with_gpus
 from distributed_grid.decide.offloading.movable import obstacles_here
 from distributed_grid.decide.offloading.recommend import Stuck, ask_for, find_place, recommend
@@ -36,7 +36,7 @@ class ProcessSurvey:
             return (), (), ()
         speak = speakers(nodes)
         wanted = {nodes[name].node_id: name in speak for name in asked}
-        answers = await asyncio.to_thread(self._processes.scan, wanted)
+        answers = await threads.SLOW.run(self._processes.scan, wanted)
         found = self._facts(nodes, answers)
         there = await self.elsewhere(nodes, [facts for facts in found if not obstacles_here(facts)])
         rules = rules_for(self._p, ask_for(OffloadingRecommendation(asked[0], 1.0, 0)))
@@ -48,7 +48,7 @@ class ProcessSurvey:
         """The process with this id: on the node that is named, or the only one there is that a person may mean."""
         nodes = await self.nodes()
         names = [alive(nodes, node)] if node is not None else sorted(speakers(nodes))
-        answers = await asyncio.to_thread(self._processes.look_at, [nodes[name].node_id for name in names], pid)
+        answers = await threads.SLOW.run(self._processes.look_at, [nodes[name].node_id for name in names], pid)
         found = self._facts(nodes, answers)
         if not found and node is not None and nodes[node].node_id not in answers:
             raise Unavailable(f"{node} did not answer", try_next="See how it is: grid node ls")
@@ -72,7 +72,7 @@ class ProcessSurvey:
         if not (paths := paths_of(processes)):
             return {}
         names = {node.node_id: node.name for node in nodes.alive if only in (None, node.name)}
-        answers = await asyncio.to_thread(self._processes.find_on, list(names), paths)
+        answers = await threads.SLOW.run(self._processes.find_on, list(names), paths)
         return {names[node_id]: elsewhere_from(names[node_id], answer) for node_id, answer in answers.items()}
 
     async def place(

@@ -6,11 +6,11 @@ reconciler tries again every second. Where both versions are silent, grid change
 back. After that it takes the capacity home, as after a lost file, for capacity that stays out harms more.
 """
 
-import asyncio
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from distributed_grid import threads
 from distributed_grid.errors import StoreBroken
 from distributed_grid.model.nodes import NodeTable
 from distributed_grid.orchestration.belonging import Belongings
@@ -85,7 +85,7 @@ class Recovery:
         """Read all state files. With `strict`, raises `StoreBroken` for one that cannot be read."""
         p = self._p
         try:
-            self._take(await asyncio.to_thread(p.file.load), nodes)
+            self._take(await threads.DISK.run(p.file.load), nodes)
         except StoreBroken as error:
             if strict:
                 raise
@@ -129,7 +129,7 @@ class Recovery:
         """Go on from `.previous`, if that can be read. Nothing on disk is changed."""
         p = self._p
         try:
-            self._instead = await asyncio.to_thread(p.file.load_previous)
+            self._instead = await threads.DISK.run(p.file.load_previous)
         except StoreBroken:
             self._instead = None
             return
@@ -141,7 +141,7 @@ class Recovery:
     async def _read_again(self) -> None:
         p = self._p
         try:
-            loaded = await asyncio.to_thread(p.file.load)
+            loaded = await threads.DISK.run(p.file.load)
         except StoreBroken as error:
             if self._unread is None or error.message != self._unread.message:
                 self._tell_unread(error)
@@ -166,7 +166,7 @@ class Recovery:
     async def _look_aside_again(self) -> None:
         """Files of other clusters that can be read again; boosts of this one may be among them."""
         p = self._p
-        _, unreadable = await asyncio.to_thread(SetAside(p.file.path).all)
+        _, unreadable = await threads.DISK.run(SetAside(p.file.path).all)
         if unreadable == self.belongings.unreadable:
             return
         before, self.belongings = self.belongings, Belongings()
@@ -198,7 +198,7 @@ class Recovery:
         p = self._p
         was_unread = self._sharing_unread is not None
         try:
-            problems = await asyncio.to_thread(p.load_sharing)
+            problems = await threads.DISK.run(p.load_sharing)
         except StoreBroken as error:
             if strict:
                 raise

@@ -20,12 +20,14 @@ from distributed_grid.config.roles_file import load_workload
 from distributed_grid.errors import GridError, NotOnHead
 from distributed_grid.execution.role_records import NAMESPACE, RoleRecords
 from distributed_grid.model.checkup_facts import Trouble
+from distributed_grid.model.plain_text import plain
 from distributed_grid.model.roles.runs import RunState
 from distributed_grid.model.roles.workload import Workload
 from distributed_grid.store.home import GridHome
 
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _LOOK_S: Final = 1.0
+_SHOWN: Final = "\n\t"
 
 
 class ToldToEnd(BaseException):
@@ -142,7 +144,7 @@ def _said_once(say: Callable[[str], None]) -> Callable[[str], None]:
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write(f"{plain(text, keep=_SHOWN)}\n")
     sys.stderr.flush()
 
 

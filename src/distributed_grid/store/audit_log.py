@@ -1,4 +1,8 @@
-"""The audit log: who did what when, one JSON object a line, only ever added to."""
+"""The audit log: who did what when, one JSON object a line, only ever added to.
+
+What concerns access (`SECURITY`) has a file of its own beside it, which nothing else can fill: no number of boosts
+and refusals pushes it out. Who reads the log gets both in one, in the order of time.
+"""
 
 import errno
 import fcntl
@@ -7,8 +11,9 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from itertools import chain, islice, pairwise, takewhile
+from datetime import UTC, datetime, timedelta
+from heapq import merge
+from itertools import chain, pairwise, takewhile
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +23,28 @@ from distributed_grid.store.lease_codec import encode_instant
 
 _BLOCK: Final = 64 * 1024
 _CLOCKS_DIFFER: Final = timedelta(minutes=1)
+_LONGEST_LINE: Final = 2**20
+MOST_BYTES: Final = 8 * 2**20
+"""So much of the log is given out at a time."""
+SECURITY: Final = frozenset(
+    {
+        "token_created",
+        "token_revoked",
+        "access_refused",
+        "put_off",
+        "adopted",
+        "other_cluster",
+        "store_problem",
+        "audit_repair",
+    }
+)
+"""Who may do what, who tried without, and whose boosts grid took over."""
+
+
+class Found(list[dict[str, Any]]):
+    """Entries of the log, oldest first. `is_cut`: there are more that fit, and they would have been too much."""
+
+    is_cut = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +71,7 @@ class Wanted:
 
     def may_come_before(self, entry: Mapping[str, Any]) -> bool:
         """False once a log that is read backwards holds nothing more: several writers' clocks may differ a little."""
-        return self.since is None or _is_from(entry, self.since - _CLOCKS_DIFFER)
+        return self.since is None or _is_from(entry, self.since, _CLOCKS_DIFFER)
 
 
 class AuditLog:
@@ -56,7 +83,8 @@ class AuditLog:
     def __init__(self, path: Path, *, rotate_above: int = 64 * 2**20, keep: int = 3) -> None:
         self.path = path
         self._rotate_above = rotate_above
-        self._older = [path.with_name(f"{path.name}.{n}") for n in range(1, keep + 1)]
+        self._keep = keep
+        self.security = path.with_name(f"{path.stem}-security{path.suffix}")
 
     def append(
         self,
@@ -79,8 +107,9 @@ class AuditLog:
             **details,
         }
         line = json.dumps(entry, default=str).encode() + b"\n"
+        path = self.security if event in SECURITY else self.path
         try:
-            fd = self._open()
+            fd = self._open(path)
             try:
                 # A line torn by a crash must not swallow this one.
                 line = line if _ends_a_line(fd) else b"\n" + line
@@ -92,48 +121,67 @@ class AuditLog:
                 os.close(fd)
         except OSError as error:
             raise StoreBroken(
-                f"Cannot write the audit log {self.path}: {error.strerror}",
+                f"Cannot write the audit log {path}: {error.strerror}",
                 try_next="Free some space there, or set GRID_HOME to a folder that you can write to.",
             ) from error
 
-    def read(self, limit: int | None = None) -> list[dict[str, Any]]:
+    def read(self, limit: int | None = None) -> Found:
         """The last `limit` entries, or all, oldest first, rotated files included. Torn lines are left out."""
         return self.find(Wanted(), limit)
 
-    def find(self, wanted: "Wanted", limit: int | None = None) -> list[dict[str, Any]]:
+    def find(self, wanted: "Wanted", limit: int | None = None) -> Found:
         """The last `limit` entries that are wanted, oldest first, rotated files included; torn lines are left out.
 
-        Reads backwards, and no further than it has to.
+        Reads backwards, and no further than it has to. Gives out at most `MOST_BYTES`.
         """
+        found, size = Found(), 0
         try:
-            newest_first = chain.from_iterable(_lines_backwards(path) for path in (self.path, *self._older))
-            entries = (entry for line in newest_first if (entry := _entry(line)) is not None)
-            recent = takewhile(wanted.may_come_before, entries)
-            return list(islice(filter(wanted.matches, recent), limit))[::-1]
+            both = (self._newest_first(path, wanted) for path in (self.path, self.security))
+            for length, entry in merge(*both, key=lambda sized: _moment(sized[1]), reverse=True):
+                if len(found) == limit:
+                    break
+                size += length
+                if size > MOST_BYTES:
+                    found.is_cut = True
+                    break
+                found.append(entry)
         except OSError as error:
             raise StoreBroken(f"Cannot read the audit log {self.path}: {error.strerror}") from error
+        found.reverse()
+        return found
 
-    def _open(self) -> int:
-        fd = self._open_newest()
+    def _newest_first(self, path: Path, wanted: "Wanted") -> Iterator[tuple[int, dict[str, Any]]]:
+        """The entries of one file and those that were rotated away from it, with their lengths."""
+        lines = chain.from_iterable(_lines_backwards(each) for each in (path, *self._older(path)))
+        entries = ((len(line), entry) for line in lines if (entry := _entry(line)) is not None)
+        recent = takewhile(lambda sized: wanted.may_come_before(sized[1]), entries)
+        return (sized for sized in recent if wanted.matches(sized[1]))
+
+    def _older(self, path: Path) -> list[Path]:
+        return [path.with_name(f"{path.name}.{n}") for n in range(1, self._keep + 1)]
+
+    def _open(self, path: Path) -> int:
+        fd = _open_newest(path)
         if os.fstat(fd).st_size <= self._rotate_above:
             return fd
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
-            self._rotate_if_large()
+            self._rotate_if_large(path)
         finally:
             os.close(fd)
-        return self._open_newest()
+        return _open_newest(path)
 
-    def _open_newest(self) -> int:
-        return os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
-
-    def _rotate_if_large(self) -> None:
+    def _rotate_if_large(self, path: Path) -> None:
         """Asks again, under the lock, as another process may just have done it."""
         with suppress(FileNotFoundError):
-            if self.path.stat().st_size > self._rotate_above:
-                for newer, older in reversed(list(pairwise([self.path, *self._older]))):
+            if path.stat().st_size > self._rotate_above:
+                for newer, older in reversed(list(pairwise([path, *self._older(path)]))):
                     if newer.exists():
                         newer.replace(older)
+
+
+def _open_newest(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
 
 
 def _ends_a_line(fd: int) -> bool:
@@ -142,6 +190,8 @@ def _ends_a_line(fd: int) -> bool:
 
 
 def _entry(line: bytes) -> dict[str, Any] | None:
+    if len(line) > _LONGEST_LINE:
+        return None  # grid writes none
     try:
         entry = json_of(line)
     except ValueError:
@@ -149,12 +199,24 @@ def _entry(line: bytes) -> dict[str, Any] | None:
     return entry if isinstance(entry, dict) else None
 
 
-def _is_from(entry: Mapping[str, Any], since: datetime) -> bool:
+def _is_from(entry: Mapping[str, Any], since: datetime, give_or_take: timedelta = timedelta()) -> bool:
     """True if an entry is not older; also if nobody can tell."""
     try:
-        return datetime.fromisoformat(str(entry.get("at"))) >= since
-    except (ValueError, TypeError):
+        return since - datetime.fromisoformat(str(entry.get("at"))) <= give_or_take
+    except (ValueError, TypeError, OverflowError):
         return True
+
+
+def _moment(entry: Mapping[str, Any]) -> datetime:
+    """For the order; what has no moment of its own comes at once."""
+    try:
+        at = datetime.fromisoformat(str(entry.get("at")))
+    except ValueError:
+        return _LAST
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+_LAST: Final = datetime.max.replace(tzinfo=UTC)
 
 
 def _lines_backwards(path: Path) -> Iterator[bytes]:

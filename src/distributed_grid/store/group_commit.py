@@ -1,8 +1,10 @@
-"""Concurrent changes share one write."""
+"""Concurrent changes share one write; and concurrent looks one look."""
 
 import asyncio
 from collections.abc import Callable
 from typing import Generic, TypeVar
+
+from distributed_grid import threads
 
 Snapshot = TypeVar("Snapshot")
 Result = TypeVar("Result")
@@ -11,9 +13,15 @@ Result = TypeVar("Result")
 class GroupCommit(Generic[Snapshot, Result]):
     """Writes snapshots in a worker thread, one at a time, for any number of callers of one event loop."""
 
-    def __init__(self, write: Callable[[Snapshot], Result], snapshot: Callable[[], Snapshot]) -> None:
+    def __init__(
+        self,
+        write: Callable[[Snapshot], Result],
+        snapshot: Callable[[], Snapshot],
+        pool: "threads.Pool" = threads.DISK,
+    ) -> None:
         self._write = write
         self._snapshot = snapshot
+        self._pool = pool
         self._current: asyncio.Task[Result] | None = None
         self._next: asyncio.Task[Result] | None = None
 
@@ -28,7 +36,7 @@ class GroupCommit(Generic[Snapshot, Result]):
         return await asyncio.shield(self._next)
 
     async def _write_after(self, earlier: "asyncio.Task[Result] | None") -> Result:
-        if earlier is not None:
+        if earlier is not None and not earlier.done():
             await asyncio.wait([earlier])
         self._current, self._next = self._next, None
-        return await asyncio.to_thread(self._write, self._snapshot())
+        return await self._pool.run(self._write, self._snapshot())

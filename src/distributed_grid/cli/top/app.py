@@ -29,7 +29,7 @@ class TopApp(App[None]):
     def __init__(self, home: GridHome | None = None, *, blocks: bool = True, every_s: float = EVERY_S) -> None:
         super().__init__()
         # Who only looks tries again by itself soon enough; what somebody asked for is worth a few seconds more.
-        self._looking, self._acting = GridClient(home, retry_s=0.0), GridClient(home)
+        self._looking, self._acting = GridClient(home, retry_s=0.0, plain=True), GridClient(home, plain=True)
         self._blocks = blocks
         self.overview = Overview(blocks)
         self._feed = Feed(self._looking, lambda told: self.call_from_thread(self._take, told), every_s)

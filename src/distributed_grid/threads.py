@@ -1,0 +1,143 @@
+"""Threads for calls that block, in pools of their own: no caller can take the threads that the engine needs.
+
+`ENGINE`, `DISK`, `GRANTS` and `ERRANDS` belong to the engine. `SLOW` and `READING` do what a caller of the API asks
+for and waits for: a bounded number of threads and of waiting calls, taken in turns from all callers. A pool that is
+full says so.
+"""
+
+import asyncio
+import contextvars
+import threading
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final, ParamSpec, TypeVar
+
+from distributed_grid.errors import TooBusy, TooManyRequests
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+caller: Final[contextvars.ContextVar[str | None]] = contextvars.ContextVar("grid_caller", default=None)
+"""On whose behalf a coroutine runs: the id of a token, set where a request is let in. None: the engine's own work."""
+
+_RETRY_AFTER_S: Final = 5
+
+
+class Pool:
+    """Threads that only the engine uses, first come, first served."""
+
+    def __init__(self, name: str, threads: int) -> None:
+        self._executor = ThreadPoolExecutor(threads, f"grid-{name}")
+
+    async def run(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        context = contextvars.copy_context()
+        return await asyncio.get_running_loop().run_in_executor(
+            self._executor, lambda: context.run(call, *args, **kwargs)
+        )
+
+
+@dataclass
+class Turns:
+    """Whose turn it is: at most `at_once` in all and `of_one` of a caller; the others wait, and callers take turns."""
+
+    at_once: int
+    of_one: int
+    waiting_of_one: int
+    waiting: int
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _running: Counter[str] = field(default_factory=Counter)
+    _queues: "OrderedDict[str, deque[Future[None]]]" = field(default_factory=OrderedDict)
+    """The caller whose turn is next comes first."""
+
+    def ask(self, who: str) -> "Future[None]":
+        """Done once it is the caller's turn; raises `TooManyRequests` or `TooBusy` if it cannot even wait."""
+        turn: Future[None] = Future()
+        with self._lock:
+            if len(self._queues.get(who, ())) >= self.waiting_of_one:
+                raise TooManyRequests(
+                    f"{self.waiting_of_one} slow calls of yours wait already",
+                    because=[
+                        f"{self._running[who]} are under way, and grid does at most {self.of_one} of a token at once"
+                    ],
+                    try_next=f"Wait for one of them to end, then ask again (in {_RETRY_AFTER_S} s, for instance).",
+                    retry_after_s=_RETRY_AFTER_S,
+                )
+            if sum(map(len, self._queues.values())) >= self.waiting:
+                raise TooBusy(
+                    "The controller has more slow calls to answer than it takes",
+                    because=[f"{self._running.total()} are under way and {self.waiting} wait"],
+                    try_next=f"Ask again in {_RETRY_AFTER_S} s.",
+                    retry_after_s=_RETRY_AFTER_S,
+                )
+            self._queues.setdefault(who, deque()).append(turn)
+            self._give_turns()
+        return turn
+
+    def done(self, who: str) -> None:
+        """A turn is over: the next one begins."""
+        with self._lock:
+            self._running[who] -= 1
+            if not self._running[who]:
+                del self._running[who]
+            self._give_turns()
+
+    def _give_turns(self) -> None:
+        """To all who can have one now; the lock is held."""
+        while self._running.total() < self.at_once:
+            who = next((who for who in self._queues if self._running[who] < self.of_one), None)
+            if who is None:
+                return
+            queue = self._queues[who]
+            turn = queue.popleft()
+            if queue:
+                self._queues.move_to_end(who)
+            else:
+                del self._queues[who]
+            if turn.set_running_or_notify_cancel():  # else its caller is gone
+                self._running[who] += 1
+                turn.set_result(None)
+
+
+class FairPool:
+    """Threads for what callers of the API ask for, in turns."""
+
+    def __init__(self, name: str, turns: Turns) -> None:
+        self.turns = turns
+        self._pool = Pool(name, turns.at_once)
+
+    async def run(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        who = caller.get()
+        if who is None:
+            return await self._pool.run(call, *args, **kwargs)
+        turn = self.turns.ask(who)
+        try:
+            await asyncio.wrap_future(turn)
+        except asyncio.CancelledError:
+            if not turn.cancel():  # it came at the same moment
+                self.turns.done(who)
+            raise
+
+        def work() -> T:
+            try:
+                return call(*args, **kwargs)
+            finally:
+                self.turns.done(who)
+
+        # A caller that goes away does not free its thread: the turn lasts as long as the work.
+        return await asyncio.shield(asyncio.ensure_future(self._pool.run(work)))
+
+
+# Mostly these wait for Ray or the disk, so there are more of them than cores.
+ENGINE: Final = Pool("engine", 16)
+"""Looks at the cluster, rounds of transfers, returns: each has a limit on its time."""
+DISK: Final = Pool("disk", 4)
+GRANTS: Final = Pool("grant", 8)
+"""Reservations, each of which may wait for seconds for its source."""
+ERRANDS: Final = Pool("errand", 16)
+"""What others can draw out: hooks of holders, probes, processes that were moved."""
+SLOW: Final = FairPool("slow", Turns(at_once=8, of_one=4, waiting_of_one=16, waiting=128))
+"""What may take minutes: private clusters, looking through the processes of all nodes."""
+READING: Final = FairPool("reading", Turns(at_once=4, of_one=2, waiting_of_one=32, waiting=256))
+"""What reads much and changes nothing: the audit log, records of runs, metrics."""
