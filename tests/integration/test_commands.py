@@ -59,7 +59,7 @@ def test_the_json_of_status(grid: LiveGrid) -> None:
 
     status = grid.json("boost", "status")
 
-    assert set(status) == {"total_active", "resources", "boosts"}
+    assert set(status) == {"total_active", "resources", "boosts", "problems"}
     assert status["total_active"] == 3
     assert status["resources"] == {"cpu": 4, "gpu": 1, "memory": 0}
     assert all(set(boost) == BOOST_KEYS for boost in status["boosts"])
