@@ -37,6 +37,7 @@ soak: $(READY)
 
 storm: $(READY)
 	GRID_TEST_KILLS=100 $(BIN)/pytest -m cluster tests/integration/test_kills.py
+	GRID_TEST_KILLS=300 $(BIN)/pytest -m cluster tests/integration/test_team_storm.py
 
 $(READY): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

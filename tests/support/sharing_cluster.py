@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from live_grid import LiveGrid
@@ -31,9 +32,10 @@ nodes:
 """
 
 
-def user_of(grid: LiveGrid, team: str, folder: Path) -> GridHome:
-    """The home of somebody in a team, who is logged in with a token of their own."""
-    made = grid.client.create_token({"name": f"{team}-{folder.name}", "team": team, "scopes": ["view", "lend"]})
+def user_of(grid: LiveGrid, team: str, folder: Path, **token: Any) -> GridHome:
+    """The home of a member of a team, who is logged in with a token of their own."""
+    body = {"name": f"{team}-{folder.name}", "team": team, "scopes": ["view", "lend"]} | token
+    made = grid.client.create_token(body)
     home = GridHome(folder / f"home-{team}").create()
     remember(home, Whereabouts(grid.client.url(), made["token"]))
     return home
