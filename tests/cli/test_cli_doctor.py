@@ -87,7 +87,7 @@ def test_a_cluster_that_is_gone_fails_with_9_after_the_whole_table(home: GridHom
     assert f"{NO_ONE} (from --address): nothing listens" in " ".join(done.stdout.split())
     assert "view lag" in done.stdout
     assert "To do:" in done.stdout
-    assert "1 of 16 checks failed" in done.stderr
+    assert "1 of 17 checks failed" in done.stderr
     assert "Traceback" not in done.stderr
 
 
