@@ -101,7 +101,7 @@ def test_release_waits_for_the_grace_period_then_cancels_what_is_left_and_nothin
     releasing = grid.release(boost, grace_seconds=60, wait_seconds=0.2)
 
     assert releasing["state"] == "releasing"
-    assert "cancelled in" in releasing["warnings"][-1]
+    assert "ended in" in releasing["warnings"][-1]
     assert not ray.wait(tasks, timeout=0.3)[0]
     grid.release(boost, grace_seconds=1, wait_seconds=0)
     until(lambda: grid.state(boost) == "released", 15)
