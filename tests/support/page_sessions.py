@@ -12,7 +12,7 @@ from live_grid import LiveGrid
 ROOT = Path(__file__).parents[2]
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 BARS = re.compile("[▏▎▍▌▋▊▉█░▁▂▃▄▅▆▇]+")
-SHOWN_ADDRESS = re.compile(r"192\.0\.2\.\d+:\d+")
+SHOWN_ADDRESS = re.compile(r"(?:192\.0\.2\.\d+|LOCALHOST):\d+")
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Shell:
         path = f"{Path(sys.executable).parent}:{grid.env['PATH']}"
         self._bash = subprocess.Popen(
             ["bash", "--noprofile", "--norc"],
-            env=grid.env | {"PATH": path},
+            env=grid.env | {"PATH": path, "LOGNAME": "ana"},  # the pages' user
             cwd=grid.folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -17,7 +17,7 @@ BODY_S: Final = 30.0
 UNREAD_S: Final = 30.0
 """A client that does not read what it asked for for so long is gone."""
 IDLE_S: Final = 30
-MOST_CONNECTIONS: Final = 1000
+MOST_CONNECTIONS: Final = 2000
 
 
 class GuardedProtocol(HttpToolsProtocol):
