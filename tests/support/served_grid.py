@@ -4,10 +4,11 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
 from builders import FOR_ANA, LENDS_ALL
 from fake_clock import Clock
 from fake_cluster import FakeCluster
@@ -174,3 +175,19 @@ class ServedGrid:
 
     def audit(self) -> list[dict[str, Any]]:
         return AuditLog(self.home.audit_log).read()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedGrid]:
+    """One controller for a module, on loopback."""
+    grid = ServedGrid(tmp_path_factory.mktemp("served"))
+    yield grid
+    grid.close()
+
+
+@pytest.fixture
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedGrid]:
+    """One for a single test, which may leave anything in it."""
+    grid = ServedGrid(tmp_path_factory.mktemp("fresh"))
+    yield grid
+    grid.close()
