@@ -60,7 +60,12 @@ def test_it_works_where_only_ray_is_installed(function: Any, args: tuple[Any, ..
         cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
     done = subprocess.run(
-        [sys.executable, "-c", ELSEWHERE], input=parcel, capture_output=True, check=False, timeout=180
+        [sys.executable, "-c", ELSEWHERE],
+        input=parcel,
+        capture_output=True,
+        check=False,
+        timeout=150,
+        env={**os.environ, "RAY_ADDRESS": "local"},  # else Ray tries the cluster that was last started here
     )
 
     said = done.stdout.decode()
