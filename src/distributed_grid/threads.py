@@ -8,21 +8,24 @@ full says so.
 import asyncio
 import contextvars
 import threading
+import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Final, ParamSpec, TypeVar
+from typing import Final, Generic, ParamSpec, TypeVar
 
 from distributed_grid.errors import TooBusy, TooManyRequests
 
 P = ParamSpec("P")
 T = TypeVar("T")
+K = TypeVar("K")
 
 caller: Final[contextvars.ContextVar[str | None]] = contextvars.ContextVar("grid_caller", default=None)
 """On whose behalf a coroutine runs: the id of a token, set where a request is let in. None: the engine's own work."""
 
 _RETRY_AFTER_S: Final = 5
+_SHORT_S: Final = 0.005
 
 
 class Pool:
@@ -101,10 +104,15 @@ class Turns:
 
 
 class FairPool:
-    """Threads for what callers of the API ask for, in turns."""
+    """Threads for what callers of the API ask for, in turns.
 
-    def __init__(self, name: str, turns: Turns) -> None:
+    After a call that has computed for a while, the turn lasts `rest` times as long as that: Python computes in one
+    thread at a time, and the engine must get its share.
+    """
+
+    def __init__(self, name: str, turns: Turns, rest: float = 0.0) -> None:
         self.turns = turns
+        self._rest = rest
         self._pool = Pool(name, turns.at_once)
 
     async def run(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -119,14 +127,53 @@ class FairPool:
                 self.turns.done(who)
             raise
 
+        loop = asyncio.get_running_loop()
+
         def work() -> T:
+            began = time.thread_time()
             try:
                 return call(*args, **kwargs)
             finally:
-                self.turns.done(who)
+                rest_s = self._rest * (time.thread_time() - began)
+                if rest_s > _SHORT_S and not loop.is_closed():
+                    loop.call_soon_threadsafe(loop.call_later, rest_s, self.turns.done, who)
+                else:
+                    self.turns.done(who)
 
         # A caller that goes away does not free its thread: the turn lasts as long as the work.
         return await asyncio.shield(asyncio.ensure_future(self._pool.run(work)))
+
+
+class Shared(Generic[K, T]):
+    """A caller that asks again for what it is already waiting for gets the same answer: no second call is made.
+
+    For `lasts_s` seconds an answer is given to whoever asks for the same. With `of` all callers share such calls
+    also while they are under way: they take their turns under that name, and so delay nothing but each other.
+    """
+
+    def __init__(self, lasts_s: float = 0.0, of: str | None = None) -> None:
+        self.lasts_s = lasts_s
+        self._of = of
+        self._under_way: dict[tuple[str | None, K], asyncio.Task[T]] = {}
+        self._answers: dict[K, tuple[float, T]] = {}
+
+    async def run(self, what: K, call: Callable[[], Coroutine[object, object, T]]) -> T:
+        now = asyncio.get_running_loop().time()
+        self._answers = {each: last for each, last in self._answers.items() if now - last[0] < self.lasts_s}
+        if what in self._answers:
+            return self._answers[what][1]
+        key = (self._of or caller.get(), what)
+        if (task := self._under_way.get(key)) is None:
+            task = self._under_way[key] = asyncio.ensure_future(self._ask(what, call))
+            task.add_done_callback(lambda _: self._under_way.pop(key))
+        return await asyncio.shield(task)
+
+    async def _ask(self, what: K, call: Callable[[], Coroutine[object, object, T]]) -> T:
+        began = asyncio.get_running_loop().time()
+        caller.set(self._of or caller.get())
+        answer = await call()
+        self._answers[what] = (began, answer)
+        return answer
 
 
 # Mostly these wait for Ray or the disk, so there are more of them than cores.
@@ -139,5 +186,5 @@ ERRANDS: Final = Pool("errand", 16)
 """What others can draw out: hooks of holders, probes, processes that were moved."""
 SLOW: Final = FairPool("slow", Turns(at_once=8, of_one=4, waiting_of_one=16, waiting=128))
 """What may take minutes: private clusters, looking through the processes of all nodes."""
-READING: Final = FairPool("reading", Turns(at_once=4, of_one=2, waiting_of_one=32, waiting=256))
+READING: Final = FairPool("reading", Turns(at_once=4, of_one=1, waiting_of_one=32, waiting=256), rest=49.0)
 """What reads much and changes nothing: the audit log, records of runs, metrics."""

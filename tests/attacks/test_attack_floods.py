@@ -292,6 +292,25 @@ def test_a_token_that_floods_is_refused_and_the_others_are_not() -> None:
     assert known.delay("eve", now=60.0) == 0.0
 
 
+def test_refused_requests_count_like_five_and_long_answers_like_many_and_nobody_is_out_for_good() -> None:
+    fine, refused = Rate(10.0), TokenLimits(CallerLimits(requests_per_second=10))
+    served = sum(fine.delay(now=1.0) == 0.0 for _ in range(40))
+    answered = 0
+    while refused.delay("eve", now=1.0) == 0.0:
+        refused.answered("eve", now=1.0, status=422)
+        answered += 1
+    for _ in range(10_000):
+        refused.answered("eve", now=1.0, status=404)
+
+    assert (served, answered) == (40, 8)
+    assert refused.delay("eve", now=1.0 + LONGEST_DELAY_S + 0.2) <= LONGEST_DELAY_S
+    assert refused.delay("eve", now=1.0 + LONGEST_DELAY_S + limits._BURST_S + 1.0) == 0.0
+
+    assert refused.delay("ana", now=1.0) == 0.0
+    refused.answered("ana", now=1.0, size=900_000)
+    assert refused.delay("ana", now=1.0) > 0.0, "a long answer counts like many requests"
+
+
 def test_who_is_refused_is_told_when_to_come_again_and_the_owner_is_not_refused(
     served: ServedGrid, monkeypatch: pytest.MonkeyPatch
 ) -> None:

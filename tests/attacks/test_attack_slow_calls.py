@@ -189,3 +189,50 @@ def test_what_a_call_raises_comes_to_its_caller_and_its_turn_is_over() -> None:
                 await pool.run(fails)
 
     asyncio.run(ask())
+
+
+def test_all_who_ask_for_a_survey_of_the_processes_at_once_get_the_same_one(
+    fresh: ServedGrid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[object] = []
+    go_on = threading.Event()
+
+    def drawn_out() -> None:
+        begun.append(threading.current_thread())
+        assert go_on.wait(PATIENCE_S)
+
+    monkeypatch.setattr(fresh.hands, "before_scan", drawn_out)
+    eve, ana = fresh.token("eve", "view"), fresh.token("ana", "view")
+    with ThreadPoolExecutor(9) as callers:
+        of_eve = [callers.submit(fresh.ask, "GET", "/offload/candidates", token=eve) for _ in range(8)]
+        until(lambda: begun, "eve's survey is under way")
+        of_ana = callers.submit(fresh.ask, "GET", "/offload/candidates", token=ana)
+        fresh.client.cluster_status()
+        go_on.set()
+        answers = [call.result(PATIENCE_S) for call in (*of_eve, of_ana)]
+
+    assert {status for status, _ in answers} == {200}
+    assert fresh.ask("GET", "/offload/candidates", token=eve)[0] == 200
+    assert len(begun) == 1, "what has just been seen is not looked at again"
+    assert fresh.ask("GET", "/offload/candidates?node=a", token=eve)[0] == 200
+    assert len(begun) == 2
+
+
+def test_an_answer_that_many_share_lasts_for_its_time_only_and_an_error_not_at_all() -> None:
+    asked: list[int] = []
+
+    async def call() -> int:
+        asked.append(1)
+        if len(asked) == 1:
+            raise ValueError("no")
+        return len(asked)
+
+    async def ask() -> list[int]:
+        shared: threads.Shared[str, int] = threads.Shared(lasts_s=0.2)
+        with pytest.raises(ValueError, match="no"):
+            await shared.run("a", call)
+        first = [await shared.run("a", call), await shared.run("a", call)]
+        await asyncio.sleep(0.25)
+        return [*first, await shared.run("a", call)]
+
+    assert asyncio.run(ask()) == [2, 2, 3]

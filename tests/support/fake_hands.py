@@ -28,6 +28,7 @@ class FakeHands:
         self.done: list[str] = []
         self.before: Callable[[str], None] = lambda _: None
         """May raise, as whatever it is that goes wrong."""
+        self.before_scan: Callable[[], object] = lambda: None
         self.stubborn = False
         self.ends_by_itself = False
         self.cannot_start = False
@@ -54,6 +55,7 @@ class _Processes:
         self._fake = fake
 
     def scan(self, nodes: Mapping[NodeId, bool]) -> dict[NodeId, dict[str, Any]]:
+        self._fake.before_scan()
         return {node_id: self._told(node_id) for node_id in nodes if node_id not in self._fake.silent}
 
     def look_at(self, node_ids: list[NodeId], pid: int) -> dict[NodeId, dict[str, Any]]:

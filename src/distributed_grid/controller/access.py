@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import Depends, FastAPI, Header, Request
-from starlette.types import ASGIApp, Receive, Send
+from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from distributed_grid import threads
@@ -106,11 +106,17 @@ class TokenRequired:
 
     async def _limited(self, token_id: str, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Answer a request of a user's token, if need be a little later, or refuse it."""
+
+        async def noting(message: Message) -> None:
+            told = {"status": message.get("status", 200), "size": len(message.get("body", b""))}
+            self._limits.answered(token_id, self._clock(), **told)
+            await send(message)
+
         try:
             with self._limits.under_way(token_id):
                 if wait_s := self._limits.delay(token_id, self._clock()):
                     await asyncio.sleep(wait_s)
-                await self._app(scope, receive, send)
+                await self._app(scope, receive, noting)
         except TooManyRequests as error:
             await asyncio.sleep(REFUSED_AFTER_S)
             await answer_error(error)(scope, receive, send)

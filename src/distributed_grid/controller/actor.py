@@ -69,6 +69,7 @@ class GridController:
 
         _stop_being_nice()
         address = ray.get_runtime_context().gcs_address
+        senses = RaySenses(address)
         self._runtime = ControllerRuntime(
             RayCluster(address),
             GridConfig.from_dict(config),
@@ -78,8 +79,8 @@ class GridController:
             leave=_leave,
             listening=Listening.from_dict(listening),
             adopt=adopt,
-            senses=RaySenses(address),
-            hands=Hands(RayProcesses(), RayRunners()),
+            senses=senses,
+            hands=Hands(RayProcesses(senses.on), RayRunners()),
             role_records=RoleRecords.at(address),
             patient=patient,
         )

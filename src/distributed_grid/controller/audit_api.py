@@ -2,14 +2,16 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Query
+import orjson
+from fastapi import APIRouter, Body, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from distributed_grid import threads
 from distributed_grid.controller.access import Asker, needs
-from distributed_grid.controller.direct_route import DirectRoute
+from distributed_grid.controller.direct_route import DirectRoute, json_answer
 from distributed_grid.model.principals import Scope
 from distributed_grid.model.since import moment
+from distributed_grid.orchestration.auditing import Report
 from distributed_grid.orchestration.engine import Engine
 from distributed_grid.store.audit_log import Wanted
 
@@ -56,12 +58,14 @@ class AuditEntries(BaseModel):
 def audit_routes(engine: Engine, responses: dict[int | str, dict[str, Any]]) -> APIRouter:
     """To be included as they are."""
     api = APIRouter(prefix="/api/v1/audit", route_class=DirectRoute, responses=responses)
+    reads: threads.Shared[tuple[Wanted, int], bytes] = threads.Shared()
+    audits: threads.Shared[None, Report] = threads.Shared()
 
     @api.get("", response_model=AuditReport)
     @needs(Scope.VIEW)
     async def audit() -> dict[str, Any]:
         """Compare boosts, file, nodes, groups and work. Changes nothing."""
-        return (await engine.auditor.audit()).to_dict()
+        return (await audits.run(None, engine.auditor.audit)).to_dict()
 
     @api.post("/repair", response_model=AuditReport)
     @needs(Scope.ADMIN)
@@ -82,11 +86,15 @@ def audit_routes(engine: Engine, responses: dict[int | str, dict[str, Any]]) -> 
         event: Text = None,
         since: Text = None,
         limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
-    ) -> dict[str, Any]:
+    ) -> Response:
         """The last entries of the audit log that fit, oldest first."""
         start = None if since is None else moment(since, now=engine.parts.now())
         wanted = Wanted(who, node, boost, event, start)
-        found = await threads.READING.run(engine.parts.journal.recorded, wanted, limit)
-        return {"entries": found, "cut": found.is_cut}
+
+        def read() -> bytes:
+            found = engine.parts.journal.recorded(wanted, limit)
+            return orjson.dumps({"entries": found, "cut": found.is_cut})
+
+        return json_answer(await reads.run((wanted, limit), lambda: threads.READING.run(read)))
 
     return api

@@ -17,6 +17,10 @@ REFUSED_AFTER_S: Final = 1.0
 """A refusal comes no sooner, so that asking in a loop costs the controller little."""
 AT_ONCE: Final = 256
 _BURST_S: Final = 4.0
+_REFUSAL_COUNTS: Final = 5
+"""A request that is refused counts like so many: who sends only such requests has a fifth of the rate."""
+_BYTES_COUNT: Final = 20_000
+"""So many bytes of an answer count like one more request."""
 
 
 @dataclass
@@ -34,6 +38,11 @@ class Rate:
         if wait_s <= LONGEST_DELAY_S:
             self.spent_until = full_at
         return wait_s
+
+    def add(self, requests: int, now: float) -> None:
+        """Count more, but never so much that the token is out for longer than `LONGEST_DELAY_S`."""
+        full_at = max(self.spent_until, now) + requests / self.per_second
+        self.spent_until = min(full_at, max(self.spent_until, now + _BURST_S + LONGEST_DELAY_S))
 
 
 @dataclass
@@ -59,6 +68,12 @@ class TokenLimits:
                 retry_after_s=LONGEST_DELAY_S,
             )
         return wait_s
+
+    def answered(self, token_id: str, now: float, *, status: int = 200, size: int = 0) -> None:
+        """Take note of an answer, or of a part of it: refusals and long answers count like several requests."""
+        more = (_REFUSAL_COUNTS - 1 if 400 <= status < 500 else 0) + size // _BYTES_COUNT
+        if more and token_id in self._rates:
+            self._rates[token_id].add(more, now)
 
     @contextmanager
     def under_way(self, token_id: str) -> Iterator[None]:

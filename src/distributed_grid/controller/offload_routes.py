@@ -1,11 +1,14 @@
 """Moving processes, over HTTP."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Body, Header, Query
+import orjson
+from fastapi import APIRouter, Body, Header, Query, Response
 
+from distributed_grid import threads
 from distributed_grid.controller import offload_schemas as schemas
 from distributed_grid.controller.access import Asker, needs
+from distributed_grid.controller.direct_route import json_answer
 from distributed_grid.errors import Unavailable
 from distributed_grid.model.offloads import MoveRequest
 from distributed_grid.model.principals import Scope
@@ -15,6 +18,9 @@ from distributed_grid.orchestration.engine import Engine
 from distributed_grid.orchestration.offload_view import move_dict, offloaded_dict, survey_dict
 from distributed_grid.orchestration.offloading import Offloading
 
+SURVEY_LASTS_S: Final = 5.0
+"""A survey reads all about every heavy process of every node."""
+
 
 def add_offload_routes(api: APIRouter, engine: Engine) -> None:
     def offloading() -> Offloading:
@@ -22,11 +28,20 @@ def add_offload_routes(api: APIRouter, engine: Engine) -> None:
             raise Unavailable("This controller cannot reach the processes of its nodes")
         return engine.offloading
 
+    surveys: threads.Shared[str | None, bytes] = threads.Shared(SURVEY_LASTS_S, of="surveys")
+
     @api.get("/offload/candidates", response_model=schemas.OffloadCandidates)
     @needs(Scope.VIEW)
-    async def candidates(node: Annotated[str | None, Query(max_length=255)] = None) -> dict[str, Any]:
-        """Heavy processes that could run on another node, and those that could not, with the reasons."""
-        return survey_dict(await offloading().scan(node))
+    async def candidates(node: Annotated[str | None, Query(max_length=255)] = None) -> Response:
+        """Heavy processes that could run on another node, and those that could not, with the reasons.
+
+        What was seen is given out again for five seconds.
+        """
+
+        async def survey() -> bytes:
+            return orjson.dumps(survey_dict(await offloading().scan(node)))
+
+        return json_answer(await surveys.run(node, survey))
 
     @api.post("/offload", response_model=schemas.OffloadAnswer)
     @needs(Scope.RUN)

@@ -1,6 +1,7 @@
 """The controller's life: a thread with an event loop that runs the engine and answers HTTP."""
 
 import asyncio
+import gc
 import json
 import os
 import secrets
@@ -11,6 +12,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
+import anyio
 import uvloop
 
 from distributed_grid import threads
@@ -129,6 +131,8 @@ class ControllerRuntime:
         keeping = asyncio.create_task(self._keep(engine, tokens))
         self.notes = (*self.notes, *engine.notes)
         await self._announce()
+        _load_what_comes_late()
+        _keep_collections_short()
         self._ready.set()
         await asyncio.wait([serving, keeping], return_when=asyncio.FIRST_COMPLETED)
         raise RuntimeError("the HTTP server ended")
@@ -278,3 +282,14 @@ def _last_port(home: GridHome) -> int:
     with suppress(StoreBroken, ValueError, KeyError, TypeError, IndexError, AttributeError):
         return int(json_of(bytes_of(home.controller) or b"")["url"].rsplit(":", 1)[1])
     return 0
+
+
+def _load_what_comes_late() -> None:
+    """What the first request would load while all others wait."""
+    anyio.CancelScope()
+
+
+def _keep_collections_short() -> None:
+    """All that is loaded by now stays: looking through it again and again would stop every thread for 0.1 s."""
+    gc.collect()
+    gc.freeze()

@@ -1,6 +1,6 @@
 """The processes of the cluster's nodes, looked at and ended by small errands there."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import ray
@@ -30,30 +30,34 @@ _KILL_S: Final = 20.0
 class RayProcesses:
     """Of the cluster that this process is connected to."""
 
+    def __init__(self, on: Callable[..., Any] = on) -> None:
+        """`on`: runs a function on a node, and gives the reference to its result."""
+        self._on = on
+
     def scan(self, nodes: Mapping[NodeId, bool]) -> dict[NodeId, dict[str, Any]]:
-        return _answers({node: on(node, scan, whole, HEAVY_CPU, HEAVY_MEMORY) for node, whole in nodes.items()})
+        return _answers({node: self._on(node, scan, whole, HEAVY_CPU, HEAVY_MEMORY) for node, whole in nodes.items()})
 
     def look_at(self, node_ids: list[NodeId], pid: int) -> dict[NodeId, dict[str, Any]]:
-        return _answers({node_id: on(node_id, look_at, pid) for node_id in node_ids})
+        return _answers({node_id: self._on(node_id, look_at, pid) for node_id in node_ids})
 
     def find_on(self, node_ids: list[NodeId], paths: list[str]) -> dict[NodeId, dict[str, Any]]:
-        return _answers({node_id: on(node_id, find_here, paths) for node_id in node_ids})
+        return _answers({node_id: self._on(node_id, find_here, paths) for node_id in node_ids})
 
     def environment(self, node_id: NodeId, pid: int, created_at: float, names: list[str]) -> Any:
-        reference = on(node_id, environment, pid, created_at, names)
+        reference = self._on(node_id, environment, pid, created_at, names)
         if not ray.wait([reference], timeout=_LOOK_S)[0]:
             raise NodeSilent(node_id)
         return reference
 
     def stop(self, node_id: NodeId, pid: int, created_at: float, grace_s: float) -> dict[str, Any]:
         try:
-            done: dict[str, Any] = ray.get(on(node_id, stop, pid, created_at, grace_s), timeout=grace_s + _KILL_S)
+            done: dict[str, Any] = ray.get(self._on(node_id, stop, pid, created_at, grace_s), timeout=grace_s + _KILL_S)
         except ray.exceptions.RayError as error:
             raise NodeSilent(node_id) from error
         return done
 
     def read_log(self, node_id: NodeId, path: str, output_from: int, begin: int) -> dict[str, Any]:
-        answers = _answers({node_id: on(node_id, on_node_runner.read_piece, path, output_from, begin)})
+        answers = _answers({node_id: self._on(node_id, on_node_runner.read_piece, path, output_from, begin)})
         if node_id not in answers:
             raise NodeSilent(node_id)
         return answers[node_id]

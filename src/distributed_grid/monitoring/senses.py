@@ -27,6 +27,7 @@ class RaySenses:
         from distributed_grid.monitoring.probes import Probes
 
         self._probes = Probes()
+        self.on = self._probes.on
         self._queues = DemandReader(gcs_address)
 
     async def read(self, raylets: dict[NodeName, Raylet], within_s: float) -> Answers:

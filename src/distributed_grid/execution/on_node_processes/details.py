@@ -41,6 +41,7 @@ def describe(
     opened = [one for member in family for one in _open_files(member.pid)]
     sockets = _sockets(stat.pid, {target for _, _, target, _ in opened if target.startswith("socket:")})
     program = _program(command, cwd, environment)
+    uses_ray = "/_raylet.so" in read(f"/proc/{stat.pid}/maps")
     if uid < 0:
         return None
     return {
@@ -55,7 +56,7 @@ def describe(
         "age_s": max(0.0, uptime() - stat.created_at),
         "cpu": sum(cores.get(member.pid, 0.0) for member in family),
         "cpu_wanted": sum(wanted.get(member.pid, 0.0) for member in family),
-        "memory": _memory(family),
+        "memory": _resident(family) if uses_ray else _memory(family),  # it cannot move, so roughly is enough
         "gpus": len({target for _, _, target, _ in opened if _GPU.fullmatch(target)}),
         "pids": [member.pid for member in family],
         "state": stat.state,
@@ -69,15 +70,19 @@ def describe(
         "files": _files(stat.pid, opened, command, cwd, program, mounts),
         "ancestors": _ancestors(stat, stats),
         "children": len(family) - 1,
-        "uses_ray": "/_raylet.so" in read(f"/proc/{stat.pid}/maps"),
+        "uses_ray": uses_ray,
         "service": _service(stat.pid),
         "environment": sorted(environment),
     }
 
 
+def _resident(family: list[Stat]) -> int:
+    return sum(member.memory for member in family)
+
+
 def _memory(family: list[Stat]) -> int:
     """Pages that forks share count once: the kernel tells each one's part, but has to walk all its pages for that."""
-    resident = sum(member.memory for member in family)
+    resident = _resident(family)
     if len(family) == 1 or resident > _MOST_WALKED:
         return resident
     parts = [re.search(r"^Pss:\s+(\d+)", read(f"/proc/{one.pid}/smaps_rollup"), re.MULTILINE) for one in family]

@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 from distributed_grid.monitoring.on_node_probe.files import read_text
@@ -52,6 +53,10 @@ class Probe:
             "gpus": gpus,
             "no_gpus_because": no_gpus_because,
         }
+
+    def do(self, function: Callable[..., Any], *args: Any) -> Any:
+        """An errand on this node, beside the measuring."""
+        return function(*args)
 
     def _count(self) -> tuple[dict[str, Any], dict[str, Any]]:
         cpu = self._host.cpu()
