@@ -122,6 +122,19 @@ def test_a_hundred_nodes(tmp_path: Path, size: tuple[int, int]) -> None:
         on_screen(grid, look, size)
 
 
+def test_what_others_write_is_shown_and_never_carried_out(served: ServedGrid) -> None:
+    text = "to \x1b[2J\x1b]0;mine\x07[red]eve[/red] and [@click=app.quit]ana[/]"
+
+    async def look(eyes: Eyes) -> None:
+        await eyes.sees("suggested")
+        served.engine.parts.journal.note("granted", text)
+        await eyes.sees(r"granted to \\x1b\[2J\\x1b\]0;mine\\x07\[red\]eve\[/red\] and")
+        await eyes.sees(r"\[@click=app\.quit\]ana\[/\]")
+        assert not [line for line in eyes.lines if re.search(r"[\x00-\x1f\x7f-\x9f]", line)]
+
+    on_screen(served, look, (160, 30))
+
+
 def test_the_last_hour_is_a_curve(served: ServedGrid) -> None:
     async def look(eyes: Eyes) -> None:
         await eyes.sees(r"^ a \(head\) +\S+ +71% +▆ ")  # 0.707 is in the sixth of eight steps
