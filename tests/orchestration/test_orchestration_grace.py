@@ -7,7 +7,7 @@ import pytest
 from builders import FOR_ANA, ask
 from whole_grid import WholeGrid, at_home
 
-from distributed_grid.errors import NotReserved
+from distributed_grid.errors import BoostNotFound, NotReserved
 from distributed_grid.model.endings import ENDING_S, EndCause
 from distributed_grid.model.leases import WATCHED, Lease, LeaseState, Purpose
 from distributed_grid.model.notices import Reply
@@ -58,6 +58,25 @@ def test_an_idle_reservation_with_a_program_inside_stays_until_the_deadline(lab:
     stay(lab, boost, GRACE_S - 1)
     assert boost.id in lab.leases
     assert "train.py" in lab.parts.notes[boost.id][0]
+
+
+def test_a_program_that_saw_its_boost_before_the_release_does_not_undo_it(lab: WholeGrid) -> None:
+    boost = reserve(lab)
+    enter(lab, boost, "p1")
+    seen = lab.leases[boost.id]
+    release(lab, boost)
+
+    lab.run(attend(lab.parts, seen, "p2", "train.py"))
+    assert lab.leases[boost.id].state is LeaseState.RELEASING
+    lab.run(leave(lab.parts, seen, "p2"))
+    assert lab.leases[boost.id].state is LeaseState.RELEASING
+    lab.run(leave(lab.parts, seen, "p1"))
+    lab.wait(2.0)
+    assert boost.id not in lab.leases
+    with pytest.raises(BoostNotFound):
+        lab.run(attend(lab.parts, seen, "p1", "train.py"))
+    assert boost.id not in lab.leases
+    at_home(lab)
 
 
 def test_it_goes_home_as_soon_as_the_last_program_has_left(lab: WholeGrid) -> None:

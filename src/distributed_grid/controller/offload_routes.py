@@ -18,7 +18,7 @@ from distributed_grid.orchestration.engine import Engine
 from distributed_grid.orchestration.offload_view import move_dict, offloaded_dict, survey_dict
 from distributed_grid.orchestration.offloading import Offloading
 
-SURVEY_LASTS_S: Final = 5.0
+SURVEY_LASTS_S: Final = 10.0
 """A survey reads all about every heavy process of every node."""
 
 
@@ -35,7 +35,7 @@ def add_offload_routes(api: APIRouter, engine: Engine) -> None:
     async def candidates(node: Annotated[str | None, Query(max_length=255)] = None) -> Response:
         """Heavy processes that could run on another node, and those that could not, with the reasons.
 
-        What was seen is given out again for five seconds.
+        What was seen is given out again for ten seconds.
         """
 
         async def survey() -> bytes:

@@ -101,11 +101,14 @@ class OffloadedProcesses:
             del self._known[one.id]
 
     async def look(self, one: Offloaded) -> None:
-        lease = self._p.ledger.get(one.id)
-        is_taken = lease is None or lease.is_winding_down
+        gone, said = False, None
         try:
             said = await threads.ERRANDS.run(self._hands.runners.about, one.id)
         except RunnerGone:
+            gone = True
+        lease = self._p.ledger.get(one.id)  # as it is now: it may have been released while the runner was asked
+        is_taken = lease is None or lease.is_winding_down
+        if gone:
             state = OffloadState.CANCELLED if one.id in self.cancelled else OffloadState.LOST
             await self._over(one, state, "its lease ended" if is_taken else f"{one.to_node} lost it")
             return

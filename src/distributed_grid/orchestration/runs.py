@@ -54,6 +54,7 @@ async def attend(p: Parts, lease: Lease, program_id: str, label: str, *, who: st
         raise InvalidRequest(
             f"A program's id has at most 64 letters, digits and hyphens, and its label at most {_MOST_LABEL} characters"
         )
+    lease = p.ledger.find(lease.id)  # as it is now: what was read earlier must not undo a release
     now, lasts_s = p.now(), min(_SILENT_S, lease.duration_s / 2)
     there = lease.programs_at(now)
     known = next((program for program in there if program.id == program_id), None)
@@ -76,6 +77,7 @@ async def attend(p: Parts, lease: Lease, program_id: str, label: str, *, who: st
 
 async def leave(p: Parts, lease: Lease, program_id: str, *, who: str = "grid") -> Lease:
     """A program has ended: where it was the last one, its lease need not wait for the deadline."""
+    lease = p.ledger.find(lease.id)
     left = tuple(program for program in lease.programs if program.id != program_id)
     if left == lease.programs:
         return lease
