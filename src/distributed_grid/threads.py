@@ -26,6 +26,7 @@ caller: Final[contextvars.ContextVar[str | None]] = contextvars.ContextVar("grid
 
 _RETRY_AFTER_S: Final = 5
 _SHORT_S: Final = 0.005
+_LONGEST_REST_S: Final = 1.0
 
 
 class Pool:
@@ -106,7 +107,7 @@ class Turns:
 class FairPool:
     """Threads for what callers of the API ask for, in turns.
 
-    After a call that has computed for a while, the turn lasts `rest` times as long as that: Python computes in one
+    After a call that used the CPU, its turn lasts `rest` times as long again, at most a second: Python computes in one
     thread at a time, and the engine must get its share.
     """
 
@@ -134,7 +135,7 @@ class FairPool:
             try:
                 return call(*args, **kwargs)
             finally:
-                rest_s = self._rest * (time.thread_time() - began)
+                rest_s = min(_LONGEST_REST_S, self._rest * (time.thread_time() - began))
                 if rest_s > _SHORT_S and not loop.is_closed():
                     loop.call_soon_threadsafe(loop.call_later, rest_s, self.turns.done, who)
                 else:
@@ -147,8 +148,8 @@ class FairPool:
 class Shared(Generic[K, T]):
     """A caller that asks again for what it is already waiting for gets the same answer: no second call is made.
 
-    For `lasts_s` seconds an answer is given to whoever asks for the same. With `of` all callers share such calls
-    also while they are under way: they take their turns under that name, and so delay nothing but each other.
+    For `lasts_s` seconds, every caller that asks for the same gets the same answer. With `of`, all callers also share
+    a call that is still running; such calls take their turns under that name and delay only each other.
     """
 
     def __init__(self, lasts_s: float = 0.0, of: str | None = None) -> None:

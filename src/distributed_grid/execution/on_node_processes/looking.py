@@ -2,7 +2,6 @@
 
 import os
 import time
-from collections.abc import Sequence
 from typing import Any, Final
 
 from distributed_grid.execution.on_node_processes.details import describe
@@ -51,7 +50,7 @@ def look_at(pid: int) -> dict[str, Any]:
     return {"machine": machine(), "processes": [] if told is None else [told]}
 
 
-def find_here(paths: Sequence[str]) -> dict[str, Any]:
+def find_here(paths: list[str]) -> dict[str, Any]:
     """Whom work runs as on this node, and what it finds under these paths."""
     mounts = mounts_here()
     found = (file_facts(path, mounts) for path in paths)
