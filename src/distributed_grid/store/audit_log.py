@@ -8,6 +8,7 @@ import errno
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ from distributed_grid.store.lease_codec import encode_instant
 _BLOCK: Final = 64 * 1024
 _CLOCKS_DIFFER: Final = timedelta(minutes=1)
 _LONGEST_LINE: Final = 2**20
+_SLICE_S: Final = 0.001
+_PAUSE_S: Final = 0.002
 MOST_BYTES: Final = 2**20
 """So much of the log is given out at a time."""
 SECURITY: Final = frozenset(
@@ -159,9 +162,9 @@ class AuditLog:
 
     def _newest_first(self, path: Path, wanted: "Wanted") -> Iterator[tuple[int, dict[str, Any]]]:
         """The entries of one file and those that were rotated away from it, with their lengths."""
-        lines = chain.from_iterable(_lines_backwards(each) for each in (path, *self._older(path)))
+        lines = _in_slices(chain.from_iterable(_lines_backwards(each) for each in (path, *self._older(path))))
         if wanted.since is None and (texts := wanted.texts()):  # most lines need not be read as JSON then
-            lines = chain(line for line in lines if all(text in line for text in texts))
+            lines = (line for line in lines if all(text in line for text in texts))
         entries = ((len(line), entry) for line in lines if (entry := _entry(line)) is not None)
         recent = takewhile(lambda sized: wanted.may_come_before(sized[1]), entries)
         return (sized for sized in recent if wanted.matches(sized[1]))
@@ -233,6 +236,20 @@ def _moment(entry: Mapping[str, Any]) -> datetime:
 
 
 _LAST: Final = datetime.max.replace(tzinfo=UTC)
+
+
+def _in_slices(lines: Iterator[bytes]) -> Iterator[bytes]:
+    """The same lines, with a short pause after each millisecond of computing.
+
+    Python computes in one thread at a time and lets a thread go on for five milliseconds: without the pauses, every
+    answer of the controller would wait that long, several times, while somebody reads a long log.
+    """
+    began = time.thread_time()
+    for number, line in enumerate(lines):
+        yield line
+        if number % 16 == 0 and time.thread_time() - began > _SLICE_S:
+            time.sleep(_PAUSE_S)
+            began = time.thread_time()
 
 
 def _lines_backwards(path: Path) -> Iterator[bytes]:

@@ -25,6 +25,7 @@ _TERMINAL: Final = re.compile(r"/dev/(pts/\d+|tty\w*|console)")
 _GPU: Final = re.compile(r"/dev/nvidia\d+")
 _OF_THE_KERNEL: Final = ("/dev/", "/proc/", "/sys/", "/memfd:", "/anon_hugepage")
 _DELETED: Final = " (deleted)"
+_RAY_NODE: Final = ("raylet", "gcs_server")
 _LONGEST_PATH: Final = 4096
 _WRITABLE: Final = os.O_WRONLY | os.O_RDWR
 _LISTEN, _UNCONNECTED = "0A", "07"
@@ -38,10 +39,12 @@ def describe(
     family = tree(stat.pid, stats)
     command, cwd, uid = command_of(stat.pid), link(f"/proc/{stat.pid}/cwd"), uid_of(stat.pid)
     environment = environment_of(stat.pid)
-    opened = [one for member in family for one in _open_files(member.pid)]
+    uses_ray = "/_raylet.so" in read(f"/proc/{stat.pid}/maps")
+    # Such a process cannot move. Its memory and files are read roughly: all of them would cost more than the rest.
+    stays = uses_ray or stat.pid == 1 or any(member.name in _RAY_NODE for member in family)
+    opened = [one for member in ([stat] if stays else family) for one in _open_files(member.pid)]
     sockets = _sockets(stat.pid, {target for _, _, target, _ in opened if target.startswith("socket:")})
     program = _program(command, cwd, environment)
-    uses_ray = "/_raylet.so" in read(f"/proc/{stat.pid}/maps")
     if uid < 0:
         return None
     return {
@@ -56,7 +59,7 @@ def describe(
         "age_s": max(0.0, uptime() - stat.created_at),
         "cpu": sum(cores.get(member.pid, 0.0) for member in family),
         "cpu_wanted": sum(wanted.get(member.pid, 0.0) for member in family),
-        "memory": _resident(family) if uses_ray else _memory(family),  # it cannot move, so roughly is enough
+        "memory": _resident(family) if stays else _memory(family),
         "gpus": len({target for _, _, target, _ in opened if _GPU.fullmatch(target)}),
         "pids": [member.pid for member in family],
         "state": stat.state,

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 from distributed_grid.execution.on_node_processes.details import describe
@@ -31,8 +32,9 @@ def scan(whole_machine: bool, heavy_cores: float, heavy_memory: int, raylet: int
 
     On a machine that is too busy, a heavy process gets little: it is judged by what it would use.
     """
-    stats, cores, wanted = _measured()
-    ours = _ours(stats, raylet or own_raylet(), whole_machine)
+    raylet = raylet or own_raylet()
+    stats, cores, wanted = _measured(lambda seen: _ours(seen, raylet, whole_machine))
+    ours = _ours(stats, raylet, whole_machine)
     children = children_in(stats)
     weights = [(stat, *_weight(tree(stat.pid, stats, children), wanted)) for stat in ours]
     heavy = [one for one in weights if one[1] >= heavy_cores or one[2] >= heavy_memory]
@@ -44,7 +46,7 @@ def scan(whole_machine: bool, heavy_cores: float, heavy_memory: int, raylet: int
 
 def look_at(pid: int) -> dict[str, Any]:
     """The same of one process, whatever it weighs; none if there is no such process."""
-    stats, cores, wanted = _measured()
+    stats, cores, wanted = _measured(lambda seen: tree(pid, seen))
     stat = stats.get(pid)
     told = None if stat is None or stat.is_kernel else describe(stat, stats, cores, wanted, mounts_here())
     return {"machine": machine(), "processes": [] if told is None else [told]}
@@ -70,10 +72,15 @@ def environment(pid: int, created_at: float, names: list[str]) -> dict[str, str]
     return {name: found[name] for name in names if name in found}
 
 
-def _measured() -> tuple[dict[int, Stat], dict[int, float], dict[int, float]]:
-    """All processes, how many cores each used over a moment, and how many it would have used if none had been busy."""
+def _measured(
+    meant: Callable[[dict[int, Stat]], list[Stat]],
+) -> tuple[dict[int, Stat], dict[int, float], dict[int, float]]:
+    """All processes, how many cores each used over a moment, and how many it would have used on an idle machine.
+
+    The last is measured for the `meant` ones only: the kernel tells it for each thread in a file of its own.
+    """
     before, began = everything(), time.monotonic()
-    waited = {pid: waited_s(pid) for pid in before}
+    waited = {stat.pid: waited_s(stat.pid) for stat in meant(before)}
     waits_began = time.monotonic()
     time.sleep(WINDOW_S)
     waits_s = time.monotonic() - waits_began
@@ -88,8 +95,10 @@ def _measured() -> tuple[dict[int, Stat], dict[int, float], dict[int, float]]:
 
 
 def _ours(stats: dict[int, Stat], raylet: int, whole_machine: bool) -> list[Stat]:
-    below = {stat.pid for stat in tree(raylet, stats)}
-    others = {one.pid for stat in stats.values() if stat.name == "raylet" for one in tree(stat.pid, stats)} - below
+    children = children_in(stats)
+    below = {stat.pid for stat in tree(raylet, stats, children)}
+    raylets = [stat.pid for stat in stats.values() if stat.name == "raylet"]
+    others = {one.pid for other in raylets for one in tree(other, stats, children)} - below
     return [
         stat
         for stat in stats.values()
