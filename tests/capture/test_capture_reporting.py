@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from distributed_grid.capture.inside_lease.reporting import Reports
+from distributed_grid.capture.inside_lease.captured import Captured
+from distributed_grid.capture.inside_lease.reporting import Refusal, Reports
 
 
 def lines(path: Path) -> list[dict[str, object]]:
@@ -54,3 +55,19 @@ def test_a_program_with_endless_names_does_not_fill_the_disk(tmp_path: Path) -> 
     assert len(lines(path)) == 502
     assert lines(path)[500]["what"] == "others"
     assert lines(path)[501]["event"] == "escaped"
+
+
+def test_work_is_refused_once_the_lease_is_gone_and_not_while_it_is_only_asked_back(tmp_path: Path) -> None:
+    file, report = tmp_path / "reclaim.json", tmp_path / "report"
+    environ = {"GRID_PLACEMENT_GROUP": "00" * 18, "GRID_RECLAIM_FILE": str(file), "GRID_RUN_REPORT": str(report)}
+    captured = Captured(environ)
+    asked = {"boost_id": "42ecbd65-0000", "cause": "released", "ends_in_seconds": 30.0}
+
+    captured.check_lease(lambda: ("task", "f"))
+    file.write_text(json.dumps(asked))
+    captured.check_lease(lambda: ("task", "f"))
+    file.write_text(json.dumps({**asked, "ends_in_seconds": 0.0, "gone": "released by ana"}))
+    with pytest.raises(Refusal, match="task f cannot run: boost 42ecbd65 has gone home: released by ana"):
+        captured.check_lease(lambda: ("task", "f"))
+
+    assert lines(report) == [{"event": "refused", "what": "task f", "why": "released by ana"}]

@@ -1,26 +1,20 @@
 """grid top as a person sees and uses it, by Textual's pilot, against a real API."""
 
-import asyncio
 import re
 import subprocess
 import sys
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from builders import reading
 from click.testing import CliRunner
+from eyes import Eyes, on_screen
 from looks import lively
 from served_grid import ServedGrid
-from textual.pilot import Pilot
 from textual.widgets import Input
 
 from distributed_grid.cli import top
-from distributed_grid.cli.top.app import TopApp
-from distributed_grid.cli.top.live_table import LiveTable
 from distributed_grid.cli.top.rows import countdown
 from distributed_grid.errors import ExtraMissing
 
@@ -29,67 +23,6 @@ from distributed_grid.errors import ExtraMissing
 def served(tmp_path: Path) -> Iterator[ServedGrid]:
     with lively(tmp_path) as grid:
         yield grid
-
-
-class Eyes:
-    """Sees what is on the screen, and waits for what is to come."""
-
-    def __init__(self, pilot: Pilot[None]) -> None:
-        self.pilot = pilot
-        self.app = pilot.app
-        self.press = pilot.press
-
-    @property
-    def lines(self) -> list[str]:
-        strips = self.app.screen._compositor.render_strips(self.app.size)
-        return ["".join(segment.text for segment in strip) for strip in strips]
-
-    async def sees(self, pattern: str, within_s: float = 80.0) -> str:
-        """The first line that shows it, once there is one."""
-        deadline = time.monotonic() + within_s
-        while True:
-            if found := [line for line in self.lines if re.search(pattern, line)]:
-                return found[0]
-            assert time.monotonic() < deadline, f"{pattern!r} was not seen in\n" + "\n".join(self.lines)
-            await self.pilot.pause(0.05)
-
-    async def press_until(self, key: str, pattern: str) -> None:
-        """A key that may be pressed again: on a busy machine one that comes between two screens is heard by nobody."""
-        for _ in range(20):
-            await self.press(key)
-            with suppress(AssertionError):
-                await self.sees(pattern, 4.0)
-                return
-        await self.sees(pattern)
-
-    async def until(self, condition: Callable[[], Any], within_s: float = 80.0) -> None:
-        deadline = time.monotonic() + within_s
-        while not condition():
-            assert time.monotonic() < deadline, "it did not become true:\n" + "\n".join(self.lines)
-            await self.pilot.pause(0.05)
-
-    @property
-    def nodes(self) -> list[str]:
-        """In the order of the table."""
-        table = self.app.screen_stack[1].query_one("#nodes", LiveTable)
-        return [str(row.key.value) for row in table.ordered_rows]
-
-
-def on_screen(grid: ServedGrid, look: Callable[[Eyes], Awaitable[None]], size: tuple[int, int] = (80, 24)) -> None:
-    @asynccontextmanager
-    async def shown() -> AsyncIterator[Eyes]:
-        app = TopApp(grid.home, every_s=0.1)
-        async with app.run_test(size=size, notifications=True) as pilot:
-            eyes = Eyes(pilot)
-            await eyes.sees("Nodes by name")
-            await eyes.until(lambda: eyes.app.focused is not None)  # else nobody hears the keys
-            yield eyes
-
-    async def scene() -> None:
-        async with shown() as eyes:
-            await look(eyes)
-
-    asyncio.run(scene())
 
 
 def test_nodes_boosts_events_totals_and_what_waits_in_80_by_24(served: ServedGrid) -> None:
@@ -103,7 +36,7 @@ def test_nodes_boosts_events_totals_and_what_waits_in_80_by_24(served: ServedGri
         await eyes.sees("Open.*Sort.*Filter.*Boost.*Release.*Help.*Quit")
         assert len(eyes.lines) == 24 and {len(line) for line in eyes.lines} == {80}
 
-    on_screen(served, look)
+    on_screen(served.home, look)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 50)])
@@ -119,7 +52,7 @@ def test_a_hundred_nodes(tmp_path: Path, size: tuple[int, int]) -> None:
         await eyes.until(lambda: (eyes.nodes[0], eyes.nodes[-1]) == ("worker-000", "worker-001"))
 
     with lively(tmp_path, 100) as grid:
-        on_screen(grid, look, size)
+        on_screen(grid.home, look, size)
 
 
 def test_what_others_write_is_shown_and_never_carried_out(served: ServedGrid) -> None:
@@ -132,7 +65,7 @@ def test_what_others_write_is_shown_and_never_carried_out(served: ServedGrid) ->
         await eyes.sees(r"\[@click=app\.quit\]ana\[/\]")
         assert not [line for line in eyes.lines if re.search(r"[\x00-\x1f\x7f-\x9f]", line)]
 
-    on_screen(served, look, (160, 30))
+    on_screen(served.home, look, (160, 30))
 
 
 def test_the_last_hour_is_a_curve(served: ServedGrid) -> None:
@@ -140,7 +73,7 @@ def test_the_last_hour_is_a_curve(served: ServedGrid) -> None:
         await eyes.sees(r"^ a \(head\) +\S+ +71% +▆ ")  # 0.707 is in the sixth of eight steps
         await eyes.sees(r"^ c +\S+ +38% +▄ ")
 
-    on_screen(served, look)
+    on_screen(served.home, look)
 
 
 def test_sorting(served: ServedGrid) -> None:
@@ -154,7 +87,7 @@ def test_sorting(served: ServedGrid) -> None:
         await eyes.press("s")
         await eyes.sees("Nodes by pressure")
 
-    on_screen(served, look)
+    on_screen(served.home, look)
 
 
 def test_the_filter_takes_part_of_a_name_or_a_state(served: ServedGrid) -> None:
@@ -178,7 +111,7 @@ def test_the_filter_takes_part_of_a_name_or_a_state(served: ServedGrid) -> None:
         await eyes.press(*"[/b")  # no markup
         await eyes.sees(r"0 of 3 with '\[/b'")
 
-    on_screen(served, look)
+    on_screen(served.home, look)
 
 
 def test_a_node_is_opened_and_kept_up_to_date(served: ServedGrid) -> None:
@@ -197,7 +130,7 @@ def test_a_node_is_opened_and_kept_up_to_date(served: ServedGrid) -> None:
         await eyes.press("escape")
         await eyes.sees("Nodes by name")
 
-    on_screen(served, look)
+    on_screen(served.home, look)
 
 
 def test_a_boost_is_asked_for_and_released_for_real(served: ServedGrid) -> None:
@@ -232,7 +165,7 @@ def test_a_boost_is_asked_for_and_released_for_real(served: ServedGrid) -> None:
         await eyes.until(lambda: len(served.client.boost_status()["boosts"]) == 1)
         await eyes.sees("released")
 
-    on_screen(served, look)
+    on_screen(served.home, look)
 
 
 def test_a_controller_that_goes_away_is_told_and_found_again(served: ServedGrid, tmp_path: Path) -> None:
@@ -249,7 +182,7 @@ def test_a_controller_that_goes_away_is_told_and_found_again(served: ServedGrid,
         served.home.controller.write_text(where)
         await eyes.until(lambda: not any("Trying again" in line for line in eyes.lines))
 
-    on_screen(served, look)
+    on_screen(served.home, look)
 
 
 def test_an_answer_that_cannot_be_shown_does_not_end_it(served: ServedGrid, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,7 +194,7 @@ def test_an_answer_that_cannot_be_shown_does_not_end_it(served: ServedGrid, monk
         monkeypatch.setattr(eyes.app._looking, "cluster_status", good)
         await eyes.until(lambda: not any("foresaw" in line for line in eyes.lines))
 
-    on_screen(served, look)
+    on_screen(served.home, look)
 
 
 def test_help_and_quit(served: ServedGrid) -> None:
@@ -271,7 +204,7 @@ def test_help_and_quit(served: ServedGrid) -> None:
         await eyes.press("escape", "q")
         await eyes.until(lambda: not eyes.app.is_running)
 
-    on_screen(served, look)
+    on_screen(served.home, look)
 
 
 def test_countdowns() -> None:

@@ -1,11 +1,15 @@
 """Grace is grace: what runs in a lease that is taken back is told, keeps what it has until the deadline, and only then
 is ended. The program writes down what it sees, and Ray says where its tasks run."""
 
+import asyncio
 import contextlib
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -15,12 +19,16 @@ from typing import Any
 
 import psutil
 import pytest
+import ray
+from eyes import Eyes, on_screen
 from hook_server import HookServer
 from live_grid import GRID, LiveGrid, until
 from live_roles import grid_is_found, restarts, told  # noqa: F401 - the first is a fixture for all tests here
 from role_classes import Reclaimed, small
 
+import distributed_grid
 from distributed_grid.errors import GridError, MemberLost
+from distributed_grid.model.notices import ReclaimNotice
 from distributed_grid.roles import Run, Workload, launch
 
 pytestmark = pytest.mark.cluster
@@ -65,8 +73,8 @@ def where():
 note("began", group=ray.get(where.remote()))
 told = None
 while not ended:
-    if told is None and os.path.exists(os.environ["GRID_RECLAIM_FILE"]):
-        told = json.load(open(os.environ["GRID_RECLAIM_FILE"]))
+    if told is None and os.path.exists(file := os.environ.get("GRID_RECLAIM_FILE", "")):
+        told = json.load(open(file))
         note("told", **told)
         if not stays:
             time.sleep(3)  # between two tasks its place is idle
@@ -80,26 +88,40 @@ sys.exit(7)
 
 
 class Working:
-    """A program in `grid run`, and what it wrote down."""
+    """A program in `grid run`, or in `grid boost shell`, and what it wrote down."""
 
-    def __init__(self, grid: LiveGrid, folder: Path, *options: str, stays: bool = False) -> None:
+    def __init__(
+        self, grid: LiveGrid, folder: Path, *options: str, stays: bool = False, shell: str = "", typed: bool = False
+    ) -> None:
+        """`shell`: of this boost; `typed`: in an open shell, at its prompt."""
         self._log, script = folder / "log.jsonl", folder / "works.py"
         script.write_text(WORKS)
+        works = [str(script), str(self._log), *(["stays"] if stays else [])]
+        begun = ["run", *options, "--", *works]
+        if shell:
+            begun = ["boost", "shell", shell, *([] if typed else ["--", sys.executable, *works])]
         self.run = subprocess.Popen(
-            [GRID, "run", *options, "--", str(script), str(self._log), *(["stays"] if stays else [])],
-            env=grid.env,
-            stdin=subprocess.DEVNULL,
+            [GRID, *begun],
+            env=grid.env | {"SHELL": "/bin/sh"},
+            stdin=subprocess.PIPE if typed else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
         )
+        if typed:
+            self.type(shlex.join([sys.executable, *works]))
         until(lambda: self.run.poll() is not None or self.seen("began"), 60, "the program runs")
         assert self.run.poll() is None, self.run.communicate()
 
     def seen(self, what: str) -> list[dict[str, Any]]:
         lines = self._log.read_text().splitlines() if self._log.exists() else []
         return [line for line in map(json.loads, lines) if line["what"] == what]
+
+    def type(self, line: str) -> None:
+        assert self.run.stdin is not None
+        self.run.stdin.write(line + "\n")
+        self.run.stdin.flush()
 
     def over(self) -> tuple[int, str]:
         _, said = self.run.communicate(timeout=240)
@@ -117,8 +139,8 @@ class Working:
 def working(grid: LiveGrid, tmp_path: Path) -> Iterator[Any]:
     started: list[Working] = []
 
-    def start(*options: str, stays: bool = False) -> Working:
-        started.append(Working(grid, tmp_path, *options, stays=stays))
+    def start(*options: str, **how: Any) -> Working:
+        started.append(Working(grid, tmp_path, *options, **how))
         return started[-1]
 
     yield start
@@ -187,7 +209,7 @@ def test_a_run_that_does_not_finish_is_ended_at_the_deadline_also_if_the_control
 def test_a_run_that_is_preempted_hears_for_whom_and_until_when_and_stays_until_then(
     grid: LiveGrid, working: Any
 ) -> None:
-    boost = reserved(grid, 5, 15, priority="low")
+    boost = reserved(grid, 5, 30, priority="low")
     program = working("--boost", boost["boost_id"], stays=True)
     granted: list[dict[str, Any]] = []
     asking = threading.Thread(
@@ -198,7 +220,13 @@ def test_a_run_that_is_preempted_hears_for_whom_and_until_when_and_stays_until_t
 
     [told] = program.seen("told")
     shown = grid.shown(boost)
-    why = grid.cli("why", boost["boost_id"]).stdout
+    why, table = (grid.cli(*command).stdout for command in (("why", boost["boost_id"]), ("boost", "status")))
+    on_top: list[str] = []
+
+    async def look(eyes: Eyes) -> None:
+        on_top.append(await eyes.sees("releasing.*preempted by"))
+
+    on_screen(grid.home, look, (250, 30))
     [event] = [event for event in grid.events("reclaim_asked") if event["boost_id"] == boost["boost_id"]]
 
     code, said = program.over()
@@ -212,6 +240,12 @@ def test_a_run_that_is_preempted_hears_for_whom_and_until_when_and_stays_until_t
     assert "4 CPUs for head" in told["claimant"]["wants"]
     assert "preempted by" in said
     assert "preempted by" in why
+    # Whoever looks sees whose it is, and when it is taken: not in an hour, when it would have expired.
+    assert "Owner" in table and "Team" in table
+    [row] = [line for line in table.splitlines() if boost["boost_id"][:8] in line and "releasing" in line]
+    assert shown["requester"] in row and shown["team"] in row and "in 60 min" not in row
+    assert "goes home: preempted by" in table
+    assert re.match(r" *0:\d\d .*releasing", on_top[0]) and shown["requester"] in on_top[0]
     grid.release(granted[0])
     grid.settled()
 
@@ -243,6 +277,99 @@ def test_a_private_cluster_keeps_its_program_until_it_has_finished(grid: LiveGri
     assert not program.seen("SIGTERM")
     assert program.seen("saved")
     until(lambda: grid.state(lease) == "released", 60, "the lease is home")
+    grid.settled()
+
+
+def test_a_command_in_a_boosts_shell_keeps_its_place_until_the_deadline_and_is_ended_then(
+    grid: LiveGrid, working: Any
+) -> None:
+    boost = reserved(grid, 2, 15)
+    program = working(shell=boost["boost_id"], stays=True)
+
+    grid.release(boost, wait_seconds=0)
+    deadline = grid.shown(boost)["ending"]["deadline"]
+    asked_at = time.time()
+
+    code, said = program.over()
+    [term], [last] = program.seen("SIGTERM"), program.seen("last")
+    assert (code, term["at"] >= at(deadline)) == (7, True), said  # the program's own exit code
+    worked = [step["group"] for step in program.seen("step") if step["at"] > asked_at]
+    assert {*worked, last["group"]} == {boost["placement_group"]}  # also between two tasks, when it is idle
+    assert f"boost {boost['boost_id'][:8]} goes home: released by" in said
+    until(lambda: grid.state(boost) == "released", 30, "the boost is home")
+    grid.settled()
+
+
+def test_what_runs_in_an_open_shell_keeps_its_place_until_the_deadline_and_the_shell_stays(
+    grid: LiveGrid, working: Any
+) -> None:
+    boost = reserved(grid, 2, 15)
+    program = working(shell=boost["boost_id"], stays=True, typed=True)
+
+    grid.release(boost, wait_seconds=0)
+    deadline = grid.shown(boost)["ending"]["deadline"]
+    asked_at = time.time()
+    until(lambda: grid.state(boost) == "released", 60, "the boost is home")
+    assert time.time() >= at(deadline)
+
+    until(lambda: len(psutil.Process(program.run.pid).children(recursive=True)) == 1, 60, "the shell is alone again")
+    later = "import ray; ray.init(); ray.get(ray.remote(lambda: None).remote())"
+    program.type(shlex.join([sys.executable, "-c", later]))
+    program.type("exit 3")
+    code, said = program.over()
+    assert code == 3, said
+    assert not program.seen("SIGTERM")
+    assert (
+        f"cannot run: boost {boost['boost_id'][:8]} has gone home: released by" in said
+    )  # what comes later does not wait for ever
+    worked = [step["group"] for step in program.seen("step") if step["at"] > asked_at]
+    assert {*worked} == {boost["placement_group"]}
+    assert "What runs in this shell keeps it until" in said
+    grid.settled()
+
+
+def test_a_block_of_a_program_is_asked_and_keeps_its_lease_until_the_deadline_between_its_tasks_too(
+    grid: LiveGrid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRID_HOME", str(grid.home.path))
+    notices: list[ReclaimNotice] = []
+    granted: list[dict[str, Any]] = []
+    asking = threading.Thread(
+        target=lambda: granted.append(grid.boost("head", "cpu", 4, priority="high", wait_seconds=300))
+    )
+
+    @ray.remote
+    def where() -> str:
+        group = ray.util.get_current_placement_group()
+        return "" if group is None else str(group.id.hex())
+
+    async def use() -> tuple[set[str], str]:
+        is_asked = asyncio.Event()
+
+        def asked(notice: ReclaimNotice) -> bool:
+            notices.append(notice)
+            is_asked.set()
+            return False  # it is kept for as long as it may be
+
+        async with distributed_grid.lease(cpus=5, target="head", priority="low", grace=20, on_reclaim=asked) as lease:
+            seen = {await where.options(**lease.options()).remote()}
+            asking.start()
+            await is_asked.wait()
+            assert notices[0].ends_at is not None
+            # Shortly before the deadline; nothing has run in it since it was asked back.
+            await asyncio.sleep(notices[0].ends_at.timestamp() - time.time() - 5)
+            shown = grid.shown({"boost_id": lease.id})
+            assert shown["state"] == "releasing"
+            seen.add(await where.options(**lease.options()).remote())
+            return seen, shown["placement_group"]
+
+    groups, group = asyncio.run(use())
+
+    asking.join(300)
+    assert groups == {group}
+    [notice] = notices
+    assert notice.claimant is not None and notice.claimant["request_id"] == granted[0]["boost_id"]
+    grid.release(granted[0])
     grid.settled()
 
 

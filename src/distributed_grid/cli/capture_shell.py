@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import tempfile
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
@@ -31,19 +32,21 @@ def run_inside(
     """Run it in the user's terminal, folder and environment; its exit code.
 
     A command is ended at the end of the grace period, as a run is. A shell is its user's own and stays: what it runs
-    keeps its place until then, and is cancelled by the controller.
+    keeps its place until then, and is cancelled by the controller; what is submitted later is refused.
     """
     reserved(client, boost)
     inside = command or (os.environ.get("SHELL", "/bin/sh"),)
     if not command:
         say(f"Ray programs in this shell run on {boost['source_node']}, in boost {boost['boost_id'][:8]}. exit leaves.")
-    environment = captured(client, boost, allow_escapes=allow_escapes)
-    with explained(inside[0]), subprocess.Popen(inside, env=environment) as process:
-        try:
-            return _attended(client, boost, process, Path(inside[0]).name, say, ends=bool(command))
-        except BaseException:
-            process.kill()
-            raise
+    with tempfile.TemporaryDirectory(prefix="grid-shell-") as folder:
+        reclaim = Path(folder) / "reclaim.json"
+        environment = captured(client, boost, allow_escapes=allow_escapes) | {"GRID_RECLAIM_FILE": str(reclaim)}
+        with explained(inside[0]), subprocess.Popen(inside, env=environment) as process:
+            try:
+                return _attended(client, boost, process, Path(inside[0]).name, say, reclaim, ends=bool(command))
+            except BaseException:
+                process.kill()
+                raise
 
 
 def _attended(
@@ -52,11 +55,12 @@ def _attended(
     process: "subprocess.Popen[bytes]",
     label: str,
     say: Callable[[str], None],
+    reclaim: Path,
     *,
     ends: bool,
 ) -> int:
     lease = HeldLease(client, boost, uuid.uuid4().hex, label, is_ours=False, is_inside=lambda: ends or _runs(process))
-    told = ReclaimTold(lease, say)
+    told = ReclaimTold(lease, say, reclaim)
     try:
         while (code := _waited(process, _POLL_S)) is None:
             asked = told.look("The command" if ends else "What runs in this shell")
@@ -64,6 +68,7 @@ def _attended(
                 continue
             say(f"grid: boost {lease.id[:8]} is gone.")
             if not ends:
+                told.gone()
                 lease.give_back()
                 return process.wait()
             process.terminate()

@@ -51,10 +51,19 @@ class ReclaimTold:
         self._told = None if asked is None else asked.ending
         return asked
 
+    def gone(self) -> None:
+        """The lease is there no more, and its programs may be. From now on the hook in them refuses what they submit:
+        Ray would let it wait for ever for a placement group that was removed."""
+        ending = self._lease.ending or {}
+        why = self._lease.ended or (why_it_ends(ending) if ending else "its grace period is over")
+        self._put({"boost_id": self._lease.id, **ending, "ends_in_seconds": 0.0, "gone": why})
+
     def _write(self, asked: AskedBack) -> None:
+        self._put({"boost_id": self._lease.id, **asked.ending, "ends_in_seconds": round(asked.left_s, 3)})
+
+    def _put(self, told: Mapping[str, Any]) -> None:
         if self._file is None:
             return
-        told = {"boost_id": self._lease.id, **asked.ending, "ends_in_seconds": round(asked.left_s, 3)}
         new = self._file.with_suffix(".new")
         with suppress(OSError):  # it was said as well
             new.write_text(json.dumps(told) + "\n")

@@ -1,6 +1,9 @@
 """Whether what this process submits belongs into the lease, and what is shared by all that see to it."""
 
+import contextlib
+import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 import ray
@@ -19,6 +22,8 @@ class Captured:
         self.reports = Reports(environ.get("GRID_RUN_REPORT"), only_escapes=in_worker)
         self.lease = Lease(environ)
         self.ray_address = environ.get("RAY_ADDRESS", "")
+        told_at = environ.get("GRID_RECLAIM_FILE")
+        self._reclaim_file = Path(told_at) if told_at and not in_worker else None
         self._escapes_are_allowed = environ.get("GRID_ALLOW_ESCAPES") == "1"
         self._connected_to_its_cluster = False
         self._in_worker = in_worker
@@ -58,6 +63,18 @@ class Captured:
 
             auto_init_ray()
         return self.is_on()
+
+    def check_lease(self, named: Callable[[], tuple[str, str]]) -> None:
+        """`Refusal` if whoever started this program says that the lease is gone: Ray would let work wait for ever for
+        a group that was removed."""
+        if self._reclaim_file is None or not self._reclaim_file.exists():
+            return
+        with contextlib.suppress(OSError, ValueError):  # it was taken away just now
+            told = json.loads(self._reclaim_file.read_text())
+            if why := told.get("gone"):
+                what = " ".join(named())
+                self.reports.refused(what, why)
+                raise Refusal(f"grid: {what} cannot run: boost {told['boost_id'][:8]} has gone home: {why}")
 
     def let_out(self, what: str, why: str, advice: str = "") -> None:
         """Report work that cannot be in the lease; `Refusal`, unless the user lets such work run outside."""

@@ -99,6 +99,7 @@ def _class_name(meta: Any) -> str:
 
 def _settled(captured: Captured, given: dict[str, Any], named: Callable[[], tuple[str, str]]) -> dict[str, Any]:
     """The options with which it goes into the lease, or as it asked, outside."""
+    captured.check_lease(named)
     detached = given.get("lifetime") == "detached"
     if options.says_nothing(given) and not detached and captured.is_within():
         return given
