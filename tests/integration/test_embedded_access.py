@@ -1,6 +1,7 @@
 """Access to the embedded cluster: from loopback only, with TLS, and with a stray token of Ray's in the user's home."""
 
 import json
+import os
 import secrets
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import psutil
 import pytest
 import ray
 import trustme
-from live_grid import LiveGrid, on, where_am_i
+from live_grid import GRID, LiveGrid, on, where_am_i
 
 from distributed_grid.cluster.processes import carrying, child_environment, trees
 from distributed_grid.cluster.record import load
@@ -49,6 +50,27 @@ def test_it_lends_with_tls_on_loopback_alone_and_beside_a_token_that_a_plain_ray
         live.release_everything()
     finally:
         live.stop()
+
+
+def test_a_start_on_far_fewer_cores_than_its_nodes_have_cpus_says_what_that_means(tmp_path: Path) -> None:
+    live = LiveGrid(tmp_path, CONFIG.replace("cpu_count: 2", "cpu_count: 12"))
+    one_core = {min(os.sched_getaffinity(0))}
+    try:
+        done = subprocess.run(
+            [GRID, "cluster", "start", "--config", str(live.config)],
+            env=live.env,
+            preexec_fn=lambda: os.sched_setaffinity(0, one_core),
+            capture_output=True,
+            text=True,
+            timeout=170,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "CPUs together, and this machine has 1 core." in done.stderr
+        assert "grid run --cpus 1 -- PROGRAM" in done.stderr
+    finally:
+        live.client.close()
+        live.cli("cluster", "stop")
 
 
 def listening_of(live: LiveGrid) -> set[str]:

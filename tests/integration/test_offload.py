@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,19 @@ with numbers.open("a", buffering=1) as file:
         file.write(f"{number} {os.getpid()}\\n")
         print(f"line {number} of {os.getpid()}", flush=True)
         sum(range(300_000))
+"""
+SAVES = """
+import os, signal, time
+from pathlib import Path
+
+def on_term(*_):
+    Path(f"told-{os.getpid()}").write_text(str(time.time()))
+    raise SystemExit(9)
+
+signal.signal(signal.SIGTERM, on_term)
+print("ready", flush=True)
+while True:
+    sum(range(300_000))
 """
 LISTENS = "import socket; s = socket.create_server(('127.0.0.1', 0)); print('ready', flush=True)\nwhile True: pass"
 
@@ -163,6 +177,25 @@ def test_a_process_moves_and_goes_on_without_its_secrets(grid: LiveGrid, desk: D
     assert "s3cret" not in told
 
 
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="this kernel does not count who waits")
+def test_processes_that_starve_each_other_are_found_and_shown_with_what_they_would_use(
+    grid: LiveGrid, desk: Desk
+) -> None:
+    """Four on one core: none gets half of it, from which a process is worth moving."""
+    one_core = min(os.sched_getaffinity(0))
+    crowded = f"import os\nos.sched_setaffinity(0, {{{one_core}}})\nprint('ready', flush=True)\nwhile True: pass"
+    pids = {desk.start(crowded) for _ in range(4)}
+
+    def found() -> dict[int, dict[str, Any]] | None:
+        told = {one["pid"]: one for one in grid.json("offload", "scan", "head")["candidates"]}
+        return told if pids <= told.keys() else None
+
+    told = until(found, 20, "all four among those that could move")
+
+    assert [pid for pid in pids if told[pid]["cpu"] < 0.5], "four share one core"
+    assert all(told[pid]["cpu_wanted"] >= 0.5 for pid in pids), "and each would use more"
+
+
 def test_what_cannot_move_is_refused_and_left_alone(grid: LiveGrid, desk: Desk) -> None:
     pid = desk.start(LISTENS)
 
@@ -204,6 +237,30 @@ def test_when_its_lease_ends_so_does_the_process(grid: LiveGrid, desk: Desk) -> 
 
     until(lambda: not is_running(moved["pid"]), 20, "the process gone with its lease")
     until(lambda: one(grid, moved["offload_id"])["state"] in ("lost", "cancelled"), 20, "that is known")
+    assert is_running(pid), "the old one was to be kept"
+
+
+def test_when_its_lease_is_taken_back_the_process_goes_on_until_the_deadline_and_may_save_its_work(
+    grid: LiveGrid, desk: Desk
+) -> None:
+    pid = desk.start(SAVES)
+    moved = grid.client.offload({"pid": pid, "to": "lender", "cpus": 1, "keep": True})["offload"]
+    offload_id, there = moved["offload_id"], moved["pid"]
+    log = until(lambda: grid.client.offload_log(offload_id)["text"], 20, "the process running there")
+    assert "ready" in log
+
+    grid.release(offload_id, grace_seconds=15, wait_seconds=0)
+    deadline = grid.client.boost(offload_id)["ending"]["deadline"]
+
+    until(lambda: not is_running(there), 60, "the process gone")
+    told = desk.folder / f"told-{there}"
+    assert told.exists(), "it got SIGTERM and had time to write"
+    assert float(told.read_text()) >= datetime.fromisoformat(deadline).timestamp()
+    ended = until(
+        lambda: (one(grid, offload_id)["state"] == "cancelled") and one(grid, offload_id), 20, "that is known"
+    )
+    assert ended["exit_code"] == 9
+    until(lambda: not grid.client.boost_status()["boosts"], 20, "its lease is home")
     assert is_running(pid), "the old one was to be kept"
 
 

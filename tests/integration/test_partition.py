@@ -1,5 +1,6 @@
 """A worker on another host, and the cable between them pulled: both sides settle, and it is told what happened."""
 
+import json
 import os
 import subprocess
 import tempfile
@@ -88,6 +89,34 @@ def test_on_another_machine_than_the_head_grid_is_not_started_and_does_not_wait(
     assert "grid has to be started on the head node" in done.stderr
     assert f"its head is {HERE}" in done.stderr
     assert done.returncode in STAYS_DOWN
+
+
+PRIVATE = """
+import json, ray
+ray.init(logging_level="ERROR", log_to_driver=False)
+
+@ray.remote
+def here():
+    return ray.get_runtime_context().get_node_labels()["grid/name"], ray.util.get_node_ip_address()
+
+print(json.dumps({"ran": ray.get(here.remote()), "head": ray.get_runtime_context().gcs_address}))
+"""
+
+
+@pytest.mark.timeout(400)
+def test_a_private_cluster_has_its_head_here_and_its_node_on_another_machine(hosts: Hosts, tmp_path: Path) -> None:
+    """Its head is where the shared cluster has this machine: other addresses of this one, the far one cannot reach."""
+    script = tmp_path / "private.py"
+    script.write_text(PRIVATE)
+    command = ("run", "--isolation", "cluster", "--cpus", "2", "--target", "head", "--source", "far", "--", str(script))
+
+    done = hosts.live.cli(*command, timeout=360)
+
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["ran"] == ["far", THERE]
+    assert found["head"].startswith(f"{HERE}:")
+    settles(lambda: not hosts.live.client.boost_status()["boosts"], "its lease is over")
 
 
 def test_a_worker_that_cannot_be_reached_is_lost_and_told_and_comes_back(hosts: Hosts) -> None:
