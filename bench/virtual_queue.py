@@ -76,7 +76,7 @@ class VirtualQueue:
         ask = request.ask
         if not self._places and ask.team not in self._held_teams:
             offer = Offer.of(ask, self.nodes, self.rules)
-            if why_over_limit(ask.team, offer.need, self.nodes, self.loans, self.rules.teams) is None:
+            if why_over_limit(ask, offer.need, self.nodes, self.loans, self.rules.teams) is None:
                 source = best_lender(offer, self.nodes.lenders, self.loans)
                 if source is not None:
                     return self._lend(request, offer.from_node(source))

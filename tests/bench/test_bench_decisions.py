@@ -7,6 +7,7 @@ from bench.effort import QUICK
 from bench.virtual_queue import VirtualQueue
 from distributed_grid.decide.loans import Loans
 from distributed_grid.decide.quotas import why_above_its_most
+from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import ResourceVector
 
 
@@ -25,8 +26,9 @@ def test_what_is_lent_is_what_the_leases_say_and_within_every_limit() -> None:
         lent = queue.loans.lent_by(node.name)
         assert lent == counted.lent_by(node.name)
         assert node.base.covers(lent) and lent["cpu"] <= (node.limits.max_share_cpu or 0)
-    nothing = ResourceVector({"cpu": 0})
-    assert not any(why_above_its_most(team, nothing, queue.loans, queue.rules.teams) for team in queue.rules.teams)
+    for name in queue.rules.teams:
+        nothing = Ask("n0", "cpu", 0, team=name)
+        assert why_above_its_most(nothing, ResourceVector({"cpu": 0}), queue.loans, queue.rules.teams) is None
 
 
 def test_the_same_requests_are_decided_in_the_same_way() -> None:

@@ -1,7 +1,7 @@
 """What a team may have."""
 
 import pytest
-from builders import amounts, cpu, lease, limits, node, reservation, team
+from builders import amounts, ask, cpu, lease, limits, node, reservation, team
 
 from distributed_grid.decide.loans import Loans
 from distributed_grid.decide.quotas import why_over_limit
@@ -23,7 +23,10 @@ def has(name: str, cores: float, **changes: object) -> Lease:
 
 
 def why(name: str, need: ResourceVector, *leases: Lease, teams: tuple[Team, ...] = (LIMITED, CLOSED)) -> str | None:
-    return why_over_limit(name, need, NODES, Loans.of(leases), Teams(teams))
+    """For all that is needed, asked for by name."""
+    kind, *others = need
+    asked = ask(kind=kind, units=need[kind], team=name, along=tuple((other, need[other]) for other in others))
+    return why_over_limit(asked, need, NODES, Loans.of(leases), Teams(teams))
 
 
 @pytest.mark.parametrize(
@@ -77,6 +80,35 @@ def test_others_do_not_get_what_a_team_keeps_for_itself(
     name: str, need: ResourceVector, leases: tuple[Lease, ...], teams: tuple[Team, ...], said: str | None
 ) -> None:
     assert why(name, need, *leases, teams=teams) == said
+
+
+GPUS = team("vision", guaranteed={"gpu": 2}, borrows={"cpu": 0})
+ALL_CPUS = team("ops", guaranteed=cpu(16), lends={"cpu": 0})
+OPEN_GPUS = team("vision", guaranteed={"gpu": 2})
+NO_MORE = "team vision has 0 of at most 0 CPUs, 3 asked"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "along", "leases", "teams", "said"),
+    [
+        # a guaranteed GPU brings its CPU with it, whatever the team's own limit is and whatever others keep
+        (2, {}, (), (GPUS,), None),
+        (2, {}, (), (OPEN_GPUS, ALL_CPUS), None),
+        (1, {}, (reservation(amount=1, cpus=1, team="vision"),), (GPUS, ALL_CPUS), None),
+        # GPUs above the guarantee do not
+        (3, {}, (), (GPUS,), NO_MORE),
+        (3, {}, (), (OPEN_GPUS, ALL_CPUS), "other teams keep 16 CPUs for themselves: 0 left, 3 asked"),
+        # nor do CPUs that were asked for by name: a guarantee of GPUs is none of them
+        (1, {"cpu": 3}, (), (GPUS,), NO_MORE),
+        (1, {"cpu": 3}, (), (OPEN_GPUS, ALL_CPUS), "other teams keep 16 CPUs for themselves: 0 left, 3 asked"),
+    ],
+)
+def test_what_comes_with_a_guaranteed_gpu_unasked_is_guaranteed_with_it(
+    gpus: int, along: dict[str, float], leases: tuple[Lease, ...], teams: tuple[Team, ...], said: str | None
+) -> None:
+    asked = ask(kind="gpu", amount=gpus, team="vision", along=tuple(amounts(**along).items()))
+    need = amounts(**{"gpu": gpus, "cpu": gpus, **along})
+    assert why_over_limit(asked, need, NODES, Loans.of(leases), Teams(teams)) == said
 
 
 def test_the_cpus_that_come_with_a_gpu_are_the_teams_too() -> None:

@@ -28,36 +28,38 @@ policies = st.sampled_from(list(POLICIES.values()))
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> World:
+def worlds(draw: st.DrawFn, kinds: tuple[str, ...] = ("cpu", "memory", "licence")) -> World:
     """One lender, or several whose CPUs are asked for one by one: what is guaranteed is there, and fits."""
     lenders = draw(st.integers(1, 3))
-    kind, per_node = draw(st.sampled_from([("cpu", 8), ("memory", 8), ("licence", 8)]))
-    base = ResourceVector.of(**{kind: per_node})
+    kind, per_node = draw(st.sampled_from(kinds)), 8
+    base = ResourceVector.of(**{kind: per_node} | ({"cpu": per_node} if kind == "gpu" else {}))
     left, teams = per_node * lenders, []
     for name in NAMES:
         guaranteed = draw(st.integers(0, left))
         left -= guaranteed
         teams.append(team(name, guaranteed={kind: guaranteed}))
+    if kind == "gpu" and draw(st.booleans()):  # the CPU of a guaranteed GPU comes with it, whoever keeps all CPUs
+        teams.append(team("keeper", guaranteed={"cpu": per_node * lenders}, lends={"cpu": 0}))
     master = node("gpu-master", base=ResourceVector())
     nodes = [master, *(node(f"n{number}", base=base) for number in range(lenders))]
     return World(nodes, Rules(teams=Teams(teams)), numbers=draw(policies), grace_s=draw(st.sampled_from([10.0, 30.0])))
 
 
 def a_request(world: World, chance: random.Random) -> Ask:
-    kind = next(iter(world.bases[1].base))
+    kind = next(kind for kind in ("gpu", *world.bases[1].base) if kind in world.bases[1].base)
     return ask(
         "gpu-master",
         kind,
         1 if len(world.bases) > 2 else chance.randint(1, 8),
         priority=chance.choice(list(AllocationPriority)),
         duration_s=float(chance.choice((20, 300, 1800, 7200))),
-        delivery="transfer" if kind != "cpu" else chance.choice(("transfer", "reserve")),
+        delivery=None if kind == "gpu" else "transfer" if kind != "cpu" else chance.choice(("transfer", "reserve")),
         team=chance.choice((*NAMES, "default")),
     )
 
 
 @REPEATABLE
-@given(worlds(), st.integers(0, 10_000))
+@given(worlds(("cpu", "memory", "licence", "gpu")), st.integers(0, 10_000))
 def test_no_team_is_kept_below_its_guarantee_for_longer_than_grace_and_minimum_hold(world: World, seed: int) -> None:
     """Teams ask for more than there is, at every priority, and all who are asked to yield use up their grace period."""
     assert world.numbers is not None

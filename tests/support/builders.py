@@ -178,7 +178,7 @@ def forecast(value: float, *, in_s: float = 900.0, within: float = 0.05, checked
 
 
 def ask(target: str = "gpu-master", kind: str = CPU, amount: float = 2, **changes: Any) -> Ask:
-    return Ask(target=target, kind=kind, units=round(amount * scale(kind)), **changes)
+    return Ask(**{"target": target, "kind": kind, "units": round(amount * scale(kind))} | changes)
 
 
 def lease_of(grant: Grant, id: str = "b1", **changes: Any) -> Lease:

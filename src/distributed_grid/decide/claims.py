@@ -8,7 +8,7 @@
 Queue, preemption, relief of lenders, `grid plan` and `grid why` all decide by the functions here.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -19,7 +19,7 @@ from distributed_grid.model.leases import Delivery, Lease, LeaseState, OnGraceEn
 from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.requests import DEFAULT_DURATION_S, Ask
 from distributed_grid.model.resources import scale
-from distributed_grid.model.teams import Teams
+from distributed_grid.model.teams import Team, Teams
 from distributed_grid.model.waiting import Waiting
 
 AGING_STEP_S: Final = DEFAULT_DURATION_S / 2
@@ -59,7 +59,7 @@ class Guarantees:
     """What is left of each team's guarantee, while requests are counted one after the other.
 
     A request counts as a whole: it is within the guarantee if all that it asks for is. What a reservation brings along
-    unasked (the CPU of a GPU) needs no guarantee of its own. It counts as held, though, like all that a team has.
+    unasked (the CPU of a GPU) is then guaranteed with it. It counts as held, though, like all that a team has.
     """
 
     def __init__(self, loans: Loans, teams: Teams) -> None:
@@ -71,13 +71,17 @@ class Guarantees:
         team = self._teams.get(ask.team)
         if team is None or not team.guaranteed:
             return False
-        name, asked = ask.team, ((ask.kind, ask.units), *ask.along)
-        for kind, units in asked:
-            if self._loans.held(name, kind) + self._counted.get((name, kind), 0) + units > team.guaranteed[kind]:
-                return False
-        for kind, units in asked:
-            self._counted[name, kind] = self._counted.get((name, kind), 0) + units
+        name, counted = ask.team, self._counted
+        if not is_within(ask, team, lambda kind: self._loans.held(name, kind) + counted.get((name, kind), 0)):
+            return False
+        for kind, units in ask.asked:
+            counted[name, kind] = counted.get((name, kind), 0) + units
         return True
+
+
+def is_within(ask: Ask, team: Team, held: Callable[[str], int]) -> bool:
+    """Whether all that is asked for is within a team's guarantee, on top of what the team has of each kind."""
+    return all(held(kind) + units <= team.guaranteed[kind] for kind, units in ask.asked)
 
 
 # -- whose turn it is ------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ def largest_now(
         asked = offer(steps)
         if lender_of is not None:
             return lender_of(asked.ask)
-        over_limit = why_over_limit(ask.team, asked.need, nodes, loans, rules.teams)
+        over_limit = why_over_limit(asked.ask, asked.need, nodes, loans, rules.teams)
         return best_lender(asked, nodes.lenders, loans) if over_limit is None else None
 
     # `auto` transfers what the target's machine can carry and reserves what is more. Either is granted up to an amount

@@ -19,7 +19,7 @@ from distributed_grid.model.rules import NO_RULES, NOTHING_KEPT, Reserve, Rules
 def plan_grant(ask: Ask, nodes: NodeTable, loans: Loans, rules: Rules = NO_RULES) -> Grant | Refused:
     """Choose how and from whom, or say for every node why not. The target must be in the table."""
     offer = Offer.of(ask, nodes, rules)
-    over_limit = why_over_limit(ask.team, offer.need, nodes, loans, rules.teams)
+    over_limit = why_over_limit(ask, offer.need, nodes, loans, rules.teams)
     if over_limit is None:
         best = best_lender(offer, nodes.lenders, loans)
         if best is not None:

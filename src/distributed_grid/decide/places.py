@@ -120,9 +120,12 @@ class Places:
         teams, name = offer.rules.teams, offer.ask.team
         if not teams:
             return since
-        if name not in self._later_teams and why_above_its_most(name, offer.need, self.present.loans, teams) is None:
+        if (
+            name not in self._later_teams
+            and why_above_its_most(offer.ask, offer.need, self.present.loans, teams) is None
+        ):
             return since  # what it has now only becomes less
-        return self._team(offer).first(offer.need, timedelta(seconds=offer.ask.duration_s), since)
+        return self._team(offer).first(offer, since)
 
     def _pool_turn(self, offer: Offer, since: datetime) -> datetime | None:
         """When its team may have it beside what other teams keep."""

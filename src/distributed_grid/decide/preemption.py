@@ -92,7 +92,7 @@ def plan_preemption(
     back = (*coming_back(leases, now), *given_up)
     home, after = once_home(nodes, leases, back), loans.without(back)
     offer = Offer.of(ask, home, rules)
-    if why_over_limit(ask.team, offer.need, home, after, rules.teams):
+    if why_over_limit(ask, offer.need, home, after, rules.teams):
         return None
     if _can_be_met(ask, nodes, loans, rules) or _can_be_met(ask, home, after, rules):
         return None
@@ -268,7 +268,7 @@ def _back_by(lease: Lease, asked_at: datetime) -> datetime:
 
 def _can_be_met(ask: Ask, nodes: NodeTable, loans: Loans, rules: Rules) -> bool:
     offer = Offer.of(ask, nodes, rules)
-    return why_over_limit(ask.team, offer.need, nodes, loans, rules.teams) is None and any(
+    return why_over_limit(ask, offer.need, nodes, loans, rules.teams) is None and any(
         obstacle(node, offer, loans) is None for node in nodes.values()
     )
 

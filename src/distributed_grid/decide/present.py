@@ -30,7 +30,7 @@ class Present:
         return self.others_keep(offer) is None and has_it_itself(offer, self._nodes[offer.ask.target], self.loans)
 
     def others_keep(self, offer: Offer) -> str | None:
-        return why_kept_by_others(offer.ask.team, offer.need, self._table, self.loans, offer.rules.teams)
+        return why_kept_by_others(offer.ask, offer.need, self._table, self.loans, offer.rules.teams)
 
     def add(self, grant: Grant) -> None:
         if not self._own_loans:
@@ -47,7 +47,7 @@ class Present:
 
     def refused(self, offer: Offer, ahead: int) -> Refused:
         """For every node why it does not lend this now. Who could is kept for others."""
-        limit = why_over_limit(offer.ask.team, offer.need, self._table, self.loans, offer.rules.teams)
+        limit = why_over_limit(offer.ask, offer.need, self._table, self.loans, offer.rules.teams)
         refusals = (why_not(node, offer, self.loans) or _kept(node.name, ahead) for node in self._nodes.values())
         return Refused(offer.ask, tuple(refusals), limit)
 

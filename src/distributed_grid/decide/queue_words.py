@@ -39,7 +39,7 @@ def why_team_waits(offer: Offer, loans: Loans, turn: datetime | None, now: datet
         team = teams.of(offer.ask.team)
         most = ", ".join(describe(kind, team.most(kind) or 0) for kind in need if team.most(kind) is not None)
         return f"its team {team.name} may have at most {most}"
-    said = why_above_its_most(offer.ask.team, need, loans, teams)
+    said = why_above_its_most(offer.ask, need, loans, teams)
     if said is None:
         said = f"team {offer.ask.team} is at its limit with what it has and its requests ahead of this one"
     return f"its team's limit: {said}; by its leases' ends it may have it at {moment(turn, now)}"

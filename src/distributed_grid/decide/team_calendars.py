@@ -1,11 +1,13 @@
 """What teams may have, from now on: each by its own limit, and all of what none keeps for itself."""
 
 from datetime import datetime, timedelta
+from functools import partial
 
 from distributed_grid.decide.calendars import Calendar
 from distributed_grid.decide.lease_ends import Ends
 from distributed_grid.decide.lending import Offer
 from distributed_grid.decide.loans import Loans
+from distributed_grid.decide.quotas import limited
 from distributed_grid.model.nodes import NodeTable
 from distributed_grid.model.plans import Grant
 from distributed_grid.model.resources import ResourceVector
@@ -26,15 +28,16 @@ class TeamCalendar:
             for kind, units in lease.resources.items():
                 self._calendar.add(kind, -units, end)
 
-    def first(self, need: ResourceVector, lasts: timedelta, since: datetime) -> datetime | None:
+    def first(self, offer: Offer, since: datetime) -> datetime | None:
         """When it may have this by its own limit; None: never."""
-        limited = ((kind, units, self._team.most(kind)) for kind, units in need.items())
+        counted = limited(offer.ask, offer.need, self._team, lambda kind: max(self._calendar.row(kind)))
+        mosts = ((kind, units, self._team.most(kind)) for kind, units in counted.items())
         needs = [
             ([most - held for held in self._calendar.row(kind)], units)
-            for kind, units, most in limited
+            for kind, units, most in mosts
             if most is not None
         ]
-        return self._calendar.first(needs, lasts, since) if needs else since
+        return self._calendar.first(needs, timedelta(seconds=offer.ask.duration_s), since) if needs else since
 
     def hold(self, need: ResourceVector, begin: datetime, end: datetime) -> None:
         for kind, units in need.items():
@@ -75,7 +78,7 @@ class CommonPool:
         """
         most, own = self._most, self._teams.of(offer.ask.team)
         needs = []
-        for kind, units in offer.need.items():
+        for kind, units in limited(offer.ask, offer.need, own, partial(most.held, own.name)).items():
             held, kept = most.held(own.name, kind), self._teams.kept_in_all(kind)
             if not kept or held + units <= own.guaranteed[kind]:
                 continue

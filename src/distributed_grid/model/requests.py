@@ -48,8 +48,13 @@ class Ask:
     ends_with: str | None = None
     """The Ray process with which the lease ends."""
 
+    @property
+    def asked(self) -> tuple[tuple[str, int], ...]:
+        """All that is asked for, by kind; what a reservation brings along unasked is not among it."""
+        return ((self.kind, self.units), *self.along)
+
     def describe(self) -> str:
-        what = ", ".join(describe(kind, units) for kind, units in ((self.kind, self.units), *self.along))
+        what = ", ".join(describe(kind, units) for kind, units in self.asked)
         return f"{what} for {self.target}"
 
 
