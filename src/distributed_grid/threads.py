@@ -24,6 +24,11 @@ K = TypeVar("K")
 caller: Final[contextvars.ContextVar[str | None]] = contextvars.ContextVar("grid_caller", default=None)
 """On whose behalf a coroutine runs: the id of a token, set where a request is let in. None: the engine's own work."""
 
+SURVEYS: Final = "surveys"
+_SHARED: Final = {SURVEYS: "surveys of the nodes' processes"}
+"""The names under which calls that all callers share take their turns, and what such calls are. Tokens' ids are no
+words, so that no caller has one of these names."""
+
 _RETRY_AFTER_S: Final = 5
 _SHORT_S: Final = 0.005
 _LONGEST_REST_S: Final = 1.0
@@ -60,6 +65,16 @@ class Turns:
         turn: Future[None] = Future()
         with self._lock:
             if len(self._queues.get(who, ())) >= self.waiting_of_one:
+                if who in _SHARED:
+                    raise TooBusy(
+                        f"{self.waiting_of_one} {_SHARED[who]} wait already",
+                        because=[
+                            f"{self._running[who]} are under way, and grid makes at most {self.of_one} at once, "
+                            "for all who ask"
+                        ],
+                        try_next=f"Ask again in {_RETRY_AFTER_S} s.",
+                        retry_after_s=_RETRY_AFTER_S,
+                    )
                 raise TooManyRequests(
                     f"{self.waiting_of_one} slow calls of yours wait already",
                     because=[

@@ -218,6 +218,34 @@ def test_all_who_ask_for_a_survey_of_the_processes_at_once_get_the_same_one(
     assert len(begun) == 2
 
 
+def test_who_asks_for_a_survey_while_too_many_of_all_callers_wait_is_not_told_that_they_are_its_own(
+    fresh: ServedGrid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[object] = []
+    go_on = threading.Event()
+
+    def drawn_out() -> None:
+        begun.append(threading.current_thread())
+        assert go_on.wait(PATIENCE_S)
+
+    monkeypatch.setattr(threads, "SLOW", FairPool("small", Turns(1, 1, waiting_of_one=1, waiting=9)))
+    monkeypatch.setattr(fresh.hands, "before_scan", drawn_out)
+    eve, ana = fresh.token("eve", "view"), fresh.token("ana", "view")
+    with ThreadPoolExecutor(2) as callers:
+        first = callers.submit(fresh.ask, "GET", "/offload/candidates?node=a", token=eve)
+        until(lambda: begun, "eve's first survey is under way")
+        second = callers.submit(fresh.ask, "GET", "/offload/candidates?node=b", token=eve)
+        until(lambda: threads.SLOW.turns._queues, "her second waits")
+
+        status, answer = fresh.ask("GET", "/offload/candidates?node=c", token=ana)
+        go_on.set()
+
+        assert (status, answer["error"]["code"]) == (503, "TOO_BUSY")
+        assert answer["error"]["message"] == "1 surveys of the nodes' processes wait already"
+        assert "for all who ask" in answer["error"]["because"][0]
+        assert {first.result(PATIENCE_S)[0], second.result(PATIENCE_S)[0]} == {200}
+
+
 def test_an_answer_that_many_share_lasts_for_its_time_only_and_an_error_not_at_all() -> None:
     asked: list[int] = []
 

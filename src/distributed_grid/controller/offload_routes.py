@@ -28,7 +28,7 @@ def add_offload_routes(api: APIRouter, engine: Engine) -> None:
             raise Unavailable("This controller cannot reach the processes of its nodes")
         return engine.offloading
 
-    surveys: threads.Shared[str | None, bytes] = threads.Shared(SURVEY_LASTS_S, of="surveys")
+    surveys: threads.Shared[str | None, bytes] = threads.Shared(SURVEY_LASTS_S, of=threads.SURVEYS)
 
     @api.get("/offload/candidates", response_model=schemas.OffloadCandidates)
     @needs(Scope.VIEW)
