@@ -4,86 +4,25 @@ The controller starts all the same, ends its loans on time, tells what is wrong 
 """
 
 import errno
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from builders import ask
+from faulty_files import FAULTS, failing, opening, replaced
 from whole_grid import WholeGrid
 
 from distributed_grid.errors import AlreadyRunning, StoreBroken
+from distributed_grid.model.endings import why_it_ends
 from distributed_grid.model.leases import LeaseState
 from distributed_grid.orchestration.recovery import HOLD
 from distributed_grid.store.boost_file import BoostFile
-from distributed_grid.store.durable import LARGEST
 from distributed_grid.store.writer_lock import WriterLock
 
 ACTIVE = LeaseState.ACTIVE
 LOAN_S = 30.0
 
-Fault = Callable[[Path, WholeGrid], "contextmanager[None]"]
-
-
-@contextmanager
-def replaced(path: Path, make: Callable[[Path], None]) -> Iterator[None]:
-    """Something else is in the file's place meanwhile; the file itself comes back."""
-    kept = path.with_name(f"kept-{path.name}")
-    there = path.exists()
-    if there:
-        path.rename(kept)
-    make(path)
-    try:
-        yield
-    finally:
-        if path.is_dir():
-            path.rmdir()
-        else:
-            path.unlink(missing_ok=True)
-        if there:
-            kept.rename(path)
-
-
-@contextmanager
-def opening(path: Path, act: Callable[[], None]) -> Iterator[None]:
-    """Something happens whenever the file is opened."""
-    really = os.open
-
-    def watched(opened: object, *args: object, **options: object) -> int:
-        if str(opened) == str(path):
-            act()
-        return really(opened, *args, **options)  # type: ignore[arg-type]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "open", watched)
-        yield
-
-
-def failing(number: int) -> Callable[[], None]:
-    def fail() -> None:
-        raise OSError(number, os.strerror(number))
-
-    return fail
-
-
-def sparse(path: Path) -> None:
-    path.touch()
-    os.truncate(path, LARGEST + 1)
-
-
-FAULTS: dict[str, Callable[[Path, WholeGrid], object]] = {
-    "missing": lambda path, _: replaced(path, lambda _: None),
-    "folder": lambda path, _: replaced(path, Path.mkdir),
-    "deep": lambda path, _: replaced(path, lambda at: at.write_bytes(b"[" * 100_000) and None),
-    "huge": lambda path, _: replaced(path, sparse),
-    "encoding": lambda path, _: replaced(path, lambda at: at.write_bytes("{\u00e4}".encode("utf-16")) and None),
-    "pipe": lambda path, _: replaced(path, os.mkfifo),
-    "unreadable": lambda path, _: opening(path, failing(errno.EACCES)),
-    "failing": lambda path, _: opening(path, failing(errno.EIO)),
-    "slow": lambda path, lab: opening(path, lambda: lab.clock.sleep(3.0)),
-}
-FILES = {
+FILES: dict[str, Callable[[WholeGrid], Path]] = {
     "boosts": lambda lab: lab.home.boosts,
     "previous": lambda lab: BoostFile(lab.home.boosts).previous,
     "sharing": lambda lab: lab.home.sharing,
@@ -92,7 +31,7 @@ FILES = {
     "kept aside": lambda lab: lab.home.boosts.with_name("resource_boosts.json.of-other"),
 }
 UNNOTICED = {
-    *((name, fault) for name in FILES for fault in ("missing", "slow")),
+    *((name, fault) for name in FILES for fault in ("missing", "slow", "unwritable")),
     *(("previous", fault) for fault in FAULTS),  # is not needed while the file itself is good
     *(("audit", fault) for fault in ("deep", "huge", "encoding")),  # only added to, line by line
     *(("lock", fault) for fault in ("deep", "huge", "encoding")),  # what is in it does not matter
@@ -113,7 +52,7 @@ def test_whatever_is_wrong_with_a_file_the_controller_is_back_and_loans_end_on_t
     if name == "kept aside":
         path.write_bytes(lab.home.boosts.read_bytes())
     lab.bury()
-    with FAULTS[fault](path, lab):  # type: ignore[attr-defined]
+    with FAULTS[fault](path, lambda: lab.clock.sleep(3.0)):
         lab.start(strict=False)
         lab.wait(0.5)
         if (name, fault) not in UNNOTICED:
@@ -179,6 +118,29 @@ def test_a_renewal_that_only_the_file_knew_is_in_force_once_it_can_be_read(lab: 
         lab.wait(2.0)
     lab.wait(40.0)
     assert lab.leases[loan.id].expires_at == renewed.expires_at
+
+
+def test_a_loan_whose_end_only_the_file_knew_goes_home_and_says_why(lab: WholeGrid) -> None:
+    loan = lab.run(lab.service.request(ask("b", amount=2, duration_s=3600.0)))
+    lab.wait(1.0)
+    lab.run(lab.service.request(ask("b", amount=1, duration_s=3600.0)))
+    older = lab.home.boosts.read_bytes()
+    lab.run(lab.service.release(loan.id))
+    lab.wait(5.0)
+    assert loan.id not in lab.leases
+    BoostFile(lab.home.boosts).previous.write_bytes(older)
+    lab.bury()
+    with opening(lab.home.boosts, failing(errno.EIO)):
+        lab.start(strict=False)
+        lab.wait(1.0)
+        assert loan.id in lab.leases  # as the older file has it
+    lab.wait(10.0)
+
+    assert loan.id not in lab.leases
+    assert len(lab.leases) == 1
+    asked = [event for event in lab.parts.journal.since(0) if event.event == "release_asked"]
+    assert [event.details["ending"]["cause"] for event in asked] == ["ended_before"]
+    assert why_it_ends(asked[0].details["ending"]).startswith("it had ended before the controller started again")
 
 
 def test_while_another_process_has_the_lock_nothing_is_touched_and_then_the_start_succeeds(lab: WholeGrid) -> None:

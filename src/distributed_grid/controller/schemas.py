@@ -88,8 +88,8 @@ class BoostEnding(BaseModel):
     """Why a boost goes home, or is asked for; what still runs in it at the deadline is ended."""
 
     cause: str = Field(
-        description="released, expired, preempted, lender, cooldown, moved, unneeded, orphaned, lost, file_removed or "
-        "stopped"
+        description="released, expired, preempted, lender, cooldown, moved, unneeded, orphaned, lost, file_removed, "
+        "ended_before or stopped"
     )
     by: str = Field(description="Who asked: a person, or grid by its policy")
     reason: str

@@ -31,6 +31,7 @@ class EndCause(StrEnum):
     ORPHANED = "orphaned"  # the process that held it is gone
     LOST = "lost"  # one of its nodes left the cluster
     FILE_REMOVED = "file_removed"  # the state file was removed
+    ENDED_BEFORE = "ended_before"  # it had ended before the controller started; only an older state file had it
     STOPPED = "stopped"  # grid stops
 
 

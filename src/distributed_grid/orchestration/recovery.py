@@ -12,6 +12,7 @@ from typing import Final
 
 from distributed_grid import threads
 from distributed_grid.errors import StoreBroken
+from distributed_grid.model.endings import EndCause, Ending
 from distributed_grid.model.nodes import NodeTable
 from distributed_grid.orchestration.belonging import Belongings
 from distributed_grid.orchestration.logs import logger
@@ -24,6 +25,8 @@ log = logger()
 
 HOLD: Final = timedelta(seconds=60)
 """For so long nothing of a cluster is changed whose leases are not known."""
+
+_ENDED_BEFORE: Final = "it had ended before the controller started again; only an older state file still had it"
 
 _TOLD_FOR: Final = timedelta(seconds=10)
 """A damaged file that was replaced by a good one is told of for so long, so that somebody who looks can see it."""
@@ -157,7 +160,8 @@ class Recovery:
             return
         for lease in p.ledger:
             if lease.id not in there and lease.id in known and not lease.is_winding_down:
-                begin_release(p, lease, "its end is in the state file", grace_s=0.0, wanted_back=False)
+                before = lease.ending or Ending(EndCause.ENDED_BEFORE, "grid")
+                begin_release(p, lease, _ENDED_BEFORE, grace_s=0.0, wanted_back=False, ending=before)
         self._unread = self._instead = None
         p.journal.note("store_read", f"{p.file.path.name} can be read again; {len(p.ledger)} boosts are known")
         await p.try_commit()
