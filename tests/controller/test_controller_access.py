@@ -19,6 +19,26 @@ from distributed_grid.model.listening import Listening
 BOOST = {"target_node": "a", "resource_type": "cpu", "amount": 1}
 
 
+def test_an_ambiguous_beginning_of_an_id_names_only_boosts_that_the_caller_may_see(fresh: ServedGrid) -> None:
+    eve, ana, cy = fresh.token("eve", "lend"), fresh.token("ana", "lend"), fresh.token("cy", "lend", "view")
+    body = BOOST | {"amount": 0.01}
+    ids: list[str] = []
+    while not (shared := [id_ for id_ in ids if sum(other[0] == id_[0] for other in ids) > 1]):
+        ids.append(fresh.ask("POST", "/boosts", body, token=eve)[1]["boost_id"])
+    first = shared[0][0]
+
+    def told(method: str, path: str, token: str) -> str:
+        status, answer = fresh.ask(method, path, {}, token=token)
+        assert (status, answer["error"]["code"]) == (409, "AMBIGUOUS_BOOST")
+        assert "2 boosts have an id that begins with" in answer["error"]["message"]
+        return json.dumps(answer)
+
+    for path in (f"/boosts/{first}/release", f"/boosts/{first}/renew", f"/boosts/{first}/checkpoint"):
+        assert not any(id_ in told("POST", path, ana) for id_ in ids)
+        assert all(id_ in told("POST", path, eve) for id_ in ids if id_[0] == first), "they are hers"
+        assert all(id_ in told("POST", path, cy) for id_ in ids if id_[0] == first), "who may see all boosts"
+
+
 # -- tokens --------------------------------------------------------------------------------------------------
 
 

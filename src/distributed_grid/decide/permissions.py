@@ -82,6 +82,11 @@ def may_change(caller: Principal, thing: Owned, node_owners: Iterable[str] = ())
     return caller.name in node_owners or bool(caller.team and f"{TEAM_PREFIX}{caller.team}" in node_owners)
 
 
+def may_see(caller: Principal, thing: Owned, node_owners: Iterable[str] = ()) -> bool:
+    """Whether the caller may know that it is there: with the scope `view`, or because it may change it."""
+    return caller.may(Scope.VIEW) or may_change(caller, thing, node_owners)
+
+
 def check_may_change(caller: Principal, thing: Owned, node_owners: Iterable[str] = ()) -> None:
     """Raise `NotOwner`, which names the owner and who else may do it, unless the caller may change this."""
     owners = tuple(node_owners)

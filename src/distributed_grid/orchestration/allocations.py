@@ -9,7 +9,7 @@ from distributed_grid.model.principals import Principal
 from distributed_grid.model.waiting import Waiting
 from distributed_grid.orchestration.answering import plan_answer, why_answer
 from distributed_grid.orchestration.engine import Engine
-from distributed_grid.orchestration.permitting import check_change, own_boost
+from distributed_grid.orchestration.permitting import check_change, own_boost, seen_by
 from distributed_grid.orchestration.sharing_view import allocation_dict, queue_dict, sharing_dict
 
 _NOT_ASKED_FOR = {"grace_seconds": None, "on_grace_end": None, "reclaim_url": None}
@@ -32,7 +32,7 @@ class Allocations:
     async def release(self, request_id: str, *, caller: Principal) -> dict[str, Any]:
         """Wait no longer; or, if it was met, give the capacity back."""
         p, service = self._engine.parts, self._engine.service
-        found = service.find(request_id)
+        found = service.find(request_id, seen_by(p, caller))
         if isinstance(found, Waiting):
             check_change(p, caller, owned_request(found), f"take back request {found.id[:8]}")
             shown = self._shown(found)

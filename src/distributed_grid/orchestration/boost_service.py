@@ -6,6 +6,7 @@ What is then done is in `granting` and `returning`.
 import asyncio
 import contextlib
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -227,12 +228,15 @@ class BoostService:
         if current is not None and current.expires_at == renewed.expires_at:
             self._p.ledger.put(replace(current, expires_at=was.expires_at, duration_s=was.duration_s))
 
-    def find(self, prefix: str) -> Lease | Waiting:
-        """A request by its id, or by the beginning of it: as it waits, or as the boost that it became."""
+    def find(self, prefix: str, shows: Callable[[Lease], bool] = lambda _: True) -> Lease | Waiting:
+        """A request by its id, or by the beginning of it: as it waits, or as the boost that it became.
+
+        `shows`: which boosts whoever asks may see.
+        """
         with contextlib.suppress(RequestNotFound):
             return self.queue.find(prefix)
         try:
-            return self._p.ledger.find(prefix)
+            return self._p.ledger.find(prefix, shows)
         except BoostNotFound:
             raise RequestNotFound(
                 f"No request and no boost with the id {prefix!r}",

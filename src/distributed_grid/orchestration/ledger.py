@@ -1,6 +1,6 @@
 """All leases of the cluster, in memory: one ledger, so nothing can be lent twice."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from distributed_grid.decide.loans import Loans
 from distributed_grid.errors import AmbiguousBoost, BoostNotFound
@@ -51,8 +51,11 @@ class Ledger:
             return None
         return next((lease for lease in self if lease.idempotency_key == idempotency_key), None)
 
-    def find(self, prefix: str) -> Lease:
-        """The lease with this id, or the only one whose id begins like this."""
+    def find(self, prefix: str, shows: Callable[[Lease], bool] = lambda _: True) -> Lease:
+        """The lease with this id, or the only one whose id begins like this.
+
+        `shows`: which leases whoever asks may see; where several begin like this, only these are named.
+        """
         wanted = prefix.strip().lower()
         if wanted in self._leases:
             return self._leases[wanted]
@@ -64,7 +67,10 @@ class Ledger:
         if len(found) > 1:
             raise AmbiguousBoost(
                 f"{len(found)} boosts have an id that begins with {prefix!r}",
-                because=[f"{lease.id}  {lease.describe()}" for lease in sorted(found, key=lambda lease: lease.id)[:8]],
+                because=[
+                    f"{lease.id}  {lease.describe()}"
+                    for lease in sorted(filter(shows, found), key=lambda lease: lease.id)[:8]
+                ],
                 try_next="Give more characters of the id.",
             )
         return found[0]

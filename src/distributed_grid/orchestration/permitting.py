@@ -1,12 +1,13 @@
 """Callers held against what they want to change: a refusal is raised, and put into the audit log with their name."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from distributed_grid.decide.permissions import (
     Owned,
     check_may_change,
     check_priority,
+    may_see,
     owned_boost_dict,
     owned_lease,
 )
@@ -24,9 +25,14 @@ def check_change(p: Parts, caller: Principal, thing: Owned, doing: str) -> None:
         check_may_change(caller, thing, p.config.owners_of(thing.lender))
 
 
+def seen_by(p: Parts, caller: Principal) -> Callable[[Lease], bool]:
+    """Which leases a caller may see."""
+    return lambda lease: may_see(caller, owned_lease(lease), p.config.owners_of(lease.source))
+
+
 def own_boost(p: Parts, caller: Principal, boost_id: str, doing: str) -> Lease:
     """The boost with this id, or the only one whose id begins like this, if the caller may change it."""
-    lease = p.ledger.find(boost_id)
+    lease = p.ledger.find(boost_id, seen_by(p, caller))
     with _refusals_noted(p, caller, doing, lease=lease):
         check_may_change(caller, owned_lease(lease), p.config.owners_of(lease.source))
     return lease
@@ -41,7 +47,7 @@ def check_asks_for(p: Parts, caller: Principal, priority: AllocationPriority, do
 async def check_past_boost(p: Parts, service: BoostService, caller: Principal, boost_id: str, doing: str) -> None:
     """The same for a boost that may have ended lately: the audit log knows whose it was."""
     try:
-        thing = owned_lease(p.ledger.find(boost_id))
+        thing = owned_lease(p.ledger.find(boost_id, seen_by(p, caller)))
     except BoostNotFound:
         ended = await service.released_before(boost_id)
         if ended is None:
