@@ -3,13 +3,17 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
+from faulty_files import FAULTS
 
 from distributed_grid.cluster import ClusterRecord, NodeProcess, NodeSpec, running, start, stop
+from distributed_grid.cluster.local import is_over
 from distributed_grid.cluster.processes import alive, child_environment
 from distributed_grid.cluster.record import load, only_one, save
 from distributed_grid.errors import AlreadyRunning, StoreBroken
@@ -69,6 +73,44 @@ def test_a_damaged_record_is_said_to_be_one(home: GridHome, text: str) -> None:
 
     with pytest.raises(StoreBroken, match="not a cluster record"):
         running(home)
+
+
+@pytest.mark.parametrize("name", ["cluster.json", "cluster.lock"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_whatever_is_wrong_with_the_record_the_cluster_is_watched_on_and_found_again(
+    home: GridHome, sleeper: Sleeper, name: str, fault: str
+) -> None:
+    """Whoever watches the controller goes on; a command says what is wrong; and then all is as before."""
+    head = sleeper()
+    save(home, record := record_of(head))
+    with only_one(home, wait=False):
+        pass
+    with FAULTS[fault](home.path / name, lambda: time.sleep(0.2)):
+        assert not is_over(home, record)
+        try:
+            found = running(home)
+            with only_one(home, wait=False):
+                pass
+        except StoreBroken as error:
+            assert name in error.message
+        else:
+            assert found == (None if (name, fault) == ("cluster.json", "missing") else record)
+        assert alive(head)
+
+    assert running(home) == record
+    assert not is_over(home, record)
+    with pytest.raises(AlreadyRunning):
+        start(home, "test", [HEAD], progress=silent)
+    assert stop(home, progress=silent) == record
+    assert is_over(home, record)
+
+
+def test_a_cluster_whose_place_another_one_has_taken_is_over(home: GridHome, sleeper: Sleeper) -> None:
+    head = sleeper()
+    record = record_of(head)
+    save(home, replace(record, started_at="2031-01-01T00:00:00+00:00"))
+
+    assert is_over(home, record)
 
 
 def test_the_cluster_runs_as_long_as_its_head_lives(home: GridHome, sleeper: Sleeper) -> None:

@@ -1,15 +1,21 @@
 """A controller whose files or port are not as they should be: it answers, tells what is wrong, and mends it later."""
 
+import json
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from builders import LENDS_ALL
 from fake_cluster import FakeCluster
+from faulty_files import FAULTS
+from served_grid import WallClock
 
 from distributed_grid.client import GridClient
+from distributed_grid.client.connections import Connections
 from distributed_grid.config import GridConfig
 from distributed_grid.controller.runtime import ControllerRuntime
 from distributed_grid.errors import StoreBroken, Unavailable
@@ -22,22 +28,42 @@ async def leave() -> None:
     pass
 
 
-def started(home: GridHome, *, patient: bool = True, port: int = 0) -> ControllerRuntime:
-    cluster = FakeCluster()
-    cluster.add_node("a", cpus=4)
-    config = GridConfig.from_dict({"name": "lab", "resource_sharing": LENDS_ALL, "nodes": [{"name": "a"}]})
-    runtime = ControllerRuntime(
-        cluster,
-        config,
-        home,
-        ray_address="127.0.0.1:1",
-        config_source="a test",
-        leave=leave,
-        listening=Listening(port=port),
-        patient=patient,
-    )
-    runtime.start()
-    return runtime
+Start = Callable[..., ControllerRuntime]
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    cluster = FakeCluster(WallClock())
+    for name in ("a", "b"):
+        cluster.add_node(name, cpus=4)
+    return cluster
+
+
+@pytest.fixture
+def started(home: GridHome, cluster: FakeCluster) -> Iterator[Start]:
+    """Starts controllers, and ends them with the test."""
+    running: list[ControllerRuntime] = []
+
+    def start(*, patient: bool = True) -> ControllerRuntime:
+        names = [{"name": name} for name in ("a", "b")]
+        runtime = ControllerRuntime(
+            cluster,
+            GridConfig.from_dict({"name": "lab", "resource_sharing": LENDS_ALL, "nodes": names}),
+            home,
+            ray_address="127.0.0.1:1",
+            config_source="a test",
+            leave=leave,
+            listening=Listening(),
+            patient=patient,
+        )
+        running.append(runtime)
+        runtime.start()
+        return runtime
+
+    yield start
+    for runtime in running:
+        runtime.end()
+    assert not [thread for thread in threading.enumerate() if thread.name == "grid-controller"]
 
 
 def until(condition: Callable[[], object], within_s: float = 60.0) -> None:
@@ -58,18 +84,18 @@ def problems(home: GridHome) -> str:
 
 
 @pytest.mark.parametrize("name", ["tokens.json", "audit.jsonl", "resource_boosts.json", "sharing.json"])
-def test_a_folder_in_the_place_of_a_file_is_told_until_it_is_gone(home: GridHome, name: str) -> None:
+def test_a_folder_in_the_place_of_a_file_is_told_until_it_is_gone(home: GridHome, started: Start, name: str) -> None:
     (home.path / name).mkdir()
-    started(home)
+    started()
 
     until(lambda: name in problems(home))
     (home.path / name).rmdir()
     until(lambda: not problems(home))
 
 
-def test_where_the_controller_cannot_write_how_it_is_reached_it_does_so_later(home: GridHome) -> None:
+def test_where_the_controller_cannot_write_how_it_is_reached_it_does_so_later(home: GridHome, started: Start) -> None:
     home.controller.mkdir()
-    runtime = started(home)
+    runtime = started()
 
     assert runtime.where()["url"]
     home.controller.rmdir()
@@ -77,23 +103,85 @@ def test_where_the_controller_cannot_write_how_it_is_reached_it_does_so_later(ho
     until(lambda: not problems(home))
 
 
-def test_a_record_of_the_last_controller_that_is_nonsense_is_replaced(home: GridHome) -> None:
+def test_a_record_of_the_last_controller_that_is_nonsense_is_replaced(home: GridHome, started: Start) -> None:
     home.controller.write_bytes(b"[" * 100_000)
-    started(home)
+    started()
 
     assert not problems(home)
 
 
-def test_while_another_process_has_the_lock_the_status_says_so_and_changes_are_refused(home: GridHome) -> None:
+def test_while_another_process_has_the_lock_the_status_says_so_and_changes_are_refused(
+    home: GridHome, started: Start
+) -> None:
     with WriterLock(home.lock):
-        started(home)
+        started()
         assert "already runs grid" in problems(home)
         with closing(GridClient(home, retry_s=1.0)) as client, pytest.raises(Unavailable, match="not started yet"):
             client.request_boost({"target_node": "a", "resource_type": "cpu", "amount": "1"})
     until(lambda: not problems(home))
 
 
-def test_a_first_start_ends_with_the_error(home: GridHome) -> None:
+def test_a_first_start_ends_with_the_error(home: GridHome, started: Start) -> None:
     home.boosts.mkdir()
     with pytest.raises(StoreBroken, match="Is a directory"):
-        started(home, patient=False)
+        started(patient=False)
+
+
+# -- every file, and everything that can be wrong with it ------------------------------------------------------
+
+FILES: dict[str, Callable[[GridHome], Path]] = {
+    "token": lambda home: home.token,
+    "tokens": lambda home: home.tokens,
+    "controller": lambda home: home.controller,
+    "boosts": lambda home: home.boosts,
+    "sharing": lambda home: home.sharing,
+}
+TOLD = {
+    *((name, fault) for name in FILES for fault in ("folder",)),
+    *((name, fault) for name in FILES if name != "controller" for fault in ("huge", "pipe", "unreadable", "failing")),
+    *((name, fault) for name in FILES if name != "controller" for fault in ("deep", "encoding")),
+}
+"""Of a record that is only written over, little is told: its content does not matter."""
+
+
+def answer(url: str, path: str, token: str = "") -> tuple[int, dict[str, Any]]:
+    connections = Connections(url, {"Authorization": f"Bearer {token}"} if token else {})
+    try:
+        found = connections.ask("GET", f"/api/v1{path}", answer_s=60.0)
+        return found.status, found.json()
+    finally:
+        connections.close()
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("name", FILES)
+def test_whatever_is_wrong_with_a_file_the_controller_answers_ends_loans_and_heals(
+    home: GridHome, cluster: FakeCluster, started: Start, name: str, fault: str
+) -> None:
+    first = started()
+    with closing(GridClient(home, retry_s=10.0)) as client:
+        anas = client.create_token({"name": "ana", "scopes": ["view"]})["token"]
+        client.request_boost({"target_node": "b", "resource_type": "cpu", "amount": "2", "duration_seconds": 4})
+        installations = home.token.read_text().strip()
+    first.end()
+    path = FILES[name](home)
+    assert path.is_file() and not cluster.is_at_base()
+
+    with FAULTS[fault](path, lambda: time.sleep(0.5)):
+        url = started().where()["url"]
+        assert answer(url, "/health")[0] == 200
+        until(cluster.is_at_base)  # the loan ended
+        if (name, fault) in TOLD:
+            good = anas if name == "token" else installations
+            named = str(path) if name == "token" else path.name
+            until(lambda: named in str(answer(url, "/boosts", good)[1]["problems"]))
+
+    until(lambda: answer(url, "/boosts", installations)[0] == 200)
+    until(lambda: not answer(url, "/boosts", installations)[1]["problems"])
+    until(lambda: answer(url, "/boosts", anas)[0] == 200)
+    until(lambda: json.loads(home.controller.read_bytes())["url"] == url)
+    with closing(GridClient(home, retry_s=10.0)) as client:
+        boost = client.request_boost({"target_node": "b", "resource_type": "cpu", "amount": "1"})
+        assert boost["state"] == "active"
+        client.create_token({"name": "bob", "scopes": ["view"]})
+    assert answer(url, "/boosts", anas)[0] == 200

@@ -7,7 +7,7 @@ from typing import Any, Final
 from distributed_grid.client.connections import listens
 from distributed_grid.client.trust import Trust
 from distributed_grid.errors import AccessDenied, NoCluster, StoreBroken
-from distributed_grid.store.durable import json_of, replace_durably
+from distributed_grid.store.durable import json_of, replace_durably, text_of
 from distributed_grid.store.home import GridHome
 
 NO_CLUSTER: Final = (
@@ -34,14 +34,15 @@ class Whereabouts:
     def of(cls, home: GridHome) -> "Whereabouts":
         """A controller that was started from this home comes first: it is nearer, and it ends with its cluster."""
         try:
-            record = json_of(home.controller.read_bytes())
+            record = json_of(text_of(home.controller))
             url, ray_address, sha256 = record["url"], record["ray_address"], record.get("tls_sha256") or ""
         except FileNotFoundError:
             return logged_in(home) or _nowhere(home)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise NoCluster(f"{home.controller} cannot be read: {error}", try_next=NO_CLUSTER) from error
+            told = getattr(error, "strerror", None) or error
+            raise NoCluster(f"{home.controller} cannot be read: {told}", try_next=NO_CLUSTER) from error
         try:
-            token = home.token.read_text().strip()
+            token = text_of(home.token)
         except OSError as error:
             raise AccessDenied(
                 f"The token {home.token} cannot be read: {error.strerror}",
@@ -53,7 +54,7 @@ class Whereabouts:
 def logged_in(home: GridHome) -> Whereabouts | None:
     """What `grid login` wrote down."""
     try:
-        record: Any = json.loads(home.login.read_text())
+        record: Any = json_of(text_of(home.login))
         return Whereabouts(record["url"], record["token"], trust=Trust(ca=record["ca"]))
     except FileNotFoundError:
         return None
@@ -77,8 +78,8 @@ def remember(home: GridHome, found: Whereabouts) -> None:
 def _nowhere(home: GridHome) -> Whereabouts:
     """Nobody to ask; but where an embedded cluster goes on without grid, that is the one to use."""
     try:
-        address = str(json.loads(home.cluster.read_text())["ray_address"])
-    except (OSError, ValueError, KeyError):
+        address = str(json_of(text_of(home.cluster))["ray_address"])
+    except (OSError, ValueError, KeyError, TypeError):
         raise NoCluster("No cluster is running", try_next=NO_CLUSTER) from None
     if not listens(address):
         raise NoCluster("No cluster is running", try_next=NO_CLUSTER)

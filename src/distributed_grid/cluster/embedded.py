@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,9 +25,10 @@ from distributed_grid.cluster.service_manager import ServiceManager
 from distributed_grid.cluster.supervise import Supervisor
 from distributed_grid.config import GridConfig, find_config, load_config
 from distributed_grid.controller.listening import checked, listen
-from distributed_grid.errors import AlreadyRunning, ConfigInvalid
+from distributed_grid.errors import AlreadyRunning, ConfigInvalid, StoreBroken
 from distributed_grid.model.listening import Listening
 from distributed_grid.model.resources import GB
+from distributed_grid.store.durable import bytes_of, json_of
 from distributed_grid.store.home import GridHome
 
 Progress = Callable[[str], None]
@@ -112,6 +114,7 @@ def _supervise(home: GridHome, record: ClusterRecord, config: GridConfig, source
     command = [sys.executable, "-P", "-m", "distributed_grid.cluster.embedded"]
     order = {
         "home": str(home.path),
+        "record": record.to_dict(),
         "address": record.ray_address,
         "config": config.to_dict(),
         "config_source": source,
@@ -142,10 +145,6 @@ def supervise(order: Mapping[str, Any]) -> None:
             meanwhile=meanwhile,
         )
 
-    def is_over() -> bool:
-        record = local.running(home)
-        return record is None or record.ray_address != order["address"]
-
     Supervisor(
         order["address"],
         home,
@@ -153,7 +152,7 @@ def supervise(order: Mapping[str, Any]) -> None:
         ServiceManager({}),
         say=_log,
         on_ready=lambda _: None,
-        is_over=is_over,
+        is_over=partial(local.is_over, home, ClusterRecord.from_dict(order["record"])),
     ).run()
 
 
@@ -178,9 +177,9 @@ def _freeze_controller(home: GridHome) -> None:
     """Keep the controller from seeing its nodes go one by one: it would end their boosts."""
     running = local.running(home)
     try:
-        controller = psutil.Process(json.loads(home.controller.read_text())["pid"])
+        controller = psutil.Process(json_of(bytes_of(home.controller) or b"")["pid"])
         family = {parent.pid for parent in controller.parents()}
-    except (OSError, ValueError, KeyError, psutil.Error):
+    except (StoreBroken, ValueError, KeyError, TypeError, psutil.Error):
         return
     if running is not None and family & {node.pid for node in running.nodes}:
         controller.suspend()

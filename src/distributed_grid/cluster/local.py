@@ -18,7 +18,7 @@ from distributed_grid.cluster.nodes import NodeSpec, head_first, ray_executable,
 from distributed_grid.cluster.ports import ClaimedPorts
 from distributed_grid.cluster.record import ClusterRecord, NodeProcess, forget, load, only_one, save
 from distributed_grid.cluster.starting import NodeStart, start_in_turn
-from distributed_grid.errors import AlreadyRunning, ClusterStartFailed
+from distributed_grid.errors import AlreadyRunning, ClusterStartFailed, StoreBroken
 from distributed_grid.execution.ray_start import LOOPBACK_HOST
 from distributed_grid.store.home import GridHome
 
@@ -143,6 +143,20 @@ def running(home: GridHome) -> ClusterRecord | None:
     """The record of this home's cluster, if its head lives."""
     record = load(home)
     return record if record and record.nodes and _process(record, record.nodes[0]) else None
+
+
+def is_over(home: GridHome, record: ClusterRecord) -> bool:
+    """Whether this cluster has ended, or another one has taken its place in this home.
+
+    A file that is missing or cannot be read says nothing of that.
+    """
+    try:
+        there = load(home)
+    except StoreBroken:
+        there = None
+    if there is not None and there.marker != record.marker:
+        return True
+    return not record.nodes or _process(record, record.nodes[0]) is None
 
 
 def _refuse_if_running(home: GridHome) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from distributed_grid.errors import AlreadyRunning, StoreBroken
+from distributed_grid.store.durable import bytes_of, json_of
 from distributed_grid.store.home import GridHome
 
 
@@ -68,12 +69,10 @@ def save(home: GridHome, record: ClusterRecord) -> None:
 
 def load(home: GridHome) -> ClusterRecord | None:
     """The record on disk; None where there is none."""
-    try:
-        return ClusterRecord.from_dict(json.loads(home.cluster.read_text()))
-    except FileNotFoundError:
+    if (data := bytes_of(home.cluster)) is None:
         return None
-    except OSError as error:
-        raise StoreBroken(f"Cannot read {home.cluster}: {error.strerror}") from error
+    try:
+        return ClusterRecord.from_dict(json_of(data))
     except (ValueError, TypeError, KeyError) as error:
         raise StoreBroken(
             f"{home.cluster} is not a cluster record: {error}",
@@ -82,7 +81,10 @@ def load(home: GridHome) -> ClusterRecord | None:
 
 
 def forget(home: GridHome) -> None:
-    home.cluster.unlink(missing_ok=True)
+    try:
+        home.cluster.unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreBroken(f"Cannot remove {home.cluster}: {error.strerror}") from error
 
 
 @contextmanager
@@ -92,7 +94,11 @@ def only_one(home: GridHome, *, wait: bool) -> Iterator[None]:
     Without `wait`, raises `AlreadyRunning` if one is at it. The lock goes with the process that holds it.
     """
     lock: Path = home.cluster.with_suffix(".lock")
-    with lock.open("w") as file:
+    try:
+        opened = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o600)  # a pipe must not keep us waiting
+    except OSError as error:
+        raise StoreBroken(f"Cannot open {lock}: {error.strerror}", try_next=f"Remove {lock}.") from error
+    with os.fdopen(opened, "rb+", buffering=0) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 import anyio
+import uvicorn
 import uvloop
 
 from distributed_grid import threads
@@ -31,7 +32,7 @@ from distributed_grid.monitoring.senses import Senses
 from distributed_grid.orchestration.engine import Engine
 from distributed_grid.orchestration.logs import logger
 from distributed_grid.orchestration.parts import utc_now
-from distributed_grid.store.durable import bytes_of, json_of, replace_durably
+from distributed_grid.store.durable import bytes_of, json_of, replace_durably, stamp
 from distributed_grid.store.home import GridHome
 from distributed_grid.store.token_file import TokenFile
 
@@ -79,6 +80,13 @@ class ControllerRuntime:
         self._senses = senses
         self._hands = hands
         self._role_records = role_records
+        self._thread = threading.Thread(target=self._run, name="grid-controller", daemon=True)
+        self._serving: tuple[asyncio.AbstractEventLoop, asyncio.Future[None]] | None = None
+        self._server: uvicorn.Server | None = None
+        self._is_ending = self._is_leaving = False
+        self._token_stamp: tuple[int, int, int] | None = None
+        self._record_stamp: tuple[int, int, int] | None = None
+        """Of what this controller has written, or found to be right."""
         self._ready = threading.Event()
         self._failure: BaseException | None = None
         self._engine: Engine | None = None
@@ -101,17 +109,38 @@ class ControllerRuntime:
         }
 
     def start(self) -> None:
-        threading.Thread(target=self._run, name="grid-controller", daemon=True).start()
+        self._thread.start()
         self._ready.wait()
         if self._failure is not None:
             raise self._failure
 
+    def end(self) -> None:
+        """No longer answer, and let go of the lock; boosts stay as they are. For a process that goes on without it."""
+        self._is_ending = True
+        if self._thread.is_alive() and self._serving is not None:
+            loop, serving = self._serving
+            if self._server is not None:
+                self._server.should_exit = True
+            else:
+                with suppress(RuntimeError):  # the loop is closed by now
+                    loop.call_soon_threadsafe(serving.cancel)
+            self._thread.join()
+
+    async def _serve_until_the_end(self) -> None:
+        serving = asyncio.ensure_future(self._serve())
+        self._serving = asyncio.get_running_loop(), serving
+        try:
+            await serving
+        finally:
+            if self._is_ending and self._engine is not None:
+                await self._engine.stop()
+
     def _run(self) -> None:
         try:
-            uvloop.run(self._serve())
+            uvloop.run(self._serve_until_the_end())
         except BaseException as error:  # noqa: BLE001 - told to whoever waits for the start, or to Ray by dying
             self._failure = error
-            if self._ready.is_set():
+            if self._ready.is_set() and not self._is_ending:
                 # A controller that no longer answers is of no use: Ray starts it again.
                 os._exit(1)
             self._ready.set()
@@ -180,7 +209,7 @@ class ControllerRuntime:
                 self.notes = (*self.notes, told)
         hosts = listening.allow_hosts
         app = make_app(engine, tokens, self.where, self._leave_on_purpose, hosts, self._role_records)
-        server = make_server(app, listening)
+        self._server = server = make_server(app, listening)
         # Signals belong to the Ray worker that we live in.
         server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
         serving = asyncio.create_task(server.serve(sockets=[socket]))
@@ -194,23 +223,39 @@ class ControllerRuntime:
             await asyncio.sleep(_RETRY_S)
             await tokens.catch_up()
             self._note_trouble("tokens", "; ".join(tokens.problems) or None)
-            if "token" in self._trouble:
-                tokens.installation = await self._installation_token()
-            if "announce" in self._trouble:
+            if "token" in self._trouble or await threads.DISK.run(stamp, self._home.token) != self._token_stamp:
+                await self._renew_installation_token(tokens)
+            if "announce" in self._trouble or await self._is_record_another():
                 await self._announce()
 
-    async def _installation_token(self) -> str:
-        weak: list[str] = []
+    async def _renew_installation_token(self, tokens: Tokens) -> None:
+        """Whoever puts another token into the file has changed it; until that can be read, the last one is good."""
         try:
-            token = await threads.DISK.run(ensure_token, self._home.token, weak.append)
+            tokens.installation = await self._read_token()
+        except StoreBroken:
+            return
+
+    async def _is_record_another(self) -> bool:
+        """Whether commands would no longer find this controller, though it is the one that they should."""
+        if self._is_leaving or "engine" in self._trouble:
+            return False
+        return await threads.DISK.run(stamp, self._home.controller) != self._record_stamp
+
+    async def _installation_token(self) -> str:
+        try:
+            return await self._read_token()
         except StoreBroken as error:
             if not self._patient:
                 raise
             self._note_trouble("token", f"{_told(error)}. Until it can be, only users' tokens are good")
             return secrets.token_urlsafe(32)
+
+    async def _read_token(self) -> str:
+        weak: list[str] = []
+        token = await threads.DISK.run(ensure_token, self._home.token, weak.append)
+        self._token_stamp = await threads.DISK.run(stamp, self._home.token)
         self._note_trouble("token", None)
-        if weak:
-            self._note_trouble("weak token", weak[0])
+        self._note_trouble("weak token", weak[0] if weak else None)
         return token
 
     async def _make_home(self) -> None:
@@ -245,6 +290,7 @@ class ControllerRuntime:
 
     async def _leave_on_purpose(self) -> None:
         """Whoever supervises must not put grid in again; said before leaving, so that nobody sees it just gone."""
+        self._is_leaving = True
         at = datetime.now(UTC).isoformat(timespec="seconds")
         self._home.stopped.write_text(json.dumps({"at": at, "ray_address": self._ray_address}) + "\n")
         await self._leave()
@@ -258,6 +304,7 @@ class ControllerRuntime:
             await threads.DISK.run(replace_durably, self._home.controller, text)
         except OSError as error:
             if self._url.endswith(f":{_last_port(self._home)}"):
+                self._record_stamp = await threads.DISK.run(stamp, self._home.controller)
                 self._note_trouble("announce", None)
                 return
             broken = StoreBroken(
@@ -268,6 +315,7 @@ class ControllerRuntime:
                 raise broken from error
             self._note_trouble("announce", f"{broken.message}: commands do not find {self._url}")
         else:
+            self._record_stamp = await threads.DISK.run(stamp, self._home.controller)
             self._note_trouble("announce", None)
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import hmac
+import re
 import secrets
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -15,13 +16,14 @@ from distributed_grid.errors import StoreBroken, TokenNotFound
 from distributed_grid.model.principals import THE_OWNER, Principal, Scope, check_name, check_team
 from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.teams import Teams
-from distributed_grid.store.durable import bytes_of, replace_durably
+from distributed_grid.store.durable import bytes_of, replace_durably, stamp
 from distributed_grid.store.token_file import StoredToken, TokenFile
 
 # Makes tokens easy to recognise: for people, and for programs that look for secrets where none should be.
 _PREFIX: Final = "grid_"
 _SHORTEST: Final = 32
 """Of the installation's token, in characters; those that grid makes have 43."""
+_TOKEN: Final = re.compile(rf"[!-~]{{{_SHORTEST},512}}")
 
 _ONLY_IN_MEMORY: Final = (
     "the revocation is in force, but only in memory. grid tries again every second; "
@@ -35,10 +37,11 @@ def ensure_token(path: Path, tell: Callable[[str], None] = lambda _: None) -> st
     One that could be guessed is replaced: what a crash left of the file, or what somebody wrote there. `tell` is told.
     """
     found = (bytes_of(path) or b"").decode("utf-8", "replace").strip()
-    if len(found) >= _SHORTEST:
+    if _TOKEN.fullmatch(found):
         return found
     if found:
-        tell(f"{path} held a token of {len(found)} characters, which could be guessed; there is a new one in it")
+        why = "which could be guessed" if len(found) < _SHORTEST else "which is none"
+        tell(f"{path} held a token of {len(found)} characters, {why}; there is a new one in it")
     token = secrets.token_urlsafe(32)
     try:
         replace_durably(path, f"{token}\n".encode())  # an empty one, left by a crash, must not let everybody in
@@ -60,8 +63,10 @@ class Tokens:
         self._unread: StoreBroken | None = None
         self._unwritten: StoreBroken | None = None
         self._writing = asyncio.Lock()
+        self._stamp: tuple[int, int, int] | None = None
+        """Of the file that was read or written last."""
         try:
-            self._users, self._damage = file.load()
+            self._load()
         except StoreBroken as error:
             if strict:
                 raise
@@ -83,16 +88,23 @@ class Tokens:
         self._installation = _digest(token.encode())
 
     async def catch_up(self) -> None:
-        """Read or write again what the disk refused before."""
+        """Read or write again what the disk refused before, and read what somebody has put in the file's place."""
         async with self._writing:
             try:
                 if self._unread is not None:
-                    self._users, self._damage = await threads.DISK.run(self._file.load)
-                    self._unread = None
+                    await threads.DISK.run(self._load)
                 elif self._unwritten is not None:
                     await self._save(self._users)
+                elif await threads.DISK.run(stamp, self._file.path) != self._stamp:
+                    await threads.DISK.run(self._load)
             except StoreBroken:
                 return
+
+    def _load(self) -> None:
+        before = stamp(self._file.path)
+        self._users, self._damage = self._file.load()
+        self._stamp = None if self._damage else before
+        self._unread = None
 
     def who_has(self, given: bytes) -> Principal | None:
         """Whose token this is; None if it is nobody's, or no longer.
@@ -164,6 +176,7 @@ class Tokens:
 
     async def _save(self, tokens: tuple[StoredToken, ...]) -> None:
         await threads.DISK.run(self._file.save, tokens)
+        self._stamp = await threads.DISK.run(stamp, self._file.path)
         self._unwritten, self._damage = None, ()
 
     def _check_readable(self) -> None:

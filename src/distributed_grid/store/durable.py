@@ -136,6 +136,29 @@ def bytes_of(path: Path) -> bytes | None:
         os.close(fd)
 
 
+def stamp(path: Path) -> tuple[int, int, int] | None:
+    """What tells one version of a file from the next; None where none can be seen."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def text_of(path: Path) -> str:
+    """A small text without what is around it; `OSError` if it cannot be read, also for what is there and is no text."""
+    try:
+        data = bytes_of(path)
+    except StoreBroken as error:
+        raise OSError(errno.EIO, error.message.removeprefix(f"Cannot read {path}: ")) from error
+    if data is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    try:
+        return data.decode().strip()
+    except UnicodeDecodeError:
+        raise OSError(errno.EILSEQ, "it is not text in UTF-8") from None
+
+
 def _unreadable(path: Path, why: str) -> StoreBroken:
     return StoreBroken(
         f"Cannot read {path}: {why}",
@@ -143,7 +166,7 @@ def _unreadable(path: Path, why: str) -> StoreBroken:
     )
 
 
-def json_of(data: bytes) -> Any:
+def json_of(data: bytes | str) -> Any:
     """What a text says; `ValueError` for whatever is no JSON, also for brackets in brackets without end."""
     try:
         return json.loads(data)

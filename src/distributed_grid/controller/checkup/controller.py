@@ -1,6 +1,5 @@
 """A look at the controller: at its own door, and through the Ray cluster that it is in."""
 
-import json
 from dataclasses import replace
 from typing import Any, Final
 
@@ -9,6 +8,7 @@ from distributed_grid.client.trust import Trust
 from distributed_grid.decide.naming import ConfiguredName
 from distributed_grid.errors import CertificateUntrusted
 from distributed_grid.model.checkup_facts import ActorState, ControllerFacts, in_one_line
+from distributed_grid.store.durable import json_of, text_of
 from distributed_grid.store.home import GridHome
 
 _ANSWER_S: Final = 5.0
@@ -17,7 +17,7 @@ _ANSWER_S: Final = 5.0
 def look_at_controller(home: GridHome) -> tuple[ControllerFacts, tuple[ConfiguredName, ...]]:
     """What the recorded controller answers, and the nodes that it was configured with."""
     try:
-        record = json.loads(home.controller.read_text())
+        record = json_of(text_of(home.controller))
         found = ControllerFacts(recorded=True, url=str(record["url"]), ray_address=str(record["ray_address"]))
         trust = Trust(sha256=record.get("tls_sha256") or "")
     except FileNotFoundError:
@@ -25,7 +25,7 @@ def look_at_controller(home: GridHome) -> tuple[ControllerFacts, tuple[Configure
     except (OSError, ValueError, KeyError, TypeError) as error:
         return ControllerFacts(recorded=True, record_error=in_one_line(error)), ()
     try:
-        token = home.token.read_text().strip()
+        token = text_of(home.token)
     except OSError as error:
         found, token = replace(found, token_error=f"{home.token} cannot be read: {error.strerror}"), ""
     _, health_error = _get(found.url, "/api/v1/health", trust)

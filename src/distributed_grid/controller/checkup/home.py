@@ -1,7 +1,6 @@
 """A look at `GRID_HOME` and the disk that it is on."""
 
 import fcntl
-import json
 import os
 import shutil
 import stat
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from distributed_grid.controller.checkup.files import look_for_kept, look_for_secrets, owner_of
 from distributed_grid.model.checkup_facts import HomeFacts, in_one_line
+from distributed_grid.store.durable import json_of, text_of
 from distributed_grid.store.home import GridHome
 
 
@@ -82,7 +82,7 @@ def _damaged(home: GridHome) -> tuple[str, ...]:
 
 
 def _recorded_address(home: GridHome) -> str:
-    address = json.loads(home.cluster.read_text())["ray_address"]
+    address = json_of(text_of(home.cluster))["ray_address"]
     if not isinstance(address, str):
         raise TypeError("ray_address is not text")
     return address
