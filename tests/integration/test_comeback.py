@@ -4,11 +4,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+from faulty_files import replaced
 from live_grid import LiveGrid, until
 
 pytestmark = pytest.mark.cluster
@@ -100,6 +102,21 @@ def test_a_controller_that_ray_has_given_up_is_put_in_again_by_the_clusters_supe
     until(lambda: live.controller_pid() != pid, 90, "another controller")
     until(lambda: live.state(loan) == "released", 30, "the loan's end")
     until(live.is_at_base, 30, "every node at base")
+
+
+@pytest.mark.parametrize("content", [None, b"[" * 100_000], ids=["missing", "deep"])
+def test_the_supervisor_goes_on_whatever_becomes_of_the_clusters_record(live: LiveGrid, content: bytes | None) -> None:
+    import ray
+
+    with replaced(live.home.cluster, lambda path: None if content is None else path.write_bytes(content)):
+        loan = live.boost("head", "cpu", 1, duration_seconds=10)
+        pid = live.controller_pid()
+        time.sleep(5.0)  # it looks every second or so, and used to end at the first look
+        ray.kill(ray.get_actor("grid-controller", namespace="grid"), no_restart=True)
+
+        until(lambda: live.controller_pid() != pid, 90, "another controller")
+        until(lambda: live.state(loan) == "released", 30, "the loan's end")
+        until(live.is_at_base, 30, "every node at base")
 
 
 def test_a_port_that_is_taken_is_an_error_before_anything_starts(live: LiveGrid, tmp_path: Path) -> None:
