@@ -1,12 +1,15 @@
 """Many clients at once: at no moment does the cluster show more than there is, and in the end all is home."""
 
+import os
 import random
 from typing import Any
 
 import pytest
+import ray
 from live_grid import LiveGrid, until
 
 from bench.storm import Sampler, Storm
+from distributed_grid.orchestration.resource_boost_manager import ResourceBoost
 
 pytestmark = pytest.mark.cluster
 
@@ -57,3 +60,31 @@ def test_eight_clients_at_once_never_make_more_of_anything(grid: LiveGrid) -> No
         assert storm.counts[what] > 10, storm.counts
     until(grid.is_at_base, 10, "every node exactly at base")
     grid.settled()
+
+
+@ray.remote
+def visible_gpus() -> str:
+    return os.environ["CUDA_VISIBLE_DEVICES"]
+
+
+def test_a_boost_says_how_many_gpus_and_ray_says_which(grid: LiveGrid) -> None:
+    """Two boosts on one lender never share a device, and a boost keeps its own; which one it is, grid does not know."""
+    grid.settled()
+    first, second = (grid.boost("head", "gpu", 1, source_node="one") for _ in range(2))
+
+    def devices(boost: dict[str, Any]) -> set[str]:
+        inside = visible_gpus.options(**ResourceBoost.from_dict(boost).options(num_gpus=1))
+        return set(ray.get([inside.remote() for _ in range(4)], timeout=120))
+
+    of_first, of_second = devices(first), devices(second)
+    assert len(of_first) == len(of_second) == 1, "every task of a boost gets the same device"
+    assert of_first | of_second == {"0", "1"}
+    assert devices(first) == of_first
+    assert (first["resource_type"], first["amount"]) == ("gpu", 1)
+    assert not [key for key in first if "device" in key], "a record that could differ from Ray's"
+
+    grid.release(first)
+    until(lambda: grid.free("one").get("GPU") == 1.0, 60, "one GPU is free again")
+    third = grid.boost("head", "gpu", 1, source_node="one")
+    assert devices(third) == of_first, "the only one that Ray had left"
+    grid.release_everything()

@@ -14,11 +14,13 @@ import psutil
 import pytest
 import ray
 from live_grid import GB, LiveGrid, hold_until, on, until, where_am_i
+from ray._private import state as ray_state
 
 from distributed_grid.cluster import NodeSpec, local
 from distributed_grid.config import GridConfig
 from distributed_grid.execution.drain import LATCH
 from distributed_grid.execution.named_actors import NAMESPACE, names
+from distributed_grid.execution.processes import RayProcesses
 from distributed_grid.execution.ray_cluster import RayCluster
 from distributed_grid.model.snapshots import Reading
 from distributed_grid.monitoring.probes import PREFIX, Probes, Unread
@@ -90,6 +92,36 @@ def fork_and_hold_until(path: str, size: int, copies: int) -> None:
         children.append(child)
     for child in children:
         os.waitpid(child, 0)
+
+
+def test_what_is_done_on_nodes_for_offloads_is_done_in_their_probes(bare: LiveGrid, probes: Probes) -> None:
+    all_read(bare, probes)
+    pids = probes.pids(timeout_s=60.0)
+    assert len(pids) == len(bare.live_nodes())
+    ran_in: dict[str, int] = {}
+
+    def on_node(node_id: str, function: Callable[..., object], *args: object) -> ray.ObjectRef:
+        def with_pid() -> tuple[int, object]:
+            return os.getpid(), function(*args)
+
+        ran_in[node_id], answer = ray.get(probes.on(node_id, with_pid), timeout=60)
+        return ray.put(answer)
+
+    until(lambda: (found := ray_workers()) == (time.sleep(2.0) or ray_workers()) and found, 60, "no worker on its way")
+    before = ray_workers()
+    processes = RayProcesses(on_node)
+    assert processes.scan(dict.fromkeys(pids, True)).keys() == pids.keys()
+    assert ran_in == pids
+    assert processes.look_at([*pids], os.getpid()).keys() == pids.keys()
+    assert processes.find_on([*pids], ["/bin/sh"]).keys() == pids.keys()
+    assert ran_in == pids
+
+    assert ray_workers() <= before, "no worker was started for it"
+
+
+def ray_workers() -> set[str]:
+    """Those that are alive, as Ray itself lists them."""
+    return set(ray_state.workers())
 
 
 def test_pages_that_processes_share_count_once(bare: LiveGrid, probes: Probes, tmp_path: Path) -> None:
