@@ -162,6 +162,21 @@ def test_work_is_reserved_on_a_busy_machine_only_if_there_is_no_other() -> None:
     assert (only.source, only.warnings) == ("gpu1", (f"gpu1: {BUSY}. The work will be slow there.",))
 
 
+def test_nothing_is_reserved_on_a_machine_short_of_memory_if_there_is_another() -> None:
+    short = replace(
+        node("gpu1", memory=64, ip="10.0.0.2"), in_use=MeasuredUse({"memory": "its machine is short of memory"})
+    )
+    calm = lender("gpu2", memory=16, ip="10.0.0.3")
+
+    for kind in ("memory", "cpu"):
+        first = plan(kind, 2, HEAD, short, calm, delivery="reserve")
+        only = plan(kind, 2, HEAD, short, delivery="reserve")
+
+        assert isinstance(first, Grant) and isinstance(only, Grant)
+        assert (first.source, first.warnings) == ("gpu2", ())
+        assert only.warnings == ("gpu1: its machine is short of memory. The work may run out of memory there.",)
+
+
 def test_auto_moves_no_capacity_onto_a_busy_machine_where_another_could_do_the_work() -> None:
     head = lender("head", cpus=4, busy=True, ip="10.0.0.1")
     calm = lender("gpu1", cpus=8, ip="10.0.0.2")

@@ -314,6 +314,14 @@ def test_a_team_keeps_what_is_guaranteed_to_it_from_its_own_request_for_the_same
     assert victims(plan(OWN, low("mine", team="ml"), teams=more)) == ["mine"], "both within it: priority decides"
 
 
+def test_a_guaranteed_request_takes_what_others_have_above_their_guarantees_before_its_own_teams_boosts() -> None:
+    teams = Teams([team("ml", guaranteed=cpu(6))])
+    own, others = low("own", 4, team="ml"), low("others", 4, team="web", priority=CRITICAL)
+    wanted = ask(amount=2, team="ml", priority=NORMAL)
+    assert victims(plan(wanted, own, others, teams=teams)) == ["others"]
+    assert victims(plan(wanted, own, teams=teams)) == ["own"], "where nothing else can be had"
+
+
 def test_a_guaranteed_gpu_comes_with_its_cpus_though_none_are_guaranteed() -> None:
     held = reservation("gpu", amount=1, cpus=1, priority=CRITICAL, team="web", **OLD)
     gpus = Teams([team("ml", guaranteed=amounts(gpu=1))])
@@ -473,3 +481,22 @@ def test_a_lender_gets_back_what_is_above_guarantees_first() -> None:
     assert [one.id for one in plan_relief("gpu1", cpu(2), [within, above], BALANCED, NOON)] == ["within"]
     assert [one.id for one in plan_relief("gpu1", cpu(2), [within, above], BALANCED, NOON, teams=teams)] == ["above"]
     assert len(plan_relief("gpu1", cpu(4), [within, above], BALANCED, NOON, teams=teams)) == 2, "but its own comes back"
+
+
+def test_a_lender_takes_of_a_team_no_more_than_it_has_above_its_guarantee_before_it_takes_from_others() -> None:
+    teams = Teams([team("web", guaranteed=cpu(4))])
+    web = [low("web-1", 4, team="web"), low("web-2", 4, team="web")]
+    ops = low("ops", 4, team="ops", priority=NORMAL)
+    found = [one.id for one in plan_relief("gpu1", cpu(8), [*web, ops], BALANCED, NOON, teams=teams)]
+    assert "ops" in found
+    assert len(found) == 2, "one of web's two boosts is within its guarantee"
+
+
+def test_a_lender_spares_critical_boosts_unless_one_within_a_guarantee_had_to_go_instead() -> None:
+    teams = Teams([team("web", guaranteed=cpu(2))])
+    within, critical = low("within", team="web"), low("critical", team="ops", priority=CRITICAL)
+    assert plan_relief("gpu1", cpu(2), [critical], BALANCED, NOON, teams=teams) == ()
+    found = plan_relief("gpu1", cpu(2), [within, critical], BALANCED, NOON, teams=teams)
+    assert [one.id for one in found] == ["critical"]
+    kept = low("kept", team="web", priority=CRITICAL)
+    assert plan_relief("gpu1", cpu(4), [kept, critical], BALANCED, NOON, teams=teams) == ()

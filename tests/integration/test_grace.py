@@ -416,7 +416,7 @@ def test_members_of_roles_that_say_that_they_are_done_need_not_wait_for_the_dead
     with launch(Workload("done", (member,)), wait_s=120) as run:
         lease = role_lease(grid, "done")
 
-        grid.release(lease, grace_seconds=3600, wait_seconds=0)
+        grid.release(lease, grace_seconds=600, wait_seconds=0)
 
         until(lambda: grid.state(lease) == "released", 60, "the place is home")
         until(lambda: restarts(run, "member", 0) == 1, 60, "it starts anew in another place")

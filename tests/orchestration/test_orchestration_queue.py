@@ -186,6 +186,17 @@ class TestCooldown:
         lab.run(end_cooldown(lab.parts, "a"))
         assert lab.run(lab.service.request(ask("b", amount=1, source="a"))).state is LeaseState.ACTIVE
 
+    def test_a_deadline_that_was_promised_to_a_request_is_not_put_off(self, lab: WholeGrid) -> None:
+        held = lab.run(lab.service.request(ask("b", amount=2, source="a", grace_s=10.0)))
+        lab.cluster.start("b", 6)
+        lab.run(cool_down(lab.parts, "a", who="ann"))
+        promised = lab.leases[held.id].deadline
+        assert promised is not None
+
+        lab.run(cool_down(lab.parts, "a", grace_s=500.0, who="ann"))
+
+        assert lab.leases[held.id].deadline == promised
+
     def test_an_unknown_node_is_told(self, lab: WholeGrid) -> None:
         with pytest.raises(TargetNotFound):
             lab.run(cool_down(lab.parts, "nowhere"))

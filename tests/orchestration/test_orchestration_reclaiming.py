@@ -7,9 +7,11 @@ import pytest
 from builders import FOR_ANA, ask, cpu
 from whole_grid import WholeGrid, at_home
 
-from distributed_grid.errors import InvalidAmount, Refused
+from distributed_grid.errors import InvalidAmount, InvalidDuration, Refused
 from distributed_grid.model.leases import WATCHED, Lease, LeaseState, OnGraceEnd
+from distributed_grid.model.principals import THE_OWNER
 from distributed_grid.model.resources import CPU, scale
+from distributed_grid.orchestration.cooldown import cool_down
 from distributed_grid.orchestration.reclaiming import ask_back
 
 ACTIVE, RELEASED, RELEASING = LeaseState.ACTIVE, LeaseState.RELEASED, LeaseState.RELEASING
@@ -279,15 +281,35 @@ def test_one_that_is_asked_back_while_it_winds_down_is_waited_for_from_then_on(l
     at_home(lab)
 
 
+def test_a_grace_period_has_a_limit_whoever_asks_for_it_and_when(lab: WholeGrid) -> None:
+    boost = lend(lab)
+    for grace_s in (601, "31000000"):
+        with pytest.raises(InvalidDuration, match="at most 600 s"):
+            lab.run(lab.service.release(boost.id, grace_s=grace_s, wait_s=0.0))
+        with pytest.raises(InvalidDuration, match="at most 600 s"):
+            lab.run(cool_down(lab.parts, boost.source, grace_s=grace_s))
+        body = {"target_node": "b", "resource_type": "cpu", "amount": 1, "priority": "normal", "duration_seconds": 60}
+        body |= {
+            "source_node": None,
+            "delivery": None,
+            "on_grace_end": None,
+            "wait_seconds": 0,
+            "grace_seconds": grace_s,
+        }
+        with pytest.raises(InvalidDuration, match="at most 600 s"):
+            lab.run(lab.engine.request(body, caller=THE_OWNER))
+    assert lab.leases[boost.id] == boost
+
+
 def test_a_holder_that_was_asked_gains_no_time_by_releasing_with_a_longer_grace_period(lab: WholeGrid) -> None:
     boost = lend(lab)
     lab.cluster.start("b", 7)
     want_back(lab, boost)
     lab.wait(2.0)
 
-    lab.run(lab.service.release(boost.id, grace_s=3600.0, wait_s=0.0))
+    lab.run(lab.service.release(boost.id, grace_s=600.0, wait_s=0.0))
     assert lab.leases[boost.id].grace_s < GRACE_S
-    lab.run(lab.service.release(boost.id, grace_s=3600.0, wait_s=0.0))
+    lab.run(lab.service.release(boost.id, grace_s=600.0, wait_s=0.0))
 
     lab.wait(GRACE_S)
     at_home(lab)

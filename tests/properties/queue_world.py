@@ -75,7 +75,8 @@ class World:
             id=waiting.id, source=grant.source, target=ask.target, kind=ask.kind, units=ask.units,
             resources=grant.resources, priority=ask.priority, delivery=Delivery(grant.delivery), delivery_reason="",
             state=LeaseState.ACTIVE, allocated_at=self.now, expires_at=self.now + timedelta(seconds=ask.duration_s),
-            duration_s=ask.duration_s, team=ask.team, grace_s=self.grace_s,
+            duration_s=ask.duration_s, team=ask.team,
+            grace_s=self.grace_s if ask.grace_s is None else ask.grace_s,
         )  # fmt: skip
         self.admitted[waiting.id] = self.now
         self.queue.remove(waiting)
@@ -90,6 +91,10 @@ class World:
             else:
                 given = victim
             self.leases[given.id] = given.to(LeaseState.RELEASING, release_asked_at=self.now, wanted_back=True)
+
+    def release(self, id: str, grace_s: float) -> None:
+        """Its holder gives it back, and its work uses up the grace period."""
+        self.leases[id] = self.leases[id].to(LeaseState.RELEASING, release_asked_at=self.now, grace_s=grace_s)
 
     def go_on_to(self, now: datetime) -> None:
         self.now = now

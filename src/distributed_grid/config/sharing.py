@@ -172,6 +172,9 @@ class SharingConfig(Settings):
         default=GpuCompanions(), description="What each reserved GPU brings along."
     )
     grace_seconds: Wait = Field(default=30, description="Seconds that work on a borrowed resource gets to finish.")
+    max_grace_seconds: Wait = Field(
+        default=600, description="The longest grace period that a request or a release may ask for, in seconds."
+    )
     on_grace_end: Annotated[OnGraceEnd, one_of(OnGraceEnd)] = Field(
         default=OnGraceEnd.HOLD,
         description="After the grace: hold waits on, drain lets nothing new start, kill ends the work.",

@@ -10,7 +10,6 @@ from distributed_grid.decide.permissions import owned_boost_dict
 from distributed_grid.errors import BoostNotFound
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.principals import Scope
-from distributed_grid.model.requests import seconds
 from distributed_grid.orchestration.boost_view import boost_dict
 from distributed_grid.orchestration.engine import Engine
 from distributed_grid.orchestration.permitting import check_change, own_boost
@@ -37,7 +36,6 @@ def add_giving_back_routes(api: APIRouter, engine: Engine) -> None:
         With `amount`, only so much of it: the answer is about that part, which has an id of its own.
         """
         body = body or schemas.ReleaseRequest()
-        grace = None if body.grace_seconds is None else seconds("grace period", body.grace_seconds, zero_allowed=True)
         key = asker.own_key(idempotency_key)
         if body.amount is not None and key and (part := await service.released_before(part_id(key))) is not None:
             return part  # the first try's answer was lost; this one must not give up as much again
@@ -46,7 +44,7 @@ def add_giving_back_routes(api: APIRouter, engine: Engine) -> None:
             released = await service.release(
                 lease.id,
                 units=units_to_give(p, lease.id, body.amount),
-                grace_s=grace,
+                grace_s=body.grace_seconds,
                 wait_s=body.wait_seconds,
                 who=asker.name,
                 idempotency_key=key,

@@ -12,7 +12,7 @@ from distributed_grid.controller.direct_route import json_answer
 from distributed_grid.errors import Unavailable
 from distributed_grid.model.offloads import MoveRequest
 from distributed_grid.model.principals import Scope
-from distributed_grid.model.requests import seconds
+from distributed_grid.model.requests import grace_period
 from distributed_grid.model.resources import CPU, GPU, MEMORY, amount_of, units_of
 from distributed_grid.orchestration.engine import Engine
 from distributed_grid.orchestration.offload_view import move_dict, offloaded_dict, survey_dict
@@ -51,7 +51,7 @@ def add_offload_routes(api: APIRouter, engine: Engine) -> None:
         idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
     ) -> dict[str, Any]:
         """Stop a process and start the same command on another node."""
-        request = _request(body)
+        request = _request(body, engine.parts.longest_grace_s)
         if body.dry_run:
             return {"plan": move_dict(await offloading().plan(request, asker)), "offload": None}
         move, moved = await offloading().execute(request, asker, asker.own_key(idempotency_key))
@@ -69,7 +69,7 @@ def add_offload_routes(api: APIRouter, engine: Engine) -> None:
         offload_id: str, asker: Asker, body: Annotated[schemas.CancelOffload | None, Body()] = None
     ) -> dict[str, Any]:
         """End a moved process where it runs now."""
-        grace_s = seconds("grace period", (body or schemas.CancelOffload()).grace_seconds, zero_allowed=True)
+        grace_s = grace_period((body or schemas.CancelOffload()).grace_seconds, engine.parts.longest_grace_s)
         return offloaded_dict(await offloading().cancel(offload_id, grace_s, asker))
 
     @api.get("/offload/{offload_id}/log", response_model=schemas.OffloadLog)
@@ -81,7 +81,7 @@ def add_offload_routes(api: APIRouter, engine: Engine) -> None:
         return await offloading().log(offload_id, begin, asker)
 
 
-def _request(body: schemas.OffloadRequest) -> MoveRequest:
+def _request(body: schemas.OffloadRequest, longest_grace_s: float) -> MoveRequest:
     def amount(kind: str, given: float | str | None) -> int | None:
         return None if given is None else units_of(kind, given)
 
@@ -92,7 +92,7 @@ def _request(body: schemas.OffloadRequest) -> MoveRequest:
         created_at=body.created_at,
         to=None if body.to == "auto" else body.to,
         keep=body.keep,
-        grace_s=seconds("grace period", body.grace_seconds, zero_allowed=True),
+        grace_s=grace_period(body.grace_seconds, longest_grace_s),
         env=tuple(body.env),
         cpu=None if cpus is None else float(amount_of(CPU, cpus)),
         memory=amount(MEMORY, body.memory),

@@ -8,7 +8,6 @@ from distributed_grid.controller import sharing_schemas as schemas
 from distributed_grid.controller.access import Asker, needs
 from distributed_grid.controller.limits import check_room
 from distributed_grid.model.principals import Scope
-from distributed_grid.model.requests import seconds
 from distributed_grid.orchestration.allocations import Allocations
 from distributed_grid.orchestration.cooldown import cool_down, end_cooldown
 from distributed_grid.orchestration.engine import Engine
@@ -83,6 +82,5 @@ def add_sharing_routes(api: APIRouter, engine: Engine) -> None:
         if not body.on:
             await end_cooldown(p, name, who=asker.name)
             return {"node": name, "cooling": False, "asked_back": []}
-        grace = None if body.grace_seconds is None else seconds("grace period", body.grace_seconds, zero_allowed=True)
-        asked = await cool_down(p, name, grace_s=grace, who=asker.name)
+        asked = await cool_down(p, name, grace_s=body.grace_seconds, who=asker.name)
         return {"node": name, "cooling": True, "asked_back": [lease.id for lease in asked]}

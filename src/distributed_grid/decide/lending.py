@@ -12,7 +12,7 @@ from distributed_grid.model.leases import Delivery
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
 from distributed_grid.model.plans import Grant, Refusal, RefusalCode, Refused
 from distributed_grid.model.requests import Ask
-from distributed_grid.model.resources import CPU, GPU, ResourceVector, amount_of, cut_off, describe, scale, whole
+from distributed_grid.model.resources import GPU, MEMORY, ResourceVector, amount_of, cut_off, describe, scale, whole
 from distributed_grid.model.rules import NO_RULES, NOTHING_KEPT, Reserve, Rules
 
 
@@ -70,7 +70,7 @@ class Offer:
     choice: DeliveryChoice
     need: ResourceVector
     busy: Mapping[NodeName, str] = field(default_factory=dict)
-    """Lenders whose machines are too busy to carry the work, and how busy they are."""
+    """Lenders whose machines are too busy to carry the work, or short of memory: how much, and what that means."""
     used_gpus: Mapping[NodeName, tuple[str, ...]] = field(default_factory=dict)
     """For GPUs: lenders on which programs outside Ray use some."""
 
@@ -86,7 +86,9 @@ class Offer:
         )
         need = lent_resources(ask, choice.delivery, rules.companions)
         reserves = choice.delivery is Delivery.RESERVE
-        busy = {n.name: n.in_use.crowded[CPU] for n in nodes.in_use if reserves and n.is_crowded_for(target, CPU)}
+        busy = {
+            n.name: _strain(n) for n in nodes.in_use if reserves and n.in_use.crowded and n.machine != target.machine
+        }
         gpus = {n.name: n.in_use.gpus for n in nodes.in_use if n.in_use.gpus} if ask.kind == GPU else {}
         return cls(ask, rules, choice, need, busy, gpus)
 
@@ -97,12 +99,18 @@ class Offer:
 
     def _warnings_about(self, source: NodeName) -> Iterator[str]:
         if source in self.busy:
-            yield f"{source}: {self.busy[source]}. The work will be slow there."
+            yield f"{source}: {self.busy[source]}"
         if source in self.used_gpus:
             yield (
                 f"{source}: {'; '.join(self.used_gpus[source])}. Ray chooses the device, and may give out one that is "
                 f"in use: look at nvidia-smi there before heavy work."
             )
+
+
+def _strain(node: Node) -> str:
+    crowded = node.in_use.crowded
+    outcome = "may run out of memory" if MEMORY in crowded else "will be slow"
+    return f"{'; '.join(crowded.values())}. The work {outcome} there."
 
 
 def _too_busy(ask: Ask, nodes: NodeTable) -> str | None:

@@ -115,9 +115,9 @@ def plan_preemption(
     def harm(choice: _Choice) -> tuple[object, ...]:
         lender, must_go, victims, yielding = choice
         gone = (*must_go, *victims)
-        broken = sum(yielding.breaks_into(victim) for victim in gone)
+        reluctant = sorted((yielding.reluctance(victim) for victim in gone), reverse=True)
         order = [yields_first(victim, now)[:-1] for victim in reversed(gone)]  # their ids are no reason
-        return broken, len(gone), order, -nodes[lender].limits.priority, lender
+        return [each for each in reluctant if each], len(gone), order, -nodes[lender].limits.priority, lender
 
     by_id = {lease.id: lease for lease in leases}
     for lender, must_go, found, yielding in sorted(choices, key=harm):
@@ -190,38 +190,51 @@ def plan_relief(
     """Which of a lender's leases go home, so that it gets back what it needs itself, or as much of that as there is.
 
     Under every policy: who lends must not suffer for it. What is on its way home counts. Lower claims go before it
-    matters how few go: leases above their teams' guarantees, and of these lower priorities. Critical leases stay.
+    matters how few go: leases above their teams' guarantees, and of these lower priorities. Critical leases stay,
+    unless a lease within a guarantee would have to go instead of one above.
     """
     leases = tuple(leases)
     lent = [lease for lease in leases if lease.source == node != lease.target and lease.holds_capacity]
     short = _still_short(needed, lent)
     loans, teams = loans or Loans.of(leases), teams or Teams()
 
-    def worth(lease: Lease) -> tuple[bool, int]:
-        is_within = any(
-            lease.resources[kind] > above_guarantee(lease.team, kind, loans, teams)
-            for kind in lease.resources
-            if kind in short
-        )
-        return is_within, lease.priority.rank
-
-    pool = sorted(
-        (
-            lease
-            for lease in lent
-            if lease.state is LeaseState.ACTIVE
-            and may_be_asked(lease, numbers.min_hold_s, now)
-            and lease.priority is not AllocationPriority.CRITICAL
-            and any(kind in short for kind in lease.resources)
-        ),
-        key=lambda lease: (worth(lease), yields_first(lease, now)),
-    )
+    able = [
+        lease
+        for lease in sorted(lent, key=lambda lease: yields_first(lease, now))
+        if lease.state is LeaseState.ACTIVE
+        and may_be_asked(lease, numbers.min_hold_s, now)
+        and any(kind in short for kind in lease.resources)
+    ]
+    within = _within_guarantees(able, short, loans, teams)
+    worth = {lease.id: (lease.id in within, lease.priority.rank) for lease in able}
+    # A critical lease above its team's guarantee claims less than any lease within one.
+    stays = {lease.id for lease in able if lease.priority is AllocationPriority.CRITICAL}
+    if within - stays:
+        stays &= within
+    pool = [lease for lease in able if lease.id not in stays]
+    pool.sort(key=lambda lease: (worth[lease.id], yields_first(lease, now)))
     enough = _covering(pool, short)
-    for level in sorted({worth(lease) for lease in pool}):
-        among = [lease for lease in pool if worth(lease) <= level]
+    for level in sorted({worth[lease.id] for lease in pool}):
+        among = [lease for lease in pool if worth[lease.id] <= level]
         if enough(tuple(among)):
             return fewest(among, _at_most(short, pool), enough) or ()
     return ()
+
+
+def _within_guarantees(leases: Iterable[Lease], short: ResourceVector, loans: Loans, teams: Teams) -> set[str]:
+    """Which of these leases are within their teams' guarantees, if those that yield first count as above them."""
+    above: dict[tuple[str, str], int] = {}
+    within = set()
+    for lease in leases:
+        taken = {(lease.team, kind): lease.resources[kind] for kind in lease.resources if kind in short}
+        for team, kind in taken:
+            above.setdefault((team, kind), above_guarantee(team, kind, loans, teams))
+        if any(units > above[key] for key, units in taken.items()):
+            within.add(lease.id)
+        else:
+            for key, units in taken.items():
+                above[key] -= units
+    return within
 
 
 def relief_units(victims: Sequence[Lease], needed: ResourceVector, leases: Iterable[Lease]) -> dict[str, int]:
@@ -254,11 +267,12 @@ def _victims(pool: list[Lease], yielding: Yielding, others_go: bool, now: dateti
         for part in yielding.may_take((lease,))
         if any(kind in yielding.short for kind in part.resources)
     ]
-    spares = [part for part in useful if not yielding.breaks_into(part)]
-    found = fewest(spares, yielding.short, yielding.enough)
-    if found is None and len(spares) < len(useful):
-        found = fewest(useful, yielding.short, yielding.enough)
-    return found
+    by_reluctance = [(part, yielding.reluctance(part)) for part in useful]
+    for level in sorted({reluctance for _, reluctance in by_reluctance}):
+        among = [part for part, reluctance in by_reluctance if reluctance <= level]
+        if (found := fewest(among, yielding.short, yielding.enough)) is not None:
+            return found
+    return None
 
 
 def _back_by(lease: Lease, asked_at: datetime) -> datetime:

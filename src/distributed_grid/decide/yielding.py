@@ -83,15 +83,19 @@ class Yielding:
                     above[lease.team, kind] -= part.resources[kind]
         return tuple(taken)
 
-    def breaks_into(self, lease: Lease) -> bool:
-        """Whether taking this lease alone leaves its team less than its guarantee: another one is better taken."""
-        if lease.team == self._standing.claim.team:
-            return False
-        return any(
+    def reluctance(self, lease: Lease) -> int:
+        """0: what its team has above its guarantee is taken first. 1: the request's own team would pay with a lease
+        within its guarantee. 2: another team would be left with less than its guarantee.
+        """
+        claim = self._standing.claim
+        if lease.team == claim.team:
+            return int(claim.is_guaranteed)
+        breaks_in = any(
             part.resources[kind] > max(0, self._above(lease.team, kind))
             for part in self.may_take((lease,))
             for kind in self._that_matter(lease)
         )
+        return 2 if breaks_in else 0
 
     def _that_matter(self, lease: Lease) -> list[str]:
         return [kind for kind in lease.resources if kind in self.short or kind == lease.kind]

@@ -79,6 +79,7 @@ def make_ask(
     label: str = "",
     own_too: bool = False,
     ends_with: str | None = None,
+    longest_grace_s: float = LONGEST_S,
 ) -> Ask:
     """Check a request's fields, or raise the `InvalidRequest` that says which one is wrong."""
     kind = kind_of(resource_type)
@@ -113,7 +114,7 @@ def make_ask(
         duration_s=DEFAULT_DURATION_S if duration_s is None else seconds("duration", duration_s),
         source=source,
         delivery=delivery,
-        grace_s=None if grace_s is None else seconds("grace period", grace_s, zero_allowed=True),
+        grace_s=None if grace_s is None else grace_period(grace_s, longest_grace_s),
         on_grace_end=None if on_grace_end is None else _on_grace_end(on_grace_end),
         requester=requester,
         idempotency_key=idempotency_key,
@@ -163,6 +164,18 @@ def seconds(what: str, value: object, *, zero_allowed: bool = False) -> float:
     if number > LONGEST_S:
         raise InvalidDuration(f"The {what} must be at most a year ({LONGEST_S:.0f} s), not {value}")
     return number
+
+
+def grace_period(value: object, longest_s: float) -> float:
+    """A grace period in seconds, or `InvalidDuration`: other teams may have to wait for its end."""
+    grace_s = seconds("grace period", value, zero_allowed=True)
+    if grace_s > longest_s:
+        raise InvalidDuration(
+            f"The grace period must be at most {longest_s:g} s, not {grace_s:g} s",
+            because=["a team waits for what is guaranteed to it until the grace periods of others are over"],
+            try_next="Ask for less; resource_sharing.max_grace_seconds in the configuration is the limit.",
+        )
+    return grace_s
 
 
 def length_of_time(what: str, text: str) -> float:

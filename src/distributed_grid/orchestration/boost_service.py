@@ -16,14 +16,19 @@ from distributed_grid.errors import BoostNotFound, NotFound, NotRenewable, Reque
 from distributed_grid.faults import Point, fault_point
 from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.plans import Grant
-from distributed_grid.model.requests import Ask, seconds
+from distributed_grid.model.requests import Ask, grace_period, seconds
 from distributed_grid.model.waiting import Waiting
 from distributed_grid.orchestration import granting
 from distributed_grid.orchestration.granting import begin_grant, carry_out, check_names, make_plan
 from distributed_grid.orchestration.parts import VIEW_LAG, Parts
 from distributed_grid.orchestration.queueing import Queue
 from distributed_grid.orchestration.reclaiming import note_checkpoint
-from distributed_grid.orchestration.returning import begin_release, end_all_if_file_was_removed, try_finish
+from distributed_grid.orchestration.returning import (
+    begin_release,
+    change_grace,
+    end_all_if_file_was_removed,
+    try_finish,
+)
 from distributed_grid.orchestration.rules_in_force import check_enabled
 from distributed_grid.orchestration.splitting import part_id, part_to_give
 from distributed_grid.store.audit_log import Wanted
@@ -145,7 +150,7 @@ class BoostService:
         *,
         units: int | None = None,
         reason: str = "released",
-        grace_s: float | None = None,
+        grace_s: object = None,
         who: str = "",
         wait_s: float = 1.0,
         idempotency_key: str | None = None,
@@ -156,6 +161,7 @@ class BoostService:
         with the same `idempotency_key` gives up nothing more.
         """
         p = self._p
+        grace = None if grace_s is None else grace_period(grace_s, p.longest_grace_s)
         given_id = part_id(idempotency_key) if units is not None else ""
         lease = await self._settled(p.ledger.get(given_id) or p.ledger.find(boost_id))
         deadline = p.now() + timedelta(seconds=wait_s)
@@ -163,16 +169,13 @@ class BoostService:
         if not lease.is_winding_down:
             if units is not None:
                 lease = part_to_give(p, lease, units, given_id, who=who)
-            lease = begin_release(p, lease, reason, grace_s=grace_s, who=who)
+            lease = begin_release(p, lease, reason, grace_s=grace, who=who)
             fault_point(Point.RELEASE_BEGUN)
             # Looking changes nothing, so it need not wait for the disk.
             written, idle = await asyncio.gather(p.try_commit(), p.applier.is_idle(lease))
             fault_point(Point.RELEASE_WRITTEN)
-        elif grace_s is not None and not (lease.wanted_back and grace_s > lease.grace_s):
-            if grace_s != lease.grace_s:
-                told = f"{lease.describe()}: the grace period is {grace_s:g} s, not {lease.grace_s:g} s"
-                p.journal.note("grace_changed", told, lease=lease, node=lease.target, who=who)
-            lease = p.ledger.put(replace(lease, grace_s=grace_s))
+        elif grace is not None:
+            lease = change_grace(p, lease, grace, who=who)
         lease = await try_finish(p, lease, idle=idle)
         if lease.state is LeaseState.RELEASED:
             p.commit_soon()

@@ -1,17 +1,18 @@
 """A node that rests: it gets back what it lent, gives back what it borrowed, and shares nothing until told."""
 
-from dataclasses import replace
-
 from distributed_grid.errors import TargetNotFound
 from distributed_grid.model.endings import EndCause, Ending
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.requests import grace_period
 from distributed_grid.orchestration.parts import Parts
 from distributed_grid.orchestration.reclaiming import ask_back
+from distributed_grid.orchestration.returning import change_grace
 
 
-async def cool_down(p: Parts, name: NodeName, *, grace_s: float | None = None, who: str = "grid") -> list[Lease]:
+async def cool_down(p: Parts, name: NodeName, *, grace_s: object = None, who: str = "grid") -> list[Lease]:
     """Take the node out of sharing; returns the leases that are on their way home because of it."""
+    grace = None if grace_s is None else grace_period(grace_s, p.longest_grace_s)
     await _check(p, name)
     if name not in p.sharing.cooling:
         p.sharing.cooling.add(name)
@@ -20,8 +21,8 @@ async def cool_down(p: Parts, name: NodeName, *, grace_s: float | None = None, w
     asked = []
     for lease in p.ledger:
         if name in (lease.source, lease.target):
-            if grace_s is not None:
-                lease = p.ledger.put(replace(lease, grace_s=grace_s))
+            if grace is not None:
+                lease = change_grace(p, lease, grace, who=who)
             asked.append(ask_back(p, lease, f"{name} is cooling down", Ending(EndCause.COOLDOWN, who)))
     await p.try_commit()
     p.something_changed()

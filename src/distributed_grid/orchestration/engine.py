@@ -161,6 +161,7 @@ class Engine:
             label=body.get("label") or "",
             own_too=bool(body.get("own_too")),
             ends_with=body.get("ends_with"),
+            longest_grace_s=self.parts.longest_grace_s,
         )
         check_priority(caller, ask.priority, self.parts.teams)
         return ask

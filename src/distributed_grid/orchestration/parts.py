@@ -191,6 +191,12 @@ class Parts:
         """Where Ray has each node that is there."""
         return {name: raylet.ip for name, raylet in self.observer.naming.raylets.items()}
 
+    @property
+    def longest_grace_s(self) -> float:
+        """The configured limit of grace periods. A longer default is in order: the configuration says so itself."""
+        sharing = self.config.resource_sharing
+        return float(max(sharing.max_grace_seconds, sharing.grace_seconds))
+
     def something_changed(self) -> None:
         self.last_change = self.now()
         self.changed.set()

@@ -59,6 +59,20 @@ def begin_release(
     return winding
 
 
+def change_grace(p: Parts, lease: Lease, grace_s: float, *, who: str) -> Lease:
+    """Give a lease another grace period. The caller commits.
+
+    A lease that another request waits for keeps its deadline or gets an earlier one, never a later one.
+    """
+    is_claimed = lease.wanted_back or lease.notice is not None
+    if grace_s == lease.grace_s or (is_claimed and grace_s > lease.grace_s):
+        return lease
+    if lease.is_winding_down:
+        told = f"{lease.describe()}: the grace period is {grace_s:g} s, not {lease.grace_s:g} s"
+        p.journal.note("grace_changed", told, lease=lease, node=lease.target, who=who)
+    return p.ledger.put(replace(lease, grace_s=grace_s))
+
+
 async def try_finish(p: Parts, lease: Lease, convergence: Convergence | None = None, *, idle: bool = False) -> Lease:
     """One try to bring a winding-down lease home; it stays as it is while its capacity is in use.
 
