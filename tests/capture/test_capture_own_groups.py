@@ -2,7 +2,7 @@
 
 import pytest
 
-from distributed_grid.capture.inside_lease.own_groups import Plan, has_room, why_never
+from distributed_grid.capture.inside_lease.own_groups import Plan, has_room, why_it_waits, why_never
 from distributed_grid.capture.inside_lease.strategies import Place
 
 LEASE = {"CPU": 4.0, "GPU": 1.0, "memory": float(8 * 2**30)}
@@ -55,6 +55,25 @@ def test_what_the_program_s_other_groups_have_is_not_given_twice_but_waited_for(
     assert has_room(Plan([CPU]), LEASE, taken)
     assert not has_room(Plan([CPU, CPU]), LEASE, taken)
     assert why_never(Plan([CPU, CPU]), LEASE, PLACE) is None
+
+
+@pytest.mark.parametrize(
+    ("bundle", "taken", "why"),
+    [
+        ({"CPU": 2}, {"CPU": 3.0}, "it needs 2 CPU, the lease has 4, and other groups of the same process hold 3 "),
+        ({"CPU": 2}, {"CPU": 3.0}, "or ask for a larger lease (--cpus 5)"),
+        ({"memory": 2**33}, {"memory": 2.0**32}, "or ask for a larger lease (--memory 12)"),
+        ({"GPU": 1}, {"GPU": 0.5, "CPU": 4.0}, "(remove_placement_group), or ask for a larger lease (--gpus 1.5)"),
+    ],
+)
+def test_a_group_that_waits_says_what_for_and_what_would_help(
+    bundle: dict[str, float], taken: dict[str, float], why: str
+) -> None:
+    said = why_it_waits(Plan([bundle]), LEASE, [taken])
+
+    assert said is not None
+    assert why in said
+    assert why_it_waits(Plan([bundle]), LEASE, []) is None
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from distributed_grid.errors import (
     InvalidRequest,
     NoCluster,
     NotOnHead,
+    PortTaken,
     RayUnsuitable,
     StoreBroken,
     Unavailable,
@@ -134,7 +135,9 @@ def test_while_it_answers_or_the_head_is_away_nothing_is_put_in(seen: list[Sight
             assert step.pause_s > 0
 
 
-NEVER_BY_WAITING = [ConfigInvalid, InvalidRequest, NotOnHead, HomeInUse, AccessDenied, RayUnsuitable, GridError]
+NEVER_BY_WAITING = [
+    *(ConfigInvalid, InvalidRequest, NotOnHead, HomeInUse, AccessDenied, RayUnsuitable, PortTaken, GridError)
+]
 BY_WAITING = [NoCluster, Unavailable, AlreadyRunning, StoreBroken]
 
 

@@ -1,6 +1,8 @@
 """What a raylet of a private cluster is started with: exactly what the lease has."""
 
-from distributed_grid.execution.private_raylet import start_arguments, visible_devices
+from distributed_grid.client import RAYLET_S
+from distributed_grid.execution.on_node_raylet import MOST_WINDOWS
+from distributed_grid.execution.private_raylet import MOST_S, STANDS_STILL_S, start_arguments, visible_devices
 from distributed_grid.model.resources import ResourceVector
 
 
@@ -11,6 +13,10 @@ def test_it_has_what_the_lease_has() -> None:
     assert said["--address"] == "10.0.0.1:6379"
     assert (said["--num-cpus"], said["--num-gpus"], said["--memory"]) == ("2", "1", str(4 * 2**30))
     assert int(said["--object-store-memory"]) < 4 * 2**30
+
+
+def test_it_is_waited_for_as_long_as_it_gets_on_and_its_caller_waits_longer_still() -> None:
+    assert MOST_WINDOWS * STANDS_STILL_S < MOST_S < RAYLET_S
 
 
 def test_without_gpus_it_sees_none() -> None:

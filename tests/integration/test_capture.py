@@ -140,6 +140,13 @@ for name, wrong in {"no such bundle": dict(index=2), "too large": dict(num_cpus=
         where.options(scheduling_strategy=InGroup(own, wrong.pop("index", -1)), **wrong).remote()
     except ValueError as error:
         print(name + ":", type(error).__name__)
+too_much = {"larger than all": dict(num_cpus=4), "none of it": dict(num_cpus=0, resources={"widget": 1})}
+for name, wrong in too_much.items():
+    for kind in (where, Actor):
+        try:
+            kind.options(**wrong).remote()
+        except ValueError as error:
+            print(name, kind is where, ":", error)
 
 @ray.remote
 def elsewhere(group):
@@ -199,6 +206,10 @@ told("after all", where.remote())
     assert told.pop("ready") == "True True 2 {'CPU': 1.0}"
     assert told.pop("found by name") == "True"
     assert (told.pop("no such bundle"), told.pop("too large")) == ("ValueError", "ValueError")
+    for is_task in ("True", "False"):
+        said = told.pop(f"larger than all {is_task} ")
+        assert "grid: it asks for 4 CPU, and the lease has 3. Ask for a larger lease (--cpus 4)." in said
+        assert "it asks for 1 widget, and the lease has 0. Reserve" in told.pop(f"none of it {is_task} ")
     assert told.pop("shown") == "trainers CREATED 2"
     assert (told.pop("beside"), told.pop("small")) == ("False [] PENDING", "True")
     assert (told.pop("now"), told.pop("removed"), told.pop("its actor")) == ("True True True", "REMOVED", "gone")

@@ -60,6 +60,21 @@ while len(work_of_job(me.gcs_address, me.get_job_id(), "00").outside) < 2:
 """
 )
 
+SERVES_OUT_OF_REACH = (
+    QUIET
+    + """
+from ray import serve
+
+@serve.deployment(ray_actor_options={"num_cpus": 0})
+class Hello:
+    def __call__(self):
+        return "hello"
+
+serve.start(http_options={"port": 0})
+print(serve.run(Hello.bind(), name="of-the-run", route_prefix=None).remote().result())
+"""
+)
+
 TRIALS = (
     QUIET
     + """
@@ -84,6 +99,74 @@ from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 workers = ScalingConfig(num_workers=2, resources_per_worker={"CPU": 2})
 DataParallelTrainer(lambda config: None, scaling_config=workers).fit()
+"""
+)
+
+TRAINS = (
+    QUIET
+    + """
+import json, os, sys
+import ray.train
+from ray._private.grpc_utils import init_grpc_channel
+from ray.core.generated import gcs_service_pb2, gcs_service_pb2_grpc
+from ray.train import RunConfig, ScalingConfig
+from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+
+def train(config):
+    ray.train.report({"rank": ray.train.get_context().get_world_rank()})
+
+DataParallelTrainer(
+    train,
+    scaling_config=ScalingConfig(num_workers=2, resources_per_worker={"CPU": 1}),
+    run_config=RunConfig(name="fits", storage_path=sys.argv[1]),
+).fit()
+
+me = ray.get_runtime_context()
+request = gcs_service_pb2.GetAllActorInfoRequest()
+request.filters.job_id = bytes.fromhex(me.get_job_id())
+actors = gcs_service_pb2_grpc.ActorInfoGcsServiceStub(init_grpc_channel(me.gcs_address)).GetAllActorInfo(request)
+lease = os.environ["GRID_PLACEMENT_GROUP"]
+found = [actor for actor in actors.actor_table_data if any(
+    amount for name, amount in actor.required_resources.items() if name.startswith("CPU"))]
+print(json.dumps([actor.placement_group_id.hex() == lease for actor in found]))
+"""
+)
+
+TO_THE_SHARED_CLUSTER = (
+    "import ray, sys\n"
+    + 'ray.init(sys.argv[1], logging_level="ERROR", log_to_driver=False)\n'
+    + """
+@ray.remote(num_cpus=1)
+class Kept:
+    def here(self):
+        return True
+
+kept = Kept.options(name="kept", namespace="strays", lifetime="detached").remote()
+print(ray.get(kept.here.remote()))
+"""
+)
+
+GROUP_AFTER_GROUP = (
+    QUIET
+    + """
+from ray.util.placement_group import placement_group, remove_placement_group
+
+def wait_for_room():
+    first, second = placement_group([{"CPU": 2}]), placement_group([{"CPU": 1}])
+    while not second.wait(1):
+        if os.path.exists(sys.argv[1]):
+            remove_placement_group(first)
+    return second.wait(0)
+
+import os, sys
+if sys.argv[2] == "in a worker":
+    path, wait = sys.argv[1], wait_for_room
+    def in_a_worker():
+        sys.argv = ["", path]
+        return wait()
+    print(ray.get(ray.remote(num_cpus=0)(in_a_worker).remote()))
+else:
+    print(wait_for_room())
 """
 )
 
@@ -210,9 +293,40 @@ def test_a_program_out_of_the_hook_s_reach_is_told_of_and_what_it_leaves_is_ende
     done = grid.cli("run", "--", sys.executable, "-I", script(OUT_OF_REACH), timeout=240)
 
     assert (done.returncode, done.stdout) == (0, "True [None, None]\n"), done.stderr
+    at_once, at_the_end = [line for line in done.stderr.splitlines() if line.startswith("grid: outside the lease")]
+    assert "hook is not in it" in at_once and "hook is not in it" in at_the_end
+    assert at_the_end.endswith("; of all that ran: kept:Kept.__init__ (1), stray (2)"), done.stderr
+    assert "detached actor kept is ended" in done.stderr
+    until(lambda: "kept" not in names(), 20, "what it left is ended")
+
+
+def test_a_serve_that_a_run_has_started_out_of_the_hook_s_reach_ends_with_it(
+    grid: LiveGrid, script: Callable[[str], str]
+) -> None:
+    from ray import serve
+
+    done = grid.cli("run", "--", sys.executable, "-I", script(SERVES_OUT_OF_REACH), timeout=400)
+
+    assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
+    assert "detached actor SERVE_CONTROLLER_ACTOR is ended" in done.stderr
+    until(lambda: not [name for name in names() if "SERVE" in name], 20, "Serve is gone, its proxies too")
+    serve.start(proxy_location="Disabled")
+    try:
+        assert serve.status().applications == {}, "the next Serve does not find what the run has deployed"
+    finally:
+        serve.shutdown()
+
+
+def test_a_program_that_leaves_its_private_cluster_is_told_of_and_what_it_leaves_is_ended(
+    grid: LiveGrid, script: Callable[[str], str]
+) -> None:
+    run = ("run", "--isolation", "cluster", "--", script(TO_THE_SHARED_CLUSTER), grid.address)
+
+    done = grid.cli(*run, timeout=400)
+
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
     told = [line for line in done.stderr.splitlines() if line.startswith("grid: outside the lease")]
-    assert "of all that ran: kept:Kept.__init__ (1), stray (2)" in told[-2], done.stderr
-    assert "hook is not in it" in told[-1]
+    assert "and all its work (it is connected to the shared cluster, not to the private one" in told[-1], done.stderr
     assert "detached actor kept is ended" in done.stderr
     until(lambda: "kept" not in names(), 20, "what it left is ended")
 
@@ -238,6 +352,15 @@ def test_what_can_never_fit_is_refused_with_advice(grid: LiveGrid, script: Calla
     assert "outside the lease, " not in done.stderr
 
 
+def test_a_train_program_that_fits_is_inside(grid: LiveGrid, script: Callable[[str], str], tmp_path: Path) -> None:
+    done = grid.cli("run", "--cpus", "2", "--", script(TRAINS), str(tmp_path / "trained"), timeout=500)
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == [True, True], "Ray's record of both workers"
+    assert "outside" not in done.stderr
+    assert "refused" not in done.stderr
+
+
 def test_programs_of_programs_and_bundles_by_number_are_inside(grid: LiveGrid, script: Callable[[str], str]) -> None:
     done = grid.cli("run", "--cpus", "3", "--", script(SEVERAL), timeout=400)
 
@@ -251,22 +374,37 @@ def test_programs_of_programs_and_bundles_by_number_are_inside(grid: LiveGrid, s
 def test_a_run_that_waits_for_itself_is_told_so(
     grid: LiveGrid, script: Callable[[str], str], tmp_path: Path, depth: int
 ) -> None:
-    enough = tmp_path / "enough"
-    run = subprocess.Popen(
-        [GRID, "run", "--cpus", "2", "--", script(WAITS_FOR_ITS_ACTORS), str(enough), str(depth)],
-        env=grid.env,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    told = told_while_it_waits(grid, tmp_path, "waits for itself", script(WAITS_FOR_ITS_ACTORS), str(depth))
+
+    assert "1 of its tasks and actors wait for CPUs, and its own actors hold the 2" in told[0], told
+
+
+@pytest.mark.parametrize("where", ["in the driver", "in a worker"])
+def test_a_group_that_waits_for_others_of_its_program_is_told_of(
+    grid: LiveGrid, script: Callable[[str], str], tmp_path: Path, where: str
+) -> None:
+    told = told_while_it_waits(grid, tmp_path, "waits for room", script(GROUP_AFTER_GROUP), where)
+
+    at_once, at_the_end = told
+    assert "placement group CPU=1 waits for room, for 30 s by now" in at_once
+    assert "it needs 1 CPU, the lease has 2, and other groups of the same process hold 2" in at_once
+    assert "or ask for a larger lease (--cpus 3)" in at_once
+    assert at_the_end.startswith("grid: noted, ")
+
+
+def told_while_it_waits(grid: LiveGrid, folder: Path, what: str, script: str, how: str) -> list[str]:
+    """The lines about it; the program, which has two CPUs, goes on once there is one."""
+    enough = folder / "enough"
+    command = [GRID, "run", "--cpus", "2", "--", script, str(enough), how]
+    run = subprocess.Popen(command, env=grid.env, stderr=subprocess.PIPE, text=True)
     assert run.stderr is not None
     lines: list[str] = []
     for line in run.stderr:
         lines.append(line)
-        if "waits for itself" in line:
+        if what in line:
             enough.touch()
-    assert run.wait(60) == 0
-    told = [line for line in lines if "waits for itself" in line]
-    assert "1 of its tasks and actors wait for CPUs, and its own actors hold the 2" in told[0], lines
+    assert run.wait(60) == 0, lines
+    return [line for line in lines if what in line]
 
 
 def names() -> list[str]:

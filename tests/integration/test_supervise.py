@@ -284,6 +284,43 @@ def test_what_cannot_get_better_is_an_error_at_once(live: LiveGrid, cluster: Ray
     assert done.returncode == 2
 
 
+def test_a_port_that_another_program_has_ends_it_at_first_but_not_once_grid_was_in(
+    live: LiveGrid, cluster: RayCluster, service: list[Supervised]
+) -> None:
+    if live.home.controller.exists():
+        assert live.cli("stop", "--force").returncode == 0
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+
+        refused = Supervised(live, cluster.address, "--port", port)
+        try:
+            until(lambda: not refused.runs() or "Next try" in refused.said(), 30, "the supervisor at its end")
+            assert f"Port {port} of 127.0.0.1 cannot be had" in refused.said()
+            assert "Next try" not in refused.said()
+            assert refused.process.wait(60) == 5
+        finally:
+            refused.close()
+
+    supervised = Supervised(live, cluster.address, "--port", port)
+    try:
+        supervised.is_ready()
+        ray.kill(ray.get_actor("grid-controller", namespace="grid"), no_restart=True)
+        until(lambda: "does not answer" in supervised.said(), 60)
+        with until(lambda: _taken(int(port)), 20, "the port free"):
+            until(lambda: "in the cluster again" in supervised.said(), 120)
+            assert supervised.runs()
+    finally:
+        supervised.close()
+
+
+def _taken(port: int) -> socket.socket | None:
+    """By a program of its own, if it is free."""
+    try:
+        return socket.create_server(("127.0.0.1", port))
+    except OSError:
+        return None
+
+
 def _controllers() -> list[str]:
     from ray.util import list_named_actors
 

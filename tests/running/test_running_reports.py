@@ -44,6 +44,19 @@ def test_there_is_one_line_for_each_kind_of_event_with_how_many_there_were(tmp_p
     ]
 
 
+def test_what_is_outside_is_one_line_however_much_it_is(tmp_path: Path) -> None:
+    reports = Reports(tmp_path / "report.jsonl")
+    reports.add("escaped", "Ray job 03000000", "no hook")
+    list(reports.news())
+
+    (line,) = reports.summary({f"task_{number:05}": 1 for number in range(10_000)} | {"n" * 500: 2})
+    (long,) = reports.summary({"n" * 500: 2})
+
+    names = ", ".join(f"task_{number:05} (1)" for number in range(5))
+    assert line == f"outside the lease, 1: Ray job 03000000 (no hook); of all that ran: {names}, and 9,996 more names"
+    assert len(long) < 200
+
+
 def test_what_cannot_wait_for_the_end_is_told_at_once_and_again(tmp_path: Path) -> None:
     reports = Reports(tmp_path / "report.jsonl")
 

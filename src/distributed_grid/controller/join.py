@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from distributed_grid.config import GridConfig
+from distributed_grid.controller.listening import listen
 from distributed_grid.decide.diagnosis import HOW_TO_REACH
 from distributed_grid.errors import (
     AccessDenied,
@@ -56,6 +57,10 @@ def join(order: dict[str, Any]) -> dict[str, Any]:
             because=[f"its controller is at {url}" if url else "its controller does not answer just now"],
             try_next="Use it with the GRID_HOME it was started with, or take it out there: grid stop",
         )
+    listening, patient = Listening.from_dict(order["listening"]), order.get("patient", False)
+    if listening.port and not patient:
+        # Here, since of an actor that cannot start Ray tells the words of its error, and not which it is.
+        listen(listening.host, listening.port, or_another=False).close()
     home = GridHome(Path(order["home"]))
     config = GridConfig.from_dict(order["config"])
     try:
@@ -65,9 +70,9 @@ def join(order: dict[str, Any]) -> dict[str, Any]:
             config,
             order["config_source"],
             gateway.gcs_address,
-            Listening.from_dict(order["listening"]),
+            listening,
             order["adopt"],
-            order.get("patient", False),
+            patient,
         )
     except ray.exceptions.RayError as error:
         if (left := actor.existing()) is not None:

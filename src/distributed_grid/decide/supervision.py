@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from distributed_grid.errors import GridError, InvalidRequest, Refused, StoreBroken, Unavailable
+from distributed_grid.errors import GridError, InvalidRequest, PortTaken, Refused, StoreBroken, Unavailable
 
 STAYS_DOWN: Final = (InvalidRequest.exit_code, Refused.exit_code)
 """After these exit codes starting again as before is no use: a bad argument or configuration, another machine than
@@ -97,9 +97,10 @@ def may_heal(error: GridError, *, was_in: bool) -> bool:
     """Whether to go on after grid could not be put in.
 
     What never worked goes on only if the cluster may still come up, or the disk have room again: all else is better
-    told to whoever has just started it. What worked once may work again, since cluster and versions change under it.
+    told to the person who has just started it, also that another program has the port that they named. What worked
+    once may work again, since cluster and versions change under it.
     """
-    return was_in or isinstance(error, _HEALS)
+    return was_in or (isinstance(error, _HEALS) and not isinstance(error, PortTaken))
 
 
 def after_success(*, now: float) -> Watch:

@@ -16,7 +16,7 @@ from distributed_grid.execution.on_node_kept import Kept
 from distributed_grid.execution.ray_start import AGENT_PORTS, RUN, STARTED, STAYING
 
 _GONE_WITHIN_S = 30.0
-_MOST_WINDOWS = 10
+MOST_WINDOWS = 10
 _LEAST_SHARE = 0.02
 """Of a core: a Ray that uses less for its start, and writes nothing, does not get on. One that hangs still polls."""
 _MOST_TRIES = 5
@@ -68,7 +68,7 @@ class OwnRay:
         The last lines of its log if it does not start.
         """
         began = time.monotonic()
-        for _ in range(_MOST_WINDOWS):
+        for _ in range(MOST_WINDOWS):
             signs = self._signs()
             deadline = time.monotonic() + within_s
             while time.monotonic() < deadline:

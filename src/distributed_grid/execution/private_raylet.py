@@ -13,9 +13,13 @@ from distributed_grid.execution.reservations import asking_for, inside
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, scale
 
-_STANDS_STILL_S: Final = 60.0
-_UP_WITHIN_S: Final = 300.0
-"""In all, however well it gets on: a call to the controller waits for it."""
+STANDS_STILL_S: Final = 60.0
+_HOSTED_WITHIN_S: Final = 300.0
+"""For the process that starts it."""
+_UP_WITHIN_S: Final = on_node_raylet.MOST_WINDOWS * STANDS_STILL_S + 60.0
+"""It is given up earlier if it stands still; this is for a process that does not even say so."""
+MOST_S: Final = _HOSTED_WITHIN_S + _UP_WITHIN_S
+"""How long `join` may take."""
 _GONE_WITHIN_S: Final = 10.0
 _LEAST_STORE: Final = 100_000_000
 _MOST_STORE: Final = 2_000_000_000
@@ -46,7 +50,8 @@ def join(lease: Lease, head_address: str) -> None:
         .remote(start_arguments(lease.resources, head_address), visible_devices(lease.resources))
     )
     try:
-        why = ray.get(host.why_not_up.remote(_STANDS_STILL_S), timeout=_UP_WITHIN_S)
+        ray.get(host.__ray_ready__.remote(), timeout=_HOSTED_WITHIN_S)
+        why = ray.get(host.why_not_up.remote(STANDS_STILL_S), timeout=_UP_WITHIN_S)
     except ray.exceptions.RayError as error:
         why = why_gone(error)
     if why is not None:

@@ -21,6 +21,7 @@ _NOT_HOOKED: Final = (
     "grid's hook is not in it: Python was started with -I, -E or -S, or without PYTHONPATH; "
     "--isolation cluster keeps such programs inside"
 )
+_NOT_ITS_OWN: Final = "it is connected to the shared cluster, not to the private one that RAY_ADDRESS names"
 
 
 def of_the_run(
@@ -44,15 +45,19 @@ class Progress:
     def __init__(
         self,
         client: GridClient,
-        boost: Mapping[str, Any] | None,
+        boost: Mapping[str, Any],
         run_id: str,
         is_below: Callable[[int, str], bool],
         reports: Reports,
         show: Callable[[str], None],
+        *,
+        is_private: bool = False,
     ) -> None:
-        """Without a boost to look into, as with a Ray of the run's own, only the time is shown."""
+        """`is_private`: the run has a Ray of its own, of which the controller knows nothing. Then only the time is
+        shown, and every job of the run in the shared cluster is an escape."""
         self._client = GridClient(client.home, retry_s=0.0)
         self._boost = boost
+        self._is_private = is_private
         self._run_id, self._is_below, self._reports = run_id, is_below, reports
         self._show = show
         self._began = time.monotonic()
@@ -60,10 +65,14 @@ class Progress:
         self._waits_since: float | None = None
         self._waits_is_told = False
         self._jobs: dict[str, bool] = {}
-        """The run's Ray jobs, and whether the hook is in each."""
+        """The run's jobs in the shared cluster, and whether the hook keeps each in the lease."""
+        self._looked_into: tuple[str, ...] = ()
         self._stop = threading.Event()
         self.cpu_seconds = 0.0
         self.work: dict[str, Any] | None = None
+        """What the run does in its lease, if the controller can see it."""
+        self.outside: Mapping[str, int] = {}
+        """What its jobs have run outside of the lease: how many, by name."""
         self._thread = threading.Thread(target=self._watch, daemon=True)
         with kept_back():  # signals are for the main thread
             self._thread.start()
@@ -74,7 +83,7 @@ class Progress:
         self._thread.join(10)
         deadline = time.monotonic() + _SETTLED_S
         self._look()
-        if self.work is None and self.jobs:  # jobs that only this look has found
+        if self._looked_into != self.jobs:  # jobs that only this look has found
             self._look()
         while self.work and self.work["running"] + self.work["waiting"] and time.monotonic() < deadline:
             time.sleep(_SETTLED_S / 10)
@@ -91,7 +100,7 @@ class Progress:
         return " · ".join(part for part in parts if part)
 
     def used(self, elapsed: float | None = None) -> str:
-        cpus = 0.0 if self._boost is None else float(self._boost["resources"].get("cpu", 0))
+        cpus = 0.0 if self._is_private else float(self._boost["resources"].get("cpu", 0))
         seconds = time.monotonic() - self._began if elapsed is None else elapsed
         has = round(cpus * seconds)
         return f"{self.cpu_seconds:.0f} of {has} CPU seconds used" if has else ""
@@ -115,29 +124,30 @@ class Progress:
 
     @property
     def has_strays(self) -> bool:
-        """There are jobs of the run that the hook has not reached."""
+        """There are jobs of the run that the hook does not keep in the lease."""
         return not all(self._jobs.values())
 
     def _look(self) -> None:
-        if self._boost is None:
-            return
         jobs = self.jobs
         try:
             work = self._client.work_in(self._boost["boost_id"], jobs, self._since)
         except GridError:
             return
         self._find_jobs(work["drivers"])
+        self._looked_into = jobs
         if jobs:
+            self.outside = work["outside"]
+        if jobs and not self._is_private:
             self.work = work
             self._notice_waiting(work, time.monotonic())
 
     def _find_jobs(self, drivers: Iterable[Mapping[str, Any]]) -> None:
         for driver in of_the_run(drivers, self._run_id, self._is_below):
             if driver["job_id"] not in self._jobs:
-                self._jobs[driver["job_id"]] = driver["is_hooked"]
-                if not driver["is_hooked"]:
+                is_kept = self._jobs[driver["job_id"]] = driver["is_hooked"] and not self._is_private
+                if not is_kept:
                     what = f"Ray job {driver['job_id']} of process {driver['pid']}, and all its work"
-                    self._reports.add("escaped", what, _NOT_HOOKED)
+                    self._reports.add("escaped", what, _NOT_ITS_OWN if self._is_private else _NOT_HOOKED)
 
     def _notice_waiting(self, work: Mapping[str, Any], now: float) -> None:
         if not work["waits_for_its_actors"]:

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +14,8 @@ _KINDS: Final = {
     "note": "noted",
 }
 """The kinds of events that a person should know, the worst first, and how a line about them begins."""
+_MOST_NAMES: Final = 5
+_MOST_OF_A_NAME: Final = 80
 
 
 class Reports:
@@ -50,11 +53,10 @@ class Reports:
 
     def summary(self, outside: Mapping[str, int]) -> list[str]:
         """One line for each kind of event; `outside` is what Ray's own record has, also of what no hook has seen."""
-        lines = [_line(kind, list(found)) for kind, found in self._found.items() if found]
-        if outside:
-            names = ", ".join(f"{name} ({count})" for name, count in outside.items())
-            lines.insert(0, f"outside the lease, of all that ran: {names}")
-        return lines
+        ran = {"escaped": f"of all that ran: {_listed(outside)}"} if outside else {}
+        return [
+            _line(kind, list(found), ran.get(kind, "")) for kind, found in self._found.items() if found or kind in ran
+        ]
 
     def _lines(self) -> Iterator[Mapping[str, Any]]:
         try:
@@ -74,6 +76,19 @@ class Reports:
                 yield found
 
 
-def _line(kind: str, found: list[str]) -> str:
+def _line(kind: str, found: list[str], also: str) -> str:
+    if not found:
+        return f"{_KINDS[kind]}, {also}"
     more = f", and {len(found) - 1} more" if len(found) > 1 else ""
-    return f"{_KINDS[kind]}, {len(found)}: {found[0]}{more}"
+    return f"{_KINDS[kind]}, {len(found)}: {found[0]}{more}{also and f'; {also}'}"
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    """The first names, each with how many there were, and how many more names there are."""
+    shown = [f"{_short(name)} ({count})" for name, count in islice(counts.items(), _MOST_NAMES)]
+    left = len(counts) - len(shown)
+    return ", ".join(shown) + (f", and {left:,} more name{'s' * (left != 1)}" if left else "")
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _MOST_OF_A_NAME else name[: _MOST_OF_A_NAME - 3] + "..."

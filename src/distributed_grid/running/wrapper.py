@@ -81,8 +81,15 @@ class Wrapper:
             with signals.while_the_program_runs():
                 driver = Driver(self._command, environment, output)
                 self._note(state="running")
-                watched = lease.boost if cluster is None else None
-                progress = Progress(self._client, watched, self._run.id, driver.is_above, reports, self._voice.status)
+                progress = Progress(
+                    self._client,
+                    lease.boost,
+                    self._run.id,
+                    driver.is_above,
+                    reports,
+                    self._voice.status,
+                    is_private=cluster is not None,
+                )
                 attendant = Attendant(driver, lease, reports, self._voice, signals, reclaim)
                 try:
                     code = attendant.until_it_ends()
@@ -114,7 +121,7 @@ class Wrapper:
             self._end_what_is_left(progress, lease, reports)
         for _ in reports.news():
             pass
-        told = reports.summary((progress.work or {}).get("outside", {}))
+        told = reports.summary(progress.outside)
         self._sum_up(code, progress, told, reports)
         state = "lost" if lost else "cancelled" if self._cancelled is not None else "done" if code == 0 else "failed"
         self._note(state=state, ended=time.time(), exit_code=code, told=tuple(told))

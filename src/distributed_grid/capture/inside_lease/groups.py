@@ -9,7 +9,7 @@ from typing import Any
 from .captured import Captured
 from .own_groups import Amounts, Plan, why_never
 from .replacing import Function
-from .standins import StandIn, StandIns
+from .standins import LONG_S, StandIn, StandIns
 
 # Not `from ray.util import placement_group`: that is the function of the same name.
 ray_groups = importlib.import_module("ray.util.placement_group")
@@ -87,16 +87,23 @@ def _stood_in_for(captured: Captured, own: StandIns, asked: dict[str, Any] | Non
         detached=asked.get("lifetime") == "detached",
         name=asked.get("name") or "",
     )
-    what = f"placement group {plan.name or '+'.join(_shown(bundle) for bundle in plan.bundles)}"
+    what = _named(plan)
     never = why_never(plan, captured.lease.amounts, captured.lease.place)
     if never is not None:
         captured.let_out(what, never.why, never.advice)
         return None
     made = own.add(captured.lease, plan)
     captured.reports.rewritten(what, "it is a part of the lease" + ("" if own.is_in(made) else " once others leave"))
+    own.tell_if_it_waits_long(
+        lambda waits, why: captured.reports.at_once(f"{_named(waits)} waits for room, for {LONG_S:.0f} s by now", why)
+    )
     if plan.detached or plan.name:
         captured.reports.note(what, "it ends with the lease; its name is known only where it was made")
     return made
+
+
+def _named(plan: Plan) -> str:
+    return f"placement group {plan.name or '+'.join(_shown(bundle) for bundle in plan.bundles)}"
 
 
 def _shown(bundle: Amounts) -> str:

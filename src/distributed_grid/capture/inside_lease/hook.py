@@ -13,9 +13,14 @@ from . import groups, options, serving, travelling
 from .captured import Captured
 from .connecting import arguments, marked
 from .libraries import Libraries
+from .own_groups import Plan, why_never
 from .replacing import innermost, replace
 from .standins import StandIn, StandIns
 from .strategies import AsItIs, Inside, Outside, settle
+
+_TOO_LARGE = "cannot fit into any bundles"
+"""What Ray says of work that is larger than its placement group."""
+_NO_OPTION = "Reserve a boost that has it, and run in that (--boost ID)"
 
 
 def install(environ: Mapping[str, str], *, in_worker: bool = False) -> Libraries:
@@ -80,7 +85,13 @@ def _hook_submission(captured: Captured, own: StandIns) -> None:
             if not captured.ready():
                 return original(self, args, kwargs, *rest, **given)
             settled = captured.guarded("placing", lambda: _settled(captured, given, lambda: named(self)), given)
-            made = original(self, args, kwargs, *rest, **settled)
+            try:
+                made = original(self, args, kwargs, *rest, **settled)
+            except ValueError as error:
+                advice = captured.guarded("placing", lambda: _advice(captured, settled), "")
+                if not advice or _TOO_LARGE not in str(error):
+                    raise
+                raise ValueError(f"{error} grid: {advice}") from error
             group = getattr(settled.get("scheduling_strategy"), "placement_group", None)
             if isinstance(group, StandIn) and isinstance(made, actor.ActorHandle):
                 captured.guarded("groups", lambda: own.holds(group, made), None)
@@ -91,6 +102,12 @@ def _hook_submission(captured: Captured, own: StandIns) -> None:
     tasks, actors = remote_function.RemoteFunction, actor.ActorClass
     tasks._remote = hooked(tasks._remote, lambda task: ("task", task._function_name))
     actors._remote = hooked(actors._remote, lambda made: ("actor", _class_name(made.__ray_metadata__)))
+
+
+def _advice(captured: Captured, given: dict[str, Any]) -> str:
+    """What helps where Ray finds that one task or actor is larger than the lease."""
+    never = why_never(Plan((options.amounts(given),)), captured.lease.amounts, captured.lease.place)
+    return "" if never is None else f"{never.why}. {never.advice or _NO_OPTION}."
 
 
 def _class_name(meta: Any) -> str:

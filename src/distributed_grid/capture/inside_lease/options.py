@@ -47,6 +47,13 @@ def wish_of(options: Options) -> Wish:
     )
 
 
+def amounts(options: Options) -> dict[str, float]:
+    """How much one task or actor asks for; what only says where is left out."""
+    named = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
+    asked = {name: options.get(option) for name, option in named.items()} | dict(options.get("resources") or {})
+    return {name: float(amount) for name, amount in asked.items() if amount and not is_pin(name)}
+
+
 def _strategy(options: Options) -> Strategy:
     asked = options.get("scheduling_strategy")
     match asked:

@@ -61,6 +61,22 @@ def has_room(plan: Plan, lease: Amounts, taken: Iterable[Amounts]) -> bool:
     return _lacking(plan, lease, added(taken)) is None
 
 
+def why_it_waits(plan: Plan, lease: Amounts, taken: Iterable[Amounts]) -> str | None:
+    """What keeps it from its part of the lease, and what would help; None if it has room."""
+    used = added(taken)
+    lacking = _lacking(plan, lease, used)
+    if lacking is None:
+        return None
+    name, amount = lacking
+    held, option = used.get(name, 0.0), _OPTIONS.get(name)
+    larger = f", or ask for a larger lease (--{option} {_shown(name, amount + held)})" if option else ""
+    has = f"it needs {amount:g} {name}, the lease has {lease.get(name, 0):g}"
+    return (
+        f"{has}, and other groups of the same process hold {held:g} until they are removed; "
+        f"remove those that have done their work (remove_placement_group){larger}"
+    )
+
+
 def _wrong_place(plan: Plan, place: Place) -> str | None:
     if plan.detached and plan.name:
         return "it is detached and has a name, so other programs may look for it"

@@ -46,18 +46,22 @@ class Reports:
         if not self._only_escapes:
             self._tell("note", what, why)
 
+    def at_once(self, what: str, why: str) -> None:
+        """What a person has to know while the program runs, also from workers."""
+        self._tell("note", what, why, at_once=True)
+
     def failed(self, where: str, error: BaseException) -> None:
         """Our own fault: Ray goes on as if we were not there."""
         self._tell("note", f"hook failed: {where}", f"{type(error).__name__}: {error}")
 
-    def _tell(self, event: str, what: str, why: str) -> None:
+    def _tell(self, event: str, what: str, why: str, **more: bool) -> None:
         told = self._told.setdefault(event, set())
         if what in told or len(told) > _AT_MOST:
             return
         if len(told) == _AT_MOST:
             what, why = "others", f"there are more than {_AT_MOST} of these"
         told.add(what)
-        if self._path is None or not self._write({"event": event, "what": what, "why": why}):
+        if self._path is None or not self._write({"event": event, "what": what, "why": why, **more}):
             self._print(f"grid: {_WORDS[event]}{what}: {why}")
 
     def _write(self, line: dict[str, Any]) -> bool:

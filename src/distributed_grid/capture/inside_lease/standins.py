@@ -3,6 +3,7 @@
 import threading
 import uuid
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import ray
@@ -11,11 +12,13 @@ from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from .lease import Lease
-from .own_groups import Amounts, Plan, added, has_room
+from .own_groups import Amounts, Plan, added, has_room, why_it_waits
 from .strategies import Place
 
 _NAMESPACE = "grid-capture"
 _MOST_WAITING = 10_000
+LONG_S = 30.0
+"""A group that has waited for so long may wait for ever: for groups that its own program does not remove."""
 
 
 class StandIn(PlacementGroup):  # type: ignore[misc]
@@ -75,6 +78,7 @@ class StandIns:
             self._waiting: dict[str, Plan] = {}
             self._actors: dict[str, list[Any]] = {}
             self._lease: Lease | None = None
+            self._watcher: threading.Thread | None = None
             self._gate: Any = None
             self._gate_name = f"grid-gate-{uuid.uuid4().hex}"
 
@@ -91,7 +95,33 @@ class StandIns:
 
     def is_in(self, group: StandIn) -> bool:
         """It has its part of the lease."""
-        return group.key not in self._waiting
+        return self._is_through(group.key)
+
+    def _is_through(self, key: str) -> bool:
+        return key not in self._waiting
+
+    def tell_if_it_waits_long(self, tell: Callable[[Plan, str], None]) -> None:
+        """Of the first group that has to wait for long: the group, and why it waits. Once for each connection."""
+        with self._changed:
+            if self._waiting and self._watcher is None:
+                self._watcher = threading.Thread(target=self._watch, args=(tell,), daemon=True, name="grid-groups")
+                self._watcher.start()
+
+    def _watch(self, tell: Callable[[Plan, str], None]) -> None:
+        with self._changed:
+            why = None
+            while why is None and self._watcher is threading.current_thread():
+                key = next(iter(self._waiting), None)  # of the one that has waited longest
+                if key is None or self._lease is None:
+                    self._watcher = None
+                elif not self._changed.wait_for(partial(self._is_through, key), LONG_S):
+                    plan = self._waiting[key]
+                    why = why_it_waits(plan, self._lease.amounts, self._taken())
+        if why is not None:
+            tell(plan, why)
+
+    def _taken(self) -> list[Amounts]:
+        return [added(plan.bundles) for plan in self._plans.values()]
 
     def until_in(self, group: StandIn, within_s: float) -> bool:
         with self._changed:
@@ -133,8 +163,7 @@ class StandIns:
 
     def _let_in(self) -> None:
         for key, plan in list(self._waiting.items()):
-            taken = [added(other.bundles) for other in self._plans.values()]
-            if self._lease is not None and has_room(plan, self._lease.amounts, taken):
+            if self._lease is not None and has_room(plan, self._lease.amounts, self._taken()):
                 self._plans[key] = self._waiting.pop(key)
                 if self._gate is not None:
                     self._gate.let_pass.remote(key)
