@@ -39,7 +39,7 @@ def all_home(lab: WholeGrid) -> None:
 
 
 def reserved_boost(lab: WholeGrid, amount: float = 4, source: str = "b", **more: Any) -> str:
-    wish = ask("a", amount=amount, source=source, delivery="reserve", **more)
+    wish = ask("a", amount=amount, source=source, delivery="reserve", **{"requester": "ann"} | more)
     return lab.run(lab.service.request(wish)).id
 
 
@@ -182,8 +182,21 @@ def test_what_was_promised_in_a_boost_is_so_after_a_crash(lab: WholeGrid) -> Non
 
 def test_another_teams_boost_carries_nothing(lab: WholeGrid) -> None:
     lab.cluster.start("a", 4)
-    reserved_boost(lab, team="blue")
+    reserved_boost(lab, team="blue", requester="bob")
     assert not schedule(lab, cpu=3, node="a")
+
+
+def test_a_strangers_boost_carries_nothing_where_both_have_no_team(lab: WholeGrid) -> None:
+    lab.cluster.start("a", 4)
+    reserved_boost(lab, requester="bob")
+    assert not schedule(lab, cpu=3, node="a")
+
+
+def test_a_team_mates_boost_carries_a_task(lab: WholeGrid) -> None:
+    lab.cluster.start("a", 4)
+    boost = reserved_boost(lab, requester="bob", team="blue")
+    request = SchedulingRequest(task_id="t", cpu=3, node="a")
+    assert lab.run(tasks(lab).schedule(request, who="ann", team="blue")).boost_id == boost
 
 
 def test_a_boost_that_ends_before_the_task_carries_nothing(lab: WholeGrid) -> None:
@@ -282,18 +295,32 @@ def test_who_waits_does_so_over_a_crash_and_can_be_taken_back(lab: WholeGrid) ->
         tasks(lab).find("never")
 
 
-def test_small_tasks_do_not_keep_a_large_one_waiting_for_ever(lab: WholeGrid) -> None:
+def test_small_tasks_pass_a_large_one_that_waits_only_if_they_are_done_before_its_turn(lab: WholeGrid) -> None:
     for name in "ac":
         lab.cluster.start(name, 4)
     assert schedule(lab, "s0", cpu=2)
     assert schedule(lab, "large", cpu=4, wait=True).queued
-    assert schedule(lab, "s1", cpu=2), "at first, small ones may pass"
+    assert "b: it was busy after all, or its room is kept for requests ahead of it" in schedule(lab, "s1", cpu=2).reasons
+    assert schedule(lab, "s2", cpu=2, duration_seconds=60).node == "b"
+    assert complete(lab, "s2")
+    assert complete(lab, "s0")
+    lab.wait(5.0)
+    assert tasks(lab).find("large").node == "b"
+
+
+def test_small_tasks_do_not_keep_a_gang_waiting_for_ever(lab: WholeGrid) -> None:
+    lab.cluster.start("a", 4)
+    assert schedule(lab, "s0", cpu=2, node="b")
+    gang = {"count": 2, "anti_affinity": {"tasks": ["gang"]}}
+    assert schedule(lab, "gang", cpu=4, wait=True, **gang).queued
+    assert schedule(lab, "s1", cpu=2, node="b"), "at first, small ones may pass"
     assert complete(lab, "s0")
     lab.wait(31.0)
     assert "b: it is kept for a task that has waited longer" in schedule(lab, "s2", cpu=2).reasons
+    assert schedule(lab, "s3", cpu=2, wait=True).queued, "nor does one that waits take what is kept"
     assert complete(lab, "s1")
     lab.wait(5.0)
-    assert tasks(lab).find("large").node == "b"
+    assert {member.node for member in tasks(lab).find("gang").members} == {"b", "c"}
 
 
 # -- ends ------------------------------------------------------------------------------------------------------

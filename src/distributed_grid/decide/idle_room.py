@@ -8,6 +8,8 @@ from distributed_grid.model.rules import Reserve
 
 
 def could_when_idle(node: Node, offer: Offer) -> bool:
+    if node.name == offer.ask.target:  # what a node sets aside of its own is not lent
+        return all(units <= node.base[kind] for kind, units in offer.need.items())
     return all(units <= room_when_idle(node, kind, offer.rules.reserve) for kind, units in offer.need.items())
 
 

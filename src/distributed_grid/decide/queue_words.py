@@ -49,7 +49,9 @@ def why_nobody_knows(offer: Offer, nodes: NodeTable, kept_node: NodeName | None)
     """No end of a lease makes it possible."""
     ask = offer.ask
     what = describe(ask.kind, ask.units)
-    able = [node for node in nodes.lenders if never(node, offer) is None]
+    own = nodes[ask.target]
+    others = [node for node in nodes.lenders if node is not own and never(node, offer) is None]
+    able = [*others, own] if never(own, offer) is None else others
     if not able:
         return f"no node lends to {ask.target} now"
     idle = [node.name for node in able if could_when_idle(node, offer)]
