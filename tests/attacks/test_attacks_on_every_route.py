@@ -16,8 +16,8 @@ import pytest
 from builders import process
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
-from role_runs import a_role, a_run
 from live_grid import until
+from role_runs import a_role, a_run
 from served_grid import ServedGrid
 
 from distributed_grid.controller.access import OPEN, needs

@@ -305,7 +305,9 @@ def test_small_tasks_pass_a_large_one_that_waits_only_if_they_are_done_before_it
         lab.cluster.start(name, 4)
     assert schedule(lab, "s0", cpu=2)
     assert schedule(lab, "large", cpu=4, wait=True).queued
-    assert "b: it was busy after all, or its room is kept for requests ahead of it" in schedule(lab, "s1", cpu=2).reasons
+    assert (
+        "b: it was busy after all, or its room is kept for requests ahead of it" in schedule(lab, "s1", cpu=2).reasons
+    )
     assert schedule(lab, "s2", cpu=2, duration_seconds=60).node == "b"
     assert complete(lab, "s2")
     assert complete(lab, "s0")
@@ -374,6 +376,7 @@ def test_tasks_and_requests_wait_in_one_queue_and_every_list_shows_them(lab: Who
     assert [entry.ask.label for entry in entries] == ["", "t"]
     why = lab.run(why_answer(lab.parts, lab.service, entries[1].id))
     assert {node["node"]: node["verdict"] for node in why["nodes"]}["c"] == "RuledOut"
+    assert "it waits for the task t" in why["facts"]
     lab.cluster.finish(busy[1] or 0)
     lab.wait(3.0)
     assert first.id in lab.leases, "who came first has it"

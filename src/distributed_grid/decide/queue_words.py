@@ -56,7 +56,7 @@ def why_nobody_knows(offer: Offer, nodes: NodeTable, kept_node: NodeName | None)
         return f"no node lends to {ask.target} now"
     idle = [node.name for node in able if could_when_idle(node, offer)]
     if not idle:
-        room, name = max((room_when_idle(node, ask.kind, offer.rules.reserve), node.name) for node in able)
+        room, name = max((room_when_idle(node, ask.kind, offer), node.name) for node in able)
         most = describe(ask.kind, max(0, room))
         return f"no node can ever lend {offer.need.describe()}: the most is {most}, by {name}"
     said = f"waits for {what}: they come when {_any_of(idle)} needs less for its own work, and nobody knows when"

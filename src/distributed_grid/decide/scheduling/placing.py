@@ -5,7 +5,14 @@ from typing import Final
 
 import numpy as np
 
-from distributed_grid.decide.scheduling.feasibility import allowed, feasible, fits_itself, preferred, stays_together, why_not
+from distributed_grid.decide.scheduling.feasibility import (
+    allowed,
+    feasible,
+    fits_itself,
+    preferred,
+    stays_together,
+    why_not,
+)
 from distributed_grid.decide.scheduling.sought import BoostRoom, Sought
 from distributed_grid.decide.scheduling.strategies import strategy_named
 from distributed_grid.decide.scheduling.table import Floats, Mask
