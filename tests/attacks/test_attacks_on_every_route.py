@@ -16,6 +16,7 @@ import pytest
 from builders import process
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
+from live_grid import until
 from role_runs import a_role, a_run
 from served_grid import ServedGrid
 
@@ -373,6 +374,53 @@ def test_a_retry_does_not_show_how_anothers_boost_ended(
     assert served.ask("POST", path, {}, token=callers["owner"], X_Grid_Retry="1")[1]["boost_id"] == boost_id
     status, answer = served.ask("POST", path, {}, token=callers["stranger"], X_Grid_Retry="1")
     assert (status, answer["error"]["code"]) == (403, "NOT_OWNER")
+
+
+LOOKS_LIKE_A_TASKS = {"resource_type": "cpu", "amount": 2, "delivery": "reserve", "purpose": "task"}
+
+
+def test_a_strangers_task_of_the_same_name_ends_no_lease_of_others(
+    fresh: ServedGrid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ana, eve = fresh.token("ana", "lend"), fresh.token("eve", "lend")
+    busy = {name: fresh.cluster.start(name, 8) for name in "abc"}
+    task = {"task_id": "train", "cpu": 6, "count": 2, "wait": True}
+    assert fresh.ask("POST", "/tasks", task, token=eve)[1]["queued"]
+    fresh.cluster.finish(busy["b"] or 0)
+    wish = LOOKS_LIKE_A_TASKS | {"target_node": "a", "source_node": "b", "label": "train", "wait_seconds": 20}
+    status, boost = fresh.ask("POST", "/boosts", wish, token=ana)
+    assert status == 201, boost
+    tried: list[str] = []
+
+    def is_busy_after_all(lease: Any, *_: Any) -> None:
+        tried.append(lease.source)
+
+    monkeypatch.setattr(fresh.cluster, "reserve", is_busy_after_all)
+    fresh.cluster.finish(busy["c"] or 0)
+    until(lambda: {"b", "c"} <= set(tried), 30, "eve's placement was tried, and failed")
+    until(lambda: not fresh.engine.scheduling.flights, 30, "and is over")
+    assert fresh.client.boost(boost["boost_id"])["state"] == "active"
+
+
+def test_a_boost_that_looks_like_anothers_task_keeps_that_one_from_nothing(fresh: ServedGrid) -> None:
+    ana, eve = fresh.token("ana", "lend"), fresh.token("eve", "lend")
+    assert fresh.ask("POST", "/tasks", {"task_id": "job1", "cpu": 1}, token=ana)[1]["accepted"]
+    wish = LOOKS_LIKE_A_TASKS | {"target_node": "a", "label": "job1"}
+    status, boost = fresh.ask("POST", "/boosts", wish, token=eve, Idempotency_Key="job1")
+    assert status == 201, boost
+    assert fresh.ask("POST", "/tasks/job1/started", token=ana)[0] == 200
+    assert fresh.ask("POST", "/tasks/job1/complete", token=ana)[0] == 200
+    assert fresh.client.boost(boost["boost_id"])["state"] == "active", "it was not the task's"
+
+
+def test_a_strangers_boost_carries_no_task(fresh: ServedGrid) -> None:
+    ana, eve = fresh.token("ana", "lend"), fresh.token("eve", "lend")
+    wish = {"target_node": "a", "source_node": "b", "resource_type": "cpu", "amount": 4, "delivery": "reserve"}
+    assert fresh.ask("POST", "/boosts", wish, token=ana)[0] == 201
+    fresh.cluster.start("a", 8)
+    task = {"cpu": 3, "node": "a", "target": "a"}
+    assert not fresh.ask("POST", "/tasks", task, token=eve)[1]["accepted"]
+    assert fresh.ask("POST", "/tasks", task, token=ana)[1]["delivery"] == "boost"
 
 
 @pytest.mark.parametrize("who", TOKENS, ids=str)

@@ -46,6 +46,7 @@ def detail(refused: Grant | Refused, name: str) -> str:
         (node(alive=False), ask(), RefusalCode.NODE_DOWN, "not connected"),
         (node(silent="its probe died"), ask(), RefusalCode.STALE, "nobody knows what it does: its probe died"),
         (node(), ask(source="gpu2"), RefusalCode.NOT_THE_SOURCE, "only gpu2"),
+        (node(), ask(nodes=("gpu2",)), RefusalCode.RULED_OUT, "the task's own conditions rule it out"),
     ],
 )
 def test_a_node_that_cannot_lend_says_why(lender: Node, asked: Ask, code: RefusalCode, said: str) -> None:

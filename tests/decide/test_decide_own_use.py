@@ -101,7 +101,34 @@ def test_one_who_waits_takes_its_own_as_soon_as_it_is_free_but_not_what_somebody
     assert grants(mine, used=4, leases=(held, set_aside(4))) == {"mine": None}
     assert grants(mine, used=3, leases=(held, kept)) == {"mine": "gpu-master"}
     ahead = waits("ahead", 4, target="gpu1")  # it waits for gpu-master
-    assert grants(ahead, mine, used=3, leases=(held, kept)) == {"ahead": None, "mine": None}
+    longer = waits("longer", 1, delivery="reserve", own_too=True, duration_s=7200)
+    assert grants(ahead, longer, used=3, leases=(held, kept)) == {"ahead": None, "longer": None}
+    assert grants(ahead, mine, used=3, leases=(held, kept)) == {"ahead": None, "mine": "gpu-master"}  # done by then
+
+
+def test_one_who_waits_for_its_own_is_told_when_and_those_behind_leave_it_that() -> None:
+    held = lease("b1", "gpu-master", "gpu1", amount=3, delivery=Delivery.RESERVE)
+    nodes = NodeTable([node("gpu-master", cpus=4, used=cpu(3)), node(cpus=0)])
+    queue = [waits("mine", 4, delivery="reserve", own_too=True, nodes=("gpu-master",))]
+    queue.append(waits("w", 1, target="gpu1", duration_s=7200))
+    mine, behind = plan_queue(queue, nodes, [held], Loans.of([held]), lambda _: NO_RULES, NOON)
+    assert (mine.expected_start, mine.expected_source) == (held.expires_at, "gpu-master")
+    assert behind.grant is None, "it would be in the way"
+    queue[1] = waits("w", 1, target="gpu1", duration_s=60)
+    assert plan_queue(queue, nodes, [held], Loans.of([held]), lambda _: NO_RULES, NOON)[1].grant
+
+
+def test_of_the_nodes_that_will_do_the_first_that_has_room_lends_also_if_it_is_the_targets_own() -> None:
+    nodes = (ALONE, node(cpus=2), node("gpu2", cpus=8))
+    order = ("gpu-master", "gpu1", "gpu2")
+    assert source(plan(own(2, nodes=order), *nodes)) == "gpu-master"
+    assert source(plan(own(2, nodes=order[::-1]), *nodes)) == "gpu2"
+    assert source(plan(own(2, nodes=("gpu1",)), *nodes)) == "gpu1"
+    assert source(plan(own(2, nodes=order), *nodes, leases=(set_aside(4),))) == "gpu1"
+    queue = [waits(name, 2, delivery="reserve", own_too=True, nodes=order) for name in ("w1", "w2", "w3", "w4")]
+    verdicts = plan_queue(queue, NodeTable(nodes), (), Loans(), lambda _: NO_RULES, NOON)
+    assert [v.expected_source for v in verdicts] == ["gpu-master", "gpu-master", "gpu1", "gpu2"]
+    assert source(plan(own(2, nodes=()), *nodes)) is None
 
 
 def test_when_it_ends_its_node_can_lend_again() -> None:

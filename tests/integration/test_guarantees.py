@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from live_grid import LiveGrid, until
+from live_grid import LiveGrid, group_of, until
 from sharing_cluster import user_of
 
 from distributed_grid.client import GridClient
@@ -71,6 +71,24 @@ def test_a_team_gets_what_is_guaranteed_to_it_from_one_that_took_everything_at_c
     with pytest.raises(NoCapacity):  # what is within the guarantee of either stays, at every priority
         ask_for(second, 6, "critical")
     assert grid.state(left) == "active"
+
+
+def test_a_task_within_its_teams_guarantee_has_its_place_though_another_team_holds_everything_at_critical(
+    grid: LiveGrid, tmp_path: Path
+) -> None:
+    first, second = (GridClient(user_of(grid, team, tmp_path)) for team in ("first", "second"))
+    taken = [ask_for(second, 6, "critical", delivery="reserve") for _ in range(2)]
+    task = {"task_id": f"task-{tmp_path.name}", "cpu": 6, "priority": "low", "wait": True}
+    assert first.schedule_task(task)["queued"]
+    (queued,) = first.queue()["requests"]
+    assert (queued["team"], queued["position"]) == ("first", 1)
+
+    until(lambda: first.task(task["task_id"])["accepted"], 60, "the task has its place")
+    place = first.task(task["task_id"])
+    assert first.boost(place["lease_id"])["source_node"] == place["node"]
+    assert group_of(place)["state"] == "CREATED"
+    assert [grid.state(boost) for boost in taken].count("active") == 1
+    first.complete_task(task["task_id"])
 
 
 def test_plan_queue_and_why_expect_a_request_for_which_others_yield_after_their_grace_period(

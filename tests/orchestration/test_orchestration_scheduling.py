@@ -10,9 +10,14 @@ from fake_cluster import FakeCluster
 from fake_senses import FakeSenses
 from whole_grid import WholeGrid, at_home, together
 
+from distributed_grid.decide.scheduling import NodeColumns, Sought, register_strategy
 from distributed_grid.errors import InvalidRequest, RequestNotFound, StoreBroken, TargetNotFound
 from distributed_grid.model.leases import LeaseState, Purpose
+from distributed_grid.model.principals import Principal, Scope
+from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.scheduling import PlacedBy, SchedulingDecision, SchedulingRequest
+from distributed_grid.orchestration.allocations import Allocations
+from distributed_grid.orchestration.answering import why_answer
 from distributed_grid.orchestration.scheduling import Scheduling
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -39,7 +44,7 @@ def all_home(lab: WholeGrid) -> None:
 
 
 def reserved_boost(lab: WholeGrid, amount: float = 4, source: str = "b", **more: Any) -> str:
-    wish = ask("a", amount=amount, source=source, delivery="reserve", **more)
+    wish = ask("a", amount=amount, source=source, delivery="reserve", **{"requester": "ann"} | more)
     return lab.run(lab.service.request(wish)).id
 
 
@@ -182,8 +187,21 @@ def test_what_was_promised_in_a_boost_is_so_after_a_crash(lab: WholeGrid) -> Non
 
 def test_another_teams_boost_carries_nothing(lab: WholeGrid) -> None:
     lab.cluster.start("a", 4)
-    reserved_boost(lab, team="blue")
+    reserved_boost(lab, team="blue", requester="bob")
     assert not schedule(lab, cpu=3, node="a")
+
+
+def test_a_strangers_boost_carries_nothing_where_both_have_no_team(lab: WholeGrid) -> None:
+    lab.cluster.start("a", 4)
+    reserved_boost(lab, requester="bob")
+    assert not schedule(lab, cpu=3, node="a")
+
+
+def test_a_team_mates_boost_carries_a_task(lab: WholeGrid) -> None:
+    lab.cluster.start("a", 4)
+    boost = reserved_boost(lab, requester="bob", team="blue")
+    request = SchedulingRequest(task_id="t", cpu=3, node="a")
+    assert lab.run(tasks(lab).schedule(request, who="ann", team="blue")).boost_id == boost
 
 
 def test_a_boost_that_ends_before_the_task_carries_nothing(lab: WholeGrid) -> None:
@@ -282,18 +300,217 @@ def test_who_waits_does_so_over_a_crash_and_can_be_taken_back(lab: WholeGrid) ->
         tasks(lab).find("never")
 
 
-def test_small_tasks_do_not_keep_a_large_one_waiting_for_ever(lab: WholeGrid) -> None:
+def test_small_tasks_pass_a_large_one_that_waits_only_if_they_are_done_before_its_turn(lab: WholeGrid) -> None:
     for name in "ac":
         lab.cluster.start(name, 4)
     assert schedule(lab, "s0", cpu=2)
     assert schedule(lab, "large", cpu=4, wait=True).queued
-    assert schedule(lab, "s1", cpu=2), "at first, small ones may pass"
+    assert (
+        "b: it was busy after all, or its room is kept for requests ahead of it" in schedule(lab, "s1", cpu=2).reasons
+    )
+    assert schedule(lab, "s2", cpu=2, duration_seconds=60).node == "b"
+    assert complete(lab, "s2")
+    assert complete(lab, "s0")
+    lab.wait(5.0)
+    assert tasks(lab).find("large").node == "b"
+
+
+def test_small_tasks_do_not_keep_a_gang_waiting_for_ever(lab: WholeGrid) -> None:
+    lab.cluster.start("a", 4)
+    assert schedule(lab, "s0", cpu=2, node="b")
+    gang = {"count": 2, "anti_affinity": {"tasks": ["gang"]}}
+    assert schedule(lab, "gang", cpu=4, wait=True, **gang).queued
+    assert schedule(lab, "s1", cpu=2, node="b"), "at first, small ones may pass"
     assert complete(lab, "s0")
     lab.wait(31.0)
     assert "b: it is kept for a task that has waited longer" in schedule(lab, "s2", cpu=2).reasons
+    assert schedule(lab, "s3", cpu=2, wait=True).queued, "nor does one that waits take what is kept"
     assert complete(lab, "s1")
     lab.wait(5.0)
-    assert tasks(lab).find("large").node == "b"
+    assert {member.node for member in tasks(lab).find("gang").members} == {"b", "c"}
+
+
+# -- the order of claims ---------------------------------------------------------------------------------------
+
+TEAMS = [{"name": "blue", "guaranteed": {"cpu": 4}}, {"name": "red", "guaranteed": {"cpu": 0}}]
+
+
+def hold_everything(lab: WholeGrid, **more: Any) -> list[str]:
+    """All CPUs of all nodes, as reservations for node c."""
+    wishes = [ask("c", amount=4, source=name, delivery="reserve", own_too=True, **more) for name in "abc"]
+    return [lab.run(lab.service.request(wish)).id for wish in wishes]
+
+
+def schedule_for(lab: WholeGrid, team: str, task_id: str = "t", **request: Any) -> SchedulingDecision:
+    return lab.run(tasks(lab).schedule(SchedulingRequest(task_id=task_id, **request), who=f"of {team}", team=team))
+
+
+@pytest.mark.parametrize("where", [{}, {"node": "a"}, {"node": "b"}], ids=str)
+def test_a_task_within_its_teams_guarantee_has_its_place_from_a_team_that_holds_everything_at_critical(
+    make_grid: Make, where: dict[str, Any]
+) -> None:
+    lab = make_grid(teams=TEAMS, min_hold_seconds=5)
+    hold_everything(lab, team="red", requester="red", priority=AllocationPriority.CRITICAL)
+    assert schedule_for(lab, "blue", cpu=4, priority="low", wait=True, **where).queued
+    lab.wait(15.0)
+    decision = tasks(lab).find("t")
+    assert decision
+    assert decision.node in where.values() or not where
+    assert len(lab.leases) == 3, "one of the others has yielded, and no more"
+
+
+def test_a_task_outranks_boosts_of_lower_priority_and_is_outranked(make_grid: Make) -> None:
+    lab = make_grid(min_hold_seconds=0)
+    hold_everything(lab, requester="bob")
+    assert schedule(lab, "same", cpu=4, wait=True).queued
+    assert schedule(lab, "more", cpu=4, wait=True, priority="high").queued
+    lab.wait(10.0)
+    assert tasks(lab).find("more") and tasks(lab).find("same").queued
+
+
+def test_tasks_and_requests_wait_in_one_queue_and_every_list_shows_them(lab: WholeGrid) -> None:
+    busy = [lab.cluster.start(name, 4) for name in "abc"]
+    first = lab.run(lab.service.enqueue(ask("a", amount=4, source="b", delivery="reserve", requester="bob")))
+    assert schedule(lab, cpu=4, wait=True, node="b").position == 2
+    entries = lab.service.queue.in_order()
+    assert [entry.ask.label for entry in entries] == ["", "t"]
+    why = lab.run(why_answer(lab.parts, lab.service, entries[1].id))
+    assert {node["node"]: node["verdict"] for node in why["nodes"]}["c"] == "RuledOut"
+    assert "it waits for the task t" in why["facts"]
+    lab.cluster.finish(busy[1] or 0)
+    lab.wait(3.0)
+    assert first.id in lab.leases, "who came first has it"
+    assert tasks(lab).find("t").queued
+    lab.run(lab.service.release(first.id))
+    lab.wait(3.0)
+    assert tasks(lab).find("t").node == "b"
+    assert not lab.service.queue
+
+
+def test_the_team_that_used_less_goes_first_with_its_task(make_grid: Make) -> None:
+    lab = make_grid(teams=TEAMS)
+    used = hold_everything(lab, team="red", requester="red")
+    lab.wait(600.0)
+    assert schedule_for(lab, "red", "later", cpu=4, wait=True).queued
+    lab.wait(1.0)
+    assert schedule_for(lab, "default", "sooner", cpu=4, wait=True).position == 1
+    lab.run(lab.service.release(used[1]))
+    lab.wait(3.0)
+    assert tasks(lab).find("sooner") and tasks(lab).find("later").queued
+
+
+def test_a_task_that_waits_is_lifted_with_the_time(lab: WholeGrid) -> None:
+    busy = [lab.cluster.start(name, 4) for name in "abc"]
+    assert schedule(lab, "old", cpu=4, wait=True, priority="low").queued
+    lab.wait(4000.0)
+    assert schedule(lab, "new", cpu=4, wait=True).position == 2
+    lab.cluster.finish(busy[2] or 0)
+    lab.wait(3.0)
+    assert tasks(lab).find("old") and tasks(lab).find("new").queued
+
+
+def test_conditions_hold_for_tasks_that_had_to_wait(lab: WholeGrid) -> None:
+    busy = [lab.cluster.start(name, 4) for name in "abc"]
+    for number in range(3):
+        request = {"tags": ["replica"], "anti_affinity": {"tasks": ["replica"]}}
+        assert schedule(lab, f"apart{number}", cpu=1, wait=True, **request).queued
+    for number in range(2):
+        request = {"tags": ["pair"], "affinity": {"tasks": ["pair"]}, "anti_affinity": {"nodes": ["a"]}}
+        assert schedule(lab, f"pair{number}", cpu=1, wait=True, **request).queued
+    for work in busy:
+        lab.cluster.finish(work or 0)
+    lab.wait(5.0)
+    assert {tasks(lab).find(f"apart{number}").node for number in range(3)} == {"a", "b", "c"}
+    together_on = {tasks(lab).find(f"pair{number}").node for number in range(2)}
+    assert len(together_on) == 1 and together_on < {"b", "c"}
+
+
+def test_a_task_that_had_to_wait_goes_where_its_strategy_prefers(lab: WholeGrid) -> None:
+    busy = [lab.cluster.start(name, 4) for name in "abc"]
+    assert schedule(lab, "home", cpu=4, wait=True).queued
+    wish = {"nodes": ["c"], "required": False}
+    assert schedule(lab, "wish", cpu=4, wait=True, affinity=wish).queued
+    for work in busy:
+        lab.cluster.finish(work or 0)
+    lab.wait(5.0)
+    assert (tasks(lab).find("home").node, tasks(lab).find("wish").node) == ("a", "c")
+
+
+def test_a_task_that_waits_can_be_taken_back_as_a_request(lab: WholeGrid) -> None:
+    assert schedule(lab, cpu=5, wait=True).queued
+    (entry,) = lab.service.queue.in_order()
+    ann = Principal("ann", "", frozenset({Scope.LEND}), "token")
+    shown = lab.run(Allocations(lab.engine).release(entry.id, caller=ann))
+    assert shown["state"] == "cancelled"
+    lab.wait(3.0)
+    assert tasks(lab).find("t").reasons == ("it was taken back before it had a place",)
+    assert not lab.service.queue
+
+
+def test_a_strategy_that_fails_keeps_nobody_else_from_what_comes_back(lab: WholeGrid) -> None:
+    @register_strategy("broken-later")
+    def broken(columns: NodeColumns, _sought: Sought) -> Any:
+        if not fails:
+            return columns.tasks
+        raise RuntimeError
+
+    fails: list[bool] = []
+    assert schedule(lab, "odd", cpu=5, wait=True, strategy="broken-later").queued
+    fails.append(True)
+    assert schedule(lab, "even", cpu=4, wait=True)
+    fails.clear()
+    assert complete(lab, "odd")
+
+
+# -- whose leases ----------------------------------------------------------------------------------------------
+
+
+def test_a_lease_that_only_looks_like_a_tasks_stays_when_that_task_ends(lab: WholeGrid) -> None:
+    looks = {"purpose": Purpose.TASK, "label": "t", "delivery": "reserve", "requester": "bob"}
+    others = lab.run(lab.service.request(ask("a", amount=2, source="b", **looks)))
+    assert schedule(lab, cpu=2)
+    assert complete(lab)
+    assert lab.leases[others.id].state is LeaseState.ACTIVE
+    assert not schedule(lab, cpu=4, count=3), "nor when a place of the same name fails"
+    lab.disk_is_full = True
+    with pytest.raises(StoreBroken):
+        schedule(lab, cpu=2)
+    lab.disk_is_full = False
+    assert lab.leases[others.id].state is LeaseState.ACTIVE
+
+
+def test_what_the_queue_granted_before_a_crash_is_the_tasks_place_after_it(lab: WholeGrid) -> None:
+    busy = [lab.cluster.start(name, 4) for name in "abc"]
+    assert schedule(lab, cpu=4, wait=True).queued
+    waiting = lab.home.sharing.read_bytes()
+    lab.cluster.finish(busy[1] or 0)
+    lab.wait(3.0)
+    lease = tasks(lab).find("t").lease_id
+    lab.home.sharing.write_bytes(waiting)  # as if the crash came before that was put down
+    lab.crash()
+    lab.wait(3.0)
+    assert tasks(lab).find("t").lease_id == lease
+    assert list(lab.leases) == [lease] and not lab.service.queue
+    assert complete(lab)
+    lab.cluster.finish_everything()
+    all_home(lab)
+
+
+def test_nothing_is_left_of_a_gang_that_a_crash_cut_off(lab: WholeGrid) -> None:
+    for name in "abc":
+        lab.cluster.start(name, 4)
+    assert schedule(lab, cpu=3, count=2, wait=True).queued
+    waiting = lab.home.sharing.read_bytes()
+    lab.cluster.finish_everything()
+    lab.wait(3.0)
+    assert tasks(lab).find("t")
+    lab.home.sharing.write_bytes(waiting)
+    lab.crash()
+    lab.wait(5.0)
+    assert tasks(lab).find("t")
+    assert len(lab.leases) == 2
+    assert complete(lab)
+    all_home(lab)
 
 
 # -- ends ------------------------------------------------------------------------------------------------------

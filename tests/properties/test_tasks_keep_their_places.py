@@ -48,10 +48,12 @@ class World:
             cpu=self.chance.choice((1, 2, 3)),
             gpu=self.chance.choice((0, 0, 0, 1)),
             count=self.chance.choice((1, 1, 1, 2, 3)),
-            wait=self.chance.random() < 0.2,
+            wait=self.chance.random() < 0.3,
             strategy=self.chance.choice(STRATEGIES),
             target=self.chance.choice(list(NODES)),
             priority=self.chance.choice(("low", "normal", "high")),
+            tags=("apart",) if (apart := self.chance.random() < 0.2) else (),
+            anti_affinity={"tasks": ["apart"], "nodes": ["c"]} if apart else None,
         )
 
     def schedule(self) -> None:
@@ -97,9 +99,18 @@ class World:
                     inside.setdefault(held.id, []).append(ResourceVector(task.needs))
                 else:
                     assert held.resources == ResourceVector(task.needs)
+        self.check_conditions()
         for boost_id, promised in inside.items():
             assert leases[boost_id].resources.covers(total(promised))
         assert not self.grid.cluster.violations, self.grid.cluster.violations[0]
+
+    def check_conditions(self) -> None:
+        """Tasks that must be apart are, whether they had to wait or not; and none both waits and has a place."""
+        apart = [task for task in self.tasks.state.placed if "apart" in task.request.tags]
+        nodes = [member.node for task in apart for member in task.members]
+        assert len(nodes) == len(set(nodes)) and "c" not in nodes
+        placed = {task.id for task in self.tasks.state.placed}
+        assert placed.isdisjoint(each.ask.label for each in self.grid.service.queue.in_order())
 
     def end(self) -> None:
         self.grid.cluster.finish_everything()

@@ -10,6 +10,7 @@ from distributed_grid.config import CallerLimits
 from distributed_grid.errors import TooManyRequests
 from distributed_grid.model.principals import Principal
 from distributed_grid.orchestration.engine import Engine
+from distributed_grid.orchestration.task_leases import stands_for_a_task
 
 LONGEST_DELAY_S: Final = 5.0
 """Who asks a little too fast is answered later; who would have to wait for longer than this is refused."""
@@ -98,7 +99,9 @@ def check_room(engine: Engine, asker: Principal) -> None:
     p, most = engine.parts, engine.config.limits
     held = sum(lease.requester == asker.name for lease in p.ledger)
     waits = sum(each.ask.requester == asker.name for each in p.sharing.waiting.values())
-    tasks = sum(task.waits and task.who == asker.name for task in p.sharing.scheduling.tasks.values())
+    queued = {each.ask.label for each in p.sharing.waiting.values() if stands_for_a_task(each)}
+    waiting = (task for task in p.sharing.scheduling.waiting if task.id not in queued)
+    tasks = sum(task.who == asker.name for task in waiting)
     for count, limit, what in ((held, most.boosts, "boosts"), (waits + tasks, most.waiting, "waiting requests")):
         if count >= limit:
             raise TooManyRequests(

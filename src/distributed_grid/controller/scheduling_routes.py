@@ -46,7 +46,7 @@ def add_scheduling_routes(api: APIRouter, engine: Engine) -> None:
     @needs(Scope.VIEW)
     async def tasks() -> dict[str, Any]:
         """Who has a place, who waits, and how good what was said of places was."""
-        return scheduling_dict(engine.scheduling.state)
+        return scheduling_dict(p)
 
     @api.get("/tasks/{task_id}", response_model=schemas.TaskDecision)
     @needs(Scope.VIEW)

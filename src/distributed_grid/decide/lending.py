@@ -22,16 +22,16 @@ def plan_grant(ask: Ask, nodes: NodeTable, loans: Loans, rules: Rules = NO_RULES
     over_limit = why_over_limit(ask, offer.need, nodes, loans, rules.teams)
     if over_limit is None:
         best = best_lender(offer, nodes.lenders, loans)
+        if offer.prefers_own_to(best) and has_it_itself(offer, nodes[ask.target], loans):
+            return offer.from_node(ask.target)
         if best is not None:
             return offer.from_node(best)
-        if has_it_itself(offer, nodes[ask.target], loans):
-            return offer.from_node(ask.target)
     refusals = (why_not(node, offer, loans) for node in nodes.values())
     return Refused(ask, tuple(refusal for refusal in refusals if refusal), over_limit)
 
 
 def best_lender(offer: "Offer", lenders: Iterable[Node], loans: Loans) -> NodeName | None:
-    """Of those that can lend, the one that is left with the most, or is preferred; the name breaks ties.
+    """Of those that can lend, the one that the ask prefers, or that is left with the most; the name breaks ties.
 
     A lender whose machine is too busy to carry the work comes after all others.
     """
@@ -44,15 +44,15 @@ def best_lender(offer: "Offer", lenders: Iterable[Node], loans: Loans) -> NodeNa
 
 def _most_left(offer: "Offer", lenders: Iterable[Node], loans: Loans) -> NodeName | None:
     kind, most = next(iter(offer.need.items()))
-    best: tuple[tuple[int, ...], float, NodeName] | None = None
+    best: tuple[int, tuple[int, ...], float, NodeName] | None = None
     for node in lenders:
         # Most nodes have less free than the best so far, and no more need be known about them.
         free = free_of(node, kind, loans)
         if free < most or node.name == offer.ask.target:
             continue
-        found = (left_after(node, offer, loans), -node.limits.priority, node.name)
+        found = (offer.rank(node.name), left_after(node, offer, loans), -node.limits.priority, node.name)
         if (best is None or found < best) and never(node, offer) is None and can_lend(node, offer, loans):
-            best, most = found, free
+            best, most = found, free if offer.ranks is None else most
     return None if best is None else best[-1]
 
 
@@ -73,6 +73,8 @@ class Offer:
     """Lenders whose machines are too busy to carry the work, or short of memory: how much, and what that means."""
     used_gpus: Mapping[NodeName, tuple[str, ...]] = field(default_factory=dict)
     """For GPUs: lenders on which programs outside Ray use some."""
+    ranks: Mapping[NodeName, int] | None = None
+    """Where the ask names the nodes that may lend: by name, its place among them."""
 
     @property
     def is_transfer(self) -> bool:
@@ -90,7 +92,16 @@ class Offer:
             n.name: _strain(n) for n in nodes.in_use if reserves and n.in_use.crowded and n.machine != target.machine
         }
         gpus = {n.name: n.in_use.gpus for n in nodes.in_use if n.in_use.gpus} if ask.kind == GPU else {}
-        return cls(ask, rules, choice, need, busy, gpus)
+        ranks = None if ask.nodes is None else {name: rank for rank, name in enumerate(ask.nodes)}
+        return cls(ask, rules, choice, need, busy, gpus, ranks)
+
+    def rank(self, name: NodeName) -> int:
+        """The lower, the more the ask prefers this node; the same for all where it has no preference."""
+        return 0 if self.ranks is None else self.ranks.get(name, len(self.ranks))
+
+    def prefers_own_to(self, lender: NodeName | None) -> bool:
+        """Whether the target rather sets it aside of its own, if it can, than have it from this lender."""
+        return self.ask.own_too and (lender is None or self.rank(self.ask.target) < self.rank(lender))
 
     def from_node(self, source: NodeName) -> Grant:
         choice = self.choice
@@ -169,6 +180,8 @@ def never(node: Node, offer: Offer) -> RefusalCode | None:
         return RefusalCode.IS_TARGET
     if ask.source is not None and node.name != ask.source:
         return RefusalCode.NOT_THE_SOURCE
+    if offer.ranks is not None and node.name not in offer.ranks:
+        return RefusalCode.RULED_OUT
     if not node.alive:
         return RefusalCode.NODE_DOWN
     if node.silent is not None:
@@ -210,6 +223,8 @@ def _in_words(node: Node, code: RefusalCode, kind: str, offer: Offer, loans: Loa
             return "it is the target itself"
         case RefusalCode.NOT_THE_SOURCE:
             return f"only {offer.ask.source} was asked to lend"
+        case RefusalCode.RULED_OUT:
+            return "the task's own conditions rule it out: its node, and what it must be near to or far from"
         case RefusalCode.NODE_DOWN:
             return "it is not connected to the cluster"
         case RefusalCode.STALE:

@@ -50,9 +50,12 @@ class NodeCalendar:
                 self._calendar.add(("moved in", lease.kind), -lease.units, end)
 
     def first(self, offer: Offer, reserve_no: int, since: datetime, until: datetime | None = None) -> datetime | None:
-        """When it could lend this, by amounts; see `Calendar.first`."""
-        reserve = offer.rules.reserve
-        needs = [(self.rooms(kind, reserve, reserve_no), units) for kind, units in offer.need.items()]
+        """When it could lend this, or set it aside for itself, by amounts; see `Calendar.first`."""
+        reserve, is_own = offer.rules.reserve, offer.ask.target == self.node.name
+        needs = [
+            (self._own_rooms(kind) if is_own else self.rooms(kind, reserve, reserve_no), units)
+            for kind, units in offer.need.items()
+        ]
         borrows = self._borrows(offer.ask.kind) if offer.is_transfer else ()
         lasts = timedelta(seconds=offer.ask.duration_s)
         return self._calendar.first(needs, lasts, since, until, closed=borrows)
@@ -80,6 +83,15 @@ class NodeCalendar:
         for free, taken, lent in zip(*rows, strict=True):
             left = min(free, node.base[kind] - taken) - keeps
             yield left if limit is None else min(left, limit - lent)
+
+    def _own_rooms(self, kind: str) -> list[int]:
+        """How much it could set aside for itself, as `lending.own_room` says for now: nothing is kept, nothing lent."""
+        node = self.node
+        rows = (self._calendar.row((what, kind)) for what in ("free", "taken", "moved in"))
+        return [
+            min(free, node.base[kind] + moved_in - taken) - node.in_use.withheld[kind]
+            for free, taken, moved_in in zip(*rows, strict=True)
+        ]
 
     def left_after(self, need: ResourceVector, when: datetime) -> tuple[int, ...]:
         """How much is asked above what is free then, by kind: the least has the most left."""

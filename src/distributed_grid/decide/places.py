@@ -2,7 +2,7 @@
 
 from bisect import insort
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -53,9 +53,10 @@ class Places:
     # -- the first place --------------------------------------------------------------------------------------
 
     def first(self, offer: Offer, until: datetime | None = None, known: NodeName | None = None) -> Place | None:
-        """The first place that begins not after `until`; rather now on the target itself than later elsewhere."""
-        place = self._elsewhere(offer, until, known)
-        if offer.ask.own_too and (place is None or place.begin > self._now) and self._has_it_itself(offer):
+        """The first place that begins not after `until`; on the target itself only if that is sooner, or preferred."""
+        place = self._on_one_node(offer, until, known)
+        now_from = None if place is None or place.begin > self._now else place.source
+        if offer.prefers_own_to(now_from) and self._has_it_itself(offer):
             return Place(offer.ask.target, self._now, self._now + timedelta(seconds=offer.ask.duration_s))
         return place
 
@@ -66,8 +67,8 @@ class Places:
             place.source == name and place.begin > self._now for _, place in self._taken
         )
 
-    def _elsewhere(self, offer: Offer, until: datetime | None, known: NodeName | None) -> Place | None:
-        """On the node that then has the most left.
+    def _on_one_node(self, offer: Offer, until: datetime | None, known: NodeName | None) -> Place | None:
+        """On the node that is preferred, or then has the most left.
 
         Where it had a place before is `known`: if it comes as soon there, it stays. What those behind have taken since
         would else move it, and with it the next ones.
@@ -95,25 +96,33 @@ class Places:
         """By what the nodes have. Who asks for the same as one ahead need not look before that one's place."""
         number = self._number(offer.rules.reserve)
         ask = offer.ask
-        same = (offer.need, offer.is_transfer, ask.source, ask.target, ask.duration_s, number)
+        same = (offer.need, offer.is_transfer, ask.source, ask.nodes, ask.own_too, ask.target, ask.duration_s, number)
         earliest = self._not_before.get(same, self._now)
         if earliest is None or (until is not None and earliest > until):
             return None
         begin = max(since, earliest)
-        best: tuple[datetime, bool, tuple[int, ...], float, NodeName] | None = None
-        for node in self._nodes.lenders:
-            if never(node, offer) is not None or node.name == ask.target:
-                continue
+        best: tuple[datetime, bool, int, bool, tuple[int, ...], float, NodeName] | None = None
+        for node in self._may_lend(offer):
             calendar = self._calendar(node)
             found = calendar.first(offer, number, begin, until if best is None else best[0])
             if found is not None:
                 left = calendar.left_after(offer.need, found)
-                place = (found, node.name != known, left, -node.limits.priority, node.name)
+                order = (node.name != known, offer.rank(node.name), node.name == ask.target, left)
+                place = (found, *order, -node.limits.priority, node.name)
                 best = place if best is None or place < best else best
         if since == self._now:
             later = None if until is None else until + timedelta.resolution
             self._not_before[same] = later if best is None else best[0]
         return None if best is None else (best[0], best[-1])
+
+    def _may_lend(self, offer: Offer) -> Iterator[Node]:
+        """All nodes for which it is just a question of amounts; the target only if it may set it aside of its own."""
+        own = self._nodes[offer.ask.target]
+        for node in self._nodes.lenders:
+            if node is not own and never(node, offer) is None:
+                yield node
+        if never(own, offer) is None:
+            yield own
 
     def team_turn(self, offer: Offer, since: datetime) -> datetime | None:
         """When its team may have it by its own limit; None: never."""
@@ -181,9 +190,7 @@ class Places:
 
         The node that lacks the least; None if none could lend it even if it were idle.
         """
-        others = (node for node in self._nodes.lenders if node.name != offer.ask.target)
-        able = [self._calendar(node) for node in others if never(node, offer) is None]
-        able = [calendar for calendar in able if could_when_idle(calendar.node, offer)]
+        able = [self._calendar(node) for node in self._may_lend(offer) if could_when_idle(node, offer)]
         if not able:
             return None
         best = min(

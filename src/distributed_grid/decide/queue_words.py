@@ -49,12 +49,14 @@ def why_nobody_knows(offer: Offer, nodes: NodeTable, kept_node: NodeName | None)
     """No end of a lease makes it possible."""
     ask = offer.ask
     what = describe(ask.kind, ask.units)
-    able = [node for node in nodes.lenders if never(node, offer) is None]
+    own = nodes[ask.target]
+    others = [node for node in nodes.lenders if node is not own and never(node, offer) is None]
+    able = [*others, own] if never(own, offer) is None else others
     if not able:
         return f"no node lends to {ask.target} now"
     idle = [node.name for node in able if could_when_idle(node, offer)]
     if not idle:
-        room, name = max((room_when_idle(node, ask.kind, offer.rules.reserve), node.name) for node in able)
+        room, name = max((room_when_idle(node, ask.kind, offer), node.name) for node in able)
         most = describe(ask.kind, max(0, room))
         return f"no node can ever lend {offer.need.describe()}: the most is {most}, by {name}"
     said = f"waits for {what}: they come when {_any_of(idle)} needs less for its own work, and nobody knows when"

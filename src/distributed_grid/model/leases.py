@@ -49,6 +49,7 @@ class Cause(StrEnum):
     """Why there is a lease."""
 
     ASKED = "asked"  # somebody wants it
+    SCHEDULED = "scheduled"  # the scheduler holds a task's place with it; no caller can ask for such a one
     PRESSURE = "pressure"  # its target was under pressure
     DEMAND = "demand"  # work waited for its target
     FORECAST = "forecast"  # its target was expected to come under pressure

@@ -15,6 +15,7 @@ class RefusalCode(StrEnum):
     SHARING_DISABLED = "SharingDisabled"
     IS_TARGET = "IsTarget"
     NOT_THE_SOURCE = "NotTheSource"
+    RULED_OUT = "RuledOut"
     NODE_DOWN = "NodeDown"
     STALE = "Stale"
     IS_BORROWING = "IsBorrowing"

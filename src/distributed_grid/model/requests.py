@@ -47,6 +47,8 @@ class Ask:
     """Where nobody else lends it, the target may set it aside of its own; that is reserved, too."""
     ends_with: str | None = None
     """The Ray process with which the lease ends."""
+    nodes: tuple[NodeName, ...] | None = None
+    """The only nodes that may lend it, the preferred ones first; None: any. The target is meant, too, if `own_too`."""
 
     @property
     def asked(self) -> tuple[tuple[str, int], ...]:

@@ -153,10 +153,6 @@ class SchedulingRequest:
         return ResourceVector({kind: units_of(kind, amount) for kind, amount in self.amounts.items()})
 
     @property
-    def urgency(self) -> int:
-        return AllocationPriority.parse(self.priority).rank
-
-    @property
     def only_node(self) -> NodeName | None:
         """The one that will do, where any other would not."""
         return (self.node or self.target) if self.strategy == SchedulingStrategy.NODE_SPECIFIC else None

@@ -11,6 +11,7 @@ from distributed_grid.orchestration.answering import plan_answer, why_answer
 from distributed_grid.orchestration.engine import Engine
 from distributed_grid.orchestration.permitting import check_change, own_boost, seen_by
 from distributed_grid.orchestration.sharing_view import allocation_dict, queue_dict, sharing_dict
+from distributed_grid.orchestration.task_leases import stands_for_a_task
 
 _NOT_ASKED_FOR = {"grace_seconds": None, "on_grace_end": None, "reclaim_url": None}
 
@@ -36,7 +37,10 @@ class Allocations:
         if isinstance(found, Waiting):
             check_change(p, caller, owned_request(found), f"take back request {found.id[:8]}")
             shown = self._shown(found)
-            await service.queue.leave(found.id, who=caller.name)
+            if stands_for_a_task(found):
+                await self._engine.scheduling.complete(found.ask.label, who=caller.name)
+            else:
+                await service.queue.leave(found.id, who=caller.name)
             return shown | {"state": "cancelled"}
         lease = own_boost(p, caller, found.id, "release")
         return self._shown(await service.release(lease.id, who=caller.name))

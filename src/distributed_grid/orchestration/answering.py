@@ -8,7 +8,7 @@ from distributed_grid.decide.answers import look_ahead, refused_by
 from distributed_grid.errors import RequestNotFound
 from distributed_grid.model.endings import why_it_ends
 from distributed_grid.model.instants import instant
-from distributed_grid.model.leases import Lease, LeaseState
+from distributed_grid.model.leases import Cause, Lease, LeaseState
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.waiting import Waiting
 from distributed_grid.orchestration.answer_view import considered_dicts, plan_dict
@@ -58,13 +58,15 @@ async def why_answer(p: Parts, service: BoostService, prefix: str) -> dict[str, 
 async def _why_it_waits(p: Parts, queue: Queue, waiting: Waiting) -> dict[str, Any]:
     verdict = queue.verdict_now(waiting, await p.look_to_decide())
     start = None if verdict is None else verdict.expected_start
+    ask = waiting.ask
+    task = [f"it waits for the task {ask.label}"] if ask.cause is Cause.SCHEDULED else []
     return {
         "id": waiting.id,
         "kind": "request",
         "state": "waiting",
         "summary": "it has been answered by now" if verdict is None else verdict.reason,
-        "facts": [f"{waiting.ask.describe()}, priority {waiting.ask.priority}, team {waiting.ask.team}"],
-        "nodes": [] if verdict is None else considered_dicts(waiting.ask.kind, refused_by(verdict)),
+        "facts": [f"{ask.describe()}, priority {ask.priority}, team {ask.team}", *task],
+        "nodes": [] if verdict is None else considered_dicts(ask.kind, refused_by(verdict)),
         "expected_start": None if start is None else instant(start),
     }
 

@@ -254,7 +254,7 @@ class LocalBackend:
         return bool(await self._engine.scheduling.complete(task_id, who=self._who))
 
     async def tasks(self) -> dict[str, Any]:
-        return scheduling_dict(self._engine.scheduling.state)
+        return scheduling_dict(self._engine.parts)
 
     async def offload_candidates(self, node: str | None) -> dict[str, Any]:
         raise _only_a_controller()

@@ -28,17 +28,18 @@ def boost_rooms(
     view: Mapping[NodeId, NodeView],
     *,
     target: NodeName,
-    team: str,
+    may_use: Callable[[Lease], bool],
     until: datetime,
     promised: Callable[[str], ResourceVector],
 ) -> tuple[BoostRoom, ...]:
-    """Of each boost that lasts until then: what is neither promised to a task nor used, as Ray shows it.
+    """Of each boost that lasts until then, and that the task's owner may use: what is neither promised to a task nor
+    used, as Ray shows it.
 
     What Ray shows may be used by those tasks themselves: the larger of the two counts, not both.
     """
     found = []
     for lease in ledger:
-        if lease.target != target or lease.team != team or lease.expires_at < until or not carries_tasks(lease):
+        if lease.target != target or lease.expires_at < until or not carries_tasks(lease) or not may_use(lease):
             continue
         if lease.source not in nodes or not nodes[lease.source].alive:
             continue

@@ -8,7 +8,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from distributed_grid import threads
@@ -49,17 +49,20 @@ class BoostService:
 
     # -- asking ---------------------------------------------------------------------------------------------
 
-    async def request(self, ask: Ask, *, wait_s: float = 0.0) -> Lease:
-        """Grant what is asked, now or within `wait_s`; or raise why not, with a reason per node."""
+    async def request(self, ask: Ask, *, wait_s: float = 0.0, since: datetime | None = None) -> Lease:
+        """Grant what is asked, now or within `wait_s`; or raise why not, with a reason per node.
+
+        `since`: when it was first wanted, if that is longer ago. Age counts where others wait.
+        """
         p = self._p
         check_enabled(p)
         if ask.idempotency_key is None:
-            return await self._request(ask, wait_s)
+            return await self._request(ask, wait_s, since)
         if (earlier := p.ledger.with_key(ask.idempotency_key)) is not None:
             return await self._settled(earlier)
         # A client that asks again while its first try is still under way waits for that one.
         if ask.idempotency_key not in self._asking:
-            asking = asyncio.create_task(self._request(ask, wait_s))
+            asking = asyncio.create_task(self._request(ask, wait_s, since))
             self._asking[ask.idempotency_key] = asking
             asking.add_done_callback(lambda _: self._forget(ask.idempotency_key or ""))
         self._waiting[ask.idempotency_key] += 1
@@ -81,7 +84,7 @@ class BoostService:
         self._asking.pop(idempotency_key, None)
         self._waiting += Counter()  # keeps what is above zero
 
-    async def _request(self, ask: Ask, wait_s: float) -> Lease:
+    async def _request(self, ask: Ask, wait_s: float, since: datetime | None) -> Lease:
         p = self._p
         await end_all_if_file_was_removed(p)  # before there is a new boost that it does not mean
         asked_at = p.now()
@@ -92,7 +95,7 @@ class BoostService:
         # A refusal may rest on a view that does not show our last change yet: look again until it must.
         settled_at = min(p.last_change, asked_at) + VIEW_LAG
         until = max(asked_at + timedelta(seconds=wait_s), settled_at)
-        return await (await self.queue.join(Waiting(granting.new_id(), ask, asked_at, until)))
+        return await (await self.queue.join(Waiting(granting.new_id(), ask, since or asked_at, until)))
 
     async def _grant_at_once(self, ask: Ask) -> Lease | None:
         """Grant from what was seen lately, without another look; None if that does not go, or others wait."""

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Container, Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, Protocol
 
 from distributed_grid.decide.admission import Verdict, plan_queue
 from distributed_grid.decide.claims import ordered
@@ -39,6 +39,16 @@ _AFTER_GRACE: Final = timedelta(seconds=ENDING_S + 5)
 _SEEN_AFTER: Final = timedelta(seconds=1)
 
 
+class TasksInQueue(Protocol):
+    """The scheduler, as far as tasks wait here: where they may run depends on more than an ask can say for long."""
+
+    def refresh(self, nodes: NodeTable) -> None:
+        """Bring up to date what tasks ask for, before a plan is made; there is no await."""
+
+    def may_have(self, waiting: Waiting, source: NodeName) -> bool:
+        """Whether it still may be there, after what was granted in the same round."""
+
+
 class Queue:
     """Whoever waits is in `p.sharing.waiting`; who is on the line for it, in `_answers`."""
 
@@ -53,6 +63,7 @@ class Queue:
         self._one_round = asyncio.Lock()
         self.is_open = True
         """While it is not, nobody is admitted."""
+        self.tasks: TasksInQueue | None = None
 
     def __len__(self) -> int:
         return len(self._p.sharing.waiting)
@@ -92,6 +103,10 @@ class Queue:
         if waiting.is_kept:
             await self._p.commit_sharing()
         return waiting
+
+    def withdraw(self, waiting: Waiting) -> None:
+        """The same for what stands for a task: the scheduler tells who is concerned, and commits."""
+        self._drop(waiting.id)
 
     def abandon(self, idempotency_key: str) -> None:
         """Nobody is on the line any more: it is not granted to nobody. A grant that is under way is completed."""
@@ -203,13 +218,19 @@ class Queue:
         p = self._p
         nodes = await p.look_to_decide()
         charge(p)
+        if self.tasks is not None:
+            self.tasks.refresh(nodes)
         now = p.now()
         waiting = self.in_order() if self.is_open else ()
         over = {each.id for each in waiting if each.is_over(now)}  # who is let go learns about every node
         verdicts = self._plan(waiting, nodes, over)
         self._verdicts = {verdict.waiting.id: verdict for verdict in verdicts}
         # There is no await from the look to here: nobody else can have taken what the plan found.
-        begun = [(v.waiting, begin_grant(p, v.grant, nodes, v.waiting.id)) for v in verdicts if v.grant is not None]
+        begun = [
+            (v.waiting, begin_grant(p, v.grant, nodes, v.waiting.id))
+            for v in verdicts
+            if v.grant is not None and (self.tasks is None or self.tasks.may_have(v.waiting, v.grant.source))
+        ]
         asked = [self._ask_back(v.waiting, v.preemption) for v in verdicts if v.preemption is not None]
         if any(asked):
             await p.try_commit()

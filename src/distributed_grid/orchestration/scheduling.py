@@ -9,8 +9,10 @@ import contextlib
 from dataclasses import replace
 from typing import Final
 
+from distributed_grid.decide.permissions import check_may_change, owned_task
 from distributed_grid.decide.scheduling.strategies import strategy_named
 from distributed_grid.errors import GridError, InvalidRequest
+from distributed_grid.model.principals import Principal, Scope
 from distributed_grid.model.run_times import RunTimes
 from distributed_grid.model.scheduled import ScheduledTask
 from distributed_grid.model.scheduling import SchedulingDecision, SchedulingRequest
@@ -44,9 +46,11 @@ class Scheduling:
         self.leases = TaskLeases(parts, service)
         self._judge = Judge(parts, collector)
         chooser = Chooser(parts, self._judge, collector)
-        self._book = TaskBook(parts, chooser)
-        self.flights = Flights(parts, chooser, self.leases, self._book)
-        self._watch = TaskWatch(parts, self._judge, self._book)
+        self._book = TaskBook(parts, chooser, self.leases)
+        self.flights = Flights(parts, chooser, self.leases, self._book, self._judge)
+        self._watch = TaskWatch(parts, self._judge, self._book, self.leases)
+        self._queue = service.queue
+        self._queue.tasks = self.flights
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
 
@@ -76,7 +80,9 @@ class Scheduling:
             if not self._p.config.resource_sharing.enabled:
                 return self._book.rejected(task, "Resource sharing not enabled")
             await let_the_view_catch_up(self._p, task)
-            self.state.tasks.setdefault(task.id, task)
+            known = self.state.tasks.setdefault(task.id, task)
+            if known is not task:  # another caller took the same id a moment ago
+                check_may_change(Principal(who, team, frozenset({Scope.LEND})), owned_task(known))
         try:
             return await self._settled(request.task_id)
         except asyncio.CancelledError:
@@ -105,7 +111,13 @@ class Scheduling:
             fresh = True
 
     async def _queued(self, task: ScheduledTask) -> SchedulingDecision:
-        if not task.predicted:
+        if not task.predicted and task.request.count == 1:
+            await self.leases.join(task)
+            await self._queue.try_round()
+            if self.leases.waiting(task.id) is None:  # it was its turn at once
+                await self.flights.round()
+            task = self.state.tasks.get(task.id, task)
+        if task.waits and not task.predicted and task.id in self.state.tasks:
             self._book.queued(task, self._judge.of_waiting(task))
             self._p.news_for_the_scheduler.set()  # whoever slept for want of tasks has one now
             await self._p.commit_sharing()
@@ -137,13 +149,14 @@ class Scheduling:
         """Free what a task held, and end a lease made for it; or wait for a place no longer. False: nobody knows it."""
         await self.flights.landed(task_id)
         task = self.state.tasks.get(task_id)
+        held = self.leases.of(task_id, who=None if task is None else task.who)
         if task is not None:
             if not task.waits:
                 self._judge.settle(task)
             if task.started_at is not None:
                 self._runs.add((self._p.now() - task.started_at).total_seconds())
             self._book.done(task, who=who)
-        freed = await self.leases.give_back(task_id, "its task is done", who=who)
+        freed = await self.leases.give_back(held, "its task is done", who=who)
         if task is not None:
             await self._p.commit_sharing()
         self._p.news_for_the_scheduler.set()
@@ -176,5 +189,18 @@ class Scheduling:
                 changed |= self._watch.look_at(task)
         if any(task.request.wait and task.id not in self.flights for task in self.state.waiting):
             await self.flights.try_again()
+            await self._see_to_the_waiting()
         if changed:
             await self._p.commit_sharing()
+
+    async def _see_to_the_waiting(self) -> None:
+        """What a crash cut off, or an error: no lease is left of a gang that is not whole, and single tasks are in the
+        queue.
+        """
+        for task in self.state.waiting:
+            if not task.request.wait or task.id in self.flights:
+                continue
+            if left := self.flights.left_over(task):
+                await self.leases.give_back(left, "its task has no place with it", who=task.who)
+            if task.request.count == 1 and not self.leases.of(task.id, who=task.who) and task.id in self.state.tasks:
+                await self.leases.join(task)

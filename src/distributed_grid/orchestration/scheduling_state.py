@@ -47,9 +47,8 @@ class SchedulingState:
 
     @property
     def waiting(self) -> list[ScheduledTask]:
-        """Whose turn it is: priority, then age."""
-        found = (task for task in self.tasks.values() if task.waits)
-        return sorted(found, key=lambda task: (-task.request.urgency, task.asked_at, task.id))
+        """In the order in which they came; whose turn it is, the order of claims says."""
+        return [task for task in self.tasks.values() if task.waits]
 
     def peers(self) -> dict[str, set[NodeName]]:
         """Where tasks count as placed, by their ids and tags."""

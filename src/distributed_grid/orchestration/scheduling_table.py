@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from distributed_grid.decide.scheduling import Choice, NodeColumns
 from distributed_grid.model.demand import Demand
-from distributed_grid.model.leases import Lease, Purpose
+from distributed_grid.model.leases import Cause, Lease
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import CPU, ResourceVector
@@ -31,6 +31,11 @@ class SchedulingTable:
     def rules(self) -> Rules:
         """As of the last look: what they foresee is asked of every node."""
         return self._rules
+
+    @property
+    def last(self) -> NodeColumns:
+        """The table as of the last look."""
+        return self._columns
 
     def columns(self, nodes: NodeTable) -> NodeColumns:
         """The table for these nodes, with nothing promised."""
@@ -76,7 +81,8 @@ class SchedulingTable:
         for column in self._columns.promised.values():
             column.fill(0)
         self._columns.tasks.fill(0)
-        in_ledger = Counter((lease.label, lease.source) for lease in self._p.ledger if lease.purpose is Purpose.TASK)
+        ours = (lease for lease in self._p.ledger if lease.cause is Cause.SCHEDULED)
+        in_ledger = Counter((lease.label, lease.source) for lease in ours)
         for (_, source), count in in_ledger.items():
             if source in self._columns.row:
                 self._columns.tasks[self._columns.row[source]] += count

@@ -17,7 +17,8 @@ from distributed_grid.model.scheduling import (
     SchedulingDecision,
     SchedulingRequest,
 )
-from distributed_grid.orchestration.scheduling_state import SchedulingState
+from distributed_grid.orchestration.parts import Parts
+from distributed_grid.orchestration.task_leases import positions
 
 RESULTS = ("accepted", "queued", "rejected")
 
@@ -98,12 +99,13 @@ def decision_from(data: Mapping[str, Any]) -> SchedulingDecision:
     )
 
 
-def scheduling_dict(state: SchedulingState) -> dict[str, Any]:
+def scheduling_dict(p: Parts) -> dict[str, Any]:
     """All tasks, what was decided, and how good what was said of places was."""
-    waiting = [task.id for task in state.waiting]
+    state = p.sharing.scheduling
+    waiting = positions(p) if state.waiting else {}
     return {
-        "placed": len(state.tasks) - len(waiting),
-        "waiting": len(waiting),
+        "placed": len(state.placed),
+        "waiting": len(state.waiting),
         "tasks": [_task_dict(task, waiting) for task in state.tasks.values()],
         "decisions": {result: state.results[result] for result in RESULTS},
         "strategies": {str(name): strategy.told for name, strategy in sorted(strategies().items())},
@@ -111,12 +113,12 @@ def scheduling_dict(state: SchedulingState) -> dict[str, Any]:
     }
 
 
-def _task_dict(task: ScheduledTask, waiting: list[str]) -> dict[str, Any]:
+def _task_dict(task: ScheduledTask, waiting: Mapping[str, int]) -> dict[str, Any]:
     request = task.request
     return {
         "task_id": task.id,
         "state": "waiting" if task.waits else "placed",
-        "position": waiting.index(task.id) + 1 if task.waits else None,
+        "position": waiting.get(task.id) if task.waits else None,
         "target": request.target,
         "strategy": str(request.strategy),
         "priority": str(request.priority),

@@ -1,6 +1,6 @@
 """What was decided about sharing since the start, beside the leases: policy, nodes that rest, who waits."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from distributed_grid.config import GridConfig
 from distributed_grid.decide.fair_share import Account
@@ -52,7 +52,12 @@ class SharingState:
             self.set_policy,
             self.set_mode,
             tuple(sorted(self.cooling)),
-            tuple(each for each in self.waiting.values() if each.is_kept),
+            tuple(_without_nodes(each) for each in self.waiting.values() if each.is_kept),
             dict(self.accounts),
             self.scheduling.record(),
         )
+
+
+def _without_nodes(waiting: Waiting) -> Waiting:
+    """Which nodes will do is worked out anew before every plan."""
+    return waiting if not waiting.ask.nodes else replace(waiting, ask=replace(waiting.ask, nodes=()))

@@ -11,15 +11,17 @@ from distributed_grid.model.scheduled import ScheduledTask
 from distributed_grid.model.scheduling import Placement, SchedulingDecision
 from distributed_grid.orchestration.choosing_places import Chooser, Flight
 from distributed_grid.orchestration.parts import Parts
+from distributed_grid.orchestration.task_leases import TaskLeases, positions
 
 _REMEMBERED: Final = 1000
 """So many decisions about tasks that are gone can still be asked for."""
 
 
 class TaskBook:
-    def __init__(self, parts: Parts, chooser: Chooser) -> None:
+    def __init__(self, parts: Parts, chooser: Chooser, leases: TaskLeases) -> None:
         """`chooser` knows why the last look had no place for a task, and forgets that with the task."""
         self._p = parts
+        self._leases = leases
         self._chooser = chooser
         self.state = parts.sharing.scheduling
         self._ended: OrderedDict[str, SchedulingDecision] = OrderedDict()
@@ -28,23 +30,19 @@ class TaskBook:
         """What was decided about a task last; raises `RequestNotFound` if nobody knows it."""
         task = self.state.tasks.get(task_id)
         if task is not None:
-            return task.decision(self.position(task_id))
+            return task.decision(positions(self._p).get(task_id) if task.waits else None)
         if task_id in self._ended:
             return self._ended[task_id]
         raise RequestNotFound(f"No task with the id {task_id!r}")
 
-    def position(self, task_id: str) -> int | None:
-        ids = [task.id for task in self.state.waiting]
-        return ids.index(task_id) + 1 if task_id in ids else None
-
-    def placed(self, flight: Flight, places: tuple[Placement, ...]) -> None:
+    def placed(self, flight: Flight, places: tuple[Placement, ...], *reasons: str) -> None:
         task, first = self.state.tasks.get(flight.task.id, flight.task), flight.choices[0]
         self.state.tasks[task.id] = replace(
             task,
             members=places,
             placed_at=self._p.now(),
             predicted=(*task.predicted, (flight.predicted.model, flight.predicted.said)),
-            reasons=_why(flight),
+            reasons=reasons or _why(flight),
             alternatives=first.alternatives,
         )
         self._chooser.forget(task.id)
@@ -83,6 +81,7 @@ class TaskBook:
 
     def ended(self, task: ScheduledTask, *reasons: str) -> SchedulingDecision:
         self.state.tasks.pop(task.id, None)
+        self._leases.withdraw(task.id)
         self._chooser.forget(task.id)
         decision = self._ended[task.id] = SchedulingDecision(task.id, accepted=False, reasons=reasons)
         while len(self._ended) > _REMEMBERED:

@@ -7,11 +7,13 @@ from distributed_grid.model.scheduling import Placement
 from distributed_grid.orchestration.judging_places import Judge
 from distributed_grid.orchestration.parts import Parts
 from distributed_grid.orchestration.task_book import TaskBook
+from distributed_grid.orchestration.task_leases import TaskLeases
 
 
 class TaskWatch:
-    def __init__(self, parts: Parts, judge: Judge, book: TaskBook) -> None:
+    def __init__(self, parts: Parts, judge: Judge, book: TaskBook, leases: TaskLeases) -> None:
         self._p = parts
+        self._leases = leases
         self._judge = judge
         self._book = book
 
@@ -21,6 +23,8 @@ class TaskWatch:
 
     def _give_up_if_late(self, task: ScheduledTask) -> bool:
         if not task.request.wait or task.start_by is None or self._p.now() < task.start_by:
+            return False
+        if self._leases.of(task.id, who=task.who):  # it is just being given its place
             return False
         self._judge.settle(task, happened=False)
         self._book.rejected(task, "its deadline has passed")

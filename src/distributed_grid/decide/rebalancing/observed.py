@@ -93,4 +93,4 @@ class Observed:
 
 def is_own(lease: Lease) -> bool:
     """Whether grid made the lease without being asked."""
-    return lease.cause is not Cause.ASKED
+    return lease.cause not in (Cause.ASKED, Cause.SCHEDULED)

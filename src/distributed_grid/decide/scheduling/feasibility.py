@@ -26,7 +26,7 @@ def feasible(sought: Sought) -> Mask:
             mask[columns.row[name]] = False
     if home >= 0 and not mask[home] and sought.boosts:
         mask[home] = sought.carrier() is not None
-    return _allowed(sought, mask)
+    return allowed(sought, mask)
 
 
 def fits_itself(sought: Sought, row: int) -> bool:
@@ -39,7 +39,8 @@ def fits_itself(sought: Sought, row: int) -> bool:
     )
 
 
-def _allowed(sought: Sought, mask: Mask) -> Mask:
+def allowed(sought: Sought, mask: Mask) -> Mask:
+    """Of these nodes, those that its own conditions do not rule out; whether they have room does not matter."""
     request = sought.request
     if (only := request.only_node) is not None:
         mask &= sought.columns.named([only])
@@ -140,7 +141,8 @@ def _lacking(sought: Sought, row: int) -> str:
     columns, name = sought.columns, sought.columns.names[row]
     short = next(((k, u) for k, u in sought.needs.items() if sought.rooms[k][row] < u), None)
     if short is None:
-        return "it is kept for a task that has waited longer" if name in sought.kept else "it was busy after all"
+        kept = "it is kept for a task that has waited longer"
+        return kept if name in sought.kept else "it was busy after all, or its room is kept for requests ahead of it"
     kind, units = short
     has = max(0, int(sought.rooms[kind][row]))
     total = int(columns.total[kind][row]) if kind in columns.total else 0

@@ -5,7 +5,14 @@ from typing import Final
 
 import numpy as np
 
-from distributed_grid.decide.scheduling.feasibility import feasible, fits_itself, preferred, stays_together, why_not
+from distributed_grid.decide.scheduling.feasibility import (
+    allowed,
+    feasible,
+    fits_itself,
+    preferred,
+    stays_together,
+    why_not,
+)
 from distributed_grid.decide.scheduling.sought import BoostRoom, Sought
 from distributed_grid.decide.scheduling.strategies import strategy_named
 from distributed_grid.decide.scheduling.table import Floats, Mask
@@ -47,6 +54,22 @@ def choose(sought: Sought) -> Choice | None:
     row = int(np.argmax(scores))  # the first of equal ones: rows are in name order
     boost = None if row != sought.home or fits_itself(sought, row) else sought.carrier()
     return Choice(sought.columns.names[row], float(scores[row]), boost, _others(sought, scores, row, could), could)
+
+
+def choose_boost(sought: Sought) -> tuple[Choice, ...] | None:
+    """One place in a boost of the target; None if none carries it."""
+    home, boost = sought.home, sought.carrier()
+    if home < 0 or boost is None or sought.columns.rests[home]:
+        return None
+    mask = sought.columns.named([sought.target])
+    return (Choice(sought.target, 0.0, boost),) if allowed(sought, mask).any() else None
+
+
+def order_of(sought: Sought) -> tuple[NodeName, ...]:
+    """All nodes that its own conditions allow, the best first; whether they have room now does not matter."""
+    mask = allowed(sought, ~sought.columns.named(sought.kept))
+    rows = np.argsort(-_scores(sought, mask), kind="stable")[: np.count_nonzero(mask)]
+    return tuple(sought.columns.names[row] for row in rows.tolist())
 
 
 def _scores(sought: Sought, mask: Mask) -> Floats:
