@@ -86,6 +86,7 @@ class Run:
         try:
             with suppress(Unavailable):
                 self._runs.forget_old(datetime.now(UTC))
+                self._runs.free_lost()
             launching.place(wait_s)
             launching.await_up()
             self._p.crew.settle()
