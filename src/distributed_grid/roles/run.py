@@ -115,6 +115,11 @@ class Run:
     def is_dropped(self) -> bool:
         return self._supervisor.dropped
 
+    @property
+    def what_keeps_it(self) -> str:
+        """Of one that was dropped: what it waits for before it ends."""
+        return "; ".join(self._supervisor.resizing.leaving.finishing()) or "it gives back what it holds"
+
     def _leave_ray(self, starter: threading.Thread) -> None:
         self._leaving_ray.set()
         if starter is not threading.current_thread():
