@@ -18,7 +18,7 @@ from live_grid import ONE_LENDER, LiveGrid, until
 
 from distributed_grid.errors import DoesNotFit, MemberFailed
 from distributed_grid.execution.role_records import RoleRecords
-from distributed_grid.roles import NexRLRole, RayResourceManager
+from distributed_grid.roles import NexRLRole, RayResourceManager, Workload, ray_resource_manager
 
 pytestmark = pytest.mark.cluster
 CONFIG = ONE_LENDER
@@ -318,6 +318,76 @@ def test_several_experiments_of_one_program_follow_each_other_though_none_is_shu
     assert grid.client.boost_status()["boosts"] == []
 
 
+def of_cooks(name: str) -> RayResourceManager:
+    """Takes most of the cluster."""
+    manager = RayResourceManager(name)
+    manager.register_role("cook", Cook, Recipe("cake"), count=2, cpus=3)
+    return manager
+
+
+@pytest.fixture
+def in_a_hurry(grid: LiveGrid, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Members that scaling ends have a second for their calls."""
+    monkeypatch.setenv("GRID_HOME", str(grid.home.path))
+    for module in ("decide.roles.leaving", "roles.keeping.leaving"):
+        monkeypatch.setattr(f"distributed_grid.{module}.FINISH_S", 1.0)
+    grid.settled()
+
+
+def test_calls_that_were_made_are_answered_however_long_they_take_though_their_manager_was_dropped(
+    grid: LiveGrid, in_a_hurry: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = RayResourceManager("slow")
+    manager.register_role("runs", Blocks, None, cpus=3)
+    manager.register_role("waits", Blocks, None, cpus=3)
+    manager.create_all_actors()
+    (runs,), (waits,) = manager.get_actor_wrapper("runs"), manager.get_actor_wrapper("waits")
+    held = runs.hold.remote(str(tmp_path))
+    then = waits.get_train_step.remote(held)  # it is not sent before its argument is there
+    del manager, runs, waits
+    until(lambda: grid.client.role_run("slow")["state"] == "stopping", what="it is known to be dropped")
+    time.sleep(8)
+    assert not ray.wait([held, then], timeout=0)[0]
+
+    # A manager that needs the room does not wait for ever.
+    monkeypatch.setattr(ray_resource_manager, "_ROOM_S", 2.0)
+    with pytest.raises(DoesNotFit) as refused:
+        of_cooks("next").create_all_actors()
+    assert refused.value.because[-1].startswith("slow, an earlier run of this process, has not ended: ")
+    assert "runs 0 on lender finishes its calls" in refused.value.because[-1]
+
+    (tmp_path / "open").touch()
+    assert ray.get([held, then], timeout=60) == [None, 0]
+    monkeypatch.setattr(ray_resource_manager, "_ROOM_S", 60.0)
+    with of_cooks("next") as cooks:
+        cooks.create_all_actors()
+    in_use(0)
+
+
+def test_a_run_that_ends_while_the_next_manager_looks_for_room_leaves_that_its_room(
+    grid: LiveGrid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRID_HOME", str(grid.home.path))
+    grid.settled()
+    before = of_cooks("before")
+    before.create_all_actors()
+    run = before.run
+    del before
+    launch, tried = ray_resource_manager.launch, []
+
+    def too_early(workload: Workload, **options: Any) -> Any:
+        tried.append(workload.name)
+        if len(tried) == 1:  # it has looked, and only then the other one ends
+            assert run.wait(120)
+            raise DoesNotFit("there was no room when it looked")
+        return launch(workload, **options)
+
+    monkeypatch.setattr(ray_resource_manager, "launch", too_early)
+    with of_cooks("after") as after:
+        after.create_all_actors()
+    assert tried == ["after", "after"]
+
+
 class Blocks:
     """Works until it is stopped, as trainers of such frameworks do."""
 
@@ -329,7 +399,7 @@ class Blocks:
         self.stopped.wait()
         return "stopped"
 
-    def get_train_step(self) -> int:
+    def get_train_step(self, _: Any = None) -> int:
         return self.steps
 
     def stop(self) -> None:
@@ -532,6 +602,73 @@ def test_a_program_may_leave_ray_at_any_moment_and_the_next_one_has_its_room(gri
     assert "shutdown" not in done.stderr and "Traceback" not in done.stderr, done.stderr
     in_use(0)
     assert grid.client.boost_status()["boosts"] == []
+
+
+LEAVES_IN_BETWEEN = """
+import os, signal, sys, threading, time
+import ray
+from distributed_grid.errors import GridError
+from distributed_grid.roles import RayResourceManager
+
+address, moment = sys.argv[1:]
+
+class Slow:
+    def __init__(self, config):
+        time.sleep(3600 if "creates" in moment else 0)
+
+def on_signal(number, frame):
+    print("leaves", flush=True)
+    ray.shutdown()
+    sys.exit(7)
+
+def send_signal():
+    os.kill(os.getpid(), signal.SIGTERM)
+
+def progress(said):
+    if "creates" in moment and "actors are up" in said:
+        leave = ray.shutdown if moment == "creates, and a thread leaves" else send_signal
+        threading.Timer(0.3, leave).start()
+
+ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+signal.signal(signal.SIGTERM, on_signal)
+manager = RayResourceManager("leaves", progress=progress)
+manager.register_role("slow", Slow, None, count=2, cpus=3)
+try:
+    manager.create_all_actors()
+except GridError as error:
+    print(error.message, flush=True)
+    sys.exit(8)
+give_back = manager.run._p.places.give_back
+
+def slowly(held):
+    send_signal()
+    time.sleep(0.5)
+    give_back(held)
+
+manager.run._p.places.give_back = slowly
+if moment == "shuts down":
+    manager.shutdown()
+ray.shutdown()
+time.sleep(3600)
+"""
+
+
+@pytest.mark.parametrize("moment", ["shuts down", "leaves Ray", "creates", "creates, and a thread leaves"])
+def test_a_program_may_leave_ray_while_it_starts_or_ends_a_run_and_has_its_own_exit_code(
+    grid: LiveGrid, moment: str
+) -> None:
+    """Signal handlers run between any two lines of what they interrupt."""
+    grid.settled()
+    command = [sys.executable, "-c", LEAVES_IN_BETWEEN, grid.address, moment]
+
+    done = subprocess.run(command, env=grid.env, capture_output=True, text=True, timeout=150)
+
+    in_thread = (8, "leaves did not start: its process leaves Ray")
+    code, first_line = in_thread if "thread" in moment else (7, "leaves")
+    assert (done.returncode, done.stdout.splitlines()[0]) == (code, first_line), done.stderr
+    assert "shutdown" not in done.stderr and "Traceback" not in done.stderr, done.stderr
+    in_use(0)
+    assert grid.client.boost_status()["boosts"] == [] and "leaves" not in RoleRecords.connected().names()
 
 
 def test_ray_is_found_as_ray_finds_it_and_to_leave_ray_is_enough(grid: LiveGrid) -> None:

@@ -23,6 +23,8 @@ pytestmark = pytest.mark.cluster
 
 CONFIG = TWO_LENDERS
 ENV = NOTICE_SOON
+FREE_WITHIN_S = 10.0
+"""Promised in docs/roles.md."""
 
 
 def workload(name: str, cls: type = Teller, **more: Any) -> Workload:
@@ -61,6 +63,32 @@ def actors() -> list[str]:
     return [one["name"] for one in found if one["namespace"] == NAMESPACE and one["name"].startswith("kept-")]
 
 
+class SinceKilled:
+    """How long ago an owner was killed, against what docs/roles.md promises.
+
+    Meanwhile a thread sleeps: if that takes longer than asked, this machine has no time for anything, and all of grid
+    may take as much longer.
+    """
+
+    def __init__(self) -> None:
+        self._killed, self._slept, self._over = time.monotonic(), 0.0, threading.Event()
+        self._thread = threading.Thread(target=self._sleep, daemon=True)
+        self._thread.start()
+
+    def _sleep(self) -> None:
+        while not self._over.is_set():
+            time.sleep(0.05)
+            self._slept += 0.05
+
+    def all_is_free(self) -> None:
+        took = time.monotonic() - self._killed
+        self._over.set()
+        self._thread.join()
+        slower = max(1.0, (time.monotonic() - self._killed) / self._slept)
+        print(f"free {took:.1f} s after its owner was killed; sleeps took {slower:.2f} times as long as asked")
+        assert took <= FREE_WITHIN_S * slower
+
+
 def test_runs_of_an_actor_that_is_gone_are_lost_and_cleared_away_by_whoever_ends_them(grid: LiveGrid) -> None:
     names = ("kept-a", "kept-b")
     owner = an_owner()  # held, or Ray would end it
@@ -73,10 +101,15 @@ def test_runs_of_an_actor_that_is_gone_are_lost_and_cleared_away_by_whoever_ends
     assert f"process {pid} on " in caught.value.because[0]
 
     os.kill(pid, signal.SIGKILL)
+    killed = SinceKilled()
     until(lambda: {grid.client.role_run(name)["state"] for name in names} == {"lost"}, what="all are lost")
     until(lambda: not actors(), what="Ray has ended their actors")
     until(lambda: not leases(grid, "kept-b"), what="the controller has ended the leases of a dead owner")
-    assert groups("kept-a"), "which Ray would end only with the job"
+    until(lambda: not groups("kept-a"), what="the controller has removed its groups, which Ray would with the job")
+    killed.all_is_free()
+    assert grid.client.role_run("kept-a")["state"] == "lost", "which is still to be seen"
+    told = [event["message"] for event in grid.client.events() if event["event"] == "role_run_cleared"]
+    assert told == ["kept-a: its owner is gone; removed 1 placement group of it"]
 
     attach("kept-a").shutdown()
     with launch(workload("kept-b"), leases=False, wait_s=60) as next_one:
@@ -113,7 +146,7 @@ asyncio.run(main())
 """
 
 
-def test_the_capacity_of_a_program_that_was_killed_is_free_long_before_its_leases_expire(grid: LiveGrid) -> None:
+def test_the_capacity_of_a_program_that_was_killed_is_free_within_ten_seconds(grid: LiveGrid) -> None:
     def held() -> list[str]:
         return [boost_id for name in ("kept-lease", "kept-roles") for boost_id in leases(grid, name)]
 
@@ -127,12 +160,13 @@ def test_the_capacity_of_a_program_that_was_killed_is_free_long_before_its_lease
         assert program.stdout is not None and program.stderr is not None
         assert program.stdout.readline() == "holds\n", program.stderr.read()
         assert len(held()) >= 2
+        until(lambda: free() <= before - 4, what="Ray shows that it holds a CPU and three")
         program.kill()
-        killed = time.monotonic()
+        killed = SinceKilled()
 
-    until(lambda: not held(), what="its leases have ended")
     until(lambda: free() == before, what="Ray has all CPUs free")
-    print(f"free {time.monotonic() - killed:.1f} s after its owner was killed")
+    killed.all_is_free()
+    until(lambda: not held(), what="its leases have ended")
     told = [event for event in grid.client.events() if "the process that held it is gone" in str(event)]
     assert told, "why they ended is told"
     attach("kept-roles").shutdown()

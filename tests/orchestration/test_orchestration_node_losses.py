@@ -1,6 +1,7 @@
 """Nodes that die and come back, and the groups of reservations that fall with them or are made meanwhile."""
 
 import asyncio
+import json
 from collections.abc import Callable, Iterable
 
 import pytest
@@ -10,6 +11,7 @@ from whole_grid import WholeGrid, at_home, raising
 
 from distributed_grid.errors import Unavailable
 from distributed_grid.model.leases import Delivery, LeaseState
+from distributed_grid.model.roles.runs import RunId
 
 ACTIVE = LeaseState.ACTIVE
 
@@ -104,6 +106,22 @@ def test_a_process_that_is_not_known_for_a_moment_keeps_its_boost(lab: WholeGrid
     lab.cluster.dead_processes = silent  # type: ignore[method-assign]
     lab.wait(5.0)
     assert [lease.state for lease in lab.leases.values()] == [ACTIVE] and not lab.failures
+
+
+def test_what_a_lost_run_of_roles_holds_is_freed_once_and_only_when_two_looks_agree(lab: WholeGrid) -> None:
+    lost, lives = (RunId(name, process, "2025-01-03T10:00:00Z") for name, process in [("rl", ONE), ("other", OTHER)])
+    lab.cluster.runs = {lost: 2, lives: 1}
+    lab.wait(3.0)
+    assert lab.cluster.runs == {lost: 2, lives: 1}
+
+    lab.cluster.dead = frozenset({ONE})
+    lab.wait(10.0)
+    assert lab.cluster.runs == {lost: 0, lives: 1}
+    assert lab.events("role_run_cleared") == ["rl: its owner is gone; removed 2 placement groups of it"]
+
+    lab.cluster.lost_runs = lambda: json.loads("no record")  # type: ignore[method-assign]
+    lab.wait(5.0)
+    assert not lab.failures, "a damaged record keeps nothing else from being done"
 
 
 # -- groups ------------------------------------------------------------------------------------------------

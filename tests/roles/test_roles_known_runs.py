@@ -1,5 +1,6 @@
 """What anybody may ask of runs: names of lost ones, waiting for an end, and what is forgotten by itself."""
 
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -114,6 +115,38 @@ def test_a_run_that_dies_while_its_end_is_waited_for_is_cleared_away(records: Ro
     KnownRuns(records).end("run-1", None)
 
     assert records.names() == []
+
+
+def test_what_a_lost_run_holds_is_freed_though_its_record_stays_to_be_seen(
+    records: RoleRecords, shelf: FakeShelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("distributed_grid.roles.known_runs._SURE_S", 0.0)
+    records.write_record(a_run("run-2"))
+
+    KnownRuns(records).free_lost()
+
+    assert [*shelf.standing] == ["another's"] and records.names() == ["run-1", "run-2"]
+    assert KnownRuns(records).one("run-1")["state"] == "lost"
+
+
+def test_a_run_whose_owner_is_unknown_for_a_moment_keeps_what_it_holds(
+    records: RoleRecords, shelf: FakeShelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _: shelf.dead.clear())
+
+    KnownRuns(records).free_lost()
+
+    assert len(shelf.standing) == 2
+
+
+def test_the_groups_of_a_run_that_has_taken_the_name_of_a_lost_one_are_not_the_lost_ones(
+    records: RoleRecords, shelf: FakeShelf
+) -> None:
+    (lost,) = records.lost()
+    assert KnownRuns(records).claim(next_one()) is None
+    shelf.standing = {"the next one's": new_group_name("run-1")}
+
+    assert records.remove_groups(lost) == 0 and [*shelf.standing] == ["the next one's"]
 
 
 def test_what_has_been_over_for_a_day_is_forgotten(records: RoleRecords, shelf: FakeShelf) -> None:

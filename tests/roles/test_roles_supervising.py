@@ -71,12 +71,18 @@ def test_a_run_that_is_dropped_ends_once_its_calls_are_over(keep: Keep) -> None:
     assert "neither its manager nor any of its members" in run.ended
 
 
-def test_a_run_that_is_dropped_does_not_wait_for_ever(keep: Keep) -> None:
+def test_a_run_that_is_dropped_lets_its_calls_run_however_long_they_take(keep: Keep) -> None:
     run = keep(worker(count=1))
-    run.post("worker").running = 1
+    post = run.post("worker")
+    post.running = 1
     run.supervisor.dropped = True
     run.round()
-    run.round(after_s=60)
+    run.round(after_s=100_000)
+    assert not run.ended and not run.killed
+    assert run.supervisor.resizing.leaving.finishing() == ["worker 0 on n1 finishes its calls"]
+
+    post.running, post.counted_at = 0, run.clock()
+    run.round()
     assert run.ended and len(run.killed) == 1
 
 

@@ -14,6 +14,7 @@ from distributed_grid.faults import Point, fault_point
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeId
 from distributed_grid.model.resources import ray_name
+from distributed_grid.model.roles.runs import RunId
 from distributed_grid.model.work import Driver, Work
 
 LONGEST_LAG_S: Final = 0.2
@@ -48,6 +49,8 @@ class FakeCluster(FakeWorld):
         self._totals_read = -1e9
         self.resizes = 0
         self.dead: frozenset[str] = frozenset()
+        self.runs: dict[RunId, int] = {}
+        """Runs of roles, and how many placement groups each has."""
         """Of its processes, by id."""
         self._upcoming: list[_Upcoming] = []
 
@@ -249,6 +252,13 @@ class FakeCluster(FakeWorld):
 
     def dead_processes(self, worker_ids: Iterable[str]) -> frozenset[str]:
         return self.dead & {*worker_ids}
+
+    def lost_runs(self) -> frozenset[RunId]:
+        return frozenset(run for run in self.runs if run.worker_id in self.dead)
+
+    def remove_groups_of_run(self, run: RunId) -> int:
+        groups, self.runs[run] = self.runs[run], 0
+        return groups
 
     def facts_of(self, node_ids: Iterable[NodeId], timeout_s: float) -> dict[NodeId, dict[str, Any]]:
         return {}

@@ -44,6 +44,7 @@ class Actor:
 
     def __init__(self, started: Ref) -> None:
         self.started, self.dead, self.greeting = started, False, Ref(None)
+        self._actor_id = SimpleNamespace(hex=lambda: f"{id(self):032x}")
         self.grid_ready = _method(lambda: started)
         self.grid_ping = _method(lambda: Ref(DIED if self.dead else True))
         self.grid_meet = _method(lambda *_: Ref(None))

@@ -10,9 +10,11 @@ from distributed_grid.execution.drain import LATCH, DrainGates
 from distributed_grid.execution.groups import Groups
 from distributed_grid.execution.port import Group, Holder, NodeView
 from distributed_grid.execution.ray_gateway import RayGateway
+from distributed_grid.execution.role_records import RoleRecords
 from distributed_grid.execution.role_shelf import RayShelf
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeId
+from distributed_grid.model.roles.runs import RunId
 from distributed_grid.model.work import Driver, Work
 
 
@@ -82,6 +84,16 @@ class RayCluster(RayGateway):
 
     def dead_processes(self, worker_ids: Iterable[str]) -> frozenset[str]:
         return self._shelf.dead_workers(worker_ids)
+
+    def lost_runs(self) -> frozenset[RunId]:
+        return self._role_records.lost()
+
+    def remove_groups_of_run(self, run: RunId) -> int:
+        return self._role_records.remove_groups(run)
+
+    @cached_property
+    def _role_records(self) -> RoleRecords:
+        return RoleRecords.at(self.gcs_address)
 
     @cached_property
     def _shelf(self) -> RayShelf:

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 from distributed_grid.errors import InvalidRequest, Unavailable
 from distributed_grid.model.roles import checks
-from distributed_grid.model.roles.runs import Record, Wish, is_over, merged
+from distributed_grid.model.roles.runs import Record, RunId, Wish, is_over, merged, run_id
 
 NAMESPACE: Final = "grid-roles"
 _RUN, _WISH, _HEIR = "run:", "wish:", "heir:"
@@ -77,7 +77,7 @@ class RoleRecords:
             return self.claim(record)
         if not is_over(there):
             return there
-        heir = f"{_key(_HEIR, record['name'])}/{'/'.join(_who(there))}"
+        heir = f"{_key(_HEIR, record['name'])}/{'/'.join(run_id(there)[1:])}"
         if not self._shelf.put(heir, b"", replace=False):
             now_there = self.read_record(record["name"])
             return now_there or there
@@ -104,8 +104,7 @@ class RoleRecords:
 
     def remove_same(self, record: Record) -> bool:
         """Only while it is this run's: another one may have the name by now."""
-        there = self.read_record(record["name"])
-        return there is not None and _who(there) == _who(record) and self.remove_record(record["name"])
+        return self._is_here(run_id(record)) and self.remove_record(record["name"])
 
     def remove_mine(self, name: str) -> bool:
         """Only if this very process has written it."""
@@ -120,12 +119,39 @@ class RoleRecords:
         Ray removes groups when their job ends, which is too late where the owner was an actor or a task of it.
         """
         # Looked for before the name is free: those of the next run that has it are not among them.
-        left = [one for one, name in self._shelf.groups().items() if name.rpartition("-")[0] == _GROUP + record["name"]]
+        left = self._groups_of(record["name"])
         if not self.remove_same(record):
             return False
         for group_id in left:
             self._shelf.remove_group(group_id)
         return True
+
+    def lost(self) -> frozenset[RunId]:
+        """The runs whose owner is gone without a word."""
+        read = map(self.read_record, self.names())
+        found = [record for record in read if record is not None and not is_over(record)]
+        dead = self.with_dead_owners(found)
+        return frozenset(run_id(record) for record in found if record["name"] in dead)
+
+    def remove_groups(self, lost: RunId) -> int:
+        """Remove the placement groups that a lost run has left, and keep its record; how many there were."""
+        left = self._groups_of(lost.name)
+        if not left or not self._is_here(lost):  # asked last: the groups of the next run with its name are not these
+            return 0
+        for group_id in left:
+            self._shelf.remove_group(group_id)
+        return len(left)
+
+    def has_groups(self, run: RunId) -> bool:
+        return bool(self._groups_of(run.name))
+
+    def _groups_of(self, name: str) -> list[str]:
+        return [one for one, group in self._shelf.groups().items() if group.rpartition("-")[0] == _GROUP + name]
+
+    def _is_here(self, run: RunId) -> bool:
+        """Whether it still has its name."""
+        there = self.read_record(run.name)
+        return there is not None and run_id(there) == run
 
     def owner_is_dead(self, record: Record) -> bool:
         return bool(self.with_dead_owners([record]))
@@ -183,11 +209,6 @@ def checked_name(name: object) -> str:
 
 def _key(kind: str, name: object) -> str:
     return kind + checked_name(name)
-
-
-def _who(record: Record) -> tuple[str, str]:
-    """Which of all runs that ever had this name."""
-    return record["owner"]["worker_id"], record["began_at"]
 
 
 def _packed(value: Mapping[str, Any]) -> bytes:

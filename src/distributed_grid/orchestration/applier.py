@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from distributed_grid import threads
-from distributed_grid.errors import Unavailable
+from distributed_grid.errors import GridError, Unavailable
 from distributed_grid.execution.capacity import Capacity, Convergence
 from distributed_grid.execution.port import Cluster, Group, Holder, NodeView, says_who, youngest_covering
 from distributed_grid.faults import Point, fault_point
 from distributed_grid.model.leases import Delivery, Lease
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import CPU, ResourceVector, scale
+from distributed_grid.model.roles.runs import RunId
 from distributed_grid.monitoring.observer import Observer
 from distributed_grid.orchestration.ledger import Ledger
 from distributed_grid.store.group_commit import GroupCommit
@@ -106,6 +107,20 @@ class Applier:
             return await threads.ENGINE.run(self._cluster.dead_processes, worker_ids)
         except Unavailable:
             return frozenset()
+
+    async def lost_runs(self) -> frozenset[RunId]:
+        """Runs of roles whose owner is gone, as far as Ray can say; none, where it does not answer."""
+        try:
+            return await threads.ENGINE.run(self._cluster.lost_runs)
+        except (GridError, ValueError, LookupError, TypeError):  # records are written by any process of the cluster
+            return frozenset()
+
+    async def remove_groups_of_run(self, run: RunId) -> int | None:
+        """How many there were; None, where Ray does not answer."""
+        try:
+            return await threads.ENGINE.run(self._cluster.remove_groups_of_run, run)
+        except Unavailable:
+            return None
 
     async def groups(self) -> dict[str, Group]:
         """The cluster's groups of grid's, by name. Somebody else's may have the same: a boost's own comes first."""

@@ -15,6 +15,7 @@ from distributed_grid.model.endings import EndCause, Ending
 from distributed_grid.model.leases import Delivery, Lease, LeaseState, OnGraceEnd
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import describe
+from distributed_grid.model.roles.runs import RunId
 from distributed_grid.orchestration.granting import deliver
 from distributed_grid.orchestration.logs import logger
 from distributed_grid.orchestration.mending import mend_groups, without_remnant
@@ -33,6 +34,7 @@ _TELL_EVERY = timedelta(seconds=2)
 _KILL_EVERY = timedelta(seconds=1)
 _NODE_GRACE = timedelta(seconds=2)
 _START_GRACE = timedelta(seconds=30)
+_RUNS_EVERY = timedelta(seconds=2)
 _CHARGE_EVERY = timedelta(seconds=30)
 _KEEP_CHARGES_EVERY = timedelta(minutes=5)
 
@@ -53,6 +55,10 @@ class Upkeep:
         self._missing: set[str] = set()
         self._dead: frozenset[str] = frozenset()
         """The processes with which leases end that were gone at the last look."""
+        self._lost_runs: frozenset[RunId] = frozenset()
+        """The runs of roles whose owners were gone at the last look."""
+        self._cleared_runs: set[RunId] = set()
+        self._runs_seen_at = parts.now()
         self._warned: set[tuple[str, datetime]] = set()
         self._last_full: datetime | None = None
         self._charged_at = self._charges_kept_at = parts.now()
@@ -116,8 +122,8 @@ class Upkeep:
         return min(_IDLE_S, max(0.0, (next_end - now).total_seconds()))
 
     async def turn(self) -> None:
-        """One turn: 1 the files, 2 lost nodes, dead owners, 3 expiry, notices, 4 half-done grants, groups, 5 draining,
-        6 markers.
+        """One turn: 1 the files, 2 lost nodes, dead owners, lost runs, 3 expiry, notices, 4 half-done grants, groups,
+        5 draining, 6 markers.
         """
         p = self._p
         self._check_lock()
@@ -131,6 +137,7 @@ class Upkeep:
             nodes = await p.look()
             await self._end_lost({node.name for node in nodes.alive})
             await self._end_orphaned()
+            await self._clear_lost_runs()
             await p.applier.clear_gates()
         await self._end_expired()
         if take_what_is_due(p):
@@ -212,6 +219,26 @@ class Upkeep:
             begin_release(p, lease, why, grace_s=0.0, ending=Ending(EndCause.ORPHANED, "grid"))
         if orphaned:
             await p.try_commit()
+
+    async def _clear_lost_runs(self) -> None:
+        """The placement groups of a run whose owner is gone: Ray keeps them until the owner's job ends.
+
+        Here, too, two looks must agree.
+        """
+        p = self._p
+        if p.now() - self._runs_seen_at < _RUNS_EVERY:
+            return
+        self._runs_seen_at = p.now()
+        lost = await p.applier.lost_runs()
+        sure, self._lost_runs = lost & self._lost_runs, lost
+        self._cleared_runs &= lost
+        for run in sorted(sure - self._cleared_runs):
+            groups = await p.applier.remove_groups_of_run(run)
+            if groups is not None:
+                self._cleared_runs.add(run)
+            if groups:
+                told = f"{run.name}: its owner is gone; removed {groups} placement group{'s' * (groups != 1)} of it"
+                p.journal.note("role_run_cleared", told, run=run.name)
 
     async def _end_expired(self) -> None:
         p = self._p

@@ -52,15 +52,19 @@ def launch(
         return LocalRun(workload, name)
     from distributed_grid.roles.keeping.places import Leases, OwnGroups, Places
     from distributed_grid.roles.keeping.surveying import Surveyor
-    from distributed_grid.roles.run import Run
+    from distributed_grid.roles.run import Run, Starting
 
-    surveyor = Surveyor.connected()
     run_name = name or workload.name
-    shared = surveyor.is_shared if leases is None else leases
-    places: Places = Leases(run_name, surveyor.lender(), priority) if shared else OwnGroups(run_name)
-    run = Run(workload, run_name, surveyor, places, silent_after_s)
-    run.start(wait_s, progress or (lambda _: None))
-    return run
+
+    def begin(tell: Progress) -> Run:
+        surveyor = Surveyor.connected()
+        shared = surveyor.is_shared if leases is None else leases
+        places: Places = Leases(run_name, surveyor.lender(), priority) if shared else OwnGroups(run_name)
+        run = Run(workload, run_name, surveyor, places, silent_after_s)
+        run.start(wait_s, tell)
+        return run
+
+    return Starting(begin, run_name).result(progress or (lambda _: None))
 
 
 def attach(name: str) -> "AttachedRun":

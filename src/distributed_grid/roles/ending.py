@@ -6,8 +6,10 @@ And in time: a run ends before its process leaves Ray.
 import atexit
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterator
 from functools import cache, partial, wraps
+from queue import SimpleQueue
 from typing import Any, Final
 
 import ray
@@ -71,6 +73,30 @@ def _hook_into_ray() -> None:
 
     worker.disconnect = disconnect
     atexit.register(LIVING.end_all)
+
+
+def uninterrupted(work: Callable[[], object]) -> None:
+    """Do it in a thread of its own, and wait for that.
+
+    Signal handlers run in the main thread, between any two of its lines, and may call `ray.shutdown()`, which waits for
+    this very work: in the main thread it would wait for itself. Whoever waits may be interrupted; the work goes on.
+    """
+    outcome: SimpleQueue[BaseException | None] = SimpleQueue()  # its calls may be cut off by a signal, and hold no lock
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 (for the thread that waits)
+            outcome.put(error)
+        else:
+            outcome.put(None)
+
+    try:
+        threading.Thread(target=run, name="grid-roles-ending", daemon=True).start()
+    except RuntimeError:
+        run()  # Python itself is ending, and starts no more threads
+    if (error := outcome.get()) is not None:
+        raise error
 
 
 def let_go(parts: RunParts, give_back_boosts: Callable[[], object]) -> None:

@@ -1,7 +1,7 @@
 """The runs of a cluster as anybody sees them, and what anybody may ask of them.
 
-Their owners do it. A run whose owner is gone is lost: what it left is cleared away by whoever ends it, or takes its
-name.
+Their owners do it. A run whose owner is gone is lost: the controller frees what it holds, or, without one, the next run
+that starts does; its record is removed by whoever ends it, or takes its name.
 """
 
 import time
@@ -17,6 +17,8 @@ from distributed_grid.execution.role_records import RoleRecords
 from distributed_grid.model.roles.runs import Record, RunState, as_seen, is_over
 
 _LOOK_S: Final = 0.1
+_SURE_S: Final = 1.0
+"""A process that began just now may not be known to Ray yet."""
 
 
 class KnownRuns:
@@ -90,6 +92,14 @@ class KnownRuns:
         for run in self.all():
             if is_old(run, now):
                 self._records.clear_away(run)
+
+    def free_lost(self) -> None:
+        """What lost runs still hold, as the controller does where there is one. Two looks must agree here, too."""
+        held = frozenset(run for run in self._records.lost() if self._records.has_groups(run))
+        if held:
+            time.sleep(_SURE_S)
+            for run in held & self._records.lost():
+                self._records.remove_groups(run)
 
     def _seen(self, name: str) -> dict[str, Any] | None:
         try:

@@ -6,6 +6,7 @@ A thin layer over `launch`. Code that uses it elsewhere works when only its impo
 import gc
 import logging
 import os
+import time
 import uuid
 import weakref
 from collections.abc import Sequence
@@ -38,6 +39,8 @@ logger = logging.getLogger(__name__)
 
 _SILENT_AFTER_S: Final = 600.0
 """Code that was written without this rule may keep its whole process busy, loading something large, say."""
+_ROOM_S: Final = 30.0
+"""So long, or `wait_s` if that is longer, actors are waited for that finish the calls of a manager that was dropped."""
 _MORE: Final = tuple(one for one in FIELDS if one not in ("role", "cls", "config", "count", "colocation_group"))
 
 
@@ -142,12 +145,12 @@ class RayResourceManager:
         }
 
     def _launch(self, workload: Workload) -> Run:
-        """Where an earlier manager of this process still has the room or the name, but is no longer used: after it."""
+        """Where an earlier manager of this process still has the room or the name, but was dropped: after it."""
 
-        def start() -> Run:
+        def start(wait_s: float) -> Run:
             return launch(
                 workload,
-                wait_s=self._wait_s,
+                wait_s=wait_s,
                 leases=self._leases,
                 progress=self._progress,
                 silent_after_s=_SILENT_AFTER_S,
@@ -155,16 +158,26 @@ class RayResourceManager:
 
         if any(LIVING):
             gc.collect()  # a manager in a circle of references is dropped only by this
+        earlier = [one for one in LIVING if isinstance(one, Run)]  # one that ends meanwhile had the room, too
+        until = time.monotonic() + max(_ROOM_S, self._wait_s)
         try:
-            return start()
+            return start(self._wait_s)
         except (DoesNotFit, NoCapacity, RoleRunInUse):
-            dropped = [one for one in LIVING if isinstance(one, Run) and one.is_dropped]
+            dropped = [one for one in earlier if one.is_dropped]
             if not dropped:
                 raise
             self._progress("it waits for an earlier run of this process to end")
             for one in dropped:
-                one.wait()
-        return start()
+                one.wait(max(0.0, until - time.monotonic()))
+        try:
+            return start(min(self._wait_s, max(0.0, until - time.monotonic())))
+        except (DoesNotFit, NoCapacity, RoleRunInUse) as error:
+            error.because += tuple(
+                f"{one.name}, an earlier run of this process, has not ended: {one.what_keeps_it}"
+                for one in dropped
+                if not one.wait(0)
+            )
+            raise
 
     def get_actor_wrapper(self, role: Any) -> list[RayActorWrapper]:
         """The actors of a role, by rank, as they were created; after a restart, each has its new actor."""

@@ -2,8 +2,10 @@
 
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -18,7 +20,7 @@ from distributed_grid.roles.calls.call_options import CallOptions
 from distributed_grid.roles.calls.groups import RoleGroup
 from distributed_grid.roles.calls.ray_transport import RayTransport
 from distributed_grid.roles.calls.roster import Roster, Seat
-from distributed_grid.roles.ending import LIVING, attempt, leave_record, let_go
+from distributed_grid.roles.ending import LIVING, attempt, leave_record, let_go, uninterrupted
 from distributed_grid.roles.keeping.crew import Crew
 from distributed_grid.roles.keeping.following import Following
 from distributed_grid.roles.keeping.health import Health
@@ -34,6 +36,71 @@ from distributed_grid.roles.known_runs import KnownRuns
 _POLL_S: Final = 0.1
 
 T = TypeVar("T")
+
+
+class Starting:
+    """A run that starts, in a thread of its own: what its process began is over, in order, before that leaves Ray.
+
+    Signal handlers run in the main thread, between any two of its lines, and may call `ray.shutdown()`, or raise. So
+    the thread that asked for the run only waits, and calls nothing of Ray's meanwhile.
+    """
+
+    def __init__(self, begin: Callable[[Progress], "Run"], name: str) -> None:
+        """`begin`: with what it is to tell its progress to, which raises once it is to give up."""
+        self._begin, self._name = begin, name
+        self._thread = threading.Thread(target=self._start, name=f"grid-roles-{name}-starts", daemon=True)
+        self._told: SimpleQueue[str | None] = SimpleQueue()
+        self._said = ""
+        self._given_up = self._is_over = False
+        self._run: Run | None = None
+        self._error: BaseException | None = None
+
+    def result(self, progress: Progress) -> "Run":
+        """The run that has started; `progress` is called in this thread. Raises what kept it, once nothing is left."""
+        try:
+            LIVING.add(self, self.give_up)
+            self._thread.start()
+            while (said := self._told.get()) is not None:
+                progress(said)
+        except BaseException:
+            self.give_up()
+            raise
+        try:
+            if self._error is not None:
+                raise self._error
+            assert self._run is not None
+            return self._run
+        finally:
+            del self  # or the error would keep what keeps the error
+
+    def give_up(self) -> None:
+        """End what it has begun, or the run, if it has started; back when nothing is left."""
+        self._given_up = True
+        # It waits for no lock: the thread that was interrupted might hold it. Without a number, nothing has begun.
+        while self._thread.ident is not None and not self._is_over:
+            time.sleep(_POLL_S)
+        LIVING.drop(self)
+        if self._run is not None:
+            self._run.leave_ray()
+
+    def _start(self) -> None:
+        try:
+            self._tell("")
+            self._run = self._begin(self._tell)
+        except BaseException as error:  # noqa: BLE001 (for the thread that waits)
+            self._error = error
+        finally:
+            LIVING.drop(self)
+            self._is_over = True
+            self._told.put(None)
+            del self
+
+    def _tell(self, said: str) -> None:
+        if self._given_up:
+            raise GridError(f"{self._name} did not start: its process leaves Ray")
+        if said != self._said:
+            self._said = said
+            self._told.put(said)
 
 
 class Run:
@@ -57,13 +124,11 @@ class Run:
         )
         self._ending = threading.Lock()
         self._over = threading.Event()
-        self._started = threading.Event()
-        self._leaving_ray = threading.Event()
 
     # -- life ----------------------------------------------------------------------------------------------------
 
     def start(self, wait_s: float, progress: Progress) -> None:
-        """All or nothing; what goes wrong is raised once nothing is left."""
+        """All or nothing; what goes wrong is raised once nothing is left. `progress` raises if it is to be given up."""
         there = self._runs.claim(self._supervisor.record())
         if there is not None:
             raise RoleRunInUse(
@@ -72,20 +137,16 @@ class Run:
             )
 
         def tell(said: str) -> None:
-            if self._leaving_ray.is_set():
-                raise GridError(f"{self.name} did not start: its process leaves Ray")
-            if said == self._p.progress:
-                return
-            self._p.progress = said
-            self._supervisor.tell()
             progress(said)
+            if said != self._p.progress:
+                self._p.progress = said
+                self._supervisor.tell()
 
         launching = Launching(self._p, tell)
-        starter = threading.current_thread()
-        LIVING.add(self, lambda: self._leave_ray(starter))
         try:
             with suppress(Unavailable):
                 self._runs.forget_old(datetime.now(UTC))
+                self._runs.free_lost()
             launching.place(wait_s)
             launching.await_up()
             self._p.crew.settle()
@@ -95,13 +156,23 @@ class Run:
             raise
         self._p.state, self._p.progress = RunState.RUNNING, ""
         self._supervisor.tell()
+        LIVING.add(self, self.leave_ray)
         self._supervisor.start(self._end)
-        self._started.set()
 
     def shutdown(self) -> None:
         """End all of it. May be called again, and by several."""
-        self._supervisor.stop()  # first, so that nobody is started meanwhile
-        self._end("it was shut down", RunState.ENDED)
+        self._stop_and_end("it was shut down")
+
+    def leave_ray(self) -> None:
+        """The same, before this process leaves Ray; it is back when no thread of the run calls Ray any more."""
+        self._stop_and_end("the process that owns it left Ray")
+
+    def _stop_and_end(self, why: str) -> None:
+        def end() -> None:
+            self._supervisor.stop()  # first, so that nobody is started meanwhile
+            self._end(why, RunState.ENDED)
+
+        uninterrupted(end)
 
     def drop(self) -> None:
         """End it soon, once its calls are over: no part of the program can use it any more.
@@ -114,13 +185,10 @@ class Run:
     def is_dropped(self) -> bool:
         return self._supervisor.dropped
 
-    def _leave_ray(self, starter: threading.Thread) -> None:
-        self._leaving_ray.set()
-        if starter is not threading.current_thread():
-            while not (self._started.wait(_POLL_S) or self._over.is_set()):
-                pass  # it is told when it next says how far it is, and ends what it has begun
-        self._supervisor.stop()
-        self._end("the process that owns it left Ray", RunState.ENDED)
+    @property
+    def what_keeps_it(self) -> str:
+        """Of one that was dropped: what it waits for before it ends."""
+        return "; ".join(self._supervisor.resizing.leaving.finishing()) or "it gives back what it holds"
 
     def _end(self, why: str, state: RunState, *, forget: bool = False) -> None:
         """`forget`: also if it failed."""

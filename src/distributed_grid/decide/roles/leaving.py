@@ -8,6 +8,6 @@ _HEARD_S: Final = 1.0
 """So long callers in other processes may not have heard yet that a member takes no more calls."""
 
 
-def may_end(*, leaving_since: float, counted_at: float, calls: int, now: float) -> bool:
-    """Whether it is through with its calls, as they were counted once everybody knew; or has had time enough."""
-    return (not calls and counted_at >= leaving_since + _HEARD_S) or now >= leaving_since + FINISH_S
+def may_end(*, leaving_since: float, counted_at: float, calls: int, now: float, finish_s: float) -> bool:
+    """Whether it has no calls left, counted after every caller knew; or has had `finish_s` to finish them."""
+    return (not calls and counted_at >= leaving_since + _HEARD_S) or now >= leaving_since + finish_s

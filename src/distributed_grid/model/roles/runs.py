@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 Record = Mapping[str, Any]
 """See docs/api.md for what is in it."""
@@ -21,9 +21,22 @@ class RunState(StrEnum):
     """Only readers say this: its owner is gone without a word, and its actors with it."""
 
 
+class RunId(NamedTuple):
+    """Which of all runs that ever had this name."""
+
+    name: str
+    worker_id: str
+    """Of the process that owns it, as Ray has it."""
+    began_at: str
+
+
 LEAVING = "leaving"
 """Of a member: it is to go, takes no new calls, and ends when it is through with those that it has."""
 OVER = frozenset({RunState.ENDED, RunState.FAILED, RunState.LOST})
+
+
+def run_id(record: Record) -> RunId:
+    return RunId(str(record["name"]), str(record["owner"]["worker_id"]), str(record["began_at"]))
 
 
 def is_over(record: Record) -> bool:

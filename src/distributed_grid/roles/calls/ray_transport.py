@@ -1,7 +1,7 @@
 """Calls through Ray: a seat's target is the handle of the actor that hosts it."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import ray
@@ -70,6 +70,20 @@ def unfinished(refs: Sequence[Ref]) -> list[Ref]:
         return []
     _, rest = ray.wait(list(refs), num_returns=len(refs), timeout=0, fetch_local=False)
     return list(rest)
+
+
+def held_results(actor_ids: Iterable[str]) -> dict[str, list[Ref]]:
+    """References that this process holds to results of these actors, however it came by them; as Ray counts them.
+
+    All references of this process are looked through once: some 0.2 s for 100,000.
+    """
+    core = getattr(ray._private.worker.global_worker, "core_worker", None)
+    found: dict[str, list[Ref]] = {actor_id: [] for actor_id in actor_ids}
+    for object_id, count in core.get_all_reference_counts().items() if core is not None else ():
+        made_by = object_id[16:48].decode()  # the id of its task comes first, in which that of the actor comes second
+        if made_by in found and count["local"]:
+            found[made_by].append(ray.ObjectRef(bytes.fromhex(object_id.decode())))
+    return found
 
 
 def _raised(error: ray.exceptions.RayTaskError) -> BaseException | None:

@@ -52,6 +52,8 @@ class Post:
     """In this life or before."""
     leaving_since: float | None = None
     """It takes no new calls since then, and ends when it is through with those that it has."""
+    finish_s: float = 0.0
+    """So long it may take for them."""
     counted_at: float = 0.0
     """When its calls were counted: those that run, and those that wait."""
 

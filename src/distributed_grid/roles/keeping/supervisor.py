@@ -1,5 +1,6 @@
 """Looks after a run while it lives: who died, what is wished, who scales; one thread, one thing after the other."""
 
+import math
 import threading
 import time
 from collections import deque
@@ -132,11 +133,14 @@ class Supervisor:
             self.tell()
 
     def _wind_up(self) -> None:
-        """All members finish the calls that they have, and the run ends with the last of them."""
+        """All members finish the calls that they have, and the run ends with the last of them.
+
+        However long that takes: the program may still hold references to their results.
+        """
         if self._p.state is not RunState.STOPPING:
             self._p.state, self._p.why = RunState.STOPPING, _DROPPED
             self._p.wanted = dict.fromkeys(self._p.wanted, 0)
-            self.resizing.leaving.leave(self._p.crew.staying, _DROPPED)
+            self.resizing.leaving.leave(self._p.crew.staying, _DROPPED, finish_s=math.inf)
             self.tell()
         if not self._p.crew.posts:
             self._on_down(_DROPPED, RunState.ENDED)
