@@ -52,11 +52,20 @@ class Places:
 
     # -- the first place --------------------------------------------------------------------------------------
 
-    def first(self, offer: Offer, until: datetime | None = None, known: NodeName | None = None) -> Place | None:
-        """The first place that begins not after `until`; rather now on the target itself than later elsewhere."""
-        place = self._elsewhere(offer, until, known)
-        if offer.ask.own_too and (place is None or place.begin > self._now) and self._has_it_itself(offer):
-            return Place(offer.ask.target, self._now, self._now + timedelta(seconds=offer.ask.duration_s))
+    def first(
+        self,
+        offer: Offer,
+        until: datetime | None = None,
+        known: NodeName | None = None,
+        since: datetime | None = None,
+    ) -> Place | None:
+        """The first place that begins not before `since` (now, if not given) and not after `until`; rather at once on the
+        target itself than later elsewhere.
+        """
+        begin = since or self._now
+        place = self._elsewhere(offer, until, known, begin)
+        if offer.ask.own_too and (place is None or place.begin > begin) and self._has_it_itself(offer):
+            return Place(offer.ask.target, begin, begin + timedelta(seconds=offer.ask.duration_s))
         return place
 
     def _has_it_itself(self, offer: Offer) -> bool:
@@ -66,15 +75,16 @@ class Places:
             place.source == name and place.begin > self._now for _, place in self._taken
         )
 
-    def _elsewhere(self, offer: Offer, until: datetime | None, known: NodeName | None) -> Place | None:
+    def _elsewhere(
+        self, offer: Offer, until: datetime | None, known: NodeName | None, since: datetime
+    ) -> Place | None:
         """On the node that then has the most left.
 
         Where it had a place before is `known`: if it comes as soon there, it stays. What those behind have taken since
         would else move it, and with it the next ones.
         """
         lasts = timedelta(seconds=offer.ask.duration_s)
-        since = self._now
-        if not self._is_kept and (source := self.present.lender(offer, known)) is not None:
+        if since == self._now and not self._is_kept and (source := self.present.lender(offer, known)) is not None:
             return Place(source, since, since + lasts)
         while until is None or since <= until:
             found = self._on_nodes(offer, since, until, known)
