@@ -59,8 +59,9 @@ class Places:
         known: NodeName | None = None,
         since: datetime | None = None,
     ) -> Place | None:
-        """The first place that begins not before `since` (now, if not given) and not after `until`; rather at once on the
-        target itself than later elsewhere.
+        """The first place that begins not before `since` (now, if not given) and not after `until`.
+
+        Rather at once on the target itself than later elsewhere.
         """
         begin = since or self._now
         place = self._elsewhere(offer, until, known, begin)
@@ -75,9 +76,7 @@ class Places:
             place.source == name and place.begin > self._now for _, place in self._taken
         )
 
-    def _elsewhere(
-        self, offer: Offer, until: datetime | None, known: NodeName | None, since: datetime
-    ) -> Place | None:
+    def _elsewhere(self, offer: Offer, until: datetime | None, known: NodeName | None, since: datetime) -> Place | None:
         """On the node that then has the most left.
 
         Where it had a place before is `known`: if it comes as soon there, it stays. What those behind have taken since

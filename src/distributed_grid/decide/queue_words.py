@@ -13,7 +13,6 @@ from distributed_grid.model.nodes import Node, NodeName, NodeTable
 from distributed_grid.model.plans import RefusalCode
 from distributed_grid.model.resources import amount_of, describe
 
-
 _FOR_NOW: Final = (None, RefusalCode.NODE_DOWN, RefusalCode.STALE, RefusalCode.COOLING_DOWN)
 """What keeps a node from lending may be over one day."""
 
@@ -53,7 +52,8 @@ def why_team_waits(offer: Offer, loans: Loans, turn: datetime, expected: Place |
     if expected is None:
         return f"its team's limit: {said}"
     told = f"its team's limit: {said}; by its leases' ends it may have it at {moment(turn, now)}"
-    return told if expected.begin == turn else f"{told}, and {expected.source} has room at {moment(expected.begin, now)}"
+    later = f", and {expected.source} has room at {moment(expected.begin, now)}" if expected.begin > turn else ""
+    return told + later
 
 
 def why_nobody_knows(offer: Offer, nodes: NodeTable, kept_node: NodeName | None) -> str:

@@ -47,7 +47,7 @@ class Allocations:
 
     async def status(self) -> dict[str, Any]:
         p = self._engine.parts
-        return sharing_dict(p, await p.look())
+        return sharing_dict(p, self._engine.service.queue, await p.look())
 
     async def plan(self, body: Mapping[str, Any], *, caller: Principal) -> dict[str, Any]:
         """What would happen to such a request now: nothing is changed."""

@@ -24,7 +24,6 @@ from distributed_grid.orchestration.parts import VIEW_LAG, Parts
 from distributed_grid.orchestration.queueing import Queue
 from distributed_grid.orchestration.reclaiming import note_checkpoint
 from distributed_grid.orchestration.returning import begin_release, end_all_if_file_was_removed, try_finish
-from distributed_grid.orchestration.rules_in_force import check_enabled
 from distributed_grid.orchestration.splitting import part_id, part_to_give
 from distributed_grid.store.audit_log import Wanted
 
@@ -47,7 +46,6 @@ class BoostService:
     async def request(self, ask: Ask, *, wait_s: float = 0.0) -> Lease:
         """Grant what is asked, now or within `wait_s`; or raise why not, with a reason per node."""
         p = self._p
-        check_enabled(p)
         if ask.idempotency_key is None:
             return await self._request(ask, wait_s)
         if (earlier := p.ledger.with_key(ask.idempotency_key)) is not None:
@@ -78,6 +76,7 @@ class BoostService:
 
     async def _request(self, ask: Ask, wait_s: float) -> Lease:
         p = self._p
+        await self.queue.check_open()
         await end_all_if_file_was_removed(p)  # before there is a new boost that it does not mean
         asked_at = p.now()
         if (granted := await self._grant_at_once(ask)) is not None:
@@ -108,11 +107,11 @@ class BoostService:
         The lease that it becomes has the waiting request's id.
         """
         p = self._p
-        check_enabled(p)
         if (earlier := p.ledger.with_key(ask.idempotency_key)) is not None:
             return await self._settled(earlier)
         if (known := self.queue.with_key(ask.idempotency_key)) is not None:
             return known
+        await self.queue.check_open()
         await end_all_if_file_was_removed(p)
         check_names(ask, await p.look())
         now = p.now()
