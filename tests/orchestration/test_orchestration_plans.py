@@ -3,13 +3,15 @@
 import contextlib
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from builders import ask
+from disks import filled, small_disk
 from whole_grid import WholeGrid
 
 from distributed_grid.errors import GridError, NoCapacity
@@ -183,6 +185,32 @@ def test_the_plan_is_refused_where_the_disk_takes_no_request(lab: WholeGrid) -> 
     assert lab.run(lab.service.request(ask("a"))).state is LeaseState.ACTIVE
 
 
+def test_a_real_disk_refuses_the_plan_in_the_words_of_the_request(
+    make_grid: Callable[..., WholeGrid], tmp_path: Path
+) -> None:
+    with small_disk(tmp_path / "disk", "256k") as disk:
+        lab = make_grid(home=disk)
+        lab.run(lab.service.request(ask("b", amount=1)))
+        lab.wait(1.0)
+        with filled(disk):
+            plan, request, again = (
+                _refusal_of(lab, doing)
+                for doing in (
+                    plan_answer(lab.parts, lab.service.queue, ask("a")),
+                    lab.service.request(ask("a")),
+                    plan_answer(lab.parts, lab.service.queue, ask("a")),
+                )
+            )
+        assert plan == request == again
+        assert "No space left" in plan[1] and "this change is not" in plan[2][0]
+
+
+def _refusal_of(lab: WholeGrid, doing: Coroutine[Any, Any, Any]) -> tuple[Any, ...]:
+    with pytest.raises(GridError) as refused:
+        lab.run(doing)
+    return refused.value.code, refused.value.message, refused.value.because, refused.value.try_next
+
+
 def test_the_plan_is_refused_while_the_boost_file_cannot_be_read(lab: WholeGrid) -> None:
     lab.run(lab.service.request(ask("a")))
     lab.wait(1.0)
@@ -199,7 +227,7 @@ def test_the_plan_is_refused_while_the_boost_file_cannot_be_read(lab: WholeGrid)
 
 def test_the_plan_is_refused_while_grid_stops(lab: WholeGrid) -> None:
     lab.service.queue.is_open = False
-    assert refused_alike(lab) == "UNAVAILABLE"
+    assert refused_alike(lab) == "REFUSED"
     assert not lab.leases
     lab.service.queue.is_open = True
     assert planned(lab)["fits"]
@@ -218,11 +246,9 @@ def refused_alike(lab: WholeGrid) -> str:
         lab.service.enqueue(ask("a")),
         plan_answer(lab.parts, lab.service.queue, ask("a")),
     ):
-        with pytest.raises(GridError) as refused:
-            lab.run(doing)
-        said.append((refused.value.code, refused.value.message, refused.value.because, refused.value.try_next))
+        said.append(_refusal_of(lab, doing))
     assert all(each == said[0] for each in said), said
-    return said[0][0]
+    return str(said[0][0])
 
 
 def test_a_refusal_says_when_and_advises_a_wait_that_is_long_enough_and_longer_than_the_last(lab: WholeGrid) -> None:

@@ -15,7 +15,7 @@ from distributed_grid.decide.admission import Verdict, plan_queue
 from distributed_grid.decide.claims import ordered
 from distributed_grid.decide.fair_share import charged
 from distributed_grid.decide.preemption import Preemption
-from distributed_grid.errors import GridError, NoCapacity, RequestNotFound, StoreBroken, Unavailable
+from distributed_grid.errors import GridError, NoCapacity, Refused, RequestNotFound, StoreBroken
 from distributed_grid.model.endings import ENDING_S
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeName, NodeTable
@@ -292,8 +292,8 @@ class Queue:
         return refusal(verdict, self._p.now())
 
 
-def _stopping() -> Unavailable:
-    return Unavailable(
+def _stopping() -> Refused:
+    return Refused(
         "Grid is stopping, and grants nothing",
         because=["all capacity that is lent goes home"],
         try_next="Ask again once it has started again; if boosts in use keep it from stopping, it goes on by itself.",
