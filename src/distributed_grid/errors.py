@@ -240,7 +240,13 @@ class Refused(GridError):
 
 
 class NoCapacity(Refused):
+    """No node lends it now. `expected_start`: when it would be met if it waited; None where that is not known."""
+
     code = "NO_CAPACITY"
+    expected_start: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return super().to_dict() | {"expected_start": self.expected_start}
 
 
 class SharingDisabled(Refused):
@@ -438,8 +444,11 @@ _BY_CODE = _tree(GridError)
 def error_from_dict(data: Mapping[str, Any]) -> GridError:
     """The error that an API answer describes; an unknown code becomes a plain `GridError`."""
     cls = _BY_CODE.get(str(data.get("code")), GridError)
-    return cls(
+    error = cls(
         str(data.get("message", "the controller gave no reason")),
         because=[str(line) for line in data.get("because", ())],
         try_next=data.get("try_next"),
     )
+    if isinstance(error, NoCapacity):
+        error.expected_start = data.get("expected_start")
+    return error

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -87,11 +88,49 @@ def test_a_request_in_the_queue_from_first_to_last(served: ServedGrid) -> None:
     why = typed(served, "why", short)
     assert why.startswith("Request ")
     assert "gpu1        NoCapacity: 0 of 0 CPUs free" in why
-    assert "1 wait in the queue" in typed(served, "resource-sharing", "status")
+    status = typed(served, "resource-sharing", "status")
+    assert f"Waiting in the queue: 1 request\n  {short}: 4 CPUs for gpu-master, priority high, expected in" in status
 
     assert "waits no longer" in typed(served, "resource-sharing", "release", short)
     assert typed(served, "resource-sharing", "queue") == "Queue: nobody waits\n"
     assert "no request" in typed(served, "resource-sharing", "release", short, code=3).lower()
+
+
+def test_every_status_lists_who_waits_with_the_queues_own_verdicts(served: ServedGrid) -> None:
+    assert "Waiting: nothing" in typed(served, "cluster", "status")
+    for source in ("gpu1", "gpu2"):
+        typed(served, "boost", "request", "gpu-master", "cpu", "8", "--source", source, "--duration", "900")
+    for amount in (4, 9, *range(1, 9)):
+        typed(served, "resource-sharing", "request", "gpu-master", "cpu", str(amount))
+    shown = typed(served, "cluster", "status", width=200)
+    assert "Waiting: nothing" not in shown
+    assert "Waiting in the queue: 10 requests" in shown
+    assert re.search(r"\w{8}: 4 CPUs for gpu-master, priority normal, expected in 1\d min: waits for 4 CPUs: ", shown)
+    assert re.search(r"\w{8}: 9 CPUs for .*, no start in sight: no node can ever lend 9 CPUs: the most is 8", shown)
+    assert "2 more: grid resource-sharing queue" in shown
+    assert shown.count("CPUs for gpu-master, priority") + shown.count("1 CPU for gpu-master, priority") == 8
+
+    def listed(requests: Any) -> list[tuple[Any, ...]]:
+        return [(one["request_id"], one["reason"], one["expected_start"]) for one in requests]
+
+    queue = listed(told(served, "resource-sharing", "queue")["requests"])
+    for status in (told(served, "cluster", "status"), told(served, "resource-sharing", "status")):
+        assert status["waiting"] == 10
+        assert listed(status["queue"]) == queue[:8]
+
+
+def test_a_refused_boost_says_when_it_would_be_met_and_how_to_wait_for_it(served: ServedGrid) -> None:
+    for source in ("gpu1", "gpu2"):
+        typed(served, "boost", "request", "gpu-master", "cpu", "8", "--source", source, "--duration", "900")
+    refused = typed(served, "boost", "request", "gpu-master", "cpu", "4", code=4)
+    assert re.search(r"- waits for 4 CPUs: 8 come back to gpu\d at \d\d:\d\d UTC; expected in 1\d min", refused)
+    assert re.search(r"Try: Wait for it with --wait 9[06]0; or let it wait in the queue: grid resource", refused)
+    as_json = json.loads(typed(served, "boost", "request", "gpu-master", "cpu", "4", "--json", code=4))["error"]
+    assert as_json["expected_start"] == told(served, "plan", "gpu-master", "cpu", "4")["expected_start"] is not None
+
+    never = typed(served, "boost", "request", "gpu-master", "cpu", "9", code=4)
+    assert "- no node can ever lend 9 CPUs: the most is 8 CPUs, by gpu2" in never
+    assert "Try: Waiting does not help." in never and "--wait" not in never
 
 
 def test_an_allocation_that_is_met_at_once_is_shown_as_a_boost(served: ServedGrid) -> None:

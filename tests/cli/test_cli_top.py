@@ -39,6 +39,23 @@ def test_nodes_boosts_events_totals_and_what_waits_in_80_by_24(served: ServedGri
     on_screen(served.home, look)
 
 
+def test_grids_own_queue_is_in_the_head(served: ServedGrid) -> None:
+    async def look(eyes: Eyes) -> None:
+        await eyes.sees(r"Waiting 3 requests, 3 do not fit")
+        body = {"target_node": "a", "resource_type": "cpu", "amount": 9}
+        for _ in range(3):
+            served.client.request_allocation(body)
+        await eyes.sees(r"Waiting in the queue: 3 requests")
+        await eyes.sees(r"\w{8}: 9 CPUs for a, priority normal, no start in sight: no node can ever lend 9 CPUs")
+        await eyes.sees(r"1 more: grid resource-sharing queue")
+        served.senses.waiting = ()
+        served.measure()
+        await eyes.until(lambda: not any("do not fit" in line for line in eyes.lines))
+        assert not [line for line in eyes.lines if "Waiting nothing" in line]
+
+    on_screen(served.home, look, (160, 40))
+
+
 @pytest.mark.parametrize("size", [(80, 24), (160, 50)])
 def test_a_hundred_nodes(tmp_path: Path, size: tuple[int, int]) -> None:
     async def look(eyes: Eyes) -> None:

@@ -184,11 +184,35 @@ def test_whom_its_teams_limit_holds_back_keeps_nothing_from_others() -> None:
     )  # fmt: skip
 
     assert found["red"].grant is not None
-    assert found["blue"].expected_start is None
+    assert (found["blue"].expected_start, found["blue"].expected_source) == (at(30), "gpu1")
     assert found["blue"].reason == (
         "its team's limit: team blue has 3 of at most 4 CPUs, 2 asked; by its leases' ends it may have it at 12:30 UTC"
     )
     assert found["blue"].refused and found["blue"].refused.team_limit
+
+
+def test_whom_its_teams_limit_holds_back_is_expected_when_a_node_has_room_too() -> None:
+    """The reason names a time if, and only if, the verdict has it."""
+    own, others = lent("x", 3, 30, team="blue"), lent("y", 4, 45, team="red")
+
+    found = plan(waits("a", 4, team="blue"), nodes=[full(own, others, cpus=7)], leases=[own, others], teams=[BLUE])["a"]
+    assert found.expected_start == at(45)
+    assert found.reason.endswith("by its leases' ends it may have it at 12:30 UTC, and gpu1 has room at 12:45 UTC")
+
+    busy = full(own, cpus=7, own=4)
+    found = plan(waits("a", 4, team="blue"), nodes=[busy], leases=[own], teams=[BLUE])["a"]
+    assert found.expected_start is None
+    assert found.reason == "its team's limit: team blue has 3 of at most 4 CPUs, 4 asked"
+
+
+def test_what_no_wait_can_bring_is_told_from_what_may_come() -> None:
+    gpu1, busy = node("gpu1", cpus=4), node("gpu1", cpus=4, used=cpu(4))
+
+    assert plan(waits("a", 9), nodes=[gpu1])["a"].is_hopeless
+    assert plan(waits("a", 5, team="blue"), nodes=[node("gpu1", cpus=8)], teams=[BLUE])["a"].is_hopeless
+    assert plan(waits("a", 1), nodes=[node("gpu1", limits=limits(can_share=False))])["a"].is_hopeless
+    assert not plan(waits("a", 4), nodes=[busy])["a"].is_hopeless
+    assert not plan(waits("a", 9), nodes=[gpu1, node("gpu2", cpus=0, alive=False)])["a"].is_hopeless
 
 
 def test_of_its_own_team_only_who_is_done_in_time_passes_whom_the_limit_holds_back() -> None:

@@ -2,15 +2,19 @@
 
 import contextlib
 import random
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from builders import ask
+from disks import filled, small_disk
 from whole_grid import WholeGrid
 
-from distributed_grid.errors import GridError, NoCapacity, SharingDisabled
+from distributed_grid.errors import GridError, NoCapacity
 from distributed_grid.model.instants import parse_instant
 from distributed_grid.model.leases import LeaseState
 from distributed_grid.model.priorities import AllocationPriority
@@ -91,12 +95,31 @@ def test_what_the_plan_says_happens(make_grid: Callable[..., WholeGrid], seed: i
         spared = before.keys() - {victim["boost_id"] for victim in taking["victims"]}
         assert spared <= lab.leases.keys()
     elif taking is None:
-        with pytest.raises(NoCapacity):
+        with pytest.raises(NoCapacity) as refused:
             lab.run(lab.service.request(wish))
+        _the_refusal_is_the_plans_answer(refused.value, plan, lab)
         _what_fits_is_granted(lab, wish, plan["largest_now"])
         if not plan["largest_now"]["source_node"] and plan["expected_start"] and not plan["ahead"]:
             _it_is_met_when_it_was_said(lab, wish, plan["expected_start"])
     assert not lab.cluster.violations
+
+
+def _the_refusal_is_the_plans_answer(refused: NoCapacity, plan: dict[str, Any], lab: WholeGrid) -> None:
+    """Its reason, its expected start, and advice that follows from them."""
+    start = plan["expected_start"]
+    if start is None:
+        assert refused.expected_start is None
+        assert refused.because[0] in plan["summary"]
+    else:
+        assert refused.expected_start is not None
+        assert abs((parse_instant(refused.expected_start) - parse_instant(start)).total_seconds()) < 2.0
+        assert "; expected in " in refused.because[0]
+    assert refused.try_next is not None
+    if "can ever" in refused.because[0] or "may have at most" in refused.because[0]:
+        assert "wait for it" not in refused.try_next and "queue" not in refused.try_next
+    waits = re.findall(r"--wait (\d+)", refused.try_next)
+    assert len(waits) == (start is not None)
+    assert all(lab.now() + timedelta(seconds=int(wait)) >= parse_instant(str(start)) for wait in waits)
 
 
 def _what_fits_is_granted(lab: WholeGrid, wish: Ask, largest: dict[str, Any]) -> None:
@@ -148,10 +171,127 @@ async def _listed(lab: WholeGrid) -> list[dict[str, Any]]:
 
 
 def test_the_plan_is_refused_where_the_request_is(make_grid: Callable[..., WholeGrid]) -> None:
-    lab = make_grid(enabled=False)
+    assert refused_alike(make_grid(enabled=False)) == "SHARING_DISABLED"
+
+
+def test_the_plan_is_refused_where_the_disk_takes_no_request(lab: WholeGrid) -> None:
+    """Whether a write has failed before or the plan is the first to find out; and no longer once the disk does."""
+    lab.disk_is_full = True
+    assert refused_alike(lab) == "STORE_BROKEN"
+    lab.run(lab.parts.try_commit())
+    assert refused_alike(lab) == "STORE_BROKEN"
+    lab.disk_is_full = False
+    assert planned(lab)["fits"]
+    assert lab.run(lab.service.request(ask("a"))).state is LeaseState.ACTIVE
+
+
+def test_a_real_disk_refuses_the_plan_in_the_words_of_the_request(
+    make_grid: Callable[..., WholeGrid], tmp_path: Path
+) -> None:
+    with small_disk(tmp_path / "disk", "256k") as disk:
+        lab = make_grid(home=disk)
+        lab.run(lab.service.request(ask("b", amount=1)))
+        lab.wait(1.0)
+        with filled(disk):
+            plan, request, again = (
+                _refusal_of(lab, doing)
+                for doing in (
+                    plan_answer(lab.parts, lab.service.queue, ask("a")),
+                    lab.service.request(ask("a")),
+                    plan_answer(lab.parts, lab.service.queue, ask("a")),
+                )
+            )
+        assert plan == request == again
+        assert "No space left" in plan[1] and "this change is not" in plan[2][0]
+
+
+def _refusal_of(lab: WholeGrid, doing: Coroutine[Any, Any, Any]) -> tuple[Any, ...]:
+    with pytest.raises(GridError) as refused:
+        lab.run(doing)
+    return refused.value.code, refused.value.message, refused.value.because, refused.value.try_next
+
+
+def test_the_plan_is_refused_while_the_boost_file_cannot_be_read(lab: WholeGrid) -> None:
+    lab.run(lab.service.request(ask("a")))
+    lab.wait(1.0)
+    lab.stop()
+    file = lab.home.boosts
+    content = file.read_bytes()
+    file.write_bytes(content.replace(b'"version": 1', b'"version": 99'))
+    lab.start(strict=False)
+    assert refused_alike(lab) == "STORE_BROKEN"
+    file.write_bytes(content)
+    lab.wait(3.0)
+    assert planned(lab)["fits"]
+
+
+def test_the_plan_is_refused_while_grid_stops(lab: WholeGrid) -> None:
+    lab.service.queue.is_open = False
+    assert refused_alike(lab) == "REFUSED"
+    assert not lab.leases
+    lab.service.queue.is_open = True
+    assert planned(lab)["fits"]
+
+
+def planned(lab: WholeGrid) -> dict[str, Any]:
+    return lab.run(plan_answer(lab.parts, lab.service.queue, ask("a")))
+
+
+def refused_alike(lab: WholeGrid) -> str:
+    """The code with which a plan is refused; the requests, on the line and in the queue, say the same."""
     said = []
-    for doing in (plan_answer(lab.parts, lab.service.queue, ask("a")), lab.service.request(ask("a"))):
-        with pytest.raises(SharingDisabled) as refused:
-            lab.run(doing)
-        said.append((refused.value.message, refused.value.try_next))
-    assert said[0] == said[1]
+    for doing in (
+        plan_answer(lab.parts, lab.service.queue, ask("a")),
+        lab.service.request(ask("a")),
+        lab.service.enqueue(ask("a")),
+        plan_answer(lab.parts, lab.service.queue, ask("a")),
+    ):
+        said.append(_refusal_of(lab, doing))
+    assert all(each == said[0] for each in said), said
+    return str(said[0][0])
+
+
+def test_a_refusal_says_when_and_advises_a_wait_that_is_long_enough_and_longer_than_the_last(lab: WholeGrid) -> None:
+    for source in "bc":
+        lab.run(lab.service.request(ask("a", amount=4, source=source, duration_s=720.0)))
+    plan = lab.run(plan_answer(lab.parts, lab.service.queue, ask("a", amount=4)))
+    with pytest.raises(NoCapacity) as refused:
+        lab.run(lab.service.request(ask("a", amount=4)))
+    assert refused.value.expected_start == plan["expected_start"] is not None
+    assert refused.value.because[0].endswith("; expected in 12 min")
+    assert refused.value.try_next == (
+        "Wait for it with --wait 780; or let it wait in the queue: grid resource-sharing request a cpu 4"
+    )
+    lab.wait(660.0)
+    with pytest.raises(NoCapacity) as refused:
+        lab.run(lab.service.request(ask("a", amount=4, source="b", priority=AllocationPriority.LOW), wait_s=50.0))
+    assert "Wait for it with --wait 60; or " in str(refused.value.try_next)
+    assert "request a cpu 4 --source b --priority low" in str(refused.value.try_next)
+
+
+def test_a_refusal_never_advises_to_wait_for_what_can_never_be_met(lab: WholeGrid) -> None:
+    with pytest.raises(NoCapacity) as refused:
+        lab.run(lab.service.request(ask("a", "unicorns", 1)))
+    assert refused.value.because[0] == "no node can ever lend 1 unicorns: the most is 0 unicorns, by c"
+    assert refused.value.expected_start is None
+    assert refused.value.try_next is not None and refused.value.try_next.startswith("Waiting does not help.")
+    with pytest.raises(NoCapacity) as refused:
+        lab.run(lab.service.request(ask("a", amount=9), wait_s=5.0))
+    assert refused.value.because[0].startswith("no node can ever lend 9 CPUs")
+    assert refused.value.try_next == "4 CPUs can be lent by c: grid boost request a cpu 4 --source c"
+
+
+def test_a_team_at_its_limit_has_one_expected_start_everywhere(make_grid: Callable[..., WholeGrid]) -> None:
+    lab = make_grid(teams=[{"name": "red", "guaranteed": {"cpu": 2}, "borrowing_limit": {"cpu": 0}}])
+    lab.run(lab.service.request(ask("a", amount=2, team="red", duration_s=600.0)))
+    wish = ask("a", amount=1, team="red")
+    plan = lab.run(plan_answer(lab.parts, lab.service.queue, wish))
+    with pytest.raises(NoCapacity) as refused:
+        lab.run(lab.service.request(wish))
+    found = lab.run(lab.service.enqueue(wish))
+    (queued,) = lab.run(_listed(lab))
+    why = lab.run(why_answer(lab.parts, lab.service, found.id))
+    said = {refused.value.expected_start, *(answer["expected_start"] for answer in (plan, queued, why))}
+    assert len(said) == 1 and None not in said
+    lab.wait((parse_instant(plan["expected_start"]) - lab.now()).total_seconds() + 3.0)
+    assert found.id not in lab.parts.sharing.waiting

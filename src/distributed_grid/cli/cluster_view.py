@@ -11,6 +11,7 @@ from distributed_grid.cli.canvas import Canvas
 from distributed_grid.cli.columns import fit, fitted_table
 from distributed_grid.cli.demand_view import demand_lines
 from distributed_grid.cli.node_columns import STATES, kinds_of, node_columns, node_styles
+from distributed_grid.cli.sharing_view import waiting_lines
 from distributed_grid.cli.suggestion_view import suggestion_lines
 from distributed_grid.cli.tables import bold, boost_rows, boost_totals, ends_at
 from distributed_grid.model.resources import BUILT_IN
@@ -34,7 +35,7 @@ def cluster_view(status: Mapping[str, Any], canvas: Canvas | None = None) -> str
             *_nodes(status["nodes"], canvas),
             "",
             *(*problems, "") * bool(problems),
-            *demand_lines(status["demand"], canvas),
+            *_waiting(status, canvas),
             "",
             *(*suggestions, "") * bool(suggestions),
             *_boosts(status["boosts"], canvas),
@@ -136,6 +137,12 @@ def in_use_lines(nodes: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str
 def _names(names: Sequence[str]) -> str:
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     return ", ".join(names[:_MOST_NAMES]) + more
+
+
+def _waiting(status: Mapping[str, Any], canvas: Canvas) -> list[str]:
+    """What waits in Ray's queues, and which requests wait in grid's own."""
+    queue = waiting_lines(status, canvas)
+    return [*(demand_lines(status["demand"], canvas) if status["demand"] or not queue else ()), *queue]
 
 
 def _boosts(status: Mapping[str, Any], canvas: Canvas) -> list[str]:

@@ -10,6 +10,7 @@ from distributed_grid.cli.canvas import Canvas
 from distributed_grid.cli.columns import Column, Form, columns, fit, fitted_table
 from distributed_grid.cli.moments import clock, distance
 from distributed_grid.cli.tables import bold, boost_card
+from distributed_grid.model.plain_text import plain
 from distributed_grid.model.since import span
 
 
@@ -21,8 +22,8 @@ def sharing_view(status: Mapping[str, Any], canvas: Canvas) -> str:
     parts = ["\n".join(head), _nodes(status, canvas)]
     if len(status["teams"]) > 1 or any(any(team["guaranteed"].values()) for team in status["teams"]):
         parts.append(_teams(status, canvas))
-    if status["waiting"]:
-        parts.append(f"{status['waiting']} wait in the queue: grid resource-sharing queue")
+    if waiting := waiting_lines(status, canvas):
+        parts.append("\n".join(waiting))
     return "\n\n".join(parts)
 
 
@@ -115,6 +116,21 @@ def queue_view(queue: Mapping[str, Any], canvas: Canvas) -> str:
     told = [f"{r['request_id'][:8]}: {r['reason']}" for r in requests]
     reasons = [line for text in told for line in canvas.wrapped(text, indent="    ", first="  ")]
     return "\n".join([fitted_table(table), "", *reasons])
+
+
+def waiting_lines(status: Mapping[str, Any], canvas: Canvas, most: int | None = None) -> list[str]:
+    """How many requests wait in grid's own queue, and the first of them; nothing if none does."""
+    count, first = status.get("waiting", 0), status.get("queue", ())[:most]
+    if not count:
+        return []
+    lines = [f"{bold('Waiting in the queue:')} {count} request{'s' * (count != 1)}"]
+    for one in first:
+        what = f"{labelled(one['resource_type'], one['amount'])} for {one['target_node']}"
+        when = f"expected {distance(one['expected_start'])}" if one["expected_start"] else "no start in sight"
+        told = f"{one['request_id'][:8]}: {what}, priority {one['priority']}, {when}: {one['reason']}"
+        lines += canvas.wrapped(plain(told), indent="      ", first="  ")
+    more = f"{count - len(first)} more" if count > len(first) else "All about them"
+    return [*lines, click.style(f"  {more}: grid resource-sharing queue", dim=True)]
 
 
 def allocation_card(found: Mapping[str, Any], canvas: Canvas) -> str:

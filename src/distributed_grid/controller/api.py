@@ -22,7 +22,7 @@ from distributed_grid.controller.direct_route import DirectRoute, json_answer
 from distributed_grid.controller.event_stream import EventStream
 from distributed_grid.controller.giving_back_routes import add_giving_back_routes
 from distributed_grid.controller.hosts import HostChecked
-from distributed_grid.controller.limits import TokenLimits, check_room
+from distributed_grid.controller.limits import TokenLimits
 from distributed_grid.controller.monitoring_routes import add_metrics_route, add_monitoring_routes
 from distributed_grid.controller.offload_routes import add_offload_routes
 from distributed_grid.controller.role_routes import add_role_routes
@@ -108,7 +108,6 @@ def make_app(
         idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
     ) -> dict[str, Any]:
         """Lend part of a node's capacity to another for a while."""
-        check_room(engine, asker)
         key = asker.own_key(idempotency_key or uuid.uuid4().hex)
         async with while_wanted(request, service, key or "", tokens):
             return shown(await engine.request(body.model_dump(), caller=asker, idempotency_key=key))

@@ -8,9 +8,6 @@ from typing import Final
 
 from distributed_grid.config import CallerLimits
 from distributed_grid.errors import TooManyRequests
-from distributed_grid.model.principals import Principal
-from distributed_grid.orchestration.engine import Engine
-from distributed_grid.orchestration.task_leases import stands_for_a_task
 
 LONGEST_DELAY_S: Final = 5.0
 """Who asks a little too fast is answered later; who would have to wait for longer than this is refused."""
@@ -90,22 +87,3 @@ class TokenLimits:
             self._under_way[token_id] -= 1
             if not self._under_way[token_id]:
                 del self._under_way[token_id]
-
-
-def check_room(engine: Engine, asker: Principal) -> None:
-    """Raise `TooManyRequests` if one user holds or waits for so much that the others' answers would grow with it."""
-    if asker.token_id is None:
-        return
-    p, most = engine.parts, engine.config.limits
-    held = sum(lease.requester == asker.name for lease in p.ledger)
-    waits = sum(each.ask.requester == asker.name for each in p.sharing.waiting.values())
-    queued = {each.ask.label for each in p.sharing.waiting.values() if stands_for_a_task(each)}
-    waiting = (task for task in p.sharing.scheduling.waiting if task.id not in queued)
-    tasks = sum(task.who == asker.name for task in waiting)
-    for count, limit, what in ((held, most.boosts, "boosts"), (waits + tasks, most.waiting, "waiting requests")):
-        if count >= limit:
-            raise TooManyRequests(
-                f"{asker.name} has {count} {what}, which is the most that a user may have",
-                try_next=f"Release some, or raise limits.{'boosts' if what == 'boosts' else 'waiting'} "
-                "in the configuration.",
-            )

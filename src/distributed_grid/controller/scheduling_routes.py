@@ -7,7 +7,6 @@ from fastapi import APIRouter
 
 from distributed_grid.controller import scheduling_schemas as schemas
 from distributed_grid.controller.access import Asker, needs
-from distributed_grid.controller.limits import check_room
 from distributed_grid.decide.permissions import owned_lease, owned_task
 from distributed_grid.errors import RequestNotFound
 from distributed_grid.model.principals import Principal, Scope
@@ -15,7 +14,7 @@ from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.scheduling import SchedulingRequest
 from distributed_grid.model.teams import DEFAULT_TEAM
 from distributed_grid.orchestration.engine import Engine
-from distributed_grid.orchestration.permitting import check_asks_for, check_change
+from distributed_grid.orchestration.permitting import check_asks_for, check_change, check_room
 from distributed_grid.orchestration.scheduling_view import decision_dict, scheduling_dict
 
 
@@ -34,7 +33,7 @@ def add_scheduling_routes(api: APIRouter, engine: Engine) -> None:
     @needs(Scope.LEND)
     async def schedule(body: schemas.TaskRequest, asker: Asker) -> dict[str, Any]:
         """Find a place for a task, and hold it. That there is none is an answer, too: with a reason for every node."""
-        check_room(engine, asker)
+        check_room(p, engine.config.limits, asker)
         given = body.model_dump()
         request = SchedulingRequest(**{**given, "task_id": given["task_id"] or uuid.uuid4().hex})
         own_task(request.task_id, asker, "schedule")

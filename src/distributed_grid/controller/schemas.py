@@ -296,13 +296,33 @@ class ControllerStatus(BaseModel):
     pid: int
 
 
+class QueuedRequest(BaseModel):
+    request_id: str
+    position: int | None = Field(description="1 is next; null where it was not looked at yet")
+    target_node: str
+    resource_type: str
+    amount: float | int
+    priority: str
+    duration_seconds: float
+    team: str
+    requester: str
+    since: str
+    waited_seconds: float
+    until: str | None
+    reason: str = Field(description="What it waits for")
+    expected_start: str | None = Field(description="From the known ends of boosts; null where none is in sight")
+    expected_source: str | None
+
+
 class ClusterStatus(BaseModel):
     cluster: str = Field(description="its name in the configuration")
     ray_address: str
     ray_auth_mode: str = Field(description="`token` if Ray asks for one, else `disabled`")
     controller: ControllerStatus
     nodes: list[NodeStatus]
-    demand: list[DemandStatus]
+    demand: list[DemandStatus] = Field(description="What waits in Ray's queues")
+    waiting: int = Field(description="How many requests wait in grid's own queue")
+    queue: list[QueuedRequest] = Field(description="The first of them, as `GET /requests` has them")
     suggestions: list[SuggestionStatus]
     boosts: BoostStatus
     problems: list[str] = []
@@ -374,6 +394,7 @@ class ErrorBody(BaseModel):
     because: list[str]
     try_next: str | None
     exit_code: int
+    expected_start: str | None = Field(None, description="Of NO_CAPACITY: when it would be met if it waited; or null")
 
 
 class ErrorAnswer(BaseModel):

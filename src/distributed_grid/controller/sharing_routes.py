@@ -6,7 +6,6 @@ from fastapi import APIRouter, Body, Header
 
 from distributed_grid.controller import sharing_schemas as schemas
 from distributed_grid.controller.access import Asker, needs
-from distributed_grid.controller.limits import check_room
 from distributed_grid.model.principals import Scope
 from distributed_grid.orchestration.allocations import Allocations
 from distributed_grid.orchestration.cooldown import cool_down, end_cooldown
@@ -39,7 +38,6 @@ def add_sharing_routes(api: APIRouter, engine: Engine) -> None:
         idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
     ) -> dict[str, Any]:
         """Ask for capacity and let the request wait in the queue; the boost, if it can be had now."""
-        check_room(engine, asker)
         key = asker.own_key(idempotency_key)
         return await allocations.request(body.model_dump(), caller=asker, idempotency_key=key)
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from distributed_grid.controller.schemas import Amount, Amounts, Boost, BoostRequest, Name, Word
+from distributed_grid.controller.schemas import Amount, Amounts, Boost, BoostRequest, Name, QueuedRequest, Word
 
 
 class AllocationRequest(BoostRequest):
@@ -13,24 +13,6 @@ class AllocationRequest(BoostRequest):
     wait_seconds: Annotated[float, Field(ge=0, le=366 * 24 * 3600)] | None = Field(  # type: ignore[assignment]
         None, description="Give up after this long; null: wait until it is met or released"
     )
-
-
-class QueuedRequest(BaseModel):
-    request_id: str
-    position: int | None = Field(description="1 is next; null where it was not looked at yet")
-    target_node: str
-    resource_type: str
-    amount: float | int
-    priority: str
-    duration_seconds: float
-    team: str
-    requester: str
-    since: str
-    waited_seconds: float
-    until: str | None
-    reason: str = Field(description="What it waits for")
-    expected_start: str | None = Field(description="From the known ends of boosts; null where none is in sight")
-    expected_source: str | None
 
 
 class QueueStatus(BaseModel):
@@ -152,7 +134,8 @@ class SharingStatus(PolicyStatus):
     delivery: str
     nodes: list[dict[str, Any]]
     teams: list[TeamStatus]
-    waiting: int
+    waiting: int = Field(description="How many requests wait in the queue")
+    queue: list[QueuedRequest] = Field(description="The first of them, as `GET /requests` has them")
     cooling: list[str]
 
 

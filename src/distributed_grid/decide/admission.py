@@ -22,8 +22,10 @@ from distributed_grid.decide.policies import PolicyNumbers
 from distributed_grid.decide.preemption import Preemption, foresee_preemption, plan_preemption
 from distributed_grid.decide.present import Present
 from distributed_grid.decide.queue_words import (
+    can_ever_be_lent,
     too_far_back,
     why_it_waits,
+    why_its_team_never_may,
     why_nobody_knows,
     why_others_yield,
     why_team_waits,
@@ -65,6 +67,18 @@ class Verdict:
     expected_source: NodeName | None = None
     refused: Refused | None = None
     """For every node why it does not lend now; None if it is granted, or nobody wanted to know."""
+    is_hopeless: bool = False
+    """However long it waits, it is never met: only another request, or another configuration, helps."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoPlace:
+    """Why a request has no place of its own in time."""
+
+    reason: str
+    expected: Place | None = None
+    """Where it is met as things are, though others may pass it until then."""
+    is_hopeless: bool = False
 
 
 def plan_queue(
@@ -138,8 +152,9 @@ class QueuePlan:
             return Verdict(waiting, position, reason=str(error))
         ahead = self._placed
         found = self._place(offer, waiting, position, told)
-        if isinstance(found, str):
-            verdict = Verdict(waiting, position, reason=found)
+        if isinstance(found, NoPlace):
+            begin, source = (found.expected.begin, found.expected.source) if found.expected else (None, None)
+            verdict = Verdict(waiting, position, None, found.reason, None, begin, source, is_hopeless=found.is_hopeless)
         elif isinstance(found, Place) and found.begin <= self._now:
             grant = offer.from_node(found.source)
             return Verdict(waiting, position, grant, f"{found.source} has it now", None, self._now, found.source)
@@ -163,16 +178,18 @@ class QueuePlan:
 
     def _place(
         self, offer: Offer, waiting: Waiting, position: int, told: NodeName | None
-    ) -> Place | tuple[Place, Preemption] | str:
+    ) -> Place | tuple[Place, Preemption] | NoPlace:
         """The place that it has from now on, and who yields for it; or why it has none."""
         places, now = self._places, self._now
         claim = self._claim(offer)
         turn = places.team_turn(offer, now)
-        if turn is None or turn > now:
+        if turn is None:
+            return NoPlace(why_its_team_never_may(offer), is_hopeless=True)
+        if turn > now:
             # Others may pass it; of its own team, only who is done before its turn.
-            if turn is not None:
-                places.take_for_team(offer, turn)
-            return why_team_waits(offer, places.present.loans, turn, now)
+            expected = places.first(offer, known=told, since=turn) if position <= self._depth else None
+            places.take_for_team(offer, turn)
+            return NoPlace(why_team_waits(offer, places.present.loans, turn, expected, now), expected)
         is_too_far_back = self._placed >= self._depth
         place = places.first(offer, until=now if is_too_far_back else None, known=told)
         if (place is None or place.begin > now) and (sooner := self._sooner(offer, claim, place)) is not None:
@@ -186,14 +203,17 @@ class QueuePlan:
                 self._soon.append((place.begin, offer.from_node(place.source)))
             return place
         if is_too_far_back:
-            return too_far_back(position - 1)
+            return NoPlace(too_far_back(position - 1))
         kept = None
         others_keep = places.present.others_keep(offer)
         if is_overdue(waiting, now) and not self._keeps_a_node and others_keep is None:
             # Its turn has come, and what others go on taking there it could never have. One node at a time.
             kept = places.keep(offer)
             self._keeps_a_node = kept is not None
-        return others_keep or why_nobody_knows(offer, self._nodes, kept)
+        if others_keep is not None:
+            return NoPlace(others_keep)
+        is_hopeless = not can_ever_be_lent(offer, self._nodes)
+        return NoPlace(why_nobody_knows(offer, self._nodes, kept), is_hopeless=is_hopeless)
 
     # -- who yields -------------------------------------------------------------------------------------------
 

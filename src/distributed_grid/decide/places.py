@@ -52,12 +52,22 @@ class Places:
 
     # -- the first place --------------------------------------------------------------------------------------
 
-    def first(self, offer: Offer, until: datetime | None = None, known: NodeName | None = None) -> Place | None:
-        """The first place that begins not after `until`; on the target itself only if that is sooner, or preferred."""
-        place = self._on_one_node(offer, until, known)
-        now_from = None if place is None or place.begin > self._now else place.source
-        if offer.prefers_own_to(now_from) and self._has_it_itself(offer):
-            return Place(offer.ask.target, self._now, self._now + timedelta(seconds=offer.ask.duration_s))
+    def first(
+        self,
+        offer: Offer,
+        until: datetime | None = None,
+        known: NodeName | None = None,
+        since: datetime | None = None,
+    ) -> Place | None:
+        """The first place that begins not before `since` (now, if not given) and not after `until`.
+
+        It is on the target itself only if that is sooner, or preferred.
+        """
+        begin = since or self._now
+        place = self._on_one_node(offer, until, known, begin)
+        soonest_from = None if place is None or place.begin > begin else place.source
+        if offer.prefers_own_to(soonest_from) and self._has_it_itself(offer):
+            return Place(offer.ask.target, begin, begin + timedelta(seconds=offer.ask.duration_s))
         return place
 
     def _has_it_itself(self, offer: Offer) -> bool:
@@ -67,15 +77,16 @@ class Places:
             place.source == name and place.begin > self._now for _, place in self._taken
         )
 
-    def _on_one_node(self, offer: Offer, until: datetime | None, known: NodeName | None) -> Place | None:
+    def _on_one_node(
+        self, offer: Offer, until: datetime | None, known: NodeName | None, since: datetime
+    ) -> Place | None:
         """On the node that is preferred, or then has the most left.
 
         Where it had a place before is `known`: if it comes as soon there, it stays. What those behind have taken since
         would else move it, and with it the next ones.
         """
         lasts = timedelta(seconds=offer.ask.duration_s)
-        since = self._now
-        if not self._is_kept and (source := self.present.lender(offer, known)) is not None:
+        if since == self._now and not self._is_kept and (source := self.present.lender(offer, known)) is not None:
             return Place(source, since, since + lasts)
         while until is None or since <= until:
             found = self._on_nodes(offer, since, until, known)

@@ -1,6 +1,7 @@
 """Why a request waits, for the person who waits."""
 
 from datetime import datetime
+from typing import Final
 
 from distributed_grid.decide.idle_room import could_when_idle, room_when_idle
 from distributed_grid.decide.lending import Offer, never
@@ -8,8 +9,12 @@ from distributed_grid.decide.loans import Loans
 from distributed_grid.decide.places import Place
 from distributed_grid.decide.preemption import Preemption
 from distributed_grid.decide.quotas import why_above_its_most
-from distributed_grid.model.nodes import NodeName, NodeTable
+from distributed_grid.model.nodes import Node, NodeName, NodeTable
+from distributed_grid.model.plans import RefusalCode
 from distributed_grid.model.resources import amount_of, describe
+
+_FOR_NOW: Final = (None, RefusalCode.NODE_DOWN, RefusalCode.STALE, RefusalCode.COOLING_DOWN)
+"""What keeps a node from lending may be over one day."""
 
 
 def why_it_waits(offer: Offer, place: Place, comes_back: int, ahead: int, now: datetime) -> str:
@@ -32,17 +37,23 @@ def why_others_yield(offer: Offer, place: Place, preemption: Preemption, ahead: 
     return f"waits for {describe(ask.kind, ask.units)}: {said}" + (f"; {are_ahead(ahead)}" if ahead else "")
 
 
-def why_team_waits(offer: Offer, loans: Loans, turn: datetime | None, now: datetime) -> str:
-    """Its team's own limit."""
-    teams, need = offer.rules.teams, offer.need
-    if turn is None:
-        team = teams.of(offer.ask.team)
-        most = ", ".join(describe(kind, team.most(kind) or 0) for kind in need if team.most(kind) is not None)
-        return f"its team {team.name} may have at most {most}"
-    said = why_above_its_most(offer.ask, need, loans, teams)
+def why_its_team_never_may(offer: Offer) -> str:
+    """More than its team may have at all."""
+    team = offer.rules.teams.of(offer.ask.team)
+    most = ", ".join(describe(kind, team.most(kind) or 0) for kind in offer.need if team.most(kind) is not None)
+    return f"its team {team.name} may have at most {most}"
+
+
+def why_team_waits(offer: Offer, loans: Loans, turn: datetime, expected: Place | None, now: datetime) -> str:
+    """Its team's own limit, until its turn; and where it is met then, or later."""
+    said = why_above_its_most(offer.ask, offer.need, loans, offer.rules.teams)
     if said is None:
         said = f"team {offer.ask.team} is at its limit with what it has and its requests ahead of this one"
-    return f"its team's limit: {said}; by its leases' ends it may have it at {moment(turn, now)}"
+    if expected is None:
+        return f"its team's limit: {said}"
+    told = f"its team's limit: {said}; by its leases' ends it may have it at {moment(turn, now)}"
+    later = f", and {expected.source} has room at {moment(expected.begin, now)}" if expected.begin > turn else ""
+    return told + later
 
 
 def why_nobody_knows(offer: Offer, nodes: NodeTable, kept_node: NodeName | None) -> str:
@@ -56,11 +67,31 @@ def why_nobody_knows(offer: Offer, nodes: NodeTable, kept_node: NodeName | None)
         return f"no node lends to {ask.target} now"
     idle = [node.name for node in able if could_when_idle(node, offer)]
     if not idle:
+        away = [node for node in nodes.values() if never(node, offer) and _could_ever(node, offer)]
+        if away and all(node.alive for node in away):
+            return f"only {_any_of([n.name for n in away])} could lend {offer.need.describe()}, and does not lend now"
         room, name = max((room_when_idle(node, ask.kind, offer), node.name) for node in able)
         most = describe(ask.kind, max(0, room))
-        return f"no node can ever lend {offer.need.describe()}: the most is {most}, by {name}"
+        which = "no connected node" if away else "no node"
+        return f"{which} can ever lend {offer.need.describe()}: the most is {most}, by {name}"
     said = f"waits for {what}: they come when {_any_of(idle)} needs less for its own work, and nobody knows when"
     return said + (f"; {kept_node} is kept for it" if kept_node else "")
+
+
+def can_ever_be_lent(offer: Offer, nodes: NodeTable) -> bool:
+    """Whether a node could lend it one day: once it is idle, back in the cluster, or done with cooling down."""
+    return any(_could_ever(node, offer) for node in nodes.values())
+
+
+def _could_ever(node: Node, offer: Offer) -> bool:
+    is_own = node.name == offer.ask.target
+    if never(node, offer) not in _FOR_NOW or not (node.limits.can_share or is_own):
+        return False
+    if not node.alive:
+        return True  # how much it has is known when it is back
+    if is_own:
+        return all(units <= node.base[kind] for kind, units in offer.need.items())
+    return could_when_idle(node, offer)
 
 
 def too_far_back(ahead: int) -> str:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from distributed_grid.model.leases import Cause
 from distributed_grid.model.requests import Ask
 
 
@@ -20,3 +21,8 @@ class Waiting:
 
     def is_over(self, now: datetime) -> bool:
         return self.until is not None and now >= self.until
+
+    @property
+    def is_for_a_task(self) -> bool:
+        """Whether a task waits with it, rather than a caller: the scheduler then has the lease."""
+        return self.is_kept and self.ask.cause is Cause.SCHEDULED

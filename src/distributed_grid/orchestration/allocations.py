@@ -11,7 +11,6 @@ from distributed_grid.orchestration.answering import plan_answer, why_answer
 from distributed_grid.orchestration.engine import Engine
 from distributed_grid.orchestration.permitting import check_change, own_boost, seen_by
 from distributed_grid.orchestration.sharing_view import allocation_dict, queue_dict, sharing_dict
-from distributed_grid.orchestration.task_leases import stands_for_a_task
 
 _NOT_ASKED_FOR = {"grace_seconds": None, "on_grace_end": None, "reclaim_url": None}
 
@@ -37,7 +36,7 @@ class Allocations:
         if isinstance(found, Waiting):
             check_change(p, caller, owned_request(found), f"take back request {found.id[:8]}")
             shown = self._shown(found)
-            if stands_for_a_task(found):
+            if found.is_for_a_task:
                 await self._engine.scheduling.complete(found.ask.label, who=caller.name)
             else:
                 await service.queue.leave(found.id, who=caller.name)
@@ -51,7 +50,7 @@ class Allocations:
 
     async def status(self) -> dict[str, Any]:
         p = self._engine.parts
-        return sharing_dict(p, await p.look())
+        return sharing_dict(p, self._engine.service.queue, await p.look())
 
     async def plan(self, body: Mapping[str, Any], *, caller: Principal) -> dict[str, Any]:
         """What would happen to such a request now: nothing is changed."""

@@ -17,7 +17,7 @@ from distributed_grid.orchestration.boost_view import ending_of
 from distributed_grid.orchestration.granting import check_names
 from distributed_grid.orchestration.parts import Parts
 from distributed_grid.orchestration.queueing import Queue
-from distributed_grid.orchestration.rules_in_force import check_enabled, numbers, rules_of_one_look
+from distributed_grid.orchestration.rules_in_force import numbers, rules_of_one_look
 from distributed_grid.store.audit_log import Wanted
 
 _TOLD: Final = ("granted", "queued", "renewed", "reclaim_asked", "checkpointed", "release_asked", "rebalanced")
@@ -25,7 +25,7 @@ _TOLD: Final = ("granted", "queued", "renewed", "reclaim_asked", "checkpointed",
 
 async def plan_answer(p: Parts, queue: Queue, ask: Ask) -> dict[str, Any]:
     """What would happen to this request if it were made now; raises what the request would raise."""
-    check_enabled(p)
+    await queue.check_open()
     nodes = await p.look_to_decide()
     check_names(ask, nodes)
     now = p.now()
@@ -41,6 +41,8 @@ async def plan_answer(p: Parts, queue: Queue, ask: Ask) -> dict[str, Any]:
         now,
         told=queue.told,
     )
+    if outlook.grant is not None:
+        await p.commit()  # what a request does before anything else: a disk that does not take it refuses both
     return plan_dict(outlook, now)
 
 

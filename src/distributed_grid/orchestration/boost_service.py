@@ -29,7 +29,6 @@ from distributed_grid.orchestration.returning import (
     end_all_if_file_was_removed,
     try_finish,
 )
-from distributed_grid.orchestration.rules_in_force import check_enabled
 from distributed_grid.orchestration.splitting import part_id, part_to_give
 from distributed_grid.store.audit_log import Wanted
 
@@ -55,7 +54,6 @@ class BoostService:
         `since`: when it was first wanted, if that is longer ago. Age counts where others wait.
         """
         p = self._p
-        check_enabled(p)
         if ask.idempotency_key is None:
             return await self._request(ask, wait_s, since)
         if (earlier := p.ledger.with_key(ask.idempotency_key)) is not None:
@@ -86,6 +84,7 @@ class BoostService:
 
     async def _request(self, ask: Ask, wait_s: float, since: datetime | None) -> Lease:
         p = self._p
+        await self.queue.check_open()
         await end_all_if_file_was_removed(p)  # before there is a new boost that it does not mean
         asked_at = p.now()
         if (granted := await self._grant_at_once(ask)) is not None:
@@ -116,11 +115,11 @@ class BoostService:
         The lease that it becomes has the waiting request's id.
         """
         p = self._p
-        check_enabled(p)
         if (earlier := p.ledger.with_key(ask.idempotency_key)) is not None:
             return await self._settled(earlier)
         if (known := self.queue.with_key(ask.idempotency_key)) is not None:
             return known
+        await self.queue.check_open()
         await end_all_if_file_was_removed(p)
         check_names(ask, await p.look())
         now = p.now()

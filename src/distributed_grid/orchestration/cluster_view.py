@@ -6,6 +6,7 @@ from distributed_grid.model.nodes import NodeTable
 from distributed_grid.orchestration.boost_view import status_dict
 from distributed_grid.orchestration.engine import Engine
 from distributed_grid.orchestration.node_view import demand_dicts, node_dicts
+from distributed_grid.orchestration.sharing_view import waiting_dict
 from distributed_grid.orchestration.suggesting import suggestion_dict
 
 
@@ -15,6 +16,7 @@ async def cluster_dict(engine: Engine) -> dict[str, Any]:
     return {
         "cluster": engine.config.name,
         **nodes_dict(engine, nodes),
+        **waiting_dict(engine.parts, engine.service.queue),
         "boosts": status_dict(engine.service.boosts(), engine.parts.notes),
         "problems": list(engine.problems()),
     }

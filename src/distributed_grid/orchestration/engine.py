@@ -27,6 +27,7 @@ from distributed_grid.orchestration.auditing import Auditor
 from distributed_grid.orchestration.boost_service import BoostService
 from distributed_grid.orchestration.offloading import Offloading
 from distributed_grid.orchestration.parts import Parts, utc_now
+from distributed_grid.orchestration.permitting import check_room
 from distributed_grid.orchestration.rebalancing import Rebalancing
 from distributed_grid.orchestration.recovery import Recovery
 from distributed_grid.orchestration.returning import begin_release
@@ -140,7 +141,8 @@ class Engine:
             return await self.service.enqueue(ask, wait_s=body["wait_seconds"])
 
     def ask_of(self, body: Mapping[str, Any], *, caller: Principal, idempotency_key: str | None = None) -> Ask:
-        """What the body of a request asks for, checked; also that the caller may ask for such a priority."""
+        """What the body of a request or a plan asks for, checked; also that the caller may ask for so much."""
+        check_room(self.parts, self.config.limits, caller)
         ask = make_ask(
             body["target_node"],
             body["resource_type"],

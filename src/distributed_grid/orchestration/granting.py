@@ -4,24 +4,33 @@ Intent is on disk before the cluster changes, the outcome after.
 """
 
 import asyncio
+import math
 import uuid
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
+from distributed_grid.decide.admission import Verdict
 from distributed_grid.decide.answers import considered
 from distributed_grid.decide.lending import counter_offer, plan_grant
 from distributed_grid.errors import NoCapacity, SourceNotFound, TargetNotFound
 from distributed_grid.faults import Point, fault_point
-from distributed_grid.model.leases import Delivery, Lease, LeaseState, OnGraceEnd
+from distributed_grid.model.instants import instant
+from distributed_grid.model.leases import Delivery, Lease, LeaseState, OnGraceEnd, Purpose
 from distributed_grid.model.nodes import NodeTable
 from distributed_grid.model.plans import Grant, RefusalCode, Refused
+from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.requests import Ask
+from distributed_grid.model.resources import amount_of
+from distributed_grid.model.since import span
 from distributed_grid.orchestration.answer_view import considered_dicts
 from distributed_grid.orchestration.applier import GROUP_S
 from distributed_grid.orchestration.parts import Parts
 from distributed_grid.orchestration.rules_in_force import rules_for
 
 _MOST_REASONS: Final = 50
+_MARGIN_S: Final = 30.0
+_LONGEST_WAIT_S: Final = 86_400
+"""What the API takes."""
 
 
 def new_id() -> str:
@@ -57,15 +66,45 @@ def check_names(ask: Ask, nodes: NodeTable) -> None:
         )
 
 
-def refusal(refused: Refused) -> NoCapacity:
-    """The error for a request that nobody can meet: the message users know, and a reason per node."""
-    over_limit = [] if refused.team_limit is None else [f"{refused.team_limit} [TeamLimitReached]"]
-    return NoCapacity(
-        "No nodes have sufficient available resources",
-        because=over_limit
-        + [f"{r.node}: {r.detail} [{r.code}]" for r in refused.refusals if r.code is not RefusalCode.NOT_THE_SOURCE],
-        try_next=counter_offer(refused) or "Ask for less, wait for it with --wait 60, or see: grid cluster status",
+def refusal(verdict: Verdict, now: datetime) -> NoCapacity:
+    """The error for a request that is not met: the message users know, the queue's verdict, and a reason per node."""
+    refused, start = verdict.refused, verdict.expected_start
+    because = [verdict.reason if start is None else f"{verdict.reason}; expected in {span(_left_s(start, now))}"]
+    if refused is not None:
+        if refused.team_limit is not None and refused.team_limit not in verdict.reason:
+            because.append(f"{refused.team_limit} [TeamLimitReached]")
+        told = (r for r in refused.refusals if r.code is not RefusalCode.NOT_THE_SOURCE)
+        because += [f"{r.node}: {r.detail} [{r.code}]" for r in told]
+    error = NoCapacity(
+        "No nodes have sufficient available resources", because=because, try_next=_what_would_help(verdict, now)
     )
+    error.expected_start = None if start is None else instant(start)
+    return error
+
+
+def _what_would_help(verdict: Verdict, now: datetime) -> str:
+    """Less, if less can be had now; and to wait, for as long as it takes and longer than before, if that helps."""
+    waiting, start = verdict.waiting, verdict.expected_start
+    ask, less = waiting.ask, None if verdict.refused is None else counter_offer(verdict.refused)
+    if verdict.is_hopeless:
+        return less or "Waiting does not help. What nodes may lend and teams may have: grid resource-sharing status"
+    helps = [] if less is None else [less]
+    if start is not None:
+        wait_s = max(_left_s(start, now) + _MARGIN_S, (now - waiting.since).total_seconds())
+        if (minutes := math.ceil(wait_s / 60)) * 60 <= _LONGEST_WAIT_S:
+            helps.append(f"wait for it with --wait {minutes * 60}")
+    if ask.purpose is Purpose.BOOST:
+        priority = None if ask.priority is AllocationPriority.NORMAL else ask.priority
+        options = {"--source": ask.source, "--delivery": ask.delivery, "--priority": priority}
+        given = [f" {option} {value}" for option, value in options.items() if value is not None]
+        asked = f"{ask.target} {ask.kind} {amount_of(ask.kind, ask.units)}{''.join(given)}"
+        helps.append(f"let it wait in the queue: grid resource-sharing request {asked}")
+    said = "; or ".join(helps) or "See what is free and who waits: grid cluster status"
+    return said[0].upper() + said[1:]
+
+
+def _left_s(until: datetime, now: datetime) -> float:
+    return max(0.0, (until - now).total_seconds())
 
 
 def begin_grant(p: Parts, plan: Grant, nodes: NodeTable, lease_id: str | None = None) -> Lease:

@@ -24,7 +24,6 @@ from distributed_grid.orchestration.task_leases import (
     NotToBeHad,
     TaskLeases,
     placement,
-    stands_for_a_task,
     tasks_in_order,
 )
 
@@ -115,7 +114,7 @@ class Flights:
     def refresh(self, nodes: NodeTable) -> None:
         """Which nodes will do for the tasks that wait in the queue, as of now."""
         queue, tasks = self._p.sharing.waiting, self._p.sharing.scheduling.tasks
-        entries = [each for each in queue.values() if stands_for_a_task(each)]
+        entries = [each for each in queue.values() if each.is_for_a_task]
         if not entries:
             return
         orders = self._chooser.orders(
@@ -129,7 +128,7 @@ class Flights:
                 queue[each.id] = replace(each, ask=replace(each.ask, nodes=order))
 
     def may_have(self, waiting: Waiting, source: NodeName) -> bool:
-        task = self._p.sharing.scheduling.tasks.get(waiting.ask.label) if stands_for_a_task(waiting) else None
+        task = self._p.sharing.scheduling.tasks.get(waiting.ask.label) if waiting.is_for_a_task else None
         return task is None or self._chooser.may_be_on(task, source, self._flights.values())
 
     # -- on their way ---------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from distributed_grid.config import CallerLimits
 from distributed_grid.decide.permissions import (
     Owned,
     check_may_change,
@@ -11,7 +12,7 @@ from distributed_grid.decide.permissions import (
     owned_boost_dict,
     owned_lease,
 )
-from distributed_grid.errors import AccessDenied, BoostNotFound
+from distributed_grid.errors import AccessDenied, BoostNotFound, TooManyRequests
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.principals import Principal
 from distributed_grid.model.priorities import AllocationPriority
@@ -42,6 +43,23 @@ def check_asks_for(p: Parts, caller: Principal, priority: AllocationPriority, do
     """Raise `PriorityNotAllowed` if the caller may not have this priority."""
     with _refusals_noted(p, caller, doing):
         check_priority(caller, priority, p.teams)
+
+
+def check_room(p: Parts, most: CallerLimits, caller: Principal) -> None:
+    """Raise `TooManyRequests` if one user holds or waits for so much that the others' answers would grow with it."""
+    if caller.token_id is None:
+        return
+    held = sum(lease.requester == caller.name for lease in p.ledger)
+    waits = sum(each.ask.requester == caller.name for each in p.sharing.waiting.values())
+    queued = {each.ask.label for each in p.sharing.waiting.values() if each.is_for_a_task}
+    tasks = sum(task.who == caller.name for task in p.sharing.scheduling.waiting if task.id not in queued)
+    for count, limit, what in ((held, most.boosts, "boosts"), (waits + tasks, most.waiting, "waiting requests")):
+        if count >= limit:
+            raise TooManyRequests(
+                f"{caller.name} has {count} {what}, which is the most that a user may have",
+                try_next=f"Release some, or raise limits.{'boosts' if what == 'boosts' else 'waiting'} "
+                "in the configuration.",
+            )
 
 
 async def check_past_boost(p: Parts, service: BoostService, caller: Principal, boost_id: str, doing: str) -> None:

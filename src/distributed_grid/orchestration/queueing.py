@@ -15,7 +15,7 @@ from distributed_grid.decide.admission import Verdict, plan_queue
 from distributed_grid.decide.claims import ordered
 from distributed_grid.decide.fair_share import charged
 from distributed_grid.decide.preemption import Preemption
-from distributed_grid.errors import GridError, NoCapacity, RequestNotFound, StoreBroken
+from distributed_grid.errors import GridError, NoCapacity, Refused, RequestNotFound, StoreBroken
 from distributed_grid.model.endings import ENDING_S
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeName, NodeTable
@@ -25,7 +25,7 @@ from distributed_grid.orchestration.granting import begin_grant, carry_out, chec
 from distributed_grid.orchestration.logs import logger
 from distributed_grid.orchestration.parts import Parts
 from distributed_grid.orchestration.reclaiming import ask_back, preempted_by
-from distributed_grid.orchestration.rules_in_force import numbers, rules_of_one_look
+from distributed_grid.orchestration.rules_in_force import check_enabled, numbers, rules_of_one_look
 
 log = logger()
 
@@ -78,6 +78,17 @@ class Queue:
             await self._task
 
     # -- coming and going -----------------------------------------------------------------------------------
+
+    async def check_open(self) -> None:
+        """Raise why no request is taken now, whatever it asks for. A plan passes here as every request does.
+
+        Nothing is granted that is not on disk first. A write that failed is repeated: perhaps the disk takes it by now.
+        """
+        check_enabled(self._p)
+        if not self.is_open:
+            raise _stopping()
+        if self._p.unwritten is not None:
+            await self._p.commit()
 
     async def join(self, waiting: Waiting) -> "asyncio.Future[Lease]":
         """Wait for capacity from now on. The future is the lease, or why there will be none."""
@@ -236,7 +247,6 @@ class Queue:
             await p.try_commit()
         if begun:
             await asyncio.gather(*(self._admit(waiting, lease) for waiting, lease in begun))
-        # Whose time ended since then has no reasons yet, and gets them in the next round.
         await self._let_go(now, nodes)
 
     async def _admit(self, waiting: Waiting, lease: Lease) -> None:
@@ -285,6 +295,8 @@ class Queue:
 
     async def _let_go(self, now: datetime, nodes: NodeTable) -> None:
         over = [each for each in self._p.sharing.waiting.values() if each.is_over(now)]
+        if self.is_open:  # who came during this round is decided about in the next one
+            over = [each for each in over if each.id in self._verdicts]
         for waiting in over:
             self._end(waiting, self._why_not(waiting, nodes))
         if any(each.is_kept for each in over):
@@ -296,13 +308,17 @@ class Queue:
         except GridError as error:
             return error
         verdict = self._verdicts.get(waiting.id)
-        if verdict is not None and verdict.refused is not None:
-            return refusal(verdict.refused)
-        return NoCapacity(
-            "No nodes have sufficient available resources",
-            because=[verdict.reason if verdict is not None else "other requests are ahead of it [OthersAhead]"],
-            try_next="Let it wait: --wait 60, or see who waits: grid resource-sharing queue",
-        )
+        if verdict is None:  # only a closed queue decides nothing
+            return _stopping()
+        return refusal(verdict, self._p.now())
+
+
+def _stopping() -> Refused:
+    return Refused(
+        "Grid is stopping, and grants nothing",
+        because=["all capacity that is lent goes home"],
+        try_next="Ask again once it has started again; if boosts in use keep it from stopping, it goes on by itself.",
+    )
 
 
 def charge(p: Parts) -> None:

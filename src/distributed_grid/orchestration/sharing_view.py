@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from distributed_grid.decide.admission import Verdict
 from distributed_grid.decide.fair_share import burden
@@ -15,18 +15,23 @@ from distributed_grid.model.teams import DEFAULT_TEAM, Team
 from distributed_grid.model.waiting import Waiting
 from distributed_grid.orchestration.boost_view import boost_dict
 from distributed_grid.orchestration.parts import Parts
+from distributed_grid.orchestration.queueing import Queue
 from distributed_grid.orchestration.rules_in_force import numbers
 
+_FIRST_OF_QUEUE: Final = 8
 
-def sharing_dict(p: Parts, nodes: NodeTable) -> dict[str, Any]:
-    """What `grid resource-sharing status` shows: the policy in force, every node's limits, every team's part."""
+
+def sharing_dict(p: Parts, queue: Queue, nodes: NodeTable) -> dict[str, Any]:
+    """What `grid resource-sharing status` shows: the policy in force, every node's limits, every team's part, and who
+    waits.
+    """
     sharing = p.config.resource_sharing
     return policy_dict(p) | {
         "enabled": sharing.enabled,
         "delivery": sharing.delivery or "transfer (reserve for GPUs)",
         "nodes": [_node_dict(p, node) for node in nodes.values()],
         "teams": [_team_dict(p, team) for team in _teams(p)],
-        "waiting": len(p.sharing.waiting),
+        **waiting_dict(p, queue),
         "cooling": sorted(p.sharing.cooling),
     }
 
@@ -97,11 +102,19 @@ def queued_dict(waiting: Waiting, verdict: Verdict | None, now: datetime) -> dic
     }
 
 
-def queue_dict(waiting: Mapping[str, Waiting], verdicts: tuple[Verdict, ...], now: datetime) -> dict[str, Any]:
-    """Everybody who waits, the next one first."""
-    known = {verdict.waiting.id: verdict for verdict in verdicts}
+def queue_dict(
+    waiting: Mapping[str, Waiting], verdicts: tuple[Verdict, ...], now: datetime, most: int | None = None
+) -> dict[str, Any]:
+    """Everybody who waits, or the first of them, the next one first."""
+    known = {verdict.waiting.id: verdict for verdict in verdicts if verdict.waiting.id in waiting}
     ids = [*known, *(request_id for request_id in waiting if request_id not in known)]
-    return {"requests": [queued_dict(waiting[each], known.get(each), now) for each in ids if each in waiting]}
+    return {"requests": [queued_dict(waiting[each], known.get(each), now) for each in ids[:most]]}
+
+
+def waiting_dict(p: Parts, queue: Queue) -> dict[str, Any]:
+    """How many requests wait, and the first of them as the queue's list has them: what every status shows."""
+    first = queue_dict(p.sharing.waiting, queue.verdicts(), p.now(), _FIRST_OF_QUEUE)["requests"]
+    return {"waiting": len(p.sharing.waiting), "queue": first}
 
 
 def allocation_dict(

@@ -62,15 +62,10 @@ def ask_for(
     return replace(ask, cause=Cause.SCHEDULED, nodes=nodes)
 
 
-def stands_for_a_task(waiting: Waiting) -> bool:
-    """Whether it is in the queue for a task that waits, rather than for a caller or for a place that was chosen."""
-    return waiting.is_kept and waiting.ask.cause is Cause.SCHEDULED
-
-
 def in_order(p: Parts) -> tuple[Waiting, ...]:
     """All that wait in the one order of claims, requests and tasks. A gang is one of them, with all that it needs."""
     queue = p.sharing.waiting.values()
-    known = {each.ask.label for each in queue if stands_for_a_task(each)}
+    known = {each.ask.label for each in queue if each.is_for_a_task}
     others = (_as_a_whole(p, task) for task in p.sharing.scheduling.waiting if task.id not in known)
     return ordered((*queue, *others), p.ledger.loans, p.sharing.accounts, p.teams, p.now())
 
@@ -107,7 +102,7 @@ class TaskLeases:
     def waiting(self, task_id: str) -> Waiting | None:
         """What waits in the queue for a task."""
         queue = self._p.sharing.waiting.values()
-        return next((each for each in queue if each.ask.label == task_id and stands_for_a_task(each)), None)
+        return next((each for each in queue if each.ask.label == task_id and each.is_for_a_task), None)
 
     async def join(self, task: ScheduledTask) -> None:
         """Let a task wait in the queue, as old as it is. Which nodes will do is worked out before every plan."""

@@ -69,6 +69,8 @@ class BoostFile:
         self.previous = path.with_name(path.name + ".previous")
         self._new = path.with_name(path.name + ".new")
         self._entries: dict[str, tuple[Lease, bytes]] = {}
+        self._saved = b""
+        """The end of the file, with its checksum, as it was last saved or loaded."""
         self._loaded = False
         self._there = False
         self._unreadable: dict[Path, Path] = {}
@@ -168,10 +170,13 @@ class BoostFile:
             sync_folder(self.path.parent)
             fault_point(Point.STORE_DURABLE)
         except OSError as error:
-            raise _unwritable(self.path, error, is_there=holds(self.path, text)) from error
+            # Where nothing has changed since the last save, what is there is not what the caller wants to change.
+            is_there = False if text[1] == self._saved else holds(self.path, text)
+            raise _unwritable(self.path, error, is_there=is_there) from error
         finally:
             with suppress(OSError):
                 self._new.unlink(missing_ok=True)
+        self._saved = text[1]
         if told:
             self._removed = self._told = False
 
@@ -212,7 +217,9 @@ class BoostFile:
         if (data := bytes_of(self.path)) is None:
             return Loaded((), None, (), "nothing")
         try:
-            return Loaded(*_parse(data, self.path), (), "file")
+            loaded = Loaded(*_parse(data, self.path), (), "file")
+            self._saved = b"".join(data.rpartition(_BEFORE_CHECKSUM)[1:])
+            return loaded
         except ValueError as error:
             damage = f"{self.path} is damaged ({error})"
             self._unreadable[self.path] = aside = name_aside(self.path)

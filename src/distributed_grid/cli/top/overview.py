@@ -17,6 +17,7 @@ from distributed_grid.cli.cluster_view import counted, free_of
 from distributed_grid.cli.columns import fit
 from distributed_grid.cli.demand_view import waiting_in_short
 from distributed_grid.cli.node_columns import history_column, kinds_of, node_columns, node_styles, sort_key
+from distributed_grid.cli.sharing_view import waiting_lines
 from distributed_grid.cli.tables import bold, ends_at
 from distributed_grid.cli.top.feed import Seen, attempt
 from distributed_grid.cli.top.live_table import LiveTable
@@ -30,6 +31,7 @@ _GIVE_UP: Final = (
     *(("gpu%", "mem%", "cpu%"), "pressure", "history", "memory", "cpu", "gpu", "lent", "borrowed", "history", "node"),
     *("memory", "cpu", "gpu", "pressure", "history", "borrowed", "lent"),
 )
+_FIRST_OF_QUEUE: Final = 2
 _SILENT_S: Final = 5.0  # without an answer for so long, what is shown is old
 
 
@@ -115,11 +117,12 @@ class Overview(Screen[None]):
                 [
                     f"{bold(status['cluster'])}  {counted(status['nodes'])}",
                     f"{bold('Free')} {free_of(status['nodes'])}",
-                    f"{bold('Waiting')} {waiting_in_short(status['demand'])}",
+                    *self._waiting(status),
                     f"{bold('Controller')} {status['controller']['url']}",
                     *(click.style(problem, fg="yellow") for problem in status["problems"]),
                 ]
             )
+            lines += waiting_lines(status, canvas, _FIRST_OF_QUEUE)
         silent = time.monotonic() - self._answered_at
         if self._trouble is not None or silent > _SILENT_S:
             why = self._trouble.message if self._trouble else "The controller does not answer"
@@ -127,6 +130,13 @@ class Overview(Screen[None]):
             lines += [click.style(line, fg="red", bold=True) for line in canvas.wrapped(told)]
         if lines:
             self.query_one("#head", Static).update(Text.from_ansi("\n".join(lines)))
+
+    @staticmethod
+    def _waiting(status: Mapping[str, Any]) -> list[str]:
+        """What waits in Ray's queues. Where only grid's own queue has requests, these are all that waits."""
+        if status.get("waiting") and not status["demand"]:
+            return []
+        return [f"{bold('Waiting')} {waiting_in_short(status['demand'])}"]
 
     def _draw_nodes(self) -> None:
         if self.seen is None:
