@@ -107,7 +107,7 @@ def supervisors(live: LiveGrid) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter(["cmdline"]):
         with contextlib.suppress(psutil.Error):
-            if process.info["cmdline"][-2:] == ["distributed_grid.cluster.supervise", str(live.home.path)]:
+            if (process.info["cmdline"] or [])[-2:] == ["distributed_grid.cluster.supervise", str(live.home.path)]:
                 found.append(process)
     return found
 
@@ -123,7 +123,8 @@ def test_a_controller_that_ray_has_given_up_is_put_back_by_what_grid_start_left_
 
     until(lambda: inside.controller_pid() != pid, 90, "another controller")
     assert inside.state(boost) == "active"
-    assert "in the cluster again" in (inside.home.logs / "supervisor.log").read_text()
+    log = inside.home.logs / "supervisor.log"
+    until(lambda: "in the cluster again" in log.read_text(), 30, "the supervisor tells what it did")
     assert inside.cli("stop").returncode == 0
     until(lambda: not supervisors(inside), 20, "no supervisor")
 
