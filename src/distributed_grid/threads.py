@@ -1,8 +1,8 @@
 """Threads for calls that block, in pools of their own: no caller can take the threads that the engine needs.
 
-`ENGINE`, `DISK`, `GRANTS` and `ERRANDS` belong to the engine. `SLOW` and `READING` do what a caller of the API asks
-for and waits for: a bounded number of threads and of waiting calls, taken in turns from all callers. A pool that is
-full says so.
+`ENGINE`, `DISK`, `AUDIT`, `GRANTS` and `ERRANDS` belong to the engine. `SLOW` and `READING` do what a caller of the API
+asks for and waits for: a bounded number of threads and of waiting calls, taken in turns from all callers. A pool that
+is full says so.
 """
 
 import asyncio
@@ -45,6 +45,10 @@ class Pool:
         return await asyncio.get_running_loop().run_in_executor(
             self._executor, lambda: context.run(call, *args, **kwargs)
         )
+
+    def begin(self, call: Callable[[], None]) -> None:
+        """Have it done without waiting for it. It must not raise."""
+        asyncio.get_running_loop().run_in_executor(self._executor, call)
 
 
 @dataclass
@@ -196,6 +200,8 @@ class Shared(Generic[K, T]):
 ENGINE: Final = Pool("engine", 16)
 """Looks at the cluster, rounds of transfers, returns: each has a limit on its time."""
 DISK: Final = Pool("disk", 4)
+AUDIT: Final = Pool("audit", 1)
+"""Writes the audit log: no other write waits for its disk."""
 GRANTS: Final = Pool("grant", 8)
 """Reservations, each of which may wait for seconds for its source."""
 ERRANDS: Final = Pool("errand", 16)

@@ -182,7 +182,7 @@ def resolve(arguments: list[str]) -> tuple[click.Command, click.Context, list[st
 
 def check_options(command: click.Command, context: click.Context, words: list[str]) -> None:
     """Every option exists; some commands would take an unknown one for an argument."""
-    known = {option for parameter in command.get_params(context) for option in parameter.opts}
+    known = {option for known in command.get_params(context) for option in (*known.opts, *known.secondary_opts)}
     own = words[: words.index("--")] if "--" in words else words
     unknown = [word for word in own if word.startswith("--") and word.partition("=")[0] not in known]
     assert not unknown, f"{context.command_path} has no {unknown}"

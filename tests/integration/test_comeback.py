@@ -132,17 +132,24 @@ def test_a_port_that_is_taken_is_an_error_before_anything_starts(live: LiveGrid,
     assert not other.home.cluster.exists()
 
 
-def test_what_watches_the_controller_ends_with_the_cluster(live: LiveGrid) -> None:
+def test_what_watches_the_controller_is_replaced_if_it_dies_and_ends_with_the_cluster(live: LiveGrid) -> None:
     def supervisors() -> list[psutil.Process]:
         return [
             p
             for p in psutil.process_iter(["cmdline"])
-            if "distributed_grid.cluster.embedded" in (p.info["cmdline"] or [])
+            if "distributed_grid.cluster.supervise" in (p.info["cmdline"] or [])
             and p.environ().get("GRID_HOME") == str(live.home.path)
         ]
 
-    assert len(supervisors()) == 1
+    (first,) = supervisors()
     again = live.cli("cluster", "start", "--config", str(live.config))
     assert (again.returncode, "already running" in again.stderr) == (5, True)
+    assert "supervisor" not in again.stderr
+    first.kill()
+    until(lambda: not supervisors(), 20, "no supervisor")
+    again = live.cli("cluster", "start", "--config", str(live.config))
+    assert (again.returncode, "already running" in again.stderr) == (5, True)
+    assert "its supervisor was gone, and was started again" in again.stderr
+    assert len(supervisors()) == 1 and supervisors() != [first]
     live.stop()
     until(lambda: not supervisors(), 20, "no supervisor")

@@ -5,6 +5,7 @@ import os
 import secrets
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from live_grid import GRID, LiveGrid, on, where_am_i
 
 from distributed_grid.cluster.processes import carrying, child_environment, trees
 from distributed_grid.cluster.record import load
+from distributed_grid.execution.on_node_raylet import _MARK as MARK
 
 pytestmark = pytest.mark.cluster
 
@@ -29,27 +31,72 @@ nodes:
 """
 
 
-def test_it_lends_with_tls_on_loopback_alone_and_beside_a_token_that_a_plain_ray_init_left(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveGrid]:
+    """With TLS, and beside a token that a plain `ray.init()` left."""
+    folder = tmp_path_factory.mktemp("access")
     issued = trustme.CA().issue_cert("somewhere.example.org")
-    issued.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "both.pem"))
-    (tmp_path / ".ray").mkdir()
-    (tmp_path / ".ray" / "auth_token").write_text(secrets.token_hex(32))
-    live = LiveGrid(tmp_path, CONFIG)
+    issued.private_key_and_cert_chain_pem.write_to_path(str(folder / "both.pem"))
+    (folder / ".ray").mkdir()
+    (folder / ".ray" / "auth_token").write_text(secrets.token_hex(32))
+    live = LiveGrid(folder, CONFIG)
     for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
         live.env.pop(name, None)
-    live.env["HOME"] = str(tmp_path)
+    live.env["HOME"] = str(folder)
     try:
         live.start("--tls-cert", "both.pem", "--tls-key", "both.pem")
-        assert json.loads(live.home.controller.read_text())["url"].startswith("https://127.0.0.1:")
-        live.boost("head", "cpu", 1)
-        live.total_is("head", "CPU", 2.0)
-        assert ray.get(where_am_i.options(**on("lender")).remote()) == "lender"  # so that both nodes have workers
-        assert listening_of(live) == {"127.0.0.1"}
-        for address in (live.address, "auto"):
-            assert plain_program(live, address) == {"127.0.0.1"}
-        live.release_everything()
+        yield live
     finally:
         live.stop()
+
+
+def test_it_lends_with_tls_on_loopback_alone_and_beside_a_token_that_a_plain_ray_init_left(live: LiveGrid) -> None:
+    assert json.loads(live.home.controller.read_text())["url"].startswith("https://127.0.0.1:")
+    live.boost("head", "cpu", 1)
+    live.total_is("head", "CPU", 2.0)
+    assert ray.get(where_am_i.options(**on("lender")).remote()) == "lender"  # so that both nodes have workers
+    assert listening_of(live) == {"127.0.0.1"}
+    for address in (live.address, "auto"):
+        assert plain_program(live, address) == {"127.0.0.1"}
+    live.release_everything()
+
+
+PRIVATE = """
+import pathlib, sys, time, ray
+ray.init(logging_level="ERROR", log_to_driver=False)
+ray.get(ray.remote(lambda: 1).remote())
+print("ready", flush=True)
+while not pathlib.Path(sys.argv[1]).exists():
+    time.sleep(0.1)
+"""
+
+
+@pytest.mark.timeout(600)
+def test_a_private_cluster_on_it_listens_on_loopback_alone_too(live: LiveGrid, tmp_path: Path) -> None:
+    end = tmp_path / "end"
+    program = [sys.executable, "-c", PRIVATE, str(end)]
+    run = [GRID, "run", "--isolation", "cluster", "--cpus", "1", "--source", "lender", "--", *program]
+    with subprocess.Popen(run, env=live.env, cwd=live.folder, stdout=subprocess.PIPE, text=True) as running:
+        try:
+            assert running.stdout is not None
+            assert any(line == "ready\n" for line in running.stdout)
+            private = {process for process in psutil.process_iter() if is_private(process, live)}
+            names = [process.name() for process in private]
+            assert (names.count("gcs_server"), names.count("raylet")) == (1, 2), names
+            drivers = trees([psutil.Process(running.pid)])
+            assert {address for process in private | drivers for address in listening(process)} == {"127.0.0.1"}
+        finally:
+            end.touch()
+        assert running.wait(300) == 0
+
+
+def is_private(process: psutil.Process, live: LiveGrid) -> bool:
+    """Whether it is part of a private cluster of this installation."""
+    try:
+        environment = process.environ()
+    except psutil.Error:
+        return False
+    return MARK in environment and environment.get("GRID_HOME") == str(live.home.path)
 
 
 def test_a_start_on_far_fewer_cores_than_its_nodes_have_cpus_says_what_that_means(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """grid in a Ray cluster that somebody else runs: put in, used, taken out; nothing of it is left."""
 
 import asyncio
+import contextlib
 import json
 import os
 import subprocess
@@ -8,11 +9,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 import ray
 from live_grid import LiveGrid, is_pending, until, where_am_i
 
 from distributed_grid.cluster import NodeSpec, local
+from distributed_grid.cluster.supervise import end_supervisors
 from distributed_grid.errors import AlreadyRunning
 from distributed_grid.orchestration.resource_boost_manager import ResourceBoostManager, ResourceBoostRequest
 from distributed_grid.orchestration.resource_boost_persistence import ResourceBoostPersistence
@@ -38,6 +41,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveGrid]:
         live.connect_to(record.ray_address)
         yield live
     finally:
+        end_supervisors(live.home)
         live.client.close()
         ray.shutdown()
         local.stop(cluster_home, progress=lambda _: None)
@@ -97,6 +101,54 @@ def test_a_second_controller_is_refused(inside: LiveGrid, tmp_path: Path) -> Non
 
     assert again.returncode == 5
     assert "grid is in this cluster already" in again.stderr
+
+
+def supervisors(live: LiveGrid) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        with contextlib.suppress(psutil.Error):
+            if (process.info["cmdline"] or [])[-2:] == ["distributed_grid.cluster.supervise", str(live.home.path)]:
+                found.append(process)
+    return found
+
+
+def test_a_controller_that_ray_has_given_up_is_put_back_by_what_grid_start_left_in_the_background(
+    inside: LiveGrid,
+) -> None:
+    boost = inside.boost("head", "cpu", 1)
+    pid = inside.controller_pid()
+    assert len(supervisors(inside)) == 1
+
+    ray.kill(ray.get_actor("grid-controller", namespace="grid"), no_restart=True)
+
+    until(lambda: inside.controller_pid() != pid, 90, "another controller")
+    assert inside.state(boost) == "active"
+    log = inside.home.logs / "supervisor.log"
+    until(lambda: "in the cluster again" in log.read_text(), 30, "the supervisor tells what it did")
+    assert inside.cli("stop").returncode == 0
+    until(lambda: not supervisors(inside), 20, "no supervisor")
+
+
+def test_a_supervisor_that_died_is_replaced_by_the_next_start(inside: LiveGrid) -> None:
+    (first,) = supervisors(inside)
+    first.kill()
+    until(lambda: not supervisors(inside), 20, "no supervisor")
+
+    again = inside.cli("start", "--address", inside.address)
+
+    assert again.returncode == 5
+    assert "its supervisor was gone, and was started again" in again.stderr
+    assert len(supervisors(inside)) == 1
+    assert supervisors(inside) != [first]
+
+
+def test_without_a_supervisor_if_none_is_wanted(outside: LiveGrid) -> None:
+    started = outside.cli("start", "--address", outside.address, "--no-supervise")
+    assert started.returncode == 0, started.stderr
+    try:
+        assert not supervisors(outside)
+    finally:
+        assert outside.cli("stop").returncode == 0
 
 
 # -- the Python classes, where a controller runs -------------------------------------------------------------

@@ -20,6 +20,7 @@ from distributed_grid.client.trust import Trust
 from distributed_grid.client.whereabouts import Whereabouts
 from distributed_grid.cluster import NodeSpec, local
 from distributed_grid.cluster.ports import own_address
+from distributed_grid.cluster.supervise import end_supervisors
 from distributed_grid.controller.attempts import LIMIT
 from distributed_grid.errors import AccessDenied, GridError, TooManyAttempts
 from distributed_grid.store.audit_log import AuditLog
@@ -117,6 +118,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     try:
         yield grid
     finally:
+        end_supervisors(grid.home)
         local.stop(cluster_home, progress=lambda _: None)
 
 

@@ -18,6 +18,7 @@ from distributed_grid.cluster import NodeSpec
 from distributed_grid.cluster.nodes import ray_executable, spawn, start_command, wait_until_up
 from distributed_grid.cluster.ports import ClaimedPorts
 from distributed_grid.cluster.processes import child_environment
+from distributed_grid.cluster.supervise import end_supervisors
 from distributed_grid.decide.supervision import STAYS_DOWN
 from distributed_grid.errors import NotOnHead
 
@@ -67,6 +68,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
             assert started.returncode == 0, started.stderr
             yield found
         finally:
+            end_supervisors(found.live.home)
             found.live.client.close()
             ray.shutdown()
             found.stop()

@@ -1,8 +1,8 @@
 """Two teams, guarantees and critical requests, while the controller is killed again and again.
 
 The teams take turns. One is greedy: it takes all that there is at the highest priority, and goes on asking. The other
-asks for its guarantee at normal priority, and must get it and keep it. An observer judges by what Ray shows: each team
-borrows into a node of its own, so that node's total tells what the team has, whatever grid's books say.
+asks for its guarantee at normal priority, and must get it in time and keep it. An observer judges by what Ray shows:
+each team borrows into a node of its own, so that node's total tells what the team has, whatever grid's books say.
 """
 
 import os
@@ -35,6 +35,10 @@ KILLS = int(os.environ.get("GRID_TEST_KILLS", "3"))
 
 GUARANTEE = 6
 PART = 2
+HOLD_S = 1
+GRACE_S = 1
+MARGIN_S = 15.0
+"""For decisions, Ray, retries of the client, and a machine that does other things, too. Seen: 1.1 s."""
 CONFIG = f"""
 name: team-storm
 embedded: true
@@ -42,8 +46,8 @@ resource_sharing:
   enabled: true
   mode: share_and_offload
   policy: balanced
-  min_hold_seconds: 1
-  grace_seconds: 1
+  min_hold_seconds: {HOLD_S}
+  grace_seconds: {GRACE_S}
   thresholds: {{excess_threshold: 0}}
   teams:
   - {{name: red, guaranteed: {{cpu: {GUARANTEE}}}, max_priority: critical}}
@@ -84,7 +88,7 @@ class Team:
                 "delivery": self.chance.choice(["transfer", "transfer", "reserve"]),
                 "priority": priority,
                 "duration_seconds": 3600,
-                "grace_seconds": 1,
+                "grace_seconds": GRACE_S,
                 "wait_seconds": wait_s,
             }
         )
@@ -152,6 +156,7 @@ class Killer:
         self._between = threading.Lock()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._away_s = 0.0
+        self._gone_at: float | None = None
         self._over = False
         self.killed = 0
         self.trouble: list[str] = []
@@ -179,7 +184,8 @@ class Killer:
 
     def up_s(self) -> float:
         """A clock that stands still while there is no controller."""
-        return time.monotonic() - self._away_s
+        gone_at = self._gone_at
+        return (time.monotonic() if gone_at is None else gone_at) - self._away_s
 
     def _run(self) -> None:
         client = GridClient(self._grid.home, retry_s=240.0)
@@ -194,11 +200,13 @@ class Killer:
             self._left = 0
 
     def _kill(self, client: GridClient) -> None:
-        pid, before = self._grid.controller_pid(), time.monotonic()
+        pid = self._grid.controller_pid()
+        before = self._gone_at = time.monotonic()
         os.kill(pid, signal.SIGKILL)
         until(lambda: self._grid.controller_pid() != pid, 60, "another controller")
         client.boost_status()
         self._away_s += time.monotonic() - before
+        self._gone_at = None
         self.killed += 1
         self._left -= 1
 
@@ -243,6 +251,7 @@ def test_guarantees_hold_against_critical_requests_while_the_controller_dies(
 
     assert trouble + killer.trouble == []
     assert killer.killed >= KILLS
+    assert max(took_s) <= GRACE_S + HOLD_S + MARGIN_S, "every guaranteed request is met in time"
     assert seen.samples > 100
     assert seen.most["CPU"] <= base
     grid.release_everything()

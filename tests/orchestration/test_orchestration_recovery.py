@@ -8,13 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from builders import ask
+from builders import FOR_ANA, ask
 from faulty_files import FAULTS, failing, opening, replaced
 from whole_grid import WholeGrid
 
 from distributed_grid.errors import AlreadyRunning, StoreBroken
 from distributed_grid.model.endings import why_it_ends
-from distributed_grid.model.leases import LeaseState
+from distributed_grid.model.leases import WATCHED, LeaseState
+from distributed_grid.orchestration.reclaiming import ask_back
 from distributed_grid.orchestration.recovery import HOLD
 from distributed_grid.store.boost_file import BoostFile
 from distributed_grid.store.writer_lock import WriterLock
@@ -27,15 +28,28 @@ FILES: dict[str, Callable[[WholeGrid], Path]] = {
     "previous": lambda lab: BoostFile(lab.home.boosts).previous,
     "sharing": lambda lab: lab.home.sharing,
     "audit": lambda lab: lab.home.audit_log,
+    "security": lambda lab: lab.parts.audit_log.security,
+    "stopped": lambda lab: lab.home.stopped,
+    "reclaim": lambda lab: lab.home.reclaim,
+    "home": lambda lab: lab.home.path,
     "lock": lambda lab: lab.home.lock,
     "kept aside": lambda lab: lab.home.boosts.with_name("resource_boosts.json.of-other"),
 }
 UNNOTICED = {
-    *((name, fault) for name in FILES for fault in ("missing", "slow", "unwritable")),
-    *(("previous", fault) for fault in FAULTS),  # is not needed while the file itself is good
-    *(("audit", fault) for fault in ("deep", "huge", "encoding")),  # only added to, line by line
+    *((name, fault) for name in FILES for fault in ("missing", "slow", "locked")),
+    *((name, "unwritable") for name in ("boosts", "sharing", "kept aside")),  # nothing new is to be written then
+    *((name, "nowhere") for name in ("boosts", "sharing", "kept aside", "lock")),  # as if it were missing
+    *((name, fault) for name in ("previous", "stopped", "reclaim") for fault in FAULTS),  # is not needed then
+    *((name, fault) for name in ("audit", "security") for fault in ("deep", "huge", "encoding")),  # only added to
     *(("lock", fault) for fault in ("deep", "huge", "encoding")),  # what is in it does not matter
+    ("home", "folder"),
 }
+ENDS_ALL = {("boosts", "missing"), ("boosts", "nowhere"), ("home", "missing"), ("home", "folder")}
+"""As whoever removes the file wants it."""
+KNOWS_NOTHING = (
+    {("home", fault) for fault in FAULTS} - ENDS_ALL - {("home", fault) for fault in ("unwritable", "slow", "locked")}
+)
+"""Then no boost is known, and all capacity goes home after a while."""
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -43,22 +57,37 @@ UNNOTICED = {
 def test_whatever_is_wrong_with_a_file_the_controller_is_back_and_loans_end_on_time(
     lab: WholeGrid, name: str, fault: str
 ) -> None:
-    if (name, fault) in {("lock", "pipe"), ("audit", "pipe")}:
+    if (name, fault) in {("lock", "pipe"), ("audit", "pipe"), ("security", "pipe")}:
         pytest.skip("opening a pipe to write to it works")
-    loan = lab.run(lab.service.request(ask("b", amount=2, duration_s=LOAN_S)))
+    if (name, fault) == ("lock", "locked"):
+        pytest.skip("then there is another controller: see below")
+    asked = ask("b", amount=2, duration_s=LOAN_S, grace_s=LOAN_S, reclaim_hook=WATCHED)
+    loan = lab.run(lab.service.request(asked))
     lab.run(lab._engine.parts.commit_sharing())
     lab.wait(1.0)
     path = FILES[name](lab)
-    if name == "kept aside":
-        path.write_bytes(lab.home.boosts.read_bytes())
+    match name:
+        case "kept aside":
+            path.write_bytes(lab.home.boosts.read_bytes())
+        case "stopped":
+            path.write_text("{}")
+        case "reclaim":
+            path.mkdir()
     lab.bury()
     with FAULTS[fault](path, lambda: lab.clock.sleep(3.0)):
         lab.start(strict=False)
+        if name == "security":
+            lab.parts.journal.note("access_refused", "no such token")
+        if name == "reclaim" and lab.leases:
+            ask_back(lab.parts, lab.leases[loan.id], "ana needs it", FOR_ANA)
         lab.wait(0.5)
         if (name, fault) not in UNNOTICED:
             assert path.name in lab.problems()
-        if (name, fault) == ("boosts", "missing"):
-            lab.wait(5.0)  # as whoever removes the file wants it
+        if (name, fault) in ENDS_ALL:
+            lab.wait(5.0)
+        elif (name, fault) in KNOWS_NOTHING:
+            assert not lab.leases and not lab.cluster.is_at_base()
+            lab.wait(HOLD.total_seconds() + 5.0)
         else:
             assert list(lab.leases) == [loan.id]
             lab.wait(LOAN_S + 10.0)

@@ -1,18 +1,23 @@
 """What was logged stays, whole and in order."""
 
+import asyncio
 import errno
 import json
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from faulty_files import failing, locked, opening
 
 from distributed_grid.errors import StoreBroken
-from distributed_grid.store.audit_log import AuditLog, Wanted
+from distributed_grid.store.audit_log import AuditLog, QueuedAuditLog, Wanted
 
 NOON = datetime(2025, 6, 1, 12, tzinfo=UTC)
 
@@ -172,3 +177,90 @@ def test_finding_goes_through_rotated_files_and_stops_where_it_may(tmp_path: Pat
 def test_an_entry_without_a_time_is_shown_rather_than_hidden(log: AuditLog) -> None:
     log.path.write_text('{"event": "odd"}\n{"event": "odder", "at": 7}\n')
     assert len(log.find(Wanted(since=NOON))) == 2
+
+
+# -- without making an event loop wait -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def queued(tmp_path: Path) -> QueuedAuditLog:
+    return QueuedAuditLog(tmp_path / "audit.jsonl")
+
+
+@contextmanager
+def stuck(path: Path) -> Iterator[threading.Event]:
+    """The disk takes nothing until it is told to go on."""
+    go_on = threading.Event()
+    with opening(path, lambda: go_on.wait(60.0) and None):
+        try:
+            yield go_on
+        finally:
+            go_on.set()
+
+
+def test_a_disk_that_hangs_holds_up_no_event_loop_and_all_lines_come_in_order(queued: QueuedAuditLog) -> None:
+    async def note() -> int:
+        for number in range(100):
+            queued.append("counted", NOON, n=number)
+        await asyncio.sleep(0)
+        return queued.waiting
+
+    with stuck(queued.path) as go_on:
+        loop = asyncio.new_event_loop()
+        try:
+            assert loop.run_until_complete(note()) == 100
+        finally:
+            go_on.set()
+            loop.run_until_complete(queued.finish())
+            loop.close()
+    assert [entry["n"] for entry in AuditLog(queued.path).read()] == list(range(100))
+
+
+def test_whoever_reads_sees_what_was_appended_before(queued: QueuedAuditLog) -> None:
+    async def note_and_read() -> list[str]:
+        queued.append("first", NOON)
+        queued.append("second", NOON)
+        return events(queued)  # no other thread had a turn meanwhile
+
+    assert asyncio.run(note_and_read()) == ["first", "second"]
+
+
+def test_what_a_disk_does_not_take_stays_in_the_queue_and_is_told(queued: QueuedAuditLog) -> None:
+    with opening(queued.path, failing(errno.ENOSPC)):
+        queued.append("first", NOON)
+        assert "No space left" in (queued.trouble or "") and queued.waiting == 1
+        with pytest.raises(StoreBroken, match="No space left"):
+            queued.append("second", NOON)
+    queued.flush()
+    assert queued.trouble is None and queued.waiting == 0
+    queued.append("third", NOON)
+    assert events(queued) == ["first", "third"]  # the second one is still its caller's
+
+
+def test_a_full_queue_takes_no_more(queued: QueuedAuditLog) -> None:
+    async def flood() -> None:
+        with pytest.raises(StoreBroken, match="slow"):
+            for number in range(10_000):
+                queued.append("counted", NOON, n=number)
+
+    with stuck(queued.path):
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(flood())
+        taken = queued.waiting
+    loop.run_until_complete(queued.finish())
+    loop.close()
+    assert 0 < taken < 10_000
+    assert [entry["n"] for entry in AuditLog(queued.path).read()][:10] == list(range(10))
+
+
+@pytest.mark.timeout(60)
+def test_a_lock_that_another_process_holds_keeps_no_line_waiting(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit.jsonl", rotate_above=10)
+    log.append("first", NOON)
+    with locked(log.path):
+        log.append("second", NOON)
+        assert not log.path.with_name("audit.jsonl.1").exists()
+    log.append("third", NOON)
+
+    assert log.path.with_name("audit.jsonl.1").exists()
+    assert events(log) == ["first", "second", "third"]

@@ -1,7 +1,9 @@
 """Everything that can be wrong with a file, for as long as a test says; then the file is as it was."""
 
 import errno
+import fcntl
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -26,8 +28,8 @@ def replaced(path: Path, make: Callable[[Path], object]) -> Iterator[None]:
     try:
         yield
     finally:
-        if path.is_dir():
-            path.rmdir()
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
         if there:
@@ -36,11 +38,11 @@ def replaced(path: Path, make: Callable[[Path], object]) -> Iterator[None]:
 
 @contextmanager
 def opening(path: Path, act: Callable[[], None]) -> Iterator[None]:
-    """Something happens whenever the file is opened."""
+    """Something happens whenever the file, or one in the folder, is opened."""
     really = os.open
 
     def watched(opened: object, *args: Any, **options: Any) -> int:
-        if str(opened) == str(path):
+        if _is_at(opened, path):
             act()
         return really(opened, *args, **options)  # type: ignore[call-overload, no-any-return]
 
@@ -51,17 +53,38 @@ def opening(path: Path, act: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def writing(path: Path, act: Callable[[], None]) -> Iterator[None]:
-    """Something happens whenever a new version is to take the file's place."""
-    really = os.replace
+    """Something happens whenever the file, or one in the folder, is opened to write, or a new one takes its place."""
+    replace, really = os.replace, os.open
 
-    def watched(new: object, old: object, **options: Any) -> None:
-        if str(old) == str(path):
+    def replaces(new: object, old: object, **options: Any) -> None:
+        if _is_at(old, path):
             act()
-        really(new, old, **options)  # type: ignore[call-overload]
+        replace(new, old, **options)  # type: ignore[call-overload]
+
+    def opens(opened: object, flags: int, *args: Any, **options: Any) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR) and _is_at(opened, path):
+            act()
+        return really(opened, flags, *args, **options)  # type: ignore[call-overload, no-any-return]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "replace", watched)
+        patch.setattr(os, "replace", replaces)
+        patch.setattr(os, "open", opens)
         yield
+
+
+def _is_at(opened: object, path: Path) -> bool:
+    return str(opened) == str(path) or str(opened).startswith(f"{path}/")
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Another process has the kernel's lock on the file."""
+    fd = os.open(path, os.O_RDONLY | (0 if path.exists() else os.O_CREAT))
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
 
 
 def failing(number: int) -> Callable[[], None]:
@@ -87,4 +110,6 @@ FAULTS: dict[str, Callable[[Path, Slowly], AbstractContextManager[None]]] = {
     "failing": lambda path, _: opening(path, failing(errno.EIO)),
     "unwritable": lambda path, _: writing(path, failing(errno.EIO)),
     "slow": lambda path, slowly: opening(path, slowly),
+    "locked": lambda path, _: locked(path),
+    "nowhere": lambda path, _: replaced(path, lambda at: at.symlink_to("/nowhere/at/all")),
 }

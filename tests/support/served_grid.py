@@ -31,7 +31,6 @@ from distributed_grid.model.resources import units_of
 from distributed_grid.orchestration.engine import Engine
 from distributed_grid.orchestration.parts import utc_now
 from distributed_grid.orchestration.reclaiming import ask_back
-from distributed_grid.store.audit_log import AuditLog
 from distributed_grid.store.home import GridHome
 from distributed_grid.store.token_file import TokenFile
 
@@ -174,7 +173,7 @@ class ServedGrid:
             connections.close()
 
     def audit(self) -> list[dict[str, Any]]:
-        return AuditLog(self.home.audit_log).read()
+        return self.engine.parts.audit_log.read()
 
 
 @pytest.fixture(scope="module")

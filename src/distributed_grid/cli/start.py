@@ -28,21 +28,31 @@ discovered_or_config_option = partial(
 @discovered_or_config_option
 @listening_options
 @adopt_option
-@click.option("--supervise", is_flag=True, help="Stay, and put grid back when the head or the controller was gone.")
+@click.option(
+    "--supervise/--no-supervise",
+    default=None,
+    help="Watch the controller in the foreground, or not at all. By default a process in the background does.",
+)
 @json_option
 def start(
-    address: str, config_path: str | None, listening: Listening, adopt: bool, supervise: bool, as_json: bool
+    address: str, config_path: str | None, listening: Listening, adopt: bool, supervise: bool | None, as_json: bool
 ) -> None:
     """Put grid into a Ray cluster that is already running.
 
     Run it on the head node. Without --config or $GRID_CONFIG all nodes are discovered and named by host name.
 
-    With --supervise it stays in the foreground, for systemd or tmux. SIGTERM and Ctrl-C end it and leave grid and
-    its boosts in the cluster; grid stop gives them back and ends it, too.
+    A process in the background then watches the controller, and puts it back when Ray has given it up, or the head
+    was gone and is there again; grid stop ends it. --no-supervise leaves that to you.
+
+    With --supervise this command itself does that in the foreground, for systemd or tmux. SIGTERM and Ctrl-C end it
+    and leave grid and its boosts in the cluster; grid stop gives them back and ends it, too.
     """
+    from distributed_grid.client import answers
     from distributed_grid.cluster.attach import put_controller_in
+    from distributed_grid.cluster.supervise import Order, end_supervisors, restored_supervisor, start_supervisor
     from distributed_grid.config import GridConfig, find_config, load_config
     from distributed_grid.controller.listening import checked
+    from distributed_grid.errors import AlreadyRunning
     from distributed_grid.store.home import GridHome
 
     # First what can be wrong in the command itself: a supervisor may wait for hours until it needs the rest.
@@ -85,10 +95,23 @@ def start(
         say_notes(found)
 
     if supervise:
+        end_supervisors(home)  # this one takes their place
         _supervise(address, home, put_in, config.digest(), show_it)
         return
     say(f"Putting grid into the Ray cluster at {address} ...")
-    show_it(put_in())
+    try:
+        found = put_in()
+    except AlreadyRunning as error:
+        if answers(home) and (restored := restored_supervisor(home)) is not None:
+            raise AlreadyRunning(error.message, because=[*error.because, restored], try_next=error.try_next) from error
+        raise
+    if supervise is None:
+        order = Order(found["ray_address"], config.to_dict(), source, listening.to_dict())
+        if (why_not := start_supervisor(home, order)) is not None:
+            say(f"Warning: nothing but Ray watches the controller; its supervisor did not start: {why_not}")
+    else:
+        end_supervisors(home)
+    show_it(found)
 
 
 def _check_address(address: str) -> None:
@@ -131,9 +154,17 @@ def _supervise(
 def stop(force: bool, wait: float, as_json: bool) -> None:
     """Give all capacity back and take grid out of the cluster. The cluster itself goes on."""
     from distributed_grid.client import GridClient
+    from distributed_grid.cluster.supervise import end_supervisors
+    from distributed_grid.errors import NoCluster
 
     client = GridClient(on_wait=say)
-    stopped = client.stop_controller(force=force, wait_s=wait)
+    try:
+        stopped = client.stop_controller(force=force, wait_s=wait)
+    except NoCluster:
+        if end_supervisors(client.home):
+            say("The supervisor that waited for the cluster to come back was ended.")
+        raise
+    end_supervisors(client.home)
     client.home.controller.unlink(missing_ok=True)
 
     def told(answer: Any) -> str:

@@ -45,13 +45,13 @@ def answers(home: GridHome, within_s: float = 3.0) -> bool:
 
     It has to know the token: its port may be somebody else's by now, perhaps another grid's.
     """
-    if not home.controller.exists():
-        return False  # one that somebody is logged in to is not this installation's
     try:
+        if not home.controller.exists():
+            return False  # one that somebody is logged in to is not this installation's
         found = Whereabouts.of(home)
         connections = Connections(found.url, {"Authorization": f"Bearer {found.token}"}, found.trust)
         answer = connections.ask("GET", "/api/v1/config", answer_s=within_s)
-    except (GridError, Unreachable, KeyError):
+    except (GridError, Unreachable, KeyError, OSError):
         return False
     connections.close()
     return answer.is_success

@@ -63,7 +63,14 @@ def ask_apart(
     """
     command = [sys.executable, "-m", module]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as asked:
+    try:
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+    except OSError as error:
+        raise Unavailable(
+            f"Cannot start a process for {module}: {error.strerror}",
+            try_next="Free some memory, or end some processes.",
+        ) from error
+    with process as asked:
         try:
             said, complained = _told(asked, json.dumps(order), patience_s, meanwhile)
         except subprocess.TimeoutExpired as error:

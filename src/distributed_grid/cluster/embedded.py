@@ -1,15 +1,7 @@
-"""The embedded cluster with grid in it: raylets, then the controller, all or nothing; and a supervisor for it.
+"""The embedded cluster with grid in it: raylets, then the controller, all or nothing; and a supervisor for it."""
 
-`python -m distributed_grid.cluster.embedded` is that supervisor: it reads one JSON object from stdin, stays as long as
-the cluster does, and puts the controller back if Ray has given it up.
-"""
-
-import json
 import os
-import subprocess
-import sys
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,11 +10,9 @@ import psutil
 from distributed_grid.client import answers
 from distributed_grid.cluster import local
 from distributed_grid.cluster.attach import put_controller_in
-from distributed_grid.cluster.nodes import NodeSpec, spawn
-from distributed_grid.cluster.processes import NODE_MARKER, carries, carrying, child_environment
+from distributed_grid.cluster.nodes import NodeSpec
 from distributed_grid.cluster.record import ClusterRecord
-from distributed_grid.cluster.service_manager import ServiceManager
-from distributed_grid.cluster.supervise import Supervisor
+from distributed_grid.cluster.supervise import Order, end_supervisors, restored_supervisor, start_supervisor
 from distributed_grid.config import GridConfig, find_config, load_config
 from distributed_grid.controller.listening import checked, listen
 from distributed_grid.errors import AlreadyRunning, ConfigInvalid, StoreBroken
@@ -35,7 +25,6 @@ Progress = Callable[[str], None]
 _CPUS_PER_CORE: Final = 4
 """Beyond this, the start of a program that uses all of them is dominated by the start of its workers."""
 
-_SUPERVISOR: Final = "supervisor"
 _ANSWER_S: Final = 10.0
 
 
@@ -64,8 +53,10 @@ def start_embedded(
         )
     running = local.running(home)
     if running is not None and answers(home, within_s=_ANSWER_S):
+        told = restored_supervisor(home)
         raise AlreadyRunning(
             f"The cluster {running.name} is already running at {running.ray_address}",
+            because=[] if told is None else [told],
             try_next="Stop it with: grid cluster stop",
         )
     if listening.port:
@@ -83,10 +74,15 @@ def start_embedded(
         )
         progress("controller ... up")
 
+    def supervise(record: ClusterRecord) -> None:
+        order = Order(record.ray_address, config.to_dict(), str(loaded.source), listening.to_dict(), record.to_dict())
+        if (why_not := start_supervisor(home, order)) is not None:
+            progress(f"Warning: nothing but Ray watches the controller; its supervisor did not start: {why_not}")
+
     if running is not None:
         progress(f"The cluster {running.name} runs, but its controller does not answer: putting it in again ...")
         put_in(running.ray_address, lambda: None)
-        _supervise(home, running, config, str(loaded.source), listening)
+        supervise(running)
         return found | {"head": config.head.name if config.head else ""}
     record = local.start(
         home.create(),
@@ -102,70 +98,13 @@ def start_embedded(
         except BaseException:
             local.stop(home, progress=lambda _: None)
             raise
-    _supervise(home, record, config, str(loaded.source), listening)
+    supervise(record)
     return found | {"head": config.head.name if config.head else ""}
-
-
-def _supervise(home: GridHome, record: ClusterRecord, config: GridConfig, source: str, listening: Listening) -> None:
-    """Start the process that puts the controller back, unless the cluster has one. It ends with the cluster."""
-    if _supervisors(record):
-        return
-    env = child_environment(os.environ, record.marker) | {NODE_MARKER: _SUPERVISOR}
-    command = [sys.executable, "-P", "-m", "distributed_grid.cluster.embedded"]
-    order = {
-        "home": str(home.path),
-        "record": record.to_dict(),
-        "address": record.ray_address,
-        "config": config.to_dict(),
-        "config_source": source,
-        "listening": listening.to_dict(),
-    }
-    process = spawn(command, home.logs / "supervisor.log", env, stdin=subprocess.PIPE)
-    assert process.stdin is not None
-    with process.stdin as told:
-        told.write(json.dumps(order).encode())
-
-
-def _supervisors(record: ClusterRecord) -> list[psutil.Process]:
-    return [process for process in carrying(record.marker) if carries(process, _SUPERVISOR, NODE_MARKER)]
-
-
-def supervise(order: Mapping[str, Any]) -> None:
-    """Watch the controller of one embedded cluster until that ends, or somebody takes grid out of it."""
-    home = GridHome(Path(order["home"]))
-
-    def put_in(meanwhile: Callable[[], None]) -> dict[str, Any]:
-        return put_controller_in(
-            order["address"],
-            home,
-            order["config"],
-            order["config_source"],
-            listening=Listening.from_dict(order["listening"]),
-            patient=True,
-            meanwhile=meanwhile,
-        )
-
-    Supervisor(
-        order["address"],
-        home,
-        put_in,
-        ServiceManager({}),
-        say=_log,
-        on_ready=lambda _: None,
-        is_over=partial(local.is_over, home, ClusterRecord.from_dict(order["record"])),
-    ).run()
-
-
-def _log(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
 
 
 def stop_embedded(home: GridHome, *, progress: Progress) -> dict[str, Any]:
     """End the embedded cluster of this home. Its unexpired boosts stay on disk for its next start."""
-    if (running := local.running(home)) is not None:
-        for supervisor in _supervisors(running):
-            supervisor.kill()
+    end_supervisors(home)
     _freeze_controller(home)
     record = local.stop(home, progress=progress)
     if record is not None:
@@ -209,7 +148,3 @@ def node_specs(config: GridConfig) -> list[NodeSpec]:
         )
         for node in config.nodes
     ]
-
-
-if __name__ == "__main__":
-    supervise(json.load(sys.stdin))

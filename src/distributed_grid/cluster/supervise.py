@@ -1,24 +1,48 @@
 """A supervisor puts the controller in, watches it, and puts it back when Ray has given it up or the head was gone.
 
-`grid start --supervise` is one in the foreground; the embedded cluster has one of its own.
+`grid start --supervise` is one in the foreground. `grid start` and `grid cluster start` leave one in the background:
+`python -m distributed_grid.cluster.supervise`, which reads what to watch from stdin, one JSON object.
 """
 
+import json
+import math
+import os
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Final
+
+import psutil
 
 from distributed_grid.client import answers
 from distributed_grid.client.connections import listens
+from distributed_grid.cluster import local
+from distributed_grid.cluster.attach import put_controller_in
+from distributed_grid.cluster.nodes import spawn
+from distributed_grid.cluster.processes import carrying, child_environment
+from distributed_grid.cluster.record import ClusterRecord
 from distributed_grid.cluster.service_manager import ServiceManager
 from distributed_grid.decide.supervision import Do, Sight, Watch, after_failure, after_success, may_heal, next_step
 from distributed_grid.errors import GridError, HomeInUse, StoreBroken
 from distributed_grid.model.addresses import AUTO
-from distributed_grid.store.durable import bytes_of, json_of
+from distributed_grid.model.listening import Listening
+from distributed_grid.store.durable import bytes_of, json_of, replace_durably
 from distributed_grid.store.home import GridHome
+
+_SUPERVISES: Final = "GRID_SUPERVISES"
+"""The environment variable of a supervisor in the background, and of what it starts: the GRID_HOME that it watches."""
+_WITHOUT_HEAD_S: Final = 24 * 3600.0
+"""In the background it does not wait for a head for ever: some clusters do not come back."""
+_AGAIN_S: Final = 1.0
+_END_S: Final = 10.0
 
 PutIn = Callable[[Callable[[], None]], dict[str, Any]]
 """Puts the controller in; calls what it is given now and then meanwhile."""
@@ -41,8 +65,10 @@ class Supervisor:
         say: Callable[[str], None],
         on_ready: Callable[[dict[str, Any]], None],
         is_over: Callable[[], bool] = lambda: False,
+        was_in: bool = False,
+        without_head_s: float = math.inf,
     ) -> None:
-        """`is_over`: the cluster has ended for good."""
+        """`is_over`: the cluster has ended for good. `was_in`: grid is in the cluster, or was until just now."""
         self._address = address
         self._home = home
         self._put_in = put_in
@@ -50,13 +76,15 @@ class Supervisor:
         self._say = say
         self._on_ready = on_ready
         self._is_over = is_over
-        self._was_in = False
+        self._was_in = was_in
+        self._without_head_s = without_head_s
+        self._earlier_stop: bytes | None = None
 
     def run(self) -> None:
         """Neither a signal nor an error gives boosts back: whoever is started next finds all as it was."""
         with _signals_raise():
             try:
-                self._home.stopped.unlink(missing_ok=True)  # that was meant for an earlier one
+                self._forget_earlier_stop()
                 self._supervise()
             except ToldToEnd as told:
                 stays = (
@@ -67,35 +95,35 @@ class Supervisor:
                 self._manager.stopping()
 
     def _supervise(self) -> None:
+        """Turn after turn. An error ends one turn, unless it says that the command itself is wrong."""
         watch = Watch(since=time.monotonic())
         while True:
             self._manager.alive()
-            step = next_step(watch, self._look(), now=time.monotonic())
-            watch = step.watch
-            if step.say:
-                self._tell(step.say)
-            match step.do:
-                case Do.END:
-                    return
-                case Do.PUT_IN:
-                    watch = self._try_to_put_in(watch)
-                case Do.WATCH if not self._was_in:
-                    self._is_in(self._record() or {})
-            self._pause(step.pause_s)
+            try:
+                step = next_step(watch, self._look(), now=time.monotonic(), without_head_s=self._without_head_s)
+                watch, pause_s = step.watch, step.pause_s
+                if step.say:
+                    self._tell(step.say)
+                match step.do:
+                    case Do.END:
+                        return
+                    case Do.PUT_IN:
+                        watch = self._put_it_in()
+                    case Do.WATCH if not self._was_in:
+                        self._is_in(self._record() or {})
+            except Exception as error:
+                if isinstance(error, GridError) and not may_heal(error, was_in=self._was_in):
+                    self._manager.status(f"gave up: {error.message}")
+                    raise  # whoever started us should know
+                pause_s, now = _AGAIN_S, time.monotonic()
+                if now >= watch.try_at:
+                    watch = after_failure(watch, now=now)
+                    self._tell_failure(error, watch.try_at - now)
+            self._pause(pause_s)
 
-    def _try_to_put_in(self, watch: Watch) -> Watch:
+    def _put_it_in(self) -> Watch:
         self._tell(f"putting grid into the Ray cluster at {self._address} ...")
-        try:
-            found = self._put_in(self._manager.alive)
-        except GridError as error:
-            if not may_heal(error, was_in=self._was_in):
-                self._manager.status(f"gave up: {error.message}")
-                raise  # whoever started us should know
-            failed = after_failure(watch, now=time.monotonic())
-            why = "; ".join((error.message, *error.because))
-            again = failed.try_at - time.monotonic()
-            self._tell(f"that failed: {why}. Next try in {again:.0f} s. {error.try_next or ''}".rstrip())
-            return failed
+        found = self._put_in(self._manager.alive)
         where = "in the cluster again," if self._was_in else "in the cluster"
         self._tell(f"grid is {where} at {found['ray_address']}, and answers at {found['url']}")
         if not self._was_in:
@@ -115,8 +143,26 @@ class Supervisor:
         return Sight(
             controller=record is not None and answers(self._home),
             head=self._head_listens(record),
-            stopped=self._home.stopped.exists() or self._is_over(),
+            stopped=self._is_stopped() or self._is_over(),
         )
+
+    def _is_stopped(self) -> bool:
+        return (told := self._stop()) is not None and told != self._earlier_stop
+
+    def _stop(self) -> bytes | None:
+        """What a controller said that was taken out on purpose. Whatever else has that name was not left by one."""
+        try:
+            return bytes_of(self._home.stopped)
+        except StoreBroken:
+            return None
+
+    def _forget_earlier_stop(self) -> None:
+        """It was meant for an earlier one. While a controller answers, it only is there if it cannot be removed."""
+        if self._was_in and not answers(self._home):
+            return
+        with suppress(OSError):
+            self._home.stopped.unlink(missing_ok=True)
+        self._earlier_stop = self._stop()
 
     def _record(self) -> dict[str, Any] | None:
         """Where the last controller of this home said that it is."""
@@ -146,8 +192,17 @@ class Supervisor:
     # -- telling -------------------------------------------------------------------------------------------
 
     def _tell(self, text: str) -> None:
-        self._say(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}Z {text}")
+        """To its log and its service manager. That neither can be written to is no reason to watch no longer."""
+        with suppress(Exception):
+            self._say(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}Z {text}")
         self._manager.status(text)
+
+    def _tell_failure(self, error: Exception, again_s: float) -> None:
+        if isinstance(error, GridError):
+            why, try_next = "; ".join((error.message, *error.because)), error.try_next or ""
+        else:
+            why, try_next = f"{type(error).__name__}: {error}", ""
+        self._tell(f"that failed: {why}. Next try in {again_s:.0f} s. {try_next}".rstrip())
 
     def _pause(self, seconds: float) -> None:
         often = self._manager.watchdog_s
@@ -175,3 +230,115 @@ def _signals_raise() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+# -- in the background ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a supervisor in the background is to watch, and with what to put the controller back."""
+
+    address: str
+    config: Mapping[str, Any]
+    config_source: str
+    listening: Mapping[str, Any]
+    record: Mapping[str, Any] | None = None
+    """Of the embedded cluster whose controller it is."""
+
+
+def start_supervisor(home: GridHome, order: Order) -> str | None:
+    """Have one in the background for this home, in the place of those that it has; why that cannot be, if it cannot.
+
+    The order is kept in the home, so that one that dies can be replaced by another.
+    """
+    end_supervisors(home)
+    try:
+        replace_durably(home.supervisor, json.dumps(asdict(order)).encode() + b"\n")
+        _spawn(home, order)
+    except OSError as error:
+        return f"{error.strerror or error}"
+    return None
+
+
+def restored_supervisor(home: GridHome) -> str | None:
+    """Start the one of this home again if it is gone; what a person should know of that. None: nothing."""
+    if _supervisors(home):
+        return None
+    try:
+        if (order := bytes_of(home.supervisor)) is None:
+            return None  # none was wanted
+        _spawn(home, Order(**json_of(order)))
+    except (GridError, ValueError, TypeError, KeyError, OSError) as error:
+        told = error.message if isinstance(error, GridError) else str(error)
+        return f"its supervisor was gone and could not be started again: {told}"
+    return "its supervisor was gone, and was started again"
+
+
+def end_supervisors(home: GridHome) -> bool:
+    """End those in the background. Whether there were any."""
+    with suppress(OSError):
+        home.supervisor.unlink(missing_ok=True)
+    found = _supervisors(home)
+    for process in found:
+        with suppress(psutil.Error):
+            process.terminate()
+    _, left = psutil.wait_procs(found, _END_S)
+    for process in left:
+        with suppress(psutil.Error):
+            process.kill()
+    return bool(found)
+
+
+def _supervisors(home: GridHome) -> list[psutil.Process]:
+    return [process for process in carrying(str(home.path), _SUPERVISES) if process.pid != os.getpid()]
+
+
+def _spawn(home: GridHome, order: Order) -> None:
+    record = None if order.record is None else ClusterRecord.from_dict(dict(order.record))
+    env = dict(os.environ) if record is None else child_environment(os.environ, record.marker)
+    home.logs.mkdir(mode=0o700, exist_ok=True)
+    command = [sys.executable, "-P", "-m", "distributed_grid.cluster.supervise", str(home.path)]
+    process = spawn(command, home.logs / "supervisor.log", env | {_SUPERVISES: str(home.path)}, stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    with process.stdin as told:
+        told.write(json.dumps(asdict(order)).encode())
+
+
+def supervise(home: GridHome, order: Order) -> None:
+    """Watch one controller until it is taken out, or its cluster has ended."""
+
+    def put_in(meanwhile: Callable[[], None]) -> dict[str, Any]:
+        return put_controller_in(
+            order.address,
+            home,
+            order.config,
+            order.config_source,
+            listening=Listening.from_dict(dict(order.listening)),
+            patient=True,
+            meanwhile=meanwhile,
+        )
+
+    def is_away() -> bool:
+        return not home.path.exists() and not listens(order.address)
+
+    record = None if order.record is None else ClusterRecord.from_dict(dict(order.record))
+    Supervisor(
+        order.address,
+        home,
+        put_in,
+        ServiceManager({}),
+        say=_log,
+        on_ready=lambda _: None,
+        is_over=is_away if record is None else partial(local.is_over, home, record),
+        was_in=True,
+        without_head_s=_WITHOUT_HEAD_S,
+    ).run()
+
+
+def _log(text: str) -> None:
+    os.write(sys.stdout.fileno(), f"{text}\n".encode())
+
+
+if __name__ == "__main__":
+    supervise(GridHome(Path(sys.argv[1])), Order(**json.load(sys.stdin)))

@@ -173,9 +173,11 @@ def make_app(
         told = f"all boosts end{', also those in use' if body.force else ''}, and grid leaves the cluster"
         engine.parts.journal.note("stop_asked", told, who=asker.name)
         released = await engine.give_all_back(force=body.force, wait_s=body.wait_seconds, who=asker.name)
-        if engine.watching is not None:
-            await engine.watching.leave()
-        await leave()
+        try:
+            await leave()
+        except BaseException:
+            engine.take_requests()
+            raise
         return {"released": released}
 
     @api.get("/health")

@@ -147,7 +147,7 @@ class ControllerRuntime:
 
     async def _serve(self) -> None:
         """What a crash cut off is settled before anybody is answered; where it cannot be, the status says why."""
-        await self._until_it_works("home", self._make_home)
+        await self._make_home()
         self._engine = engine = Engine(
             self._cluster, self._config, self._home, adopt=self._adopt, senses=self._senses, hands=self._hands
         )
@@ -259,7 +259,13 @@ class ControllerRuntime:
         return token
 
     async def _make_home(self) -> None:
-        self._home.create()
+        """Without it the controller ends what expires, as far as it knows; commands find it once there is one."""
+        try:
+            await threads.DISK.run(self._home.create)
+        except StoreBroken as error:
+            if not self._patient:
+                raise
+            log.error("the controller goes on without GRID_HOME, and tries again", error=_told(error))
 
     async def _until_it_works(self, part: str, work: Callable[[], Awaitable[T]]) -> T:
         while True:
@@ -290,9 +296,19 @@ class ControllerRuntime:
 
     async def _leave_on_purpose(self) -> None:
         """Whoever supervises must not put grid in again; said before leaving, so that nobody sees it just gone."""
+        at = datetime.now(UTC).isoformat(timespec="microseconds")
+        text = json.dumps({"at": at, "ray_address": self._ray_address}).encode() + b"\n"
+        try:
+            await threads.DISK.run(replace_durably, self._home.stopped, text)
+        except OSError as error:
+            raise StoreBroken(
+                f"Cannot write {self._home.stopped}: {error.strerror}",
+                because=["without it, a supervisor would put grid in again"],
+                try_next=f"Let your user write to {self._home.path}, and see that it has space; then grid stop again.",
+            ) from error
         self._is_leaving = True
-        at = datetime.now(UTC).isoformat(timespec="seconds")
-        self._home.stopped.write_text(json.dumps({"at": at, "ray_address": self._ray_address}) + "\n")
+        if self._engine is not None and self._engine.watching is not None:
+            await self._engine.watching.leave()
         await self._leave()
 
     async def _announce(self) -> None:

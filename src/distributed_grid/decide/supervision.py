@@ -75,8 +75,11 @@ class Step:
     say: str | None = None
 
 
-def next_step(watch: Watch, sight: Sight, *, now: float) -> Step:
-    """The next thing to do, how long to pause after it, and what to tell people."""
+def next_step(watch: Watch, sight: Sight, *, now: float, without_head_s: float = math.inf) -> Step:
+    """The next thing to do, how long to pause after it, and what to tell people.
+
+    `without_head_s`: for so long a head that is gone is waited for.
+    """
     if sight.stopped:
         return Step(
             Do.END, watch, say="grid was taken out of the cluster, or the cluster ended: so does the supervisor"
@@ -84,7 +87,11 @@ def next_step(watch: Watch, sight: Sight, *, now: float) -> Step:
     if sight.controller:
         return _answers(watch, now)
     watch = watch if watch.away_since is not None else replace(watch, away_since=now)
-    return _head_is_there(watch, now) if sight.head else _head_is_gone(watch, now)
+    if sight.head:
+        return _head_is_there(watch, now)
+    if watch.phase is Phase.NO_HEAD and now - watch.since > without_head_s:
+        return Step(Do.END, watch, say=f"no head for {without_head_s / 3600:.0f} h: the supervisor ends")
+    return _head_is_gone(watch, now)
 
 
 def after_failure(watch: Watch, *, now: float) -> Watch:

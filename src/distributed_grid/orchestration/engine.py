@@ -58,7 +58,7 @@ class Engine:
         without `hands` no process is moved.
         """
         self.config = config
-        self.parts = Parts(cluster, config, home.create(), now=now)
+        self.parts = Parts(cluster, config, home, now=now)
         self.service = BoostService(self.parts)
         self._adopt = adopt
         self._recovery = Recovery(self.parts, adopt=adopt)
@@ -211,13 +211,17 @@ class Engine:
 
         Raises `StoreBroken` when all is home but the file does not say so: the next start would bring the boosts back.
         """
-        self.service.queue.is_open = self.scheduling.flights.is_open = False
+        self.take_requests(False)
         try:
             async with contextlib.nullcontext() if self.rebalancing is None else self.rebalancing.at_rest():
                 return await self._give_all_back(force, wait_s, who)
         except BaseException:
-            self.service.queue.is_open = self.scheduling.flights.is_open = True
+            self.take_requests()
             raise
+
+    def take_requests(self, is_open: bool = True) -> None:
+        """Go on granting what waits; or no longer, since grid leaves."""
+        self.service.queue.is_open = self.scheduling.flights.is_open = is_open
 
     async def _give_all_back(self, force: bool, wait_s: float, who: str) -> int:
         p = self.parts
@@ -259,4 +263,5 @@ class Engine:
             await self.parts.commit_sharing()
         if self.parts.unwritten is not None:
             await self.parts.try_commit()
+        await self.parts.audit_log.finish()
         self.parts.lock.release()

@@ -162,6 +162,7 @@ class Journal:
             if self._missed:
                 message = f"{self._missed} older entries could not be written and are lost"
                 self._audit.append("audit_gap", self._now(), who="grid", message=message)
+            self._audit.flush()
         except StoreBroken as error:
             self._trouble = error.message
         else:
@@ -169,7 +170,8 @@ class Journal:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        return () if self._trouble is None else (f"{self._trouble}; {len(self._owed)} entries wait to be written",)
+        trouble, waiting = self._audit.trouble or self._trouble, len(self._owed) + self._audit.waiting
+        return () if trouble is None else (f"{trouble}; {waiting} entries wait to be written",)
 
     def recorded(self, wanted: Wanted, limit: int) -> Found:
         """What the audit log says, of this and of earlier lives. Reads files: not for an event loop."""

@@ -21,7 +21,7 @@ from distributed_grid.orchestration.journal import Journal
 from distributed_grid.orchestration.ledger import Ledger
 from distributed_grid.orchestration.logs import logger
 from distributed_grid.orchestration.sharing_state import SharingState
-from distributed_grid.store.audit_log import AuditLog
+from distributed_grid.store.audit_log import QueuedAuditLog
 from distributed_grid.store.boost_file import BoostFile
 from distributed_grid.store.group_commit import GroupCommit
 from distributed_grid.store.home import GridHome
@@ -66,7 +66,8 @@ class Parts:
         self.applier = Applier(self.cluster, self.observer, self.ledger)
         self.lock = WriterLock(self.home.lock)
         self.file = BoostFile(self.home.boosts)
-        self.journal = Journal(AuditLog(self.home.audit_log), self.now)
+        self.audit_log = QueuedAuditLog(self.home.audit_log)
+        self.journal = Journal(self.audit_log, self.now)
         self.sharing = SharingState.configured(self.config)
         self.teams = Teams(team.team() for team in self.config.resource_sharing.teams)
         self.forecast: Foresight | None = None

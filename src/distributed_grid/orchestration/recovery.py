@@ -78,6 +78,7 @@ class Recovery:
     def lock(self, *, strict: bool) -> None:
         """Take the writer's lock. `AlreadyRunning` if another process has it; a lock that none can have is told."""
         try:
+            self._p.home.create()
             self._p.lock.acquire()
         except StoreBroken as error:
             if strict:
@@ -86,9 +87,8 @@ class Recovery:
 
     async def load(self, nodes: NodeTable, *, strict: bool) -> None:
         """Read all state files. With `strict`, raises `StoreBroken` for one that cannot be read."""
-        p = self._p
         try:
-            self._take(await threads.DISK.run(p.file.load), nodes)
+            self._take(await threads.DISK.run(self._load_file), nodes)
         except StoreBroken as error:
             if strict:
                 raise
@@ -119,6 +119,15 @@ class Recovery:
 
     # -- boosts --------------------------------------------------------------------------------------------
 
+    def _load_file(self) -> Loaded:
+        """A folder that is not there and cannot be made says nothing of the boosts: they may be back with it."""
+        try:
+            self._p.home.create()
+        except StoreBroken as error:
+            self._p.file.leave_alone(error)
+            raise
+        return self._p.file.load()
+
     def _take(self, loaded: Loaded, nodes: NodeTable, ended: frozenset[str] = frozenset()) -> None:
         self.belongings = Belongings()
         self._damage += [Damage(problem) for problem in loaded.problems]
@@ -144,7 +153,7 @@ class Recovery:
     async def _read_again(self) -> None:
         p = self._p
         try:
-            loaded = await threads.DISK.run(p.file.load)
+            loaded = await threads.DISK.run(self._load_file)
         except StoreBroken as error:
             if self._unread is None or error.message != self._unread.message:
                 self._tell_unread(error)

@@ -4,11 +4,14 @@ What concerns access (`SECURITY`) has a file of its own beside it, which nothing
 and refusals pushes it out. Who reads the log gets both in one, in the order of time.
 """
 
+import asyncio
 import errno
 import fcntl
 import json
 import os
+import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,6 +23,7 @@ from typing import Any, Final
 
 import orjson
 
+from distributed_grid import threads
 from distributed_grid.errors import StoreBroken
 from distributed_grid.store.durable import json_of
 from distributed_grid.store.lease_codec import encode_instant
@@ -29,6 +33,9 @@ _CLOCKS_DIFFER: Final = timedelta(minutes=1)
 _LONGEST_LINE: Final = 2**20
 _SLICE_S: Final = 0.001
 _PAUSE_S: Final = 0.002
+_MOST_WAITING: Final = 1000
+_SLOW_S: Final = 5.0
+_FLUSH_S: Final = 2.0
 MOST_BYTES: Final = 2**20
 """So much of the log is given out at a time."""
 SECURITY: Final = frozenset(
@@ -107,7 +114,7 @@ class AuditLog:
         sync: bool = False,
         **details: object,
     ) -> None:
-        """Add one line; with `sync` it survives a power cut. `StoreBroken` if the disk does not take it."""
+        """Add one line; with `sync` it survives a power cut. `StoreBroken` if it is not taken."""
         entry = {
             "at": encode_instant(at),
             "event": event,
@@ -117,7 +124,25 @@ class AuditLog:
             **details,
         }
         line = json.dumps(entry, default=str).encode() + b"\n"
-        path = self.security if event in SECURITY else self.path
+        self._take(self.security if event in SECURITY else self.path, line, sync)
+
+    @property
+    def trouble(self) -> str | None:
+        """Why lines that were taken are not in the file yet."""
+        return None
+
+    @property
+    def waiting(self) -> int:
+        """How many lines were taken and are not in the file yet."""
+        return 0
+
+    def flush(self) -> None:
+        """Have the lines that wait tried again; `StoreBroken` while the disk takes none."""
+
+    def _take(self, path: Path, line: bytes, sync: bool) -> None:
+        self._write(path, line, sync)
+
+    def _write(self, path: Path, line: bytes, sync: bool) -> None:
         try:
             fd = self._open(path)
             try:
@@ -177,7 +202,10 @@ class AuditLog:
         if os.fstat(fd).st_size <= self._rotate_above:
             return fd
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return fd  # another process rotates it, or only holds it: the next line tries again
+        try:
             self._rotate_if_large(path)
         finally:
             os.close(fd)
@@ -190,6 +218,93 @@ class AuditLog:
                 for newer, older in reversed(list(pairwise([path, *self._older(path)]))):
                     if newer.exists():
                         newer.replace(older)
+
+
+class QueuedAuditLog(AuditLog):
+    """For an event loop: `append` only queues the line, and a thread writes it, in order. Whoever reads sees it.
+
+    What the disk does not take stays first in the queue. Until it does, and while the queue is full, `append` raises.
+    Outside an event loop each line is written at once.
+    """
+
+    def __init__(self, path: Path, *, rotate_above: int = 64 * 2**20, keep: int = 3) -> None:
+        super().__init__(path, rotate_above=rotate_above, keep=keep)
+        self._queue: deque[tuple[Path, bytes, bool]] = deque()
+        self._head_since = 0.0
+        """When the first line of the queue became that."""
+        self._broken: StoreBroken | None = None
+        self._writing = threading.Lock()
+        self._is_scheduled = False
+
+    @property
+    def trouble(self) -> str | None:
+        if self._broken is not None:
+            return self._broken.message
+        waits_s = time.monotonic() - self._head_since
+        if self._queue and waits_s > _SLOW_S:
+            return f"The disk has not taken a line of the audit log {self.path} for {waits_s:.0f} s"
+        return None
+
+    @property
+    def waiting(self) -> int:
+        return len(self._queue)
+
+    def flush(self) -> None:
+        if self._queue:
+            self._schedule()
+        if self._broken is not None:
+            raise self._broken
+
+    def find(self, wanted: "Wanted", limit: int | None = None) -> Found:
+        """As of any log; what was appended before is written first, unless the disk takes too long."""
+        if self._queue and self._writing.acquire(timeout=_FLUSH_S):
+            self._write_all()
+        return super().find(wanted, limit)
+
+    async def finish(self) -> None:
+        """Wait until all is written, within bounds."""
+        if self._queue:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(threads.AUDIT.run(self._work), _FLUSH_S)
+
+    def _take(self, path: Path, line: bytes, sync: bool) -> None:
+        if self._broken is not None:
+            self._schedule()
+            raise self._broken
+        if len(self._queue) >= _MOST_WAITING:
+            raise StoreBroken(self.trouble or f"The disk is slow to take the audit log {path}")
+        if not self._queue:
+            self._head_since = time.monotonic()
+        self._queue.append((path, line, sync))
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if self._is_scheduled:
+            return
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            self._work()
+            return
+        self._is_scheduled = True
+        threads.AUDIT.begin(self._work)
+
+    def _work(self) -> None:
+        self._writing.acquire()
+        self._is_scheduled = False  # what comes from now on has itself scheduled again
+        self._write_all()
+
+    def _write_all(self) -> None:
+        """Write what waits, as far as the disk takes it, and let go of the lock, which is held."""
+        try:
+            while self._queue:
+                self._write(*self._queue[0])
+                self._queue.popleft()
+                self._head_since, self._broken = time.monotonic(), None
+        except StoreBroken as error:
+            self._broken = error
+        finally:
+            self._writing.release()
 
 
 def _open_newest(path: Path) -> int:

@@ -296,7 +296,7 @@ def _is_gone(path: Path) -> bool:
     try:
         path.stat()
     except FileNotFoundError:
-        return True
+        return path.parent.exists() or not path.parent.is_symlink()  # else it leads to a disk that is away
     except OSError:
         return False
     return False

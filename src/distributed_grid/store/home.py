@@ -73,6 +73,11 @@ class GridHome:
         return self.path / "stopped.json"
 
     @property
+    def supervisor(self) -> Path:
+        """What the supervisor in the background watches, for another one in its place."""
+        return self.path / "supervisor.json"
+
+    @property
     def cluster(self) -> Path:
         """The processes of the embedded cluster that `grid cluster start` began."""
         return self.path / "cluster.json"
