@@ -35,6 +35,7 @@ class QueuedRequest(BaseModel):
 
 class QueueStatus(BaseModel):
     requests: list[QueuedRequest]
+    cut: bool = Field(False, description="There are more requests, and they would have been too much for one answer")
 
 
 class Allocation(BaseModel):

@@ -17,6 +17,7 @@ from distributed_grid.model.scheduling import (
     SchedulingDecision,
     SchedulingRequest,
 )
+from distributed_grid.orchestration.boost_view import listed, shortened
 from distributed_grid.orchestration.scheduling_state import SchedulingState
 
 RESULTS = ("accepted", "queued", "rejected")
@@ -99,29 +100,29 @@ def decision_from(data: Mapping[str, Any]) -> SchedulingDecision:
 
 
 def scheduling_dict(state: SchedulingState) -> dict[str, Any]:
-    """All tasks, what was decided, and how good what was said of places was."""
-    waiting = [task.id for task in state.waiting]
+    """All tasks, or as many as fit into an answer, what was decided, and how good what was said of places was."""
+    waiting = {task.id: position for position, task in enumerate(state.waiting, start=1)}
     return {
         "placed": len(state.tasks) - len(waiting),
         "waiting": len(waiting),
-        "tasks": [_task_dict(task, waiting) for task in state.tasks.values()],
+        **listed("tasks", [_task_dict(task, waiting) for task in state.tasks.values()], "who"),
         "decisions": {result: state.results[result] for result in RESULTS},
         "strategies": {str(name): strategy.told for name, strategy in sorted(strategies().items())},
         "calibration": calibration_dict(state.calibrator),
     }
 
 
-def _task_dict(task: ScheduledTask, waiting: list[str]) -> dict[str, Any]:
+def _task_dict(task: ScheduledTask, waiting: Mapping[str, int]) -> dict[str, Any]:
     request = task.request
     return {
         "task_id": task.id,
         "state": "waiting" if task.waits else "placed",
-        "position": waiting.index(task.id) + 1 if task.waits else None,
+        "position": waiting.get(task.id) if task.waits else None,
         "target": request.target,
         "strategy": str(request.strategy),
         "priority": str(request.priority),
         "count": request.count,
-        "tags": list(request.tags),
+        "tags": shortened(request.tags),
         "resources": ResourceVector(task.needs).to_amounts(),
         "who": task.who,
         "team": task.team,

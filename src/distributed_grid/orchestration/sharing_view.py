@@ -13,7 +13,7 @@ from distributed_grid.model.nodes import Node, NodeTable
 from distributed_grid.model.resources import BUILT_IN, amount_of
 from distributed_grid.model.teams import DEFAULT_TEAM, Team
 from distributed_grid.model.waiting import Waiting
-from distributed_grid.orchestration.boost_view import boost_dict
+from distributed_grid.orchestration.boost_view import boost_dict, listed
 from distributed_grid.orchestration.parts import Parts
 from distributed_grid.orchestration.rules_in_force import numbers
 
@@ -98,10 +98,11 @@ def queued_dict(waiting: Waiting, verdict: Verdict | None, now: datetime) -> dic
 
 
 def queue_dict(waiting: Mapping[str, Waiting], verdicts: tuple[Verdict, ...], now: datetime) -> dict[str, Any]:
-    """Everybody who waits, the next one first."""
+    """Everybody who waits, the next one first; or as many as fit into an answer."""
     known = {verdict.waiting.id: verdict for verdict in verdicts}
     ids = [*known, *(request_id for request_id in waiting if request_id not in known)]
-    return {"requests": [queued_dict(waiting[each], known.get(each), now) for each in ids if each in waiting]}
+    requests = [queued_dict(waiting[each], known.get(each), now) for each in ids if each in waiting]
+    return listed("requests", requests, "requester")
 
 
 def allocation_dict(

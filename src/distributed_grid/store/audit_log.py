@@ -1,7 +1,8 @@
 """The audit log: who did what when, one JSON object a line, only ever added to.
 
-What concerns access (`SECURITY`) has a file of its own beside it, which nothing else can fill: no number of boosts
-and refusals pushes it out. Who reads the log gets both in one, in the order of time.
+What concerns access has files of its own beside it, which nothing else can fill: no number of boosts pushes out who was
+refused (`REFUSED`), and no number of either pushes out who was given access (`SECURITY`). Who reads the log gets all in
+one, in the order of time.
 """
 
 import errno
@@ -35,15 +36,15 @@ SECURITY: Final = frozenset(
     {
         "token_created",
         "token_revoked",
-        "access_refused",
-        "put_off",
         "adopted",
         "other_cluster",
         "store_problem",
         "audit_repair",
     }
 )
-"""Who may do what, who tried without, and whose boosts grid took over."""
+"""Who may do what, and whose boosts grid took over. No caller without the scope `admin` can cause one of these."""
+REFUSED: Final = frozenset({"access_refused", "put_off"})
+"""Who tried what without being allowed to: anybody can cause these."""
 
 
 class Found(list[dict[str, Any]]):
@@ -95,6 +96,11 @@ class AuditLog:
         self._rotate_above = rotate_above
         self._keep = keep
         self.security = path.with_name(f"{path.stem}-security{path.suffix}")
+        self.refused = path.with_name(f"{path.stem}-refused{path.suffix}")
+
+    def file_for(self, event: str) -> Path:
+        """Where such an event is written."""
+        return self.security if event in SECURITY else self.refused if event in REFUSED else self.path
 
     def append(
         self,
@@ -117,7 +123,7 @@ class AuditLog:
             **details,
         }
         line = json.dumps(entry, default=str).encode() + b"\n"
-        path = self.security if event in SECURITY else self.path
+        path = self.file_for(event)
         try:
             fd = self._open(path)
             try:
@@ -146,8 +152,8 @@ class AuditLog:
         """
         found, size = Found(), 0
         try:
-            both = (self._newest_first(path, wanted) for path in (self.path, self.security))
-            for length, entry in merge(*both, key=lambda sized: _moment(sized[1]), reverse=True):
+            files = (self._newest_first(path, wanted) for path in (self.path, self.security, self.refused))
+            for length, entry in merge(*files, key=lambda sized: _moment(sized[1]), reverse=True):
                 if len(found) == limit:
                     break
                 size += length
@@ -253,18 +259,26 @@ def _in_slices(lines: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _lines_backwards(path: Path) -> Iterator[bytes]:
-    """A file's lines, last first, without reading more of it than is asked for."""
+    """A file's lines, last first, without reading more of it than is asked for.
+
+    A line that is longer than any of grid's is not kept: empty ones come in its place, so that whoever reads can pause.
+    """
     try:
         file = path.open("rb")
     except FileNotFoundError:
         return
     with file:
         position = file.seek(0, os.SEEK_END)
-        rest = b""
+        rest, is_too_long = b"", False
         while position:
             size = min(_BLOCK, position)
             position -= size
             file.seek(position)
             rest, *lines = (file.read(size) + rest).split(b"\n")
+            if lines and is_too_long:
+                lines[-1], is_too_long = b"", False
             yield from reversed(lines)
+            if is_too_long or len(rest) > _LONGEST_LINE:
+                rest, is_too_long = b"", True
+                yield b""
         yield rest
