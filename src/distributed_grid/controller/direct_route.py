@@ -110,7 +110,7 @@ def _reader(name: str, annotation: Any, default: Any, in_path: typing.Collection
     if isinstance(place, Header):
         return _text_reader("header", name.replace("_", "-"), adapter, default)
     if isinstance(place, Query):
-        return _text_reader("query", name, adapter, default)
+        return _text_reader("query", place.alias or name, adapter, default)
     if not any(isinstance(kind, type) and issubclass(kind, BaseModel) for kind in _plain(annotation)):
         raise TypeError(f"{name} of a route is neither in its path nor a header, a query or a body")
     return _body_reader(adapter, default)
