@@ -1,4 +1,4 @@
-"""Whether ten hostile clients slow down ninety others: long fields, slow bodies and slow calls, all at once.
+"""Whether ten hostile clients slow down ninety others: long fields, slow bodies, slow and costly calls, many streams.
 
 `python -m bench.hostile` is the hostile ten, in a process of their own: what they cost in their own Python is theirs.
 """
@@ -14,7 +14,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -22,7 +25,7 @@ from urllib.parse import urlsplit
 from bench.effort import Effort
 from bench.figures import Limits, Line, Outcome, Samples
 from bench.stage import SOURCE, TARGET, Stage, until
-from distributed_grid.client import GridClient
+from distributed_grid.client import GridClient, Whereabouts
 from distributed_grid.errors import GridError
 
 CLIENTS: Final = 90
@@ -36,16 +39,26 @@ _LIMITS: Final = Limits(times_baseline=1.5)
 def run(stage: Stage, effort: Effort) -> Outcome:
     """In turns, so that what the machine does besides shows on both sides."""
     without, beside = [], []
-    with _attackers(stage) as attack:
-        _latencies(stage, 2.0)  # connections are open, and caches warm
+    counts: dict[str, list[float]] = {way.__name__.strip("_"): [] for way in _WAYS}
+    with _users(stage, "user", CLIENTS, ["view", "lend"]) as tokens, _attackers(stage) as attack:
+        _latencies(stage, tokens, 2.0)  # connections are open, and caches warm
         for _ in range(effort.attacks):
-            without.append(_p99(_latencies(stage, effort.attack_s)))
-            with attack():
-                beside.append(_p99(_latencies(stage, effort.attack_s)))
+            without.append(_p99(_latencies(stage, tokens, effort.attack_s)))
+            with attack() as made:
+                beside.append(_p99(_latencies(stage, tokens, effort.attack_s)))
+            for way, count in made.items():
+                counts[way].append(count)
     return Outcome(
         f"hostile, {HOSTILE} of {CLIENTS + HOSTILE} clients",
         f"the {CLIENTS} others alone",
-        (Line(f"p99 of {CLIENTS} clients' calls", Samples.of(beside), Samples.of(without), _LIMITS),),
+        (
+            Line(f"p99 of {CLIENTS} clients' calls", Samples.of(beside), Samples.of(without), _LIMITS),
+            # An attacker that the machine starves proves nothing: these are to be read beside the line above.
+            *(
+                Line(f"hostile: {way.replace('_', ' ')}", Samples.of(found), unit="calls")
+                for way, found in counts.items()
+            ),
+        ),
     )
 
 
@@ -53,14 +66,29 @@ def _p99(values: list[float]) -> float:
     return statistics.quantiles(values, n=100, method="inclusive")[-1]
 
 
-def _latencies(stage: Stage, for_s: float) -> list[float]:
+@contextlib.contextmanager
+def _users(stage: Stage, name: str, count: int, scopes: list[str]) -> Iterator[list[str]]:
+    """So many users' tokens, for a while."""
+    client = GridClient(stage.home)
+    made = [client.create_token({"name": f"{name}-{n}", "scopes": scopes}) for n in range(count)]
+    try:
+        yield [each["token"] for each in made]
+    finally:
+        for each in made:
+            with contextlib.suppress(GridError):
+                client.revoke_tokens(each["id"])
+        client.close()
+
+
+def _latencies(stage: Stage, tokens: list[str], for_s: float) -> list[float]:
     """In milliseconds, of all calls that the clients make in this time; each pauses for a while in between."""
     found: list[float] = []
     end = time.monotonic() + for_s
+    owners = Whereabouts.of(stage.home)
 
     def use(number: int) -> None:
         chance = random.Random(number)
-        client = GridClient(stage.home)
+        client = GridClient(stage.home, at=replace(owners, token=tokens[number]))
         time.sleep(chance.uniform(0, _PAUSE_S))
         while time.monotonic() < end:
             calls = _lend(client) if chance.randrange(_LENDS_EVERY) == 0 else (client.boost_status,)
@@ -91,15 +119,12 @@ def _lend(client: GridClient) -> Iterator[Callable[[], Any]]:
 
 
 @contextlib.contextmanager
-def _attackers(stage: Stage) -> Iterator[Callable[[], contextlib.AbstractContextManager[None]]]:
-    """Users with tokens of their own. While an attack lasts, their process does what it can."""
-    client = GridClient(stage.home)
-    scopes = ["view", "lend", "run"]
-    made = [client.create_token({"name": f"hostile-{n}", "scopes": scopes}) for n in range(HOSTILE)]
-    order = {"url": client.url(), "tokens": [each["token"] for each in made]}
+def _attackers(stage: Stage) -> Iterator[Callable[[], contextlib.AbstractContextManager[dict[str, int]]]]:
+    """Users with tokens of their own. While an attack lasts, their process does what it can, and counts."""
 
     @contextlib.contextmanager
-    def attack() -> Iterator[None]:
+    def attack() -> Iterator[dict[str, int]]:
+        made: dict[str, int] = {}
         # They would be on other machines: what they compute must not count, only what they ask for.
         process = subprocess.Popen(
             [sys.executable, "-m", "bench.hostile"],
@@ -113,33 +138,57 @@ def _attackers(stage: Stage) -> Iterator[Callable[[], contextlib.AbstractContext
         process.stdin.flush()
         process.stdout.readline()  # they have begun
         try:
-            yield
+            yield made
+            process.stdin.close()
+            made.update(json.loads(process.stdout.readline()))
         finally:
             process.kill()
             process.wait()
 
-    try:
+    with _users(stage, "hostile", HOSTILE, ["view", "lend", "run"]) as tokens:
+        order = {"url": Whereabouts.of(stage.home).url, "tokens": tokens}
         yield attack
-    finally:
-        for each in made:
-            with contextlib.suppress(GridError):
-                client.revoke_tokens(each["id"])
-        client.close()
 
 
 def main() -> None:
     order = json.loads(sys.stdin.readline())
-    ways = (_long_fields, _slow_bodies, _slow_calls)
     for number, token in enumerate(order["tokens"]):
-        threading.Thread(target=_again, args=[ways[number % 3], order["url"], token], daemon=True).start()
+        way = _WAYS[number % len(_WAYS)]
+        threading.Thread(target=_again, args=[way, order["url"], token], daemon=True).start()
     print("begun", flush=True)
     sys.stdin.read()
+    print(json.dumps({way.__name__.strip("_"): _made[way.__name__] for way in _WAYS}), flush=True)
+    os._exit(0)  # whatever the threads are at
+
+
+_made: Counter[str] = Counter()
+"""Calls that the hostile ten have made, by way: those that were answered, and bodies and streams that were begun."""
 
 
 def _again(attack: Callable[[str, str], None], url: str, token: str) -> None:
     while True:
         with contextlib.suppress(OSError, http.client.HTTPException):
             attack(url, token)
+
+
+def _call(way: Callable[[str, str], None], url: str, token: str, method: str, path: str, body: Any = None) -> None:
+    """One call on a connection of its own, whatever comes of it."""
+    place = urlsplit(url)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=60)
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        connection.request(method, f"/api/v1{path}", None if body is None else json.dumps(body), headers)
+        connection.getresponse().read()
+        _made[way.__name__] += 1
+    connection.close()
+
+
+def _together(calls: list[Callable[[], None]]) -> None:
+    threads = [threading.Thread(target=call) for call in calls]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
 
 
 def _long_fields(url: str, token: str) -> None:
@@ -151,6 +200,7 @@ def _long_fields(url: str, token: str) -> None:
         body = json.dumps({"target_node": "x" * length, "resource_type": "cpu", "amount": 1})
         connection.request("POST", "/api/v1/boosts", body, headers)
         connection.getresponse().read()
+        _made["_long_fields"] += 1
     connection.close()
 
 
@@ -162,6 +212,7 @@ def _slow_bodies(url: str, token: str) -> None:
         sockets = [many.enter_context(socket.create_connection((place.hostname, place.port))) for _ in range(50)]
         for each in sockets:
             each.sendall(f"{head}Content-Length: 1000\r\n\r\n".encode())
+            _made["_slow_bodies"] += 1
         for _ in range(1000):
             for each in sockets:
                 each.sendall(b" ")
@@ -169,22 +220,36 @@ def _slow_bodies(url: str, token: str) -> None:
 
 
 def _slow_calls(url: str, token: str) -> None:
-    """Eight at a time: looking through all processes of all nodes, and through the whole audit log."""
+    """Nine at a time: looking through all processes of all nodes, through the whole audit log, and auditing."""
+    paths = ["/offload/candidates", "/audit/log?limit=10000", "/audit"] * 3
+    _together([partial(_call, _slow_calls, url, token, "GET", path) for path in paths])
 
-    def call(path: str) -> None:
-        place = urlsplit(url)
-        connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=60)
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
-            connection.getresponse().read()
-        connection.close()
 
-    paths = ["/api/v1/offload/candidates", "/api/v1/audit/log?limit=10000"] * 4
-    calls = [threading.Thread(target=call, args=[path]) for path in paths]
-    for each in calls:
-        each.start()
-    for each in calls:
-        each.join()
+def _costly_calls(url: str, token: str) -> None:
+    """Eight at a time: what the controller has to work out, and what needs no token."""
+    plan = {"target_node": TARGET, "resource_type": "cpu", "amount": 1}
+    calls = [
+        ("POST", "/plan", plan),
+        ("GET", "/cluster", None),
+        ("GET", "/events", None),
+        ("GET", "/openapi.json", None),
+    ]
+    _together([partial(_call, _costly_calls, url, token, *call) for call in calls * 2])
+
+
+def _many_streams(url: str, token: str) -> None:
+    """A hundred event streams, which are kept open for as long as they last."""
+    place = urlsplit(url)
+    head = f"GET /api/v1/events HTTP/1.1\r\nHost: {place.netloc}\r\nAuthorization: Bearer {token}\r\n"
+    with contextlib.ExitStack() as many:
+        for _ in range(100):
+            each = many.enter_context(socket.create_connection((place.hostname, place.port)))
+            each.sendall(f"{head}Accept: text/event-stream\r\n\r\n".encode())
+            _made["_many_streams"] += 1
+        time.sleep(5.0)
+
+
+_WAYS: Final = (_long_fields, _slow_bodies, _slow_calls, _costly_calls, _many_streams)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Threads for calls that block, in pools of their own: no caller can take the threads that the engine needs.
 
-`ENGINE`, `DISK`, `AUDIT`, `GRANTS` and `ERRANDS` belong to the engine. `SLOW` and `READING` do what a caller of the API
-asks for and waits for: a bounded number of threads and of waiting calls, taken in turns from all callers. A pool that
-is full says so.
+`ENGINE`, `DISK`, `AUDIT`, `GRANTS` and `ERRANDS` belong to the engine. `SLOW`, `READING` and `AUDITS` do what a caller
+of the API asks for and waits for: a bounded number of threads and of waiting calls, taken in turns from all callers. A
+pool that is full says so.
 """
 
 import asyncio
@@ -25,7 +25,8 @@ caller: Final[contextvars.ContextVar[str | None]] = contextvars.ContextVar("grid
 """On whose behalf a coroutine runs: the id of a token, set where a request is let in. None: the engine's own work."""
 
 SURVEYS: Final = "surveys"
-_SHARED: Final = {SURVEYS: "surveys of the nodes' processes"}
+ALL_AUDITS: Final = "audits"
+_SHARED: Final = {SURVEYS: "surveys of the nodes' processes", ALL_AUDITS: "audits"}
 """The names under which calls that all callers share take their turns, and what such calls are. Tokens' ids are no
 words, so that no caller has one of these names."""
 
@@ -188,6 +189,10 @@ class Shared(Generic[K, T]):
             task.add_done_callback(lambda _: self._under_way.pop(key))
         return await asyncio.shield(task)
 
+    def forget(self) -> None:
+        """What was answered is no longer so."""
+        self._answers.clear()
+
     async def _ask(self, what: K, call: Callable[[], Coroutine[object, object, T]]) -> T:
         began = asyncio.get_running_loop().time()
         caller.set(self._of or caller.get())
@@ -210,3 +215,6 @@ SLOW: Final = FairPool("slow", Turns(at_once=8, of_one=4, waiting_of_one=16, wai
 """What may take minutes: private clusters, looking through the processes of all nodes."""
 READING: Final = FairPool("reading", Turns(at_once=4, of_one=1, waiting_of_one=32, waiting=256), rest=49.0)
 """What reads much and changes nothing: the audit log, records of runs, metrics."""
+AUDITS: Final = FairPool("audit", Turns(at_once=4, of_one=1, waiting_of_one=16, waiting=64))
+"""What an auditor asks the nodes, each of which may stay silent for seconds. Apart from `SLOW`: no audit waits for
+private clusters that start."""

@@ -1,6 +1,7 @@
 """Floods: long fields, many requests, many refusals. Nobody is pushed aside, and the log still says who did what."""
 
 import json
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -19,8 +20,8 @@ from distributed_grid.controller import limits
 from distributed_grid.controller.direct_route import LONGEST_BODY
 from distributed_grid.controller.limits import AT_ONCE, LONGEST_DELAY_S, Rate, TokenLimits
 from distributed_grid.errors import TooManyRequests
-from distributed_grid.orchestration.journal import FOLDED, Journal
-from distributed_grid.store.audit_log import MOST_BYTES, SECURITY, AuditLog, Wanted
+from distributed_grid.orchestration.journal import ALL_TOLD, FOLDED, FOLDED_ABOVE, Journal
+from distributed_grid.store.audit_log import MOST_BYTES, REFUSED, SECURITY, AuditLog, Wanted
 
 NOON = datetime(2025, 6, 1, 12, tzinfo=UTC)
 MB = 2**20
@@ -159,13 +160,45 @@ def test_what_concerns_access_is_not_pushed_out_by_anything_else(tmp_path: Path)
     for number, event in enumerate(sorted(SECURITY)):
         log.append(event, NOON + timedelta(seconds=number), who="ana")
     for number in range(1000):
-        log.append("granted", NOON + timedelta(minutes=1, seconds=number), who="eve", padding="x" * 100)
+        for event in sorted(REFUSED):
+            log.append(event, NOON + timedelta(minutes=1, seconds=number), who="eve", padding="x" * 100)
+    for number in range(1000):
+        log.append("granted", NOON + timedelta(hours=1, seconds=number), who="eve", padding="x" * 100)
 
     kept = log.read()
     assert [entry["event"] for entry in kept][: len(SECURITY)] == sorted(SECURITY)
+    assert {entry["event"] for entry in kept} == SECURITY | REFUSED | {"granted"}
     assert kept[-1]["event"] == "granted"
     assert [entry["at"] for entry in kept] == sorted(entry["at"] for entry in kept)
-    assert log.security.stat().st_mode & 0o777 == 0o600
+    assert {path.stat().st_mode & 0o777 for path in (log.security, log.refused)} == {0o600}
+
+
+def test_what_concerns_access_waits_for_the_disk_apart_from_all_else(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "not there yet" / "audit.jsonl")
+    journal = Journal(log, Clock())
+    journal.note("token_revoked", "5f0c1a2b of eve", who="ana")
+    for number in range(1500):
+        journal.note("granted", "a boost", who="eve", number=number)
+        journal.note("access_refused", "no", who=f"eve{number}")
+    assert "entries wait to be written" in journal.problems[0]
+    log.path.parent.mkdir()
+    journal.catch_up()
+
+    assert not journal.problems
+    written = [entry["event"] for entry in log.read()]
+    assert written.count("token_revoked") == 1
+    assert "audit_gap" in written, "what was lost besides is told"
+
+
+def test_a_file_of_the_log_that_cannot_be_written_does_not_keep_the_others_from_it(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit.jsonl")
+    log.path.mkdir()
+    journal = Journal(log, Clock())
+    journal.note("granted", "a boost", who="eve")
+    journal.note("token_revoked", "5f0c1a2b of eve", who="ana")
+
+    assert "token_revoked" in log.security.read_text()
+    assert "1 entries wait" in journal.problems[0]
 
 
 @given(st.lists(st.tuples(st.sampled_from(["granted", "token_created"]), st.integers(0, 3)), max_size=30))
@@ -205,6 +238,23 @@ def test_a_line_of_an_older_log_that_is_far_too_long_or_deep_is_left_out(tmp_pat
     assert [entry["event"] for entry in log.read()] == ["first", "last"]
 
 
+def test_a_file_that_is_one_endless_line_takes_neither_memory_nor_what_was_logged_before_it(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit.jsonl")
+    log.append("first", NOON)
+    with log.path.open("r+b") as file:
+        file.truncate(64 * MB)  # all zeros
+    log.append("last", NOON)
+
+    tracemalloc.start()
+    try:
+        found = [entry["event"] for entry in log.read()]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found == ["first", "last"]
+    assert peak < 8 * MB
+
+
 class Clock:
     def __init__(self) -> None:
         self.at = NOON
@@ -232,6 +282,36 @@ def test_refusals_in_a_row_are_counted_and_the_count_is_told(tmp_path: Path, eve
     assert journal.counts[event] == 501
     journal.note(event, "again", who="eve")
     assert log.read()[-1]["message"] == "again"
+
+
+@pytest.mark.parametrize("event", ["ran", "renewed", "task_rejected", "raylet_asked", "raylet_failed", "program_left"])
+def test_whatever_a_user_does_over_and_over_is_counted_above_a_rate(tmp_path: Path, event: str) -> None:
+    clock = Clock()
+    log = AuditLog(tmp_path / "audit.jsonl")
+    journal = Journal(log, clock)
+    for _ in range(500):
+        journal.note(event, "again", who="eve")
+    journal.note(event, "once", who="ana")
+    for _ in range(500):
+        journal.note(event, "grid's own")
+    clock.at += timedelta(minutes=2)
+    journal.catch_up()
+
+    of_eve = [entry["message"] for entry in log.find(Wanted(who="eve"))]
+    assert len(of_eve) == FOLDED_ABOVE + 1
+    assert f"{500 - FOLDED_ABOVE} more" in of_eve[-1]
+    assert len(log.find(Wanted(who="ana"))) == 1
+    assert len(log.find(Wanted(who="grid"))) == 500
+
+
+@pytest.mark.parametrize("event", sorted(ALL_TOLD))
+def test_who_may_do_what_and_what_was_lent_is_always_told(tmp_path: Path, event: str) -> None:
+    log = AuditLog(tmp_path / "audit.jsonl")
+    journal = Journal(log, Clock())
+    for number in range(200):
+        journal.note(event, f"{number}", who="eve")
+
+    assert [entry["message"] for entry in log.read()] == [f"{number}" for number in range(200)]
 
 
 def test_events_are_cut_and_all_that_are_kept_together_have_a_largest_size(tmp_path: Path) -> None:
@@ -308,6 +388,7 @@ def test_refused_requests_count_like_five_and_long_answers_like_many_and_nobody_
 
     assert refused.delay("ana", now=1.0) == 0.0
     refused.answered("ana", now=1.0, size=900_000)
+    refused.answered("ana", now=1.0, size=900_000)
     assert refused.delay("ana", now=1.0) > 0.0, "a long answer counts like many requests"
 
 
@@ -315,7 +396,7 @@ def test_who_is_refused_is_told_when_to_come_again_and_the_owner_is_not_refused(
     served: ServedGrid, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     eve = served.token("eve", "view")
-    monkeypatch.setattr(Rate, "delay", lambda self, now: 100.0)
+    monkeypatch.setattr(Rate, "delay", lambda self, now, requests=1.0: 100.0)
 
     status, answer = served.ask("GET", "/me", token=eve)
     assert (status, answer["error"]["code"]) == (429, "TOO_MANY_REQUESTS")

@@ -2,13 +2,17 @@
 
 import json
 import os
+import pty
 import re
 import subprocess
 import sys
+import tty
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from builders import process
 from click.testing import CliRunner
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -168,3 +172,30 @@ def test_the_controllers_own_log_has_no_orders_either(capsys: pytest.CaptureFixt
         logger().exception("it failed", node=EVIL)
 
     assert is_harmless(capsys.readouterr().err)
+
+
+def test_what_a_moved_process_writes_reaches_a_terminal_written_out_and_a_file_as_it_is(
+    fresh: ServedGrid,
+) -> None:
+    node_id = next(raylet.node_id for raylet in fresh.cluster.raylets() if raylet.labels["grid/name"] == "a")
+    facts = process(4711, "a", machine=f"machine of {node_id}", memory=0, environment=("HOME",))
+    fresh.hands.add(node_id, facts, HOME="/")
+    fresh.hands.written = f"line 1\r\nline 2\rline 3 {EVIL}\tend\n"
+    moved = fresh.client.offload({"pid": 4711, "to": "b"})["offload"]["offload_id"]
+    command = [GRID, "offload", "log", moved]
+    env = os.environ | {"GRID_HOME": str(fresh.home.path)}
+
+    piped = subprocess.run(command, env=env, stdout=subprocess.PIPE, timeout=60, check=True).stdout
+    keyboard, screen = pty.openpty()
+    tty.setraw(screen)
+    with os.fdopen(keyboard, "rb", buffering=0) as shown:
+        subprocess.run(command, env=env, stdout=screen, stdin=subprocess.DEVNULL, timeout=60, check=True)
+        os.close(screen)
+        seen = b""
+        with suppress(OSError):  # which is how the end of a terminal is told
+            while part := shown.read(4096):
+                seen += part
+
+    assert piped.decode() == fresh.hands.written
+    assert is_harmless(seen.decode())
+    assert seen.decode().startswith("line 1\nline 2\nline 3 \\x1b]0;owned")

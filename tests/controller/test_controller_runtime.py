@@ -110,6 +110,16 @@ def test_a_record_of_the_last_controller_that_is_nonsense_is_replaced(home: Grid
     assert not problems(home)
 
 
+@pytest.mark.parametrize("port", [65536, 10**30, -1])
+def test_a_port_of_the_last_controller_that_none_can_have_is_not_tried(
+    home: GridHome, started: Start, port: int
+) -> None:
+    home.controller.write_text(json.dumps({"url": f"http://127.0.0.1:{port}"}))
+    started()
+
+    assert not problems(home)
+
+
 def test_while_another_process_has_the_lock_the_status_says_so_and_changes_are_refused(
     home: GridHome, started: Start
 ) -> None:

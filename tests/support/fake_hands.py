@@ -29,6 +29,8 @@ class FakeHands:
         self.before: Callable[[str], None] = lambda _: None
         """May raise, as whatever it is that goes wrong."""
         self.before_scan: Callable[[], object] = lambda: None
+        self.written = "written"
+        """What each runner's command has written."""
         self.stubborn = False
         self.ends_by_itself = False
         self.cannot_start = False
@@ -147,7 +149,8 @@ class _Runners:
 
     def read(self, lease_id: str, begin: int) -> dict[str, Any]:
         self._said(lease_id)
-        return {"text": "written", "next": begin + 7}
+        text = self._fake.written[begin:]
+        return {"text": text, "next": begin + len(text)}
 
     def end(self, lease_id: str, grace_s: float, within_s: float) -> dict[str, Any]:
         self._fake.step("end")

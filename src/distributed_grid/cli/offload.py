@@ -103,16 +103,28 @@ def status(client: GridClient, watch: bool, as_json: bool) -> None:
 @json_option
 @with_client
 def log(client: GridClient, offload_id: str, follow: bool, as_json: bool) -> None:
-    """What a moved process has written since. ID may be shortened."""
+    """What a moved process has written since. ID may be shortened.
+
+    A terminal gets it with escapes and control characters written out; a file or a pipe gets it as it is.
+    """
+    import sys
     import time
 
     from distributed_grid.cli.watching import until_interrupted
+    from distributed_grid.model.plain_text import plain
+
+    def shown(text: str) -> str:
+        if not sys.stdout.isatty():
+            return text
+        return plain(text.replace("\r\n", "\n").replace("\r", "\n"), keep="\n\t")
 
     begin = 0
     with until_interrupted():
         while True:
             piece = client.offload_log(offload_id, begin)
-            show(piece, as_json, lambda data: data["text"]) if as_json else click.echo(piece["text"], nl=False)
+            show(piece, as_json, lambda data: data["text"]) if as_json else click.echo(
+                shown(piece["text"]), nl=False, color=True
+            )
             is_all = piece["next"] == begin
             begin = piece["next"]
             if is_all and (piece["is_over"] or not follow):

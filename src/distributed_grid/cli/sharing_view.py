@@ -9,7 +9,7 @@ from distributed_grid.cli.amounts import labelled, listed, quantity
 from distributed_grid.cli.canvas import Canvas
 from distributed_grid.cli.columns import Column, Form, columns, fit, fitted_table
 from distributed_grid.cli.moments import clock, distance
-from distributed_grid.cli.tables import bold, boost_card
+from distributed_grid.cli.tables import bold, boost_card, not_all
 from distributed_grid.model.plain_text import plain
 from distributed_grid.model.since import span
 
@@ -115,7 +115,7 @@ def queue_view(queue: Mapping[str, Any], canvas: Canvas) -> str:
     )
     told = [f"{r['request_id'][:8]}: {r['reason']}" for r in requests]
     reasons = [line for text in told for line in canvas.wrapped(text, indent="    ", first="  ")]
-    return "\n".join([fitted_table(table), "", *reasons])
+    return "\n".join([fitted_table(table), "", *reasons, *not_all(queue)])
 
 
 def waiting_lines(status: Mapping[str, Any], canvas: Canvas, most: int | None = None) -> list[str]:

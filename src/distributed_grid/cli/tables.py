@@ -52,7 +52,12 @@ def boost_table(status: Mapping[str, Any], canvas: Canvas | None = None) -> str:
     head = boost_totals(status, canvas)
     if not status["boosts"]:
         return f"{head}\nTo ask for one:  grid boost request NODE cpu|gpu|memory AMOUNT"
-    return "\n".join([head, "", *boost_rows(status["boosts"], canvas)])
+    return "\n".join([head, "", *boost_rows(status["boosts"], canvas), *not_all(status)])
+
+
+def not_all(answer: Mapping[str, Any]) -> list[str]:
+    """A line below a list that the controller has cut."""
+    return ["There are more: the controller lists no more at a time."] if answer.get("cut") else []
 
 
 def boost_totals(status: Mapping[str, Any], canvas: Canvas) -> str:

@@ -21,7 +21,7 @@ from distributed_grid.errors import (
     TooBusy,
     error_from_dict,
 )
-from distributed_grid.model.plain_text import plain, plain_data
+from distributed_grid.model.plain_text import plain_data
 from distributed_grid.store.home import GridHome
 
 RETRY_S: Final = 10.0
@@ -71,7 +71,7 @@ class GridClient:
     ) -> None:
         """The controller that `home` leads to; or, whatever `home` says, the one `at` a place.
 
-        `plain`: for a terminal. What cannot be seen in the answers is written out; of a log, its lines stay.
+        `plain`: for a terminal. What cannot be seen in the answers is written out, but for what a process wrote.
         """
         self.home = home or GridHome.find()
         self._at = at
@@ -175,8 +175,7 @@ class GridClient:
 
     def offload_log(self, offload_id: str, begin: int = 0) -> dict[str, Any]:
         path = f"/offload/{quote(offload_id, safe='')}/log"
-        piece = self._call("GET", path, params={"from": begin}, as_it_is=True)
-        return piece | {"text": plain(piece["text"], keep="\n\t")} if self._plain else piece
+        return self._call("GET", path, params={"from": begin}, as_it_is=True)
 
     def sharing_status(self) -> dict[str, Any]:
         return self._call("GET", "/resource-sharing")

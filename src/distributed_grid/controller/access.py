@@ -3,29 +3,35 @@
 import asyncio
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from functools import cache, partial
 from typing import Annotated, Any, Final, TypeVar
 
-from fastapi import Depends, FastAPI, Header, Request
+import orjson
+from fastapi import Depends, FastAPI, Header, Request, Response
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from distributed_grid import threads
 from distributed_grid.controller.answers import answer_error
-from distributed_grid.controller.attempts import FailedAttempts
-from distributed_grid.controller.limits import REFUSED_AFTER_S, TokenLimits
+from distributed_grid.controller.attempts import FailedAttempts, network_of
+from distributed_grid.controller.limits import REFUSED_AFTER_S, Cost, TokenLimits
 from distributed_grid.controller.tokens import Tokens
 from distributed_grid.errors import AccessDenied, GridError, TooManyAttempts, TooManyRequests, Unavailable
 from distributed_grid.model.principals import OWNER, Principal, Scope, check_may
 
 # These tell nothing about the cluster.
 OPEN: Final = ("/api/v1/health", "/api/v1/docs", "/api/v1/openapi.json")
+_LONG: Final = OPEN[1:]
 LONGEST_PART: Final = 255
 """Of a path: an id or a name."""
 _PRINCIPAL: Final = "grid.principal"
+_WEIGHED: Final = "grid.weighed"
 _NEEDED: Final = "__grid_needs__"
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 def needs(scope: Scope | None) -> Callable[[Endpoint], Endpoint]:
@@ -50,6 +56,12 @@ def admit(request: Request, scope: Scope | None) -> None:
     """Raise `ScopeMissing` if the caller's token is not good for this."""
     if scope is not None:
         check_may(request.scope[_PRINCIPAL], scope)
+
+
+async def weighed(request: Request, cost: Cost, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Make a call of an endpoint, whose `cost` is counted against the token that it came with."""
+    weigh = request.scope.get(_WEIGHED)
+    return await (call() if weigh is None else weigh(cost, call))
 
 
 def asker_of(request: Request) -> Principal:
@@ -81,40 +93,48 @@ class TokenRequired:
         self._tokens = tokens
         self._attempts = attempts
         self._limits = limits
+        self._strangers = TokenLimits(limits.configured, whose="address")
+        """Those who ask for what is `OPEN` and long, by where they come from."""
         self._clock = clock
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return  # nothing else is served
-        if scope["path"] not in OPEN:
-            given = _bearer(next((value for name, value in scope["headers"] if name == b"authorization"), b""))
-            address = sender_of(scope)
-            principal = self._tokens.who_has(given) if given else None
-            if principal is None:
-                wait_s = self._attempts.failed(address, given, now=self._clock())
-                await _refused(wait_s)(scope, receive, send)
-                return
-            if wait_s := self._attempts.guesses(address, now=self._clock()):
-                await _refused(wait_s)(scope, receive, send)
-                return
-            scope[_PRINCIPAL] = principal
-            threads.caller.set(principal.token_id or OWNER)
-            if principal.token_id is not None:
-                await self._limited(principal.token_id, scope, receive, send)
-                return
+        address = sender_of(scope)
+        if scope["path"] in OPEN:
+            if scope["path"] in _LONG:
+                await self._limited(self._strangers, network_of(address), scope, receive, send)
+            else:  # costs no more than a refusal, and whether the controller answers shows even while others flood it
+                await self._app(scope, receive, send)
+            return
+        given = _bearer(next((value for name, value in scope["headers"] if name == b"authorization"), b""))
+        principal = self._tokens.who_has(given) if given else None
+        if principal is None:
+            wait_s = self._attempts.failed(address, given, now=self._clock())
+            await _refused(wait_s)(scope, receive, send)
+            return
+        if wait_s := self._attempts.guesses(address, now=self._clock()):
+            await _refused(wait_s)(scope, receive, send)
+            return
+        scope[_PRINCIPAL] = principal
+        threads.caller.set(principal.token_id or OWNER)
+        if principal.token_id is not None:
+            scope[_WEIGHED] = partial(self._limits.weighed, principal.token_id)
+            await self._limited(self._limits, principal.token_id, scope, receive, send)
+            return
         await self._app(scope, receive, send)
 
-    async def _limited(self, token_id: str, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        """Answer a request of a user's token, if need be a little later, or refuse it."""
+    async def _limited(self, limits: TokenLimits, of: str, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        """Answer a request of a user's token, or of an address, if need be a little later; or refuse it."""
 
         async def noting(message: Message) -> None:
             told = {"status": message.get("status", 200), "size": len(message.get("body", b""))}
-            self._limits.answered(token_id, self._clock(), **told)
+            limits.answered(of, self._clock(), **told)
             await send(message)
 
         try:
-            with self._limits.under_way(token_id):
-                if wait_s := self._limits.delay(token_id, self._clock()):
+            with limits.under_way(of):
+                if wait_s := limits.delay(of, self._clock()):
                     await asyncio.sleep(wait_s)
                 await self._app(scope, receive, noting)
         except TooManyRequests as error:
@@ -188,4 +208,12 @@ def describe_token(app: FastAPI) -> None:
             parameter["schema"].setdefault("maxLength", LONGEST_PART)
         return spec
 
+    @cache
+    def document() -> bytes:
+        return orjson.dumps(described())
+
+    async def answer(_: Request) -> Response:
+        return Response(document(), media_type="application/json")
+
     app.openapi = described  # type: ignore[method-assign]
+    app.router.routes.insert(0, Route(str(app.openapi_url), answer))  # before FastAPI's own, which writes it anew

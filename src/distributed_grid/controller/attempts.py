@@ -47,7 +47,7 @@ class FailedAttempts:
 
     def failed(self, address: str, given: bytes, *, now: float) -> float:
         """Count one failure; for how long to put its sender off, zero while that is not yet due."""
-        key = _network(address)
+        key = network_of(address)
         record = self._living(key, now) or self._new(key, now)
         record.failures += 1
         if given and len(record.tokens) < self._limit:
@@ -61,7 +61,7 @@ class FailedAttempts:
 
     def guesses(self, address: str, *, now: float) -> float:
         """For how long somebody with a valid token has to wait because of where they come from; mostly zero."""
-        if not self._records or (record := self._living(_network(address), now)) is None:
+        if not self._records or (record := self._living(network_of(address), now)) is None:
             return 0.0
         return record.until - now if len(record.tokens) >= self._limit and not is_loopback(address) else 0.0
 
@@ -90,7 +90,7 @@ def is_loopback(address: str) -> bool:
     return (mapped or found).is_loopback
 
 
-def _network(address: str) -> str:
+def network_of(address: str) -> str:
     """Whom to count: one IPv4 address, or the /64 of an IPv6 one, which is what one machine is given."""
     if ":" not in address:
         return address

@@ -21,7 +21,8 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from starlette.requests import ClientDisconnect
 
-from distributed_grid.controller.access import LONGEST_PART, OPEN, admit, needed_by
+from distributed_grid.controller.access import LONGEST_PART, OPEN, admit, needed_by, weighed
+from distributed_grid.controller.limits import Cost
 from distributed_grid.errors import InvalidRequest, TooLarge
 
 # Many times what any request needs.
@@ -46,10 +47,14 @@ class DirectRoute(APIRoute):
         readers = _readers(endpoint, self.param_convertors.keys())
         takes_body = self.body_field is not None
         needed = needed_by(endpoint)
+        cost = Cost()
 
         async def handle(request: Request) -> Response:
             admit(request, needed)
             body = await _body(request) if takes_body else b""
+            return await weighed(request, cost, lambda: answer(request, body))
+
+        async def answer(request: Request, body: bytes) -> Response:
             found = await endpoint(**{name: read(request, body) for name, read in readers.items()})
             return found if isinstance(found, Response) else json_answer(orjson.dumps(found), status)
 
@@ -105,7 +110,7 @@ def _reader(name: str, annotation: Any, default: Any, in_path: typing.Collection
     if isinstance(place, Header):
         return _text_reader("header", name.replace("_", "-"), adapter, default)
     if isinstance(place, Query):
-        return _text_reader("query", name, adapter, default)
+        return _text_reader("query", place.alias or name, adapter, default)
     if not any(isinstance(kind, type) and issubclass(kind, BaseModel) for kind in _plain(annotation)):
         raise TypeError(f"{name} of a route is neither in its path nor a header, a query or a body")
     return _body_reader(adapter, default)

@@ -7,21 +7,28 @@ goes on after it. An id of another controller's life is no use here: then all ev
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
 from typing import Final
 
 import orjson
 from fastapi import Request
 from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from distributed_grid.controller.tokens import Tokens
-from distributed_grid.errors import Unavailable
+from distributed_grid.errors import TooBusy, TooManyRequests
+from distributed_grid.model import principals
 from distributed_grid.model.principals import Principal
 from distributed_grid.orchestration.journal import Event, Journal
 
 MEDIA_TYPE: Final = "text/event-stream"
 MOST_AT_ONCE: Final = 100
+OF_ONE: Final = 10
+"""Of one token."""
+FOR_ADMINS: Final = 10
+"""Of all, so many can be had only with the scope `admin`."""
 _HEARTBEAT_S: Final = 15.0
 # A stream ends within this after its token was revoked or has expired.
 _ASK_AGAIN_S: Final = 1.0
@@ -36,51 +43,76 @@ class EventStream:
         self._journal = journal
         self._tokens = tokens
         self._life = uuid.uuid4().hex[:8]
-        self._listening = 0
+        self._listening: Counter[str | None] = Counter()
+        """How many streams each token has; None is the installation's own."""
 
     @staticmethod
     def is_wanted(request: Request) -> bool:
         return MEDIA_TYPE in request.headers.get("accept", "")
 
     def answer(self, request: Request, after: int, listener: Principal) -> StreamingResponse:
-        if self._listening >= MOST_AT_ONCE:
-            raise Unavailable(
-                f"{MOST_AT_ONCE} others listen to the events already", try_next="Ask again without Accept, or later."
-            )
+        self._check_room(listener)
         told = self._told_before(request.headers.get("last-event-id", "")) or after
-        return StreamingResponse(
-            self._lines(told, listener),
-            media_type=MEDIA_TYPE,
-            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
-        )
+        return _Counted(self, told, listener)
+
+    def _check_room(self, listener: Principal) -> None:
+        mine = self._listening[listener.token_id]
+        if listener.token_id is not None and mine >= OF_ONE:
+            raise TooManyRequests(
+                f"Your token listens to the events {mine} times already", try_next="End one of these streams first."
+            )
+        most = MOST_AT_ONCE - (0 if listener.may(principals.Scope.ADMIN) else FOR_ADMINS)
+        if self._listening.total() >= most:
+            raise TooBusy(f"{most} others listen to the events already", try_next="Ask again without Accept, or later.")
+
+    @contextmanager
+    def place(self, listener: Principal) -> Iterator[None]:
+        """One of the places there are, for as long as a stream lasts."""
+        self._listening[listener.token_id] += 1
+        try:
+            yield
+        finally:
+            self._listening[listener.token_id] -= 1
+            if not self._listening[listener.token_id]:
+                del self._listening[listener.token_id]
 
     def _told_before(self, last_id: str) -> int:
         life, _, number = last_id.partition("-")
         return int(number) if life == self._life and number.isdecimal() and len(number) < 19 else 0
 
-    async def _lines(self, number: int, listener: Principal) -> AsyncIterator[bytes]:
-        self._listening += 1
+    async def lines(self, number: int, listener: Principal) -> AsyncIterator[bytes]:
         began = heard = time.monotonic()
-        try:
-            yield b"retry: 2000\n\n"
-            with self._journal.listening() as news:
-                while heard - began < _LONGEST_S and self._tokens.is_valid(listener):
-                    news.clear()
-                    for event in self._journal.since(number):
-                        if not self._tokens.is_valid(listener):  # who reads slowly may be at this for long
-                            return
-                        yield self._line(event)
-                        number = event.number
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(_ASK_AGAIN_S):
-                            await news.wait()
-                    if not news.is_set() and time.monotonic() - heard >= _HEARTBEAT_S:
-                        yield b": still here\n\n"
-                    if news.is_set() or time.monotonic() - heard >= _HEARTBEAT_S:
-                        heard = time.monotonic()
-        finally:
-            self._listening -= 1
+        yield b"retry: 2000\n\n"
+        with self._journal.listening() as news:
+            while heard - began < _LONGEST_S and self._tokens.is_valid(listener):
+                news.clear()
+                for event in self._journal.since(number):
+                    if not self._tokens.is_valid(listener):  # who reads slowly may be at this for long
+                        return
+                    yield self._line(event)
+                    number = event.number
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_ASK_AGAIN_S):
+                        await news.wait()
+                if not news.is_set() and time.monotonic() - heard >= _HEARTBEAT_S:
+                    yield b": still here\n\n"
+                if news.is_set() or time.monotonic() - heard >= _HEARTBEAT_S:
+                    heard = time.monotonic()
 
     def _line(self, event: Event) -> bytes:
         head = f"id: {self._life}-{event.number}\nevent: {event.event}\ndata: "
         return head.encode() + orjson.dumps(event.to_dict()) + b"\n\n"
+
+
+class _Counted(StreamingResponse):
+    """One stream. It has its place from before its first byte on: of many that come at once none is overlooked."""
+
+    def __init__(self, stream: EventStream, number: int, listener: Principal) -> None:
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(stream.lines(number, listener), media_type=MEDIA_TYPE, headers=headers)
+        self._stream = stream
+        self._listener = listener
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._stream.place(self._listener):
+            await super().__call__(scope, receive, send)

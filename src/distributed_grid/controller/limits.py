@@ -1,13 +1,19 @@
 """How much one token may ask for. The installation's own token has no limits: its owner could end grid as well."""
 
+import asyncio
+import time
+import types
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from distributed_grid.config import CallerLimits
 from distributed_grid.errors import TooManyRequests
+from distributed_grid.model.leases import Lease
+from distributed_grid.model.principals import Principal
+from distributed_grid.orchestration.engine import Engine
 
 LONGEST_DELAY_S: Final = 5.0
 """Who asks a little too fast is answered later; who would have to wait for longer than this is refused."""
@@ -19,6 +25,18 @@ _REFUSAL_COUNTS: Final = 5
 """A request that is refused counts like so many: who sends only such requests has a fifth of the rate."""
 _BYTES_COUNT: Final = 20_000
 """So many bytes of an answer count like one more request."""
+_MOST_FOR_BYTES: Final = 20
+"""But no answer counts like more than so many for its length: most of it may be about what others have."""
+FREE_S: Final = 0.001
+_SECOND_COUNTS: Final = 2000
+"""Of the event loop, which serves all: a call may keep it busy for `FREE_S`; then each millisecond counts like two
+requests. A token that only makes such calls has a fortieth of the loop."""
+_MOST_AHEAD: Final = 50
+"""No call counts like more than so many before it has shown what it costs."""
+_HALVES_S: Final = 30.0
+_MOST_KNOWN: Final = 10_000
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -29,18 +47,34 @@ class Rate:
     spent_until: float = 0.0
     """When the bucket will be full again."""
 
-    def delay(self, now: float) -> float:
-        """Count one request; how long it has to wait. One that would wait for too long is not counted."""
-        full_at = max(self.spent_until, now) + 1 / self.per_second
+    def delay(self, now: float, requests: float = 1.0) -> float:
+        """Count a request; how long it has to wait. One that would wait for too long is not counted."""
+        full_at = max(self.spent_until, now) + requests / self.per_second
         wait_s = max(0.0, full_at - now - _BURST_S)
         if wait_s <= LONGEST_DELAY_S:
             self.spent_until = full_at
         return wait_s
 
-    def add(self, requests: int, now: float) -> None:
-        """Count more, but never so much that the token is out for longer than `LONGEST_DELAY_S`."""
+    def add(self, requests: float, now: float) -> None:
+        """Count more, but never so much that the token is out for longer than `LONGEST_DELAY_S`. Below zero: fewer."""
         full_at = max(self.spent_until, now) + requests / self.per_second
         self.spent_until = min(full_at, max(self.spent_until, now + _BURST_S + LONGEST_DELAY_S))
+
+
+@dataclass
+class Cost:
+    """What calls of one kind have cost lately, in requests beyond the first: the most, and less as time goes by."""
+
+    requests: float = 0.0
+    since: float = 0.0
+
+    def expected(self, now: float) -> float:
+        found = min(_MOST_AHEAD, self.requests * 0.5 ** ((now - self.since) / _HALVES_S))
+        return found if found >= 1.0 else 0.0
+
+    def was(self, requests: float, now: float) -> None:
+        if requests >= self.expected(now):
+            self.requests, self.since = requests, now
 
 
 @dataclass
@@ -48,6 +82,7 @@ class TokenLimits:
     """What each token has asked for lately. Knows only valid tokens, so that it cannot grow by guessing."""
 
     configured: CallerLimits
+    whose: str = "token"
     _rates: dict[str, Rate] = field(default_factory=dict)
     _under_way: Counter[str] = field(default_factory=Counter)
 
@@ -55,30 +90,59 @@ class TokenLimits:
         """How many seconds a request waits before it is read; raises `TooManyRequests`."""
         if token_id not in self._rates:
             self._rates = {id_: rate for id_, rate in self._rates.items() if rate.spent_until > now}
+            if len(self._rates) >= _MOST_KNOWN:
+                del self._rates[next(iter(self._rates))]
             self._rates[token_id] = Rate(float(self.configured.requests_per_second))
         wait_s = self._rates[token_id].delay(now)
+        self._check_wait(wait_s)
+        return wait_s
+
+    def _check_wait(self, wait_s: float) -> None:
         if wait_s > LONGEST_DELAY_S:
             raise TooManyRequests(
-                f"Your token asks for more than {self.configured.requests_per_second} things a second",
-                because=[f"the request would have to wait for {wait_s:.0f} s"],
+                f"Your {self.whose} asks for more than {self.configured.requests_per_second} things a second",
+                because=[
+                    f"the request would have to wait for {wait_s:.0f} s",
+                    "a long answer, and one that takes long to work out, count like several",
+                ],
                 try_next="Ask less often; to follow what happens, use one event stream. "
                 "The limit is limits.requests_per_second in the configuration.",
                 retry_after_s=LONGEST_DELAY_S,
             )
-        return wait_s
 
     def answered(self, token_id: str, now: float, *, status: int = 200, size: int = 0) -> None:
         """Take note of an answer, or of a part of it: refusals and long answers count like several requests."""
-        more = (_REFUSAL_COUNTS - 1 if 400 <= status < 500 else 0) + size // _BYTES_COUNT
+        more = (_REFUSAL_COUNTS - 1 if 400 <= status < 500 else 0) + min(size // _BYTES_COUNT, _MOST_FOR_BYTES)
         if more and token_id in self._rates:
             self._rates[token_id].add(more, now)
+
+    async def weighed(self, token_id: str, cost: Cost, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Make a call that counts like several requests if it keeps the event loop from all others for long.
+
+        What such calls have cost lately is counted ahead, so that not many of them begin before one has been counted.
+        """
+        rate = self._rates.get(token_id)
+        if rate is None:
+            return await call()
+        if ahead := cost.expected(time.monotonic()):
+            wait_s = rate.delay(time.monotonic(), ahead)
+            await asyncio.sleep(wait_s if wait_s <= LONGEST_DELAY_S else REFUSED_AFTER_S)
+            self._check_wait(wait_s)
+
+        def took(seconds: float) -> None:
+            requests, now = max(0.0, seconds - FREE_S) * _SECOND_COUNTS, time.monotonic()
+            cost.was(requests, now)
+            rate.add(requests - ahead, now)
+
+        return await timed(call(), took)
 
     @contextmanager
     def under_way(self, token_id: str) -> Iterator[None]:
         """While a request of this token is answered."""
         if self._under_way[token_id] >= AT_ONCE:
             raise TooManyRequests(
-                f"{AT_ONCE} requests of your token are under way already", try_next="Wait for some of them to end."
+                f"{AT_ONCE} requests of your {self.whose} are under way already",
+                try_next="Wait for some of them to end.",
             )
         self._under_way[token_id] += 1
         try:
@@ -87,3 +151,37 @@ class TokenLimits:
             self._under_way[token_id] -= 1
             if not self._under_way[token_id]:
                 del self._under_way[token_id]
+
+
+@types.coroutine
+def timed(call: Coroutine[Any, Any, T], took: Callable[[float], None]) -> Generator[Any, Any, T]:
+    """Wait for a call, then tell for how many seconds it has kept the event loop busy."""
+    spent, go_on, given = 0.0, call.send, None
+    try:
+        while True:
+            began = time.thread_time()
+            try:
+                awaited = go_on(given)
+            except StopIteration as done:
+                answer: T = done.value
+                return answer
+            finally:
+                spent += time.thread_time() - began
+            try:
+                go_on, given = call.send, (yield awaited)
+            except BaseException as error:  # noqa: BLE001 - it is the call's: it was cancelled, mostly
+                go_on, given = call.throw, error
+    finally:
+        took(spent)
+
+
+def check_room_inside(engine: Engine, asker: Principal, lease: Lease) -> None:
+    """Raise `TooManyRequests` if one user's boosts have so many programs inside: each is written to disk and shown."""
+    most = engine.config.limits.boosts
+    if asker.token_id is None:
+        return
+    if sum(len(one.programs) for one in engine.parts.ledger if one.requester == lease.requester) >= most:
+        raise TooManyRequests(
+            f"The boosts of {lease.requester} have {most} programs inside, which is the most that a user may have",
+            try_next="Let some of them end, or raise limits.boosts in the configuration.",
+        )

@@ -16,7 +16,7 @@ from distributed_grid.controller.metrics import Seen, exposition
 from distributed_grid.errors import BoostNotFound, TargetNotFound, Unavailable
 from distributed_grid.model.principals import Scope
 from distributed_grid.monitoring.collector import Collector
-from distributed_grid.orchestration.boost_view import boost_dict
+from distributed_grid.orchestration.boost_view import boost_dict, listed
 from distributed_grid.orchestration.cluster_view import nodes_dict, suggestion_dicts
 from distributed_grid.orchestration.engine import Engine
 from distributed_grid.orchestration.node_view import demand_dicts, outlook_dict, recent_dicts
@@ -50,7 +50,8 @@ def add_monitoring_routes(api: APIRouter, engine: Engine) -> None:
             )
         shown: dict[str, Any] = next(node for node in nodes_dict(engine, found)["nodes"] if node["name"] == name)
         boosts = [boost_dict(lease, p.notes.get(lease.id, ())) for lease in engine.service.boosts(name)]
-        return shown | outlook_dict(_collector(engine), name, horizon_seconds, p.now()) | {"boosts": boosts}
+        outlook = outlook_dict(_collector(engine), name, horizon_seconds, p.now())
+        return shown | outlook | listed("boosts", boosts, "requester")
 
     @api.get("/demand", response_model=schemas.DemandList)
     @needs(Scope.VIEW)

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query, Request
 from distributed_grid import threads
 from distributed_grid.controller import schemas
 from distributed_grid.controller.access import Asker, needs, sender_of
+from distributed_grid.controller.limits import check_room_inside
 from distributed_grid.decide.permissions import owned_boost_dict
 from distributed_grid.errors import BoostNotFound, said_by
 from distributed_grid.model.principals import Scope
@@ -43,6 +44,8 @@ def add_run_routes(api: APIRouter, engine: Engine, where: Callable[[], dict[str,
             lease = own_boost(p, asker, boost_id, "run a program")
             if not body.is_inside:
                 return attended_dict(p, await leave(p, lease, program_id, who=asker.name))
+            if all(program.id != program_id for program in lease.programs):
+                check_room_inside(engine, asker, lease)
             return attended_dict(p, await attend(p, lease, program_id, body.label, who=asker.name))
         except BoostNotFound:
             ended = await engine.service.released_before(boost_id)

@@ -344,7 +344,8 @@ def _told(error: Exception) -> str:
 def _last_port(home: GridHome) -> int:
     """The port of the controller before this one, so that clients find the new one where the old one was."""
     with suppress(StoreBroken, ValueError, KeyError, TypeError, IndexError, AttributeError):
-        return int(json_of(bytes_of(home.controller) or b"")["url"].rsplit(":", 1)[1])
+        port = int(json_of(bytes_of(home.controller) or b"")["url"].rsplit(":", 1)[1])
+        return port if 0 < port < 2**16 else 0
     return 0
 
 

@@ -120,6 +120,7 @@ class Calibration(BaseModel):
 class TaskList(BaseModel):
     placed: int
     waiting: int
+    cut: bool = Field(False, description="There are more tasks, and they would have been too much for one answer")
     tasks: list[TaskStatus]
     decisions: dict[str, int]
     strategies: dict[str, str]

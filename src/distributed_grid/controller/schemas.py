@@ -35,7 +35,7 @@ class BoostRequest(BaseModel):
         None, max_length=16, description="What the same lender gives with it, by kind; it is then reserved"
     )
     purpose: Word = Field("boost", description="boost; run or task: one program's, and it ends with that")
-    label: Line = Field("", description="What runs in it")
+    label: Line = Field("", description="What runs in it; 200 characters of it are kept")
     own_too: bool = Field(False, description="The target may set it aside of its own, if nobody else lends it")
     ends_with: str | None = Field(
         None,
@@ -120,13 +120,14 @@ class Boost(BaseModel):
     purpose: str = Field(description="boost; run or task: one program's, and it ends with that")
     label: str = Field(description="What runs in it")
     ending: BoostEnding | None = Field(description="Who asked for it, for whom and by when, if it goes home")
-    programs: list[str] = Field(description="What grid run and grid boost shell have running in it")
+    programs: list[str] = Field(description="What grid run and grid boost shell have running in it, shortened")
     warnings: list[str]
 
 
 class BoostStatus(BaseModel):
     total_active: int
     resources: dict[str, float | int]
+    cut: bool = Field(False, description="There are more boosts, and they would have been too much for one answer")
     boosts: list[Boost]
     problems: list[str] = []
     """What is wrong with the controller or its state files just now."""
@@ -232,6 +233,7 @@ class NodeOutlook(NodeStatus):
     forecast: dict[str, Any] = Field(description="per kind: value, interval, and how good such forecasts were; or null")
     pressed: list[str]
     demand: list[DemandStatus]
+    cut: bool = Field(False, description="There are more boosts, and they would have been too much for one answer")
     boosts: list[Boost]
 
 

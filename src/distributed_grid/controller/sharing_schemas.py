@@ -17,6 +17,7 @@ class AllocationRequest(BoostRequest):
 
 class QueueStatus(BaseModel):
     requests: list[QueuedRequest]
+    cut: bool = Field(False, description="There are more requests, and they would have been too much for one answer")
 
 
 class Allocation(BaseModel):

@@ -21,6 +21,7 @@ from distributed_grid.store.group_commit import GroupCommit
 # Ray may take up to a second to see that something was freed.
 GROUP_S: Final = 2
 _SWEEP_AFTER_S: Final = 0.05
+_STEADY_TRIES: Final = 3
 
 
 class Applier:
@@ -32,6 +33,9 @@ class Applier:
         self._ledger = ledger
         self._capacity = Capacity(cluster)
         self._one_at_a_time = threading.Lock()
+        """For rounds and for what else changes nodes. No caller of the API can draw out what is done under it."""
+        self._reached: Mapping[NodeName, ResourceVector] = {}
+        """Every node's total, as of the last round."""
         self._rounds = GroupCommit(self._converge, ledger.snapshot, threads.ENGINE)
         self._gated: set[NodeName] = set()
         self._sweeps: set[asyncio.Task[None]] = set()
@@ -43,12 +47,14 @@ class Applier:
     def _converge(self, leases: tuple[Lease, ...]) -> Convergence:
         raylets = self._observer.naming.raylets
         with self._one_at_a_time:
-            return self._capacity.converge(
+            done = self._capacity.converge(
                 {name: raylet.node_id for name, raylet in raylets.items()},
                 {name: ResourceVector.from_ray(raylet.base) for name, raylet in raylets.items()},
                 leases,
                 frozenset(self._gated),
             )
+            self._reached = done.totals
+            return done
 
     async def tidy(self) -> None:
         """Let the nodes' markers show what is so, after rounds that had no time for it."""
@@ -71,22 +77,33 @@ class Applier:
             return self._capacity.claim(raylet.node_id, ResourceVector.from_ray(raylet.base), set(kinds))
 
     async def ask_nodes(self) -> dict[NodeName, NodeView | None]:
-        """What every raylet says that it has, between two rounds; None from one that does not answer."""
-        return await threads.ENGINE.run(self._ask_nodes)
+        """What every raylet says that it has; None from one that does not answer. For the auditor."""
+        return await threads.AUDITS.run(self._ask_nodes)
 
     def _ask_nodes(self) -> dict[NodeName, NodeView | None]:
+        """Asked again if a round moved something meanwhile. A round never waits for this."""
+        reached = self._settled()
+        for _ in range(_STEADY_TRIES):
+            before = reached
+            said = {name: self._cluster.said_by(raylet) for name, raylet in self._observer.naming.raylets.items()}
+            if (reached := self._settled()) == before:
+                break
+        return said
+
+    def _settled(self) -> Mapping[NodeName, ResourceVector]:
+        """Where the nodes are, once no round is under way."""
         with self._one_at_a_time:
-            return {name: self._cluster.said_by(raylet) for name, raylet in self._observer.naming.raylets.items()}
+            return self._reached
 
     async def work_on(self, name: NodeName, *, kind: str | None = None, group_id: str | None = None) -> tuple[str, ...]:
-        """Who holds a kind of resource on a node, or runs in a group there, in words."""
+        """Who holds a kind of resource on a node, or runs in a group there, in words. For the auditor."""
         raylet = self._observer.naming.raylets.get(name)
         if raylet is None:
             return ()
         if group_id is not None:
-            found = await threads.ENGINE.run(self._cluster.holders_in_group, raylet, group_id)
+            found = await threads.AUDITS.run(self._cluster.holders_in_group, raylet, group_id)
         else:
-            found = await threads.ENGINE.run(self._cluster.holders_of, raylet, kind or CPU)
+            found = await threads.AUDITS.run(self._cluster.holders_of, raylet, kind or CPU)
         return tuple(holder.describe() for holder in found)
 
     async def look_ahead(self, lease: Lease) -> None:

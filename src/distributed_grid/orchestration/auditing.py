@@ -188,9 +188,9 @@ class Auditor:
         names = {raylet.node_id: name for name, raylet in raylets.items()}
         groups = [
             AuditedGroup(group.id, group.name, group.stands, names.get(group.node_id or ""), group.resources)
-            for group in await threads.ENGINE.run(p.cluster.groups, afresh=True)
+            for group in await threads.AUDITS.run(p.cluster.groups, afresh=True)
         ]
-        stored = await threads.DISK.run(p.file.look)
+        stored = await threads.AUDITS.run(p.file.look)
         return AuditFacts(
             now=p.now(),
             leases=p.ledger.snapshot(),

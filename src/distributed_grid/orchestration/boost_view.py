@@ -1,8 +1,9 @@
 """A boost as the API, `--json` and the Python classes show it."""
 
 from collections import defaultdict
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, zip_longest
+from typing import Any, Final
 
 import orjson
 
@@ -11,6 +12,39 @@ from distributed_grid.model.instants import instant
 from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.notices import notice_dict
 from distributed_grid.model.resources import ResourceVector, amount_of
+
+MOST_BYTES: Final = 2 * 2**20
+"""So much of a list is given out at a time."""
+_TEXTS: Final = 8
+_TEXT: Final = 80
+
+
+def fitting(entries: Sequence[tuple[str, int]]) -> tuple[int, ...]:
+    """Which of the entries of a list are given out, by their numbers; each entry is whose it is, and how long.
+
+    Where all would be too much, the users take turns, each with its last ones first: however much one user has, the
+    others' are there.
+    """
+    if sum(size for _, size in entries) <= MOST_BYTES:
+        return tuple(range(len(entries)))
+    of_users: dict[str, list[int]] = defaultdict(list)
+    for number in reversed(range(len(entries))):
+        of_users[entries[number][0]].append(number)
+    in_turns = [number for turn in zip_longest(*of_users.values()) for number in turn if number is not None]
+    sizes = accumulate(entries[number][1] for number in in_turns)
+    return tuple(sorted(number for number, size in zip(in_turns, sizes, strict=True) if size <= MOST_BYTES))
+
+
+def listed(name: str, dicts: Sequence[dict[str, Any]], whose: str) -> dict[str, Any]:
+    """A list of an answer, under its name, and whether something was left out; `whose` is the key of the user."""
+    numbers = fitting([(each[whose], len(orjson.dumps(each))) for each in dicts])
+    return {"cut": len(numbers) < len(dicts), name: [dicts[number] for number in numbers]}
+
+
+def shortened(texts: Sequence[str]) -> list[str]:
+    """What users wrote, as a list of many shows it: others' answers must not grow with it."""
+    more = [f"and {len(texts) - _TEXTS} more"] if len(texts) > _TEXTS else []
+    return [text if len(text) <= _TEXT else f"{text[: _TEXT - 3]}..." for text in texts[:_TEXTS]] + more
 
 
 def ending_of(lease: Lease) -> dict[str, Any] | None:
@@ -42,14 +76,15 @@ def boost_dict(lease: Lease, notes: tuple[str, ...] = ()) -> dict[str, Any]:
         "purpose": str(lease.purpose),
         "label": lease.label,
         "ending": ending_of(lease),
-        "programs": [program.label for program in lease.programs],
+        "programs": shortened([program.label for program in lease.programs]),
         "warnings": [*lease.warnings, *notes],
     }
 
 
 def status_dict(leases: list[Lease], notes: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
-    """Totals per resource type over what is active, then every boost."""
-    return _summary(leases) | {"boosts": [boost_dict(lease, notes.get(lease.id, ())) for lease in leases]}
+    """Totals per resource type over what is active, then every boost, or as many as fit into an answer."""
+    boosts = [boost_dict(lease, notes.get(lease.id, ())) for lease in leases]
+    return _summary(leases) | listed("boosts", boosts, "requester")
 
 
 def _summary(leases: list[Lease]) -> dict[str, Any]:
@@ -84,8 +119,10 @@ class StatusText:
             entry = self._known.get(lease.id)
             known[lease.id] = entry if entry and entry[0] is lease else (lease, orjson.dumps(boost_dict(lease)))
         self._known = known
-        boosts = b",".join(
+        texts = [
             orjson.dumps(boost_dict(lease, notes[lease.id])) if lease.id in notes else text
             for lease, text in known.values()
-        )
-        return orjson.dumps(_summary(leases))[:-1] + b',"boosts":[' + boosts + b"]}"
+        ]
+        numbers = fitting([(lease.requester, len(text)) for lease, text in zip(leases, texts, strict=True)])
+        head = orjson.dumps(_summary(leases) | {"cut": len(numbers) < len(texts)})
+        return head[:-1] + b',"boosts":[' + b",".join(texts[number] for number in numbers) + b"]}"

@@ -1,14 +1,16 @@
 """What happened, told twice: to whoever watches now (events) and for good (the audit log).
 
-What one caller writes into it is bounded: texts are cut, and of many refusals in a row most are only counted.
+What one caller writes into it is bounded: texts are cut, and of many events of a kind most are only counted.
 """
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
+from itertools import takewhile
+from pathlib import Path
 from typing import Any, Final
 
 import orjson
@@ -16,7 +18,8 @@ import orjson
 from distributed_grid.errors import StoreBroken
 from distributed_grid.model.instants import instant
 from distributed_grid.model.leases import Lease
-from distributed_grid.store.audit_log import AuditLog, Found, Wanted
+from distributed_grid.model.principals import GRID
+from distributed_grid.store.audit_log import SECURITY, AuditLog, Found, Wanted
 
 _KEPT: Final = 1000
 _KEPT_BYTES: Final = 4 * 2**20
@@ -26,6 +29,10 @@ _MOST_BYTES: Final = 32 * 1024
 """Of an event's details."""
 FOLDED: Final[Mapping[str, int]] = {"refused": 10, "offload_refused": 10, "access_refused": 100, "put_off": 100}
 """What a caller can cause as often as it likes, and nothing comes of it: so many a minute are told as they are."""
+FOLDED_ABOVE: Final = 60
+"""So many a minute of whatever else one user causes, of each kind."""
+ALL_TOLD: Final = SECURITY | {"granted", "not_granted", "split", "returned"}
+"""Always told: who may do what, and what was lent, which also answers those who ask a second time."""
 _FOLDED_FOR: Final = timedelta(minutes=1)
 _MOST_FOLDS: Final = 10_000
 
@@ -46,7 +53,7 @@ class Event:
 
 @dataclass
 class _Fold:
-    """Refusals of one kind and of one caller, since the first of them."""
+    """Events of one kind and of one caller, since the first of them."""
 
     since: datetime
     count: int = 0
@@ -64,11 +71,13 @@ class Journal:
         self.counts: Counter[str] = Counter()
         """How often each kind of event was noted since the start."""
         self._number = 0
-        self._owed: deque[dict[str, Any]] = deque(maxlen=_KEPT)
+        self._owed: dict[Path, deque[dict[str, Any]]] = defaultdict(lambda: deque(maxlen=_KEPT))
+        """By the file that has not taken it yet: nothing else can push out what concerns access."""
         self._missed = 0
         self._trouble: str | None = None
         self._listeners: set[asyncio.Event] = set()
         self._folds: dict[tuple[str, str], _Fold] = {}
+        """The oldest first."""
 
     @contextmanager
     def listening(self) -> Iterator[asyncio.Event]:
@@ -87,16 +96,17 @@ class Journal:
         *,
         lease: Lease | None = None,
         node: str | None = None,
-        who: str = "grid",
+        who: str = GRID,
         **details: Any,
     ) -> None:
         """Tell watchers and the audit log about one thing."""
         self.counts[event] += 1
-        if event not in FOLDED or self._is_told(event, who):
+        is_a_users = who not in (GRID, "") and event not in ALL_TOLD
+        if not (event in FOLDED or is_a_users) or self._is_told(event, who):
             self._note(event, message, lease, node, who, details)
 
     def _is_told(self, event: str, who: str) -> bool:
-        """Whether a refusal is told as it is; else it is counted, and the count told after a while."""
+        """Whether an event is told as it is; else it is counted, and the count told after a while."""
         self._tell_folded()
         fold = self._folds.get((event, who))
         if fold is None:
@@ -104,15 +114,13 @@ class Journal:
                 return False
             fold = self._folds[(event, who)] = _Fold(self._now())
         fold.count += 1
-        return fold.count <= FOLDED[event]
+        return fold.count <= _told_of(event)
 
     def _tell_folded(self) -> None:
         now = self._now()
-        for (event, who), fold in list(self._folds.items()):
-            if now - fold.since < _FOLDED_FOR:
-                continue
+        for (event, who), fold in list(takewhile(lambda each: now - each[1].since >= _FOLDED_FOR, self._folds.items())):
             del self._folds[(event, who)]
-            if (more := fold.count - FOLDED[event]) > 0:
+            if (more := fold.count - _told_of(event)) > 0:
                 told = f"{more} more of these within {_FOLDED_FOR.total_seconds():.0f} s are not listed"
                 self._note(event, told, None, None, who, {"count": more})
 
@@ -134,8 +142,9 @@ class Journal:
         self._keep(Event(self._number, instant(at), event, message, boost_id, node, details))
         for news in self._listeners:
             news.set()
-        self._missed += len(self._owed) == _KEPT
-        self._owed.append(
+        owed = self._owed[self._audit.file_for(event)]
+        self._missed += len(owed) == _KEPT
+        owed.append(
             {"event": event, "at": at, "who": who, "boost_id": boost_id, "node": node, "message": message} | details
         )
         self._write()
@@ -155,22 +164,28 @@ class Journal:
         self._write()
 
     def _write(self) -> None:
+        trouble = None
+        for owed in self._owed.values():
+            try:
+                while owed:
+                    self._audit.append(**owed[0])
+                    owed.popleft()
+            except StoreBroken as error:
+                trouble = error.message
         try:
-            while self._owed:
-                self._audit.append(**self._owed[0])
-                self._owed.popleft()
-            if self._missed:
+            if self._missed and trouble is None:
                 message = f"{self._missed} older entries could not be written and are lost"
-                self._audit.append("audit_gap", self._now(), who="grid", message=message)
+                self._audit.append("audit_gap", self._now(), who=GRID, message=message)
+                self._missed = 0
             self._audit.flush()
         except StoreBroken as error:
-            self._trouble = error.message
-        else:
-            self._trouble, self._missed = None, 0
+            trouble = error.message
+        self._trouble = trouble
 
     @property
     def problems(self) -> tuple[str, ...]:
-        trouble, waiting = self._audit.trouble or self._trouble, len(self._owed) + self._audit.waiting
+        trouble = self._audit.trouble or self._trouble
+        waiting = sum(map(len, self._owed.values())) + self._audit.waiting
         return () if trouble is None else (f"{trouble}; {waiting} entries wait to be written",)
 
     def recorded(self, wanted: Wanted, limit: int) -> Found:
@@ -179,6 +194,10 @@ class Journal:
 
     def since(self, number: int) -> list[Event]:
         return [event for event, _ in self._events if event.number > number]
+
+
+def _told_of(event: str) -> int:
+    return FOLDED.get(event, FOLDED_ABOVE)
 
 
 def _bounded(details: dict[str, Any]) -> dict[str, Any]:

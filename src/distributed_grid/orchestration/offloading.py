@@ -2,13 +2,14 @@
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
 from distributed_grid import threads
 from distributed_grid.decide.permissions import owned_offload
-from distributed_grid.errors import CannotMove, GridError, TooBusy, Unavailable
+from distributed_grid.errors import CannotMove, GridError, TooBusy, TooManyRequests, Unavailable
 from distributed_grid.execution.process_port import Hands, NodeSilent, RunnerGone
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeName
@@ -25,7 +26,9 @@ _PATIENCE_S: Final = 5.0
 # Who cancels with a longer grace period is answered before the process has ended.
 _LONGEST_S: Final = 60.0
 # Each takes threads for as long as its old process takes to end.
-_MOVES_AT_ONCE: Final = 8
+MOVES_AT_ONCE: Final = 8
+MOVES_OF_ONE: Final = 4
+"""Of one token. The installation's own may have so many when the others have all of theirs."""
 
 
 class Offloading:
@@ -37,6 +40,8 @@ class Offloading:
         self._survey = ProcessSurvey(parts, hands.processes, snapshots)
         self._mover = Mover(parts, service, hands, self._survey)
         self.processes = OffloadedProcesses(parts, service, hands, self._mover)
+        self._moves: Counter[str | None] = Counter()
+        """How many are under way, by token; None is the installation's own."""
 
     async def scan(self, node: NodeName | None = None) -> Survey:
         """The heavy processes of a node, or of all."""
@@ -59,13 +64,27 @@ class Offloading:
             raise Unavailable("An earlier try of this is being settled", try_next="Ask again in a moment.")
         move = await self.plan(request, asker)
         with self._refusals_noted(request, asker):
-            if len(self.processes.moving) >= _MOVES_AT_ONCE:
-                raise TooBusy(f"{_MOVES_AT_ONCE} processes are being moved already", try_next="Ask again in a moment.")
-            lease = await self._mover.lease(move, asker, key)
+            self._check_room(asker)
+            self._moves[asker.token_id] += 1
+            try:
+                lease = await self._mover.lease(move, asker, key)
+            except BaseException:
+                self._moves[asker.token_id] -= 1
+                raise
         self.processes.moving.add(lease.id)
         begun = self.processes.put(_begun(self._p, lease, move, asker))
         # Once it has begun it is carried through, whoever still waits for the answer.
         return move, await asyncio.shield(asyncio.ensure_future(self._carry_out(move, lease, begun, asker)))
+
+    def _check_room(self, asker: Principal) -> None:
+        mine = self._moves[asker.token_id]
+        if mine >= MOVES_OF_ONE:
+            raise TooManyRequests(
+                f"{mine} processes are being moved for you already",
+                try_next="Wait for one of them: grid offload status",
+            )
+        if asker.token_id is not None and self._moves.total() - self._moves[None] >= MOVES_AT_ONCE:
+            raise TooBusy(f"{MOVES_AT_ONCE} processes are being moved already", try_next="Ask again in a moment.")
 
     async def _carry_out(self, move: Move, lease: Lease, begun: Offloaded, asker: Principal) -> Offloaded:
         mover = self._mover
@@ -80,6 +99,7 @@ class Offloading:
             raise
         finally:
             self.processes.moving.discard(lease.id)
+            self._moves[asker.token_id] -= 1
         running = self.processes.put(as_told(begun, said, OffloadState.RUNNING))
         self._p.journal.note(
             "offloaded",

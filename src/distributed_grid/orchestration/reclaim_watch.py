@@ -1,12 +1,13 @@
 """Callbacks of Python programs whose boosts are asked back: a look at the notices while there are such boosts."""
 
 import asyncio
+import contextlib
 import inspect
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any, Final
 
-from distributed_grid.errors import GridError
+from distributed_grid.errors import BoostNotFound, GridError
 from distributed_grid.model.notices import ReclaimNotice, asks_more, notice_in
 from distributed_grid.orchestration.backend import Backend
 from distributed_grid.orchestration.logs import logger
@@ -53,15 +54,25 @@ class ReclaimWatch:
             await asyncio.sleep(self._every_s)
             watched = set(self._callbacks)  # one that comes during the look may not be in it yet
             try:
-                boosts = (await (await self._ready()).status())["boosts"]
+                status = await (await self._ready()).status()
+                there = {boost["boost_id"]: boost for boost in status["boosts"] if boost["boost_id"] in watched}
+                if status.get("cut"):
+                    there |= await self._each(watched - there.keys())
             except GridError as error:  # the controller is away for a moment, or for good
                 log.warning("could not look for notices; trying again", message=error.message)
                 continue
-            there = {boost["boost_id"]: boost for boost in boosts if boost["boost_id"] in watched}
             for boost_id in watched - there.keys():
                 self.drop(boost_id)
             for boost in there.values():
                 self._tell(boost)
+
+    async def _each(self, boost_ids: set[str]) -> dict[str, dict[str, Any]]:
+        """Those of these boosts that there are, asked for one by one: a list that is cut does not tell."""
+        backend, found = await self._ready(), {}
+        for boost_id in boost_ids:
+            with contextlib.suppress(BoostNotFound):
+                found[boost_id] = await backend.boost(boost_id)
+        return found
 
     def _tell(self, boost: dict[str, Any]) -> None:
         callback, notice = self._callbacks.get(boost["boost_id"]), notice_in(boost)

@@ -17,6 +17,7 @@ from distributed_grid.model.scheduling import (
     SchedulingDecision,
     SchedulingRequest,
 )
+from distributed_grid.orchestration.boost_view import listed, shortened
 from distributed_grid.orchestration.parts import Parts
 from distributed_grid.orchestration.task_leases import positions
 
@@ -100,13 +101,13 @@ def decision_from(data: Mapping[str, Any]) -> SchedulingDecision:
 
 
 def scheduling_dict(p: Parts) -> dict[str, Any]:
-    """All tasks, what was decided, and how good what was said of places was."""
+    """All tasks, or as many as fit into an answer, what was decided, and how good what was said of places was."""
     state = p.sharing.scheduling
     waiting = positions(p) if state.waiting else {}
     return {
         "placed": len(state.placed),
         "waiting": len(state.waiting),
-        "tasks": [_task_dict(task, waiting) for task in state.tasks.values()],
+        **listed("tasks", [_task_dict(task, waiting) for task in state.tasks.values()], "who"),
         "decisions": {result: state.results[result] for result in RESULTS},
         "strategies": {str(name): strategy.told for name, strategy in sorted(strategies().items())},
         "calibration": calibration_dict(state.calibrator),
@@ -123,7 +124,7 @@ def _task_dict(task: ScheduledTask, waiting: Mapping[str, int]) -> dict[str, Any
         "strategy": str(request.strategy),
         "priority": str(request.priority),
         "count": request.count,
-        "tags": list(request.tags),
+        "tags": shortened(request.tags),
         "resources": ResourceVector(task.needs).to_amounts(),
         "who": task.who,
         "team": task.team,

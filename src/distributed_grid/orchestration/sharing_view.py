@@ -13,7 +13,7 @@ from distributed_grid.model.nodes import Node, NodeTable
 from distributed_grid.model.resources import BUILT_IN, amount_of
 from distributed_grid.model.teams import DEFAULT_TEAM, Team
 from distributed_grid.model.waiting import Waiting
-from distributed_grid.orchestration.boost_view import boost_dict
+from distributed_grid.orchestration.boost_view import boost_dict, listed
 from distributed_grid.orchestration.parts import Parts
 from distributed_grid.orchestration.queueing import Queue
 from distributed_grid.orchestration.rules_in_force import numbers
@@ -102,18 +102,22 @@ def queued_dict(waiting: Waiting, verdict: Verdict | None, now: datetime) -> dic
     }
 
 
-def queue_dict(
+def queue_dict(waiting: Mapping[str, Waiting], verdicts: tuple[Verdict, ...], now: datetime) -> dict[str, Any]:
+    """Everybody who waits, the next one first; or as many as fit into an answer."""
+    return listed("requests", _queued(waiting, verdicts, now), "requester")
+
+
+def _queued(
     waiting: Mapping[str, Waiting], verdicts: tuple[Verdict, ...], now: datetime, most: int | None = None
-) -> dict[str, Any]:
-    """Everybody who waits, or the first of them, the next one first."""
+) -> list[dict[str, Any]]:
     known = {verdict.waiting.id: verdict for verdict in verdicts if verdict.waiting.id in waiting}
     ids = [*known, *(request_id for request_id in waiting if request_id not in known)]
-    return {"requests": [queued_dict(waiting[each], known.get(each), now) for each in ids[:most]]}
+    return [queued_dict(waiting[each], known.get(each), now) for each in ids[:most]]
 
 
 def waiting_dict(p: Parts, queue: Queue) -> dict[str, Any]:
     """How many requests wait, and the first of them as the queue's list has them: what every status shows."""
-    first = queue_dict(p.sharing.waiting, queue.verdicts(), p.now(), _FIRST_OF_QUEUE)["requests"]
+    first = _queued(p.sharing.waiting, queue.verdicts(), p.now(), _FIRST_OF_QUEUE)
     return {"waiting": len(p.sharing.waiting), "queue": first}
 
 

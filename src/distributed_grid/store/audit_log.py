@@ -1,7 +1,8 @@
 """The audit log: who did what when, one JSON object a line, only ever added to.
 
-What concerns access (`SECURITY`) has a file of its own beside it, which nothing else can fill: no number of boosts
-and refusals pushes it out. Who reads the log gets both in one, in the order of time.
+What concerns access has files of its own beside it, which nothing else can fill: no number of boosts pushes out who was
+refused (`REFUSED`), and no number of either pushes out who was given access (`SECURITY`). Who reads the log gets all in
+one, in the order of time.
 """
 
 import asyncio
@@ -42,15 +43,15 @@ SECURITY: Final = frozenset(
     {
         "token_created",
         "token_revoked",
-        "access_refused",
-        "put_off",
         "adopted",
         "other_cluster",
         "store_problem",
         "audit_repair",
     }
 )
-"""Who may do what, who tried without, and whose boosts grid took over."""
+"""Who may do what, and whose boosts grid took over. No caller without the scope `admin` can cause one of these."""
+REFUSED: Final = frozenset({"access_refused", "put_off"})
+"""Who tried what without being allowed to: anybody can cause these."""
 
 
 class Found(list[dict[str, Any]]):
@@ -102,6 +103,11 @@ class AuditLog:
         self._rotate_above = rotate_above
         self._keep = keep
         self.security = path.with_name(f"{path.stem}-security{path.suffix}")
+        self.refused = path.with_name(f"{path.stem}-refused{path.suffix}")
+
+    def file_for(self, event: str) -> Path:
+        """Where such an event is written."""
+        return self.security if event in SECURITY else self.refused if event in REFUSED else self.path
 
     def append(
         self,
@@ -124,7 +130,7 @@ class AuditLog:
             **details,
         }
         line = json.dumps(entry, default=str).encode() + b"\n"
-        self._take(self.security if event in SECURITY else self.path, line, sync)
+        self._take(self.file_for(event), line, sync)
 
     @property
     def trouble(self) -> str | None:
@@ -171,8 +177,8 @@ class AuditLog:
         """
         found, size = Found(), 0
         try:
-            both = (self._newest_first(path, wanted) for path in (self.path, self.security))
-            for length, entry in merge(*both, key=lambda sized: _moment(sized[1]), reverse=True):
+            files = (self._newest_first(path, wanted) for path in (self.path, self.security, self.refused))
+            for length, entry in merge(*files, key=lambda sized: _moment(sized[1]), reverse=True):
                 if len(found) == limit:
                     break
                 size += length
@@ -223,59 +229,62 @@ class AuditLog:
 class QueuedAuditLog(AuditLog):
     """For an event loop: `append` only queues the line, and a thread writes it, in order. Whoever reads sees it.
 
-    What the disk does not take stays first in the queue. Until it does, and while the queue is full, `append` raises.
+    Each file has a queue of its own. What the disk does not take stays first there. Until it does, and while the queue
+    is full, `append` raises.
     Outside an event loop each line is written at once.
     """
 
     def __init__(self, path: Path, *, rotate_above: int = 64 * 2**20, keep: int = 3) -> None:
         super().__init__(path, rotate_above=rotate_above, keep=keep)
-        self._queue: deque[tuple[Path, bytes, bool]] = deque()
-        self._head_since = 0.0
-        """When the first line of the queue became that."""
-        self._broken: StoreBroken | None = None
+        self._queues: dict[Path, deque[tuple[bytes, bool]]] = {
+            each: deque() for each in (self.path, self.security, self.refused)
+        }
+        self._moved_at = 0.0
+        """When the last line was written, or the first one came to wait."""
+        self._broken: dict[Path, StoreBroken] = {}
         self._writing = threading.Lock()
         self._is_scheduled = False
 
     @property
     def trouble(self) -> str | None:
-        if self._broken is not None:
-            return self._broken.message
-        waits_s = time.monotonic() - self._head_since
-        if self._queue and waits_s > _SLOW_S:
+        for error in self._broken.values():
+            return error.message
+        waits_s = time.monotonic() - self._moved_at
+        if self.waiting and waits_s > _SLOW_S:
             return f"The disk has not taken a line of the audit log {self.path} for {waits_s:.0f} s"
         return None
 
     @property
     def waiting(self) -> int:
-        return len(self._queue)
+        return sum(map(len, self._queues.values()))
 
     def flush(self) -> None:
-        if self._queue:
+        if self.waiting:
             self._schedule()
-        if self._broken is not None:
-            raise self._broken
+        for error in self._broken.values():
+            raise error
 
     def find(self, wanted: "Wanted", limit: int | None = None) -> Found:
         """As of any log; what was appended before is written first, unless the disk takes too long."""
-        if self._queue and self._writing.acquire(timeout=_FLUSH_S):
+        if self.waiting and self._writing.acquire(timeout=_FLUSH_S):
             self._write_all()
         return super().find(wanted, limit)
 
     async def finish(self) -> None:
         """Wait until all is written, within bounds."""
-        if self._queue:
+        if self.waiting:
             with suppress(TimeoutError):
                 await asyncio.wait_for(threads.AUDIT.run(self._work), _FLUSH_S)
 
     def _take(self, path: Path, line: bytes, sync: bool) -> None:
-        if self._broken is not None:
+        if path in self._broken:
             self._schedule()
-            raise self._broken
-        if len(self._queue) >= _MOST_WAITING:
+            raise self._broken[path]
+        if len(self._queues[path]) >= _MOST_WAITING:
             raise StoreBroken(self.trouble or f"The disk is slow to take the audit log {path}")
-        if not self._queue:
-            self._head_since = time.monotonic()
-        self._queue.append((path, line, sync))
+        if not self.waiting:
+            self._moved_at = time.monotonic()
+        self._queues[path].append((line, sync))
         self._schedule()
 
     def _schedule(self) -> None:
@@ -297,14 +306,20 @@ class QueuedAuditLog(AuditLog):
     def _write_all(self) -> None:
         """Write what waits, as far as the disk takes it, and let go of the lock, which is held."""
         try:
-            while self._queue:
-                self._write(*self._queue[0])
-                self._queue.popleft()
-                self._head_since, self._broken = time.monotonic(), None
-        except StoreBroken as error:
-            self._broken = error
+            for path, queue in self._queues.items():
+                self._write_queue(path, queue)
         finally:
             self._writing.release()
+
+    def _write_queue(self, path: Path, queue: deque[tuple[bytes, bool]]) -> None:
+        try:
+            while queue:
+                self._write(path, *queue[0])
+                queue.popleft()
+                self._moved_at = time.monotonic()
+                self._broken.pop(path, None)
+        except StoreBroken as error:
+            self._broken[path] = error
 
 
 def _open_newest(path: Path) -> int:
@@ -368,18 +383,26 @@ def _in_slices(lines: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _lines_backwards(path: Path) -> Iterator[bytes]:
-    """A file's lines, last first, without reading more of it than is asked for."""
+    """A file's lines, last first, without reading more of it than is asked for.
+
+    A line that is longer than any of grid's is not kept: empty ones come in its place, so that whoever reads can pause.
+    """
     try:
         file = path.open("rb")
     except FileNotFoundError:
         return
     with file:
         position = file.seek(0, os.SEEK_END)
-        rest = b""
+        rest, is_too_long = b"", False
         while position:
             size = min(_BLOCK, position)
             position -= size
             file.seek(position)
             rest, *lines = (file.read(size) + rest).split(b"\n")
+            if lines and is_too_long:
+                lines[-1], is_too_long = b"", False
             yield from reversed(lines)
+            if is_too_long or len(rest) > _LONGEST_LINE:
+                rest, is_too_long = b"", True
+                yield b""
         yield rest
