@@ -15,7 +15,7 @@ from bench.effort import FULL, QUICK, Effort
 from bench.figures import Outcome
 from bench.report import as_json, summary, table, write_json
 from distributed_grid.cli.output import explain
-from distributed_grid.demo.interrupts import ended_by_the_first_signal
+from distributed_grid.demo.performance import ended_by_the_first_signal
 from distributed_grid.errors import GridError
 
 if TYPE_CHECKING:

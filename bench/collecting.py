@@ -17,8 +17,9 @@ from bench.figures import Limits, Line, Outcome, Samples
 from bench.stage import Stage
 from distributed_grid.config import GridConfig
 from distributed_grid.controller.metrics import Seen, exposition
-from distributed_grid.decide.naming import NAME_LABEL, Raylet
-from distributed_grid.decide.snapshots import Answers
+from distributed_grid.decide.monitoring.naming import NAME_LABEL, Raylet
+from distributed_grid.decide.monitoring.snapshots import Answers
+from distributed_grid.engine.engine import settings_of
 from distributed_grid.execution.port import NodeView
 from distributed_grid.model.demand import Bundle, LabelConstraint, Pending, Shape
 from distributed_grid.model.leases import Lease
@@ -26,8 +27,7 @@ from distributed_grid.model.nodes import NodeTable
 from distributed_grid.model.resources import ResourceVector
 from distributed_grid.monitoring.collector import Collector
 from distributed_grid.monitoring.observer import Observer
-from distributed_grid.monitoring.wire import reading_from
-from distributed_grid.orchestration.watching import settings_of
+from distributed_grid.monitoring.probes import reading_from
 
 _PERCENT: Final = "% of a core"
 _FEW: Final = 100
@@ -42,7 +42,7 @@ _SHAPES: Final = 50
 class _Round:
     took_s: float
     cpu_s: float
-    """Of the whole interval: the upkeep asks every second who is silent, and Prometheus for everything once."""
+    """Of the whole interval: the reconciler asks every second who is silent, and Prometheus for everything once."""
     metrics_s: float
     """Of which answering Prometheus took this."""
 

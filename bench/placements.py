@@ -11,11 +11,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from distributed_grid.decide.pressure import combined
-from distributed_grid.decide.scheduling import NodeColumns, Sought, choose
-from distributed_grid.decide.scheduling.calibration import Calibrator, Outcome, Predicted
-from distributed_grid.decide.scheduling.confidence import StartDelays, horizon_of, stays_below
-from distributed_grid.decide.scheduling.placing import promise
+from distributed_grid.decide.monitoring.pressure import combined
+from distributed_grid.decide.scheduler import NodeColumns, Sought, choose
+from distributed_grid.decide.scheduler.confidence import (
+    Calibrator,
+    Outcome,
+    Predicted,
+    StartDelays,
+    horizon_of,
+    stays_below,
+)
+from distributed_grid.decide.scheduler.placing import promise
 from distributed_grid.model.nodes import Node, NodeTable
 from distributed_grid.model.resources import CPU, ResourceVector
 from distributed_grid.model.scheduling import SchedulingRequest, SchedulingStrategy

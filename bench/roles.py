@@ -13,11 +13,10 @@ from bench.figures import Limits, Line, Outcome, Samples
 from bench.report import table
 from distributed_grid.decide.roles import plan_workload
 from distributed_grid.model.resources import ResourceVector
-from distributed_grid.model.roles.inventory import Inventory, InventoryNode
-from distributed_grid.model.roles.pools import Pool
+from distributed_grid.model.roles.plan import Inventory, InventoryNode
 from distributed_grid.model.roles.profiles import from_profile
 from distributed_grid.model.roles.spec import RoleSpec
-from distributed_grid.model.roles.workload import Workload
+from distributed_grid.model.roles.workload import Pool, Workload
 
 if TYPE_CHECKING:
     from bench.stage import Stage

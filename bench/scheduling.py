@@ -14,9 +14,8 @@ from bench.effort import FULL, Effort
 from bench.figures import Limits, Line, Outcome, Samples
 from bench.placements import VirtualPlacements
 from bench.report import table
-from distributed_grid.decide.scheduling import NodeColumns, Sought, choose, choose_gang
-from distributed_grid.decide.scheduling.calibration import base_rate_brier, brier, reliability
-from distributed_grid.decide.scheduling.confidence import stays_below
+from distributed_grid.decide.scheduler import NodeColumns, Sought, choose, choose_gang
+from distributed_grid.decide.scheduler.confidence import base_rate_brier, brier, reliability, stays_below
 from distributed_grid.model.nodes import Node, NodeTable
 from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.scheduling import SchedulingRequest, SchedulingStrategy

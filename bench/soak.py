@@ -27,7 +27,7 @@ from bench.raylets import Raylets
 from bench.stage import Stage, open_stage, say, until
 from bench.storm import Sampler, Storm
 from distributed_grid.client import GridClient
-from distributed_grid.demo.interrupts import ended_by_the_first_signal
+from distributed_grid.demo.performance import ended_by_the_first_signal
 from distributed_grid.errors import BoostNotFound
 
 _LOOK_EVERY_S: Final = 10.0

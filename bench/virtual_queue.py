@@ -10,21 +10,18 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from distributed_grid.decide.admission import Verdict, plan_queue
-from distributed_grid.decide.claims import ordered
-from distributed_grid.decide.fair_share import Account, charged
-from distributed_grid.decide.lending import Offer, best_lender
-from distributed_grid.decide.loans import Loans
-from distributed_grid.decide.quotas import why_over_limit
+from distributed_grid.decide.capacity.lending import Offer, best_lender
+from distributed_grid.decide.capacity.quotas import why_over_limit
+from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.queue.admission import Verdict, plan_queue
+from distributed_grid.decide.queue.claims import Account, charged, ordered
 from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.nodes import Node, NodeTable, SharingLimits
-from distributed_grid.model.plans import Grant
-from distributed_grid.model.priorities import AllocationPriority
-from distributed_grid.model.requests import Ask
+from distributed_grid.model.plans import Grant, Reserve, Rules
+from distributed_grid.model.policies import AllocationPriority
+from distributed_grid.model.requests import Ask, Waiting
 from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, scale, total
-from distributed_grid.model.rules import Reserve, Rules
 from distributed_grid.model.teams import Team, Teams
-from distributed_grid.model.waiting import Waiting
 
 MEAN_S: Final = 60.0
 """Of a lease."""

@@ -28,8 +28,8 @@ from distributed_grid.cli.cluster_view import cluster_view
 from distributed_grid.cli.output import explain
 from distributed_grid.cli.tables import boost_table
 from distributed_grid.client import GridClient
+from distributed_grid.demo.performance import own_stage, running_stage
 from distributed_grid.demo.ray_view import driver_of
-from distributed_grid.demo.stage import own_stage, running_stage
 from distributed_grid.errors import GridError
 from distributed_grid.monitoring.resource_metrics import NodeSnapshot, ResourceMetricsCollector
 from distributed_grid.orchestration.intelligent_scheduler import (

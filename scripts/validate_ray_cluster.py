@@ -25,11 +25,11 @@ from rich.table import Table
 
 from distributed_grid.cli.output import explain, is_a_terminal, json_option, say
 from distributed_grid.client import NO_CLUSTER, GridClient
-from distributed_grid.demo.findings import last_look
 from distributed_grid.demo.ray_view import RayView, driver_of
+from distributed_grid.demo.show import last_look
 from distributed_grid.errors import CheckFailed, GridError, NoCluster
-from distributed_grid.execution.errands import on
-from distributed_grid.execution.markers import BORROWED, LENT
+from distributed_grid.execution.capacity import BORROWED, LENT
+from distributed_grid.execution.processes import on
 from distributed_grid.model.resources import BUILT_IN, CPU, ResourceVector, amount_of, describe, scale
 
 PATIENCE_S: Final = 30.0

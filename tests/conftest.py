@@ -21,9 +21,12 @@ settings.register_profile("repeatable", derandomize=True, max_examples=100, **_P
 settings.register_profile("explore", max_examples=1000, **_PATIENT)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
-# Begun in the background, a process ignores Ctrl-C, and so does all that it starts; tests send one.
+# Begun in the background, a process ignores Ctrl-C, and under nohup SIGHUP, and so does all that it starts; tests send
+# both.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # Ray's workers yield to everything else by default. On a machine of two cores that carries several nodes, the test and
 # all commands, that is for seconds.
 os.environ.setdefault("RAY_worker_niceness", "0")

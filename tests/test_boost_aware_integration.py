@@ -13,7 +13,7 @@ from live_grid import GB, NOTICE_SOON, TWO_LENDERS, LiveGrid, group_of, is_pendi
 from sharing_cluster import at_the_users_desk  # noqa: F401 - a fixture for all tests here
 
 from distributed_grid.errors import NoCapacity
-from distributed_grid.model.offloading import OffloadingRecommendation
+from distributed_grid.model.offload import OffloadingRecommendation
 from distributed_grid.orchestration.enhanced_offloading_executor import EnhancedOffloadingExecutor, OffloadingMode
 from distributed_grid.orchestration.intelligent_scheduler import (
     IntelligentScheduler,

@@ -20,7 +20,7 @@ from distributed_grid.controller import limits
 from distributed_grid.controller.direct_route import LONGEST_BODY
 from distributed_grid.controller.limits import AT_ONCE, LONGEST_DELAY_S, Rate, TokenLimits
 from distributed_grid.errors import TooManyRequests
-from distributed_grid.orchestration.journal import ALL_TOLD, FOLDED, FOLDED_ABOVE, Journal
+from distributed_grid.leases.journal import ALL_TOLD, FOLDED, FOLDED_ABOVE, Journal
 from distributed_grid.store.audit_log import MOST_BYTES, REFUSED, SECURITY, AuditLog, Wanted
 
 NOON = datetime(2025, 6, 1, 12, tzinfo=UTC)

@@ -20,9 +20,10 @@ from served_grid import ServedGrid
 from distributed_grid.config import CallerLimits
 from distributed_grid.controller import access, event_stream, limits
 from distributed_grid.controller.limits import Cost, Rate, TokenLimits, timed
-from distributed_grid.orchestration import answering, boost_view
-from distributed_grid.orchestration.boost_view import fitting
-from distributed_grid.orchestration.offloading import MOVES_AT_ONCE, MOVES_OF_ONE
+from distributed_grid.leases import view
+from distributed_grid.leases.view import fitting
+from distributed_grid.offload.offloader import MOVES_AT_ONCE, MOVES_OF_ONE
+from distributed_grid.queue import answers
 
 PATIENCE_S = 60.0
 SHORT = {"target_node": "b", "resource_type": "cpu", "amount": 1, "duration_seconds": 1}
@@ -188,14 +189,14 @@ def test_calls_that_keep_the_event_loop_busy_count_like_many_requests(
     monkeypatch.setattr(limits, "_SECOND_COUNTS", 40_000)  # this grid allows twenty times as many requests as others
     monkeypatch.setattr(limits, "_MOST_AHEAD", 1000)
     made: list[None] = []
-    look_ahead = answering.look_ahead
+    look_ahead = answers.look_ahead
 
     def slowly(*args: Any, **kwargs: Any) -> Any:
         made.append(None)
         busy_for(0.02)
         return look_ahead(*args, **kwargs)
 
-    monkeypatch.setattr(answering, "look_ahead", slowly)
+    monkeypatch.setattr(answers, "look_ahead", slowly)
     eve, ana = fresh.token("eve", "view"), fresh.token("ana", "view")
     fresh.ask("POST", "/plan", SMALL, token=eve)  # what it costs is known from now on
     with ThreadPoolExecutor(40) as callers:
@@ -297,16 +298,16 @@ def test_a_list_has_a_largest_size_and_every_user_is_in_it(entries: list[tuple[s
     numbers = fitting(entries)
 
     assert list(numbers) == sorted(set(numbers))
-    assert sum(entries[number][1] for number in numbers) <= boost_view.MOST_BYTES
+    assert sum(entries[number][1] for number in numbers) <= view.MOST_BYTES
     assert {entries[number][0] for number in numbers} == {user for user, _ in entries}, "five at most fit in any case"
-    if sum(size for _, size in entries) <= boost_view.MOST_BYTES:
+    if sum(size for _, size in entries) <= view.MOST_BYTES:
         assert len(numbers) == len(entries)
 
 
 def test_however_many_boosts_one_user_has_the_others_are_listed_and_the_answer_says_that_it_is_cut(
     fresh: ServedGrid, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(boost_view, "MOST_BYTES", 5_000)
+    monkeypatch.setattr(view, "MOST_BYTES", 5_000)
     ana, eve = fresh.token("ana", "lend", "view"), fresh.token("eve", "lend", "view")
     mine = fresh.ask("POST", "/boosts", SMALL, token=ana)[1]["boost_id"]
     assert not fresh.ask("GET", "/boosts", token=ana)[1]["cut"]

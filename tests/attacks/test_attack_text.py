@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from served_grid import ServedGrid
 
 from distributed_grid.cli.app import app
-from distributed_grid.cli.audit_view import entry_line
+from distributed_grid.cli.audit import entry_line
 from distributed_grid.cli.output import explain, show
 from distributed_grid.cli.tables import boost_card, boost_table
 from distributed_grid.errors import GridError
+from distributed_grid.logs import logger
 from distributed_grid.model.plain_text import only_styled, plain, plain_data
-from distributed_grid.orchestration.logs import logger
 
 GRID = str(Path(sys.executable).with_name("grid"))
 EVIL = "\x1b]0;owned\x07\x1b[2J\x1b[8mhidden\r\x9b31m\u202eesrever\u2028x\x00"

@@ -5,8 +5,8 @@ from dataclasses import replace
 from bench.decisions import run
 from bench.effort import QUICK
 from bench.virtual_queue import VirtualQueue
-from distributed_grid.decide.loans import Loans
-from distributed_grid.decide.quotas import why_above_its_most
+from distributed_grid.decide.capacity.quotas import why_above_its_most
+from distributed_grid.decide.capacity.usage import Loans
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import ResourceVector
 

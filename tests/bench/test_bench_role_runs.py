@@ -6,8 +6,7 @@ from bench.figures import Samples
 from bench.role_runs import in_turns, lines, members, pair
 from distributed_grid.decide.roles import plan_workload
 from distributed_grid.model.resources import ResourceVector
-from distributed_grid.model.roles.inventory import Inventory, InventoryNode
-from distributed_grid.model.roles.plan import Placement
+from distributed_grid.model.roles.plan import Inventory, InventoryNode, Placement
 from distributed_grid.roles import launch
 
 

@@ -7,7 +7,7 @@ import pytest
 from bench.effort import QUICK
 from bench.placements import VirtualPlacements
 from bench.scheduling import run
-from distributed_grid.decide.scheduling.calibration import base_rate, base_rate_brier, brier, reliability
+from distributed_grid.decide.scheduler.confidence import base_rate, base_rate_brier, brier, reliability
 
 
 @pytest.mark.parametrize("seed", [0, 3])

@@ -10,7 +10,7 @@ import pytest
 from distributed_grid.capture.inside_lease.connecting import ONLY_FOR_A_NEW_CLUSTER, arguments, marked
 from distributed_grid.capture.inside_lease.travelling import tell_programs
 from distributed_grid.model.work import HOOK_MARK, RUN_MARK
-from distributed_grid.running.surroundings import marked as run_mark
+from distributed_grid.run.driver import marked as run_mark
 
 JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 

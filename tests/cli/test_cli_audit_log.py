@@ -13,8 +13,7 @@ import pytest
 from click.testing import CliRunner
 from served_grid import ServedGrid
 
-from distributed_grid.cli.audit import audit
-from distributed_grid.cli.audit_view import entry_line
+from distributed_grid.cli.audit import audit, entry_line
 
 GRID = str(Path(sys.executable).with_name("grid"))
 ENTRY: dict[str, Any] = {

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_grid.cli.bars import bar, colour, curve, percent
 from distributed_grid.cli.canvas import Canvas
 from distributed_grid.cli.cluster_view import cluster_view
 from distributed_grid.cli.columns import Column, Form, fit, fitted_table
+from distributed_grid.cli.node_columns import bar, colour, curve, percent
 from distributed_grid.cli.node_view import nodes_view
 
 amount = st.floats(0, 99_999) | st.integers(0, 64)

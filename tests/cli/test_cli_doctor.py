@@ -23,8 +23,8 @@ from distributed_grid.controller.checkup.home import look_at_home, mounted_at
 from distributed_grid.controller.checkup.trials import TRIAL, try_resize
 from distributed_grid.errors import CheckFailed, Unavailable
 from distributed_grid.model.checkup_facts import SecretKind
+from distributed_grid.store.boost_file import ClusterIdentity
 from distributed_grid.store.home import GridHome
-from distributed_grid.store.identity import ClusterIdentity
 from distributed_grid.store.set_aside import SetAside
 
 NO_ONE = "127.0.0.1:1"

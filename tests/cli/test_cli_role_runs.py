@@ -16,8 +16,7 @@ from role_runs import a_member, a_role, a_run
 from served_grid import ServedGrid
 
 from distributed_grid.cli.canvas import Canvas
-from distributed_grid.cli.role_folding import ranks
-from distributed_grid.cli.role_runs_view import run_view, runs_view
+from distributed_grid.cli.role_runs_view import ranks, run_view, runs_view
 
 GRID = str(Path(sys.executable).with_name("grid"))
 NOW = "2099-01-01T10:00:00+00:00"

@@ -15,7 +15,7 @@ from served_grid import ServedGrid
 from textual.widgets import Input
 
 from distributed_grid.cli import top
-from distributed_grid.cli.top.rows import countdown
+from distributed_grid.cli.top.overview import countdown
 from distributed_grid.errors import ExtraMissing
 
 

@@ -17,7 +17,7 @@ from served_grid import ServedGrid
 
 from distributed_grid.decide.supervision import STAYS_DOWN
 from distributed_grid.errors import RayUnsuitable
-from distributed_grid.execution.ray_version import check_ray_version
+from distributed_grid.execution.ray_start import check_ray_version
 
 GRID = str(Path(sys.executable).with_name("grid"))
 

@@ -9,7 +9,7 @@ import pytest
 from hook_server import HookServer
 
 from distributed_grid.client.hook_call import HookFailed, call_hook
-from distributed_grid.decide.hook_urls import hook_place
+from distributed_grid.decide.leases.hooks import hook_place
 
 
 @contextmanager

@@ -13,8 +13,7 @@ import pytest
 from faulty_files import FAULTS, failing
 
 from distributed_grid.cluster.attach import ask_apart
-from distributed_grid.cluster.service_manager import ServiceManager
-from distributed_grid.cluster.supervise import Supervisor, restored_supervisor
+from distributed_grid.cluster.supervise import ServiceManager, Supervisor, restored_supervisor
 from distributed_grid.errors import NotOnHead, Unavailable
 from distributed_grid.store.home import GridHome
 

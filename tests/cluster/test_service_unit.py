@@ -10,8 +10,8 @@ import click
 import pytest
 
 from distributed_grid.cli.start import start
-from distributed_grid.cluster import service_manager
-from distributed_grid.cluster.service_manager import ServiceManager
+from distributed_grid.cluster import supervise
+from distributed_grid.cluster.supervise import ServiceManager
 from distributed_grid.decide.supervision import STAYS_DOWN
 
 UNIT = Path(__file__).parents[2] / "deploy" / "grid.service"
@@ -103,7 +103,7 @@ def test_systemd_hears_of_readiness_status_life_and_end(ear: "tuple[socket.socke
 def test_one_that_does_not_listen_does_not_hold_us_up(
     ear: "tuple[socket.socket, str]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service_manager, "_PATIENCE_S", 0.001)
+    monkeypatch.setattr(supervise, "_PATIENCE_S", 0.001)
     for _ in range(1000):  # more than the socket keeps for a reader that does not come
         ServiceManager({"NOTIFY_SOCKET": ear[1]}).ready()
 

@@ -10,13 +10,11 @@ from distributed_grid.config import load_config
 from distributed_grid.config.inventory import inventory_of, not_said
 from distributed_grid.config.roles_file import load_workload
 from distributed_grid.errors import ConfigInvalid
-from distributed_grid.model.roles.inventory import Inventory
-from distributed_grid.model.roles.pools import Pool
+from distributed_grid.model.roles.plan import Inventory
 from distributed_grid.model.roles.profiles import from_profile
-from distributed_grid.model.roles.scaling import Scaling
-from distributed_grid.model.roles.signals import MethodSignal, PrometheusSignal, QueueSignal
+from distributed_grid.model.roles.scaling import MethodSignal, PrometheusSignal, QueueSignal, Scaling
 from distributed_grid.model.roles.spec import RoleSpec
-from distributed_grid.model.roles.workload import Workload
+from distributed_grid.model.roles.workload import Pool, Workload
 
 Problems = Callable[[str], list[str]]
 

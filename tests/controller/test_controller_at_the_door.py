@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from distributed_grid.config import CallerLimits
-from distributed_grid.controller.access import TokenRequired
+from distributed_grid.controller.access import HostChecked, TokenRequired
 from distributed_grid.controller.attempts import LIMIT, PUT_OFF_S, FailedAttempts
-from distributed_grid.controller.hosts import HostChecked
 from distributed_grid.controller.limits import TokenLimits
 from distributed_grid.controller.tokens import Tokens
 from distributed_grid.store.token_file import TokenFile

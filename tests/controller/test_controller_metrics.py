@@ -8,15 +8,14 @@ from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from distributed_grid.controller.metrics import Seen, _all, exposition
-from distributed_grid.controller.metrics_text import as_text
-from distributed_grid.decide.demand import explain_demand
-from distributed_grid.decide.snapshots import take_snapshots
+from distributed_grid.controller.metrics import Seen, _all, as_text, exposition
+from distributed_grid.decide.monitoring.demand import explain_demand
+from distributed_grid.decide.monitoring.snapshots import take_snapshots
 from distributed_grid.model.demand import Bundle, Pending, Shape
 from distributed_grid.model.nodes import NodeTable
-from distributed_grid.model.priorities import AllocationPriority
+from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.resources import GB
-from distributed_grid.model.run_times import RunTimes
+from distributed_grid.model.series import RunTimes
 from distributed_grid.model.snapshots import GpuReading, NodeSnapshot
 
 GPU = GpuReading(0, "GPU-8f3c", "H200", 0.5, 140 * GB, 35 * GB, 61.0)

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from served_grid import ServedGrid
 
 from distributed_grid.cli.app import app
-from distributed_grid.model.priorities import AllocationPriority
+from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.store.token_file import TokenFile
 
 BOOST = {"target_node": "a", "resource_type": "cpu", "amount": 1}

@@ -14,13 +14,13 @@ from fake_cluster import FakeCluster
 from hook_server import HookServer
 from served_grid import NODES, ServedGrid, WallClock, asked_back
 
-from distributed_grid.orchestration.backend import LocalBackend
-from distributed_grid.orchestration.engine import Engine
+from distributed_grid.engine.engine import Engine
 from distributed_grid.orchestration.resource_boost_manager import (
     ReclaimNotice,
     ResourceBoostManager,
     ResourceBoostRequest,
 )
+from distributed_grid.sdk.backend import LocalBackend
 from distributed_grid.store.home import GridHome
 
 GRID = str(Path(sys.executable).with_name("grid"))

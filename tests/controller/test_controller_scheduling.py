@@ -7,9 +7,9 @@ import pytest
 from served_grid import ServedGrid
 
 from distributed_grid.errors import InvalidRequest, RequestNotFound, TargetNotFound
-from distributed_grid.orchestration.backend import RemoteBackend
 from distributed_grid.orchestration.intelligent_scheduler import IntelligentScheduler, SchedulingRequest, ray_options
 from distributed_grid.orchestration.resource_boost_manager import ResourceBoostManager, ResourceBoostRequest
+from distributed_grid.sdk.backend import RemoteBackend
 
 
 def test_a_task_has_a_place_says_that_it_began_and_is_done(fresh: ServedGrid) -> None:

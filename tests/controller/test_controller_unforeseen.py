@@ -9,7 +9,7 @@ def _error_while(served: ServedGrid, falls: BaseException) -> GridError:
     def fall() -> None:
         raise falls
 
-    for _ in range(20):  # the upkeep looks at the cluster, too, and may be the one who falls
+    for _ in range(20):  # the reconciler looks at the cluster, too, and may be the one who falls
         served.cluster.upcoming(0, fall, call="view")
         try:
             served.client.cluster_status()

@@ -5,16 +5,15 @@ from datetime import datetime, timedelta
 
 from builders import NOON, amounts, ask, cpu, lease, limits, node, team, waits
 
-from distributed_grid.decide.admission import Verdict, plan_queue
-from distributed_grid.decide.claims import OVERDUE_S
-from distributed_grid.decide.lending import plan_grant
-from distributed_grid.decide.loans import Loans
+from distributed_grid.decide.capacity.lending import plan_grant
+from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.queue.admission import Verdict, plan_queue
+from distributed_grid.decide.queue.claims import OVERDUE_S
 from distributed_grid.model.leases import Delivery, Lease, LeaseState, Notice
 from distributed_grid.model.nodes import Node, NodeTable
-from distributed_grid.model.plans import RefusalCode
-from distributed_grid.model.rules import Reserve, Rules
+from distributed_grid.model.plans import RefusalCode, Reserve, Rules
+from distributed_grid.model.requests import Waiting
 from distributed_grid.model.teams import Team, Teams
-from distributed_grid.model.waiting import Waiting
 
 MASTER = node("gpu-master", cpus=0, memory=0)
 

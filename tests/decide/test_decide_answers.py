@@ -6,20 +6,17 @@ from datetime import timedelta
 import pytest
 from builders import NOON, ask, cpu, lease, limits, node, team, waits
 
-from distributed_grid.decide.answers import CHOSEN, COULD_LEND, Outlook, considered, look_ahead
-from distributed_grid.decide.lending import plan_grant
-from distributed_grid.decide.loans import Loans
+from distributed_grid.decide.capacity.lending import plan_grant
+from distributed_grid.decide.capacity.usage import Loans
 from distributed_grid.decide.policies import POLICIES
+from distributed_grid.decide.queue.answers import CHOSEN, COULD_LEND, Outlook, considered, look_ahead
 from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.nodes import Node, NodeTable
-from distributed_grid.model.plans import Grant
-from distributed_grid.model.policies import SharingPolicy
-from distributed_grid.model.priorities import AllocationPriority
-from distributed_grid.model.requests import Ask
+from distributed_grid.model.plans import Grant, Reserve, Rules
+from distributed_grid.model.policies import AllocationPriority, SharingPolicy
+from distributed_grid.model.requests import Ask, Waiting
 from distributed_grid.model.resources import GB
-from distributed_grid.model.rules import Reserve, Rules
 from distributed_grid.model.teams import Teams
-from distributed_grid.model.waiting import Waiting
 
 MASTER = node("gpu-master", cpus=2)
 LENT = lease("b1", amount=6, priority=AllocationPriority.LOW, age_s=1000.0, expires_at=NOON + timedelta(minutes=30))

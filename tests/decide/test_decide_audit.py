@@ -9,9 +9,9 @@ from builders import NOON, amounts, cpu, lease
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_grid.cli.audit_view import _MEANING
+from distributed_grid.cli.audit import _MEANING
 from distributed_grid.decide.audit import audit, plan_repair, where_work_matters, why_left
-from distributed_grid.decide.totals import desired_totals
+from distributed_grid.decide.capacity.totals import desired_totals
 from distributed_grid.model.audit import (
     AuditedGroup,
     AuditedNode,

@@ -6,9 +6,11 @@ from datetime import timedelta
 import pytest
 from builders import NOON, ask, lease, reservation, team, waits
 
-from distributed_grid.decide.claims import (
+from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.queue.claims import (
     AGING_STEP_S,
     OVERDUE_S,
+    Account,
     Claim,
     effective_rank,
     is_overdue,
@@ -16,13 +18,10 @@ from distributed_grid.decide.claims import (
     ordered,
     yields_to,
 )
-from distributed_grid.decide.fair_share import Account
-from distributed_grid.decide.loans import Loans
 from distributed_grid.model.leases import Lease
-from distributed_grid.model.priorities import AllocationPriority
-from distributed_grid.model.requests import Ask
+from distributed_grid.model.policies import AllocationPriority
+from distributed_grid.model.requests import Ask, Waiting
 from distributed_grid.model.teams import Teams
-from distributed_grid.model.waiting import Waiting
 
 LOW, NORMAL, HIGH, CRITICAL = AllocationPriority
 BURDENED = {"blue": Account(1000.0, NOON), "red": Account(10.0, NOON)}

@@ -6,20 +6,23 @@ import random
 import pytest
 from builders import amounts, cpu, forecast, node, snapshot
 
-from distributed_grid.decide.scheduling import NodeColumns
-from distributed_grid.decide.scheduling.calibration import (
+from distributed_grid.decide.scheduler import NodeColumns
+from distributed_grid.decide.scheduler.confidence import (
     Calibrator,
     Outcome,
     Predicted,
+    StartDelays,
     base_rate_brier,
     brier,
     fitted,
+    gets_a_place,
+    horizon_of,
     reliability,
+    stays_below,
 )
-from distributed_grid.decide.scheduling.confidence import StartDelays, gets_a_place, horizon_of, stays_below
-from distributed_grid.model.forecasts import Forecast
 from distributed_grid.model.nodes import Node, NodeTable
 from distributed_grid.model.resources import ResourceVector
+from distributed_grid.model.series import Forecast
 
 HIGH = {"cpu": 0.8, "memory": 0.8, "gpu": 0.8}
 

@@ -3,11 +3,11 @@
 import pytest
 from builders import amounts, ask, cpu, node
 
-from distributed_grid.decide.delivery import choose_delivery, lent_resources, most_within
+from distributed_grid.decide.capacity.delivery import choose_delivery, lent_resources, most_within
 from distributed_grid.errors import TransfersUnavailable
 from distributed_grid.model.leases import Delivery
+from distributed_grid.model.plans import Companions
 from distributed_grid.model.resources import GB
-from distributed_grid.model.rules import Companions
 
 RESERVE, TRANSFER = Delivery.RESERVE, Delivery.TRANSFER
 

@@ -7,7 +7,7 @@ from builders import NOON, amounts, node
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_grid.decide.demand import explain_demand, only_node, seen_since, wanted_from
+from distributed_grid.decide.monitoring.demand import explain_demand, only_node, seen_since, wanted_from
 from distributed_grid.model.demand import Bundle, Demand, LabelConstraint, Pending, Pin, Shape, WaitReason
 from distributed_grid.model.nodes import Node, NodeTable
 from distributed_grid.model.resources import ResourceVector, describe

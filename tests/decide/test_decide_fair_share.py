@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from builders import NOON, amounts, lease, team
 
-from distributed_grid.decide.fair_share import HALF_LIFE_S, Account, burden, charged
+from distributed_grid.decide.queue.claims import HALF_LIFE_S, Account, burden, charged
 from distributed_grid.model.leases import LeaseState
 
 CLUSTER = amounts(cpu=100, gpu=10)

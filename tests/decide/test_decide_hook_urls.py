@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_grid.decide.hook_urls import check_hook, hook_place, private_head
+from distributed_grid.decide.leases.hooks import check_hook, hook_place, private_head
 from distributed_grid.errors import InvalidRequest
 from distributed_grid.model.leases import WATCHED
 

@@ -4,8 +4,7 @@ from builders import NOON, amounts
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_grid.decide.hysteresis import Pressed, Threshold, pressure_changes
-from distributed_grid.decide.pressure import combined
+from distributed_grid.decide.monitoring.pressure import Pressed, Threshold, combined, pressure_changes
 from distributed_grid.model.snapshots import NodeSnapshot
 
 THRESHOLDS = dict.fromkeys(("cpu", "memory", "gpu"), Threshold(low=0.3, high=0.8))

@@ -8,13 +8,12 @@ import sys
 import pytest
 from builders import amounts, ask, cpu, lease, limits, node
 
-from distributed_grid.decide.lending import counter_offer, plan_grant
-from distributed_grid.decide.loans import Loans
+from distributed_grid.decide.capacity.lending import counter_offer, plan_grant
+from distributed_grid.decide.capacity.usage import Loans
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
 from distributed_grid.model.nodes import Node, NodeTable
-from distributed_grid.model.plans import Grant, RefusalCode, Refused
+from distributed_grid.model.plans import Companions, Grant, RefusalCode, Refused, Reserve, Rules
 from distributed_grid.model.requests import Ask
-from distributed_grid.model.rules import Companions, Reserve, Rules
 from distributed_grid.model.teams import Team, Teams
 
 MASTER = node("gpu-master", cpus=2)
@@ -236,8 +235,8 @@ _CHOOSE = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
 from builders import ask, node
-from distributed_grid.decide.lending import plan_grant
-from distributed_grid.decide.loans import Loans
+from distributed_grid.decide.capacity.lending import plan_grant
+from distributed_grid.decide.capacity.usage import Loans
 from distributed_grid.model.nodes import NodeTable
 nodes = [node("master"), node("many-gpus", gpus=4, cpus=4), node("many-cpus", gpus=2, cpus=64)]
 print(json.dumps(plan_grant(ask("master", "gpu", 1), NodeTable(nodes), Loans()).source))

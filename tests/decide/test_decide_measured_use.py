@@ -6,10 +6,10 @@ from builders import NOON, amounts, ask, node, reading
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_grid.decide.hysteresis import Threshold
-from distributed_grid.decide.lending import counter_offer, plan_grant
-from distributed_grid.decide.loans import Loans
-from distributed_grid.decide.measured_use import gpus_in_use, measured_use
+from distributed_grid.decide.capacity.lending import counter_offer, plan_grant
+from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.monitoring.measured import gpus_in_use, measured_use
+from distributed_grid.decide.monitoring.pressure import Threshold
 from distributed_grid.model.leases import Delivery
 from distributed_grid.model.nodes import MeasuredUse, Node, NodeTable
 from distributed_grid.model.plans import Grant, RefusalCode, Refused

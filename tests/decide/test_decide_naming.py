@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_grid.decide.naming import NAME_LABEL, ConfiguredName, Naming, Raylet, name_raylets
+from distributed_grid.decide.monitoring.naming import NAME_LABEL, ConfiguredName, Naming, Raylet, name_raylets
 
 
 def raylet(node_id: str, label: str | None = None, host: str = "", ip: str = "10.0.0.1") -> Raylet:

@@ -6,17 +6,31 @@ from typing import Any
 import pytest
 from builders import elsewhere, limits, node, process
 
-from distributed_grid.decide.loans import Loans
-from distributed_grid.decide.offloading.kinds import kind_of_process, part_of
-from distributed_grid.decide.offloading.movable import continues, obstacles_here, obstacles_there
-from distributed_grid.decide.offloading.recommend import Stuck, ask_for, find_place, recommend, recommendation_of
-from distributed_grid.decide.offloading.secrets import ALLOWED, choose_environment, looks_secret, shown_command
-from distributed_grid.decide.offloading.whose import speakers
-from distributed_grid.decide.offloading.worth import confidence, cpu_needed, is_heavy, memory_needed
+from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.offload.movable import (
+    continues,
+    kind_of_process,
+    obstacles_here,
+    obstacles_there,
+    part_of,
+    speakers,
+)
+from distributed_grid.decide.offload.recommend import (
+    Stuck,
+    ask_for,
+    confidence,
+    cpu_needed,
+    find_place,
+    is_heavy,
+    memory_needed,
+    recommend,
+    recommendation_of,
+)
+from distributed_grid.decide.offload.secrets import ALLOWED, choose_environment, looks_secret, shown_command
 from distributed_grid.errors import InvalidRequest
 from distributed_grid.model.leases import Purpose
 from distributed_grid.model.nodes import NodeTable
-from distributed_grid.model.offloading import (
+from distributed_grid.model.offload import (
     Ancestor,
     FileFacts,
     FileRole,

@@ -5,17 +5,16 @@ from typing import Any
 
 from builders import NOON, ask, cpu, lease, limits, node, waits
 
-from distributed_grid.decide.admission import plan_queue
-from distributed_grid.decide.lending import plan_grant
-from distributed_grid.decide.loans import Loans
+from distributed_grid.decide.capacity.lending import plan_grant
+from distributed_grid.decide.capacity.usage import Loans
 from distributed_grid.decide.policies import POLICIES
-from distributed_grid.decide.preemption import plan_relief
+from distributed_grid.decide.queue.admission import plan_queue
+from distributed_grid.decide.queue.preemption import plan_relief
 from distributed_grid.model.leases import Delivery, Lease
 from distributed_grid.model.nodes import Node, NodeTable
-from distributed_grid.model.plans import Grant, RefusalCode, Refused
+from distributed_grid.model.plans import NO_RULES, Grant, RefusalCode, Refused, Reserve, Rules
 from distributed_grid.model.policies import SharingPolicy
 from distributed_grid.model.requests import Ask
-from distributed_grid.model.rules import NO_RULES, Reserve, Rules
 
 ALONE = node("gpu-master", cpus=4, limits=limits(can_share=False))
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_grid.decide.permissions import (
+from distributed_grid.decide.leases.ownership import (
     Owned,
     check_may_change,
     check_priority,
@@ -13,8 +13,8 @@ from distributed_grid.decide.permissions import (
     owned_run,
 )
 from distributed_grid.errors import NotOwner, PriorityNotAllowed
+from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.principals import THE_OWNER, Principal, Scope
-from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.teams import Team, Teams
 
 LOW, NORMAL, HIGH, CRITICAL = AllocationPriority

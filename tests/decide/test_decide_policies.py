@@ -6,14 +6,13 @@ import pytest
 from builders import amounts, ask, cpu, lease_of
 from sharing_worlds import World
 
-from distributed_grid.decide.lending import plan_grant
-from distributed_grid.decide.loans import Loans
+from distributed_grid.decide.capacity.lending import plan_grant
+from distributed_grid.decide.capacity.usage import Loans
 from distributed_grid.decide.policies import POLICIES, PolicyNumbers
 from distributed_grid.model.leases import Lease
-from distributed_grid.model.plans import RefusalCode, Refused
+from distributed_grid.model.plans import RefusalCode, Refused, Reserve, Rules
 from distributed_grid.model.policies import SharingPolicy
 from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, amount_of
-from distributed_grid.model.rules import Reserve, Rules
 
 CONSERVATIVE, BALANCED, AGGRESSIVE, PREDICTIVE = SharingPolicy
 EXCESS = 0.2

@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 import pytest
 from builders import NOON, amounts, ask, cpu, lease, limits, node, reservation, team
 
-from distributed_grid.decide.claims import Claim
-from distributed_grid.decide.lending import plan_grant
-from distributed_grid.decide.loans import Loans
+from distributed_grid.decide.capacity.lending import plan_grant
+from distributed_grid.decide.capacity.usage import Loans
 from distributed_grid.decide.policies import POLICIES
-from distributed_grid.decide.preemption import (
+from distributed_grid.decide.queue.claims import Claim
+from distributed_grid.decide.queue.preemption import (
     Preemption,
     foresee_preemption,
     plan_preemption,
@@ -19,12 +19,10 @@ from distributed_grid.decide.preemption import (
 )
 from distributed_grid.model.leases import Lease, LeaseState, Notice
 from distributed_grid.model.nodes import Node, NodeTable
-from distributed_grid.model.plans import Grant
-from distributed_grid.model.policies import SharingPolicy
-from distributed_grid.model.priorities import AllocationPriority
+from distributed_grid.model.plans import Grant, Reserve, Rules
+from distributed_grid.model.policies import AllocationPriority, SharingPolicy
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import CPU, ResourceVector
-from distributed_grid.model.rules import Reserve, Rules
 from distributed_grid.model.teams import Team, Teams
 
 BALANCED = POLICIES[SharingPolicy.BALANCED]

@@ -5,7 +5,7 @@ from builders import amounts, reading
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_grid.decide.pressure import WEIGHTS, combined, gpu_pressure, machine_use, pressure_of
+from distributed_grid.decide.monitoring.pressure import WEIGHTS, combined, gpu_pressure, machine_use, pressure_of
 from distributed_grid.model.resources import GB
 from distributed_grid.model.snapshots import GpuReading
 

@@ -3,8 +3,8 @@
 import pytest
 from builders import amounts, ask, cpu, lease, limits, node, reservation, team
 
-from distributed_grid.decide.loans import Loans
-from distributed_grid.decide.quotas import why_over_limit
+from distributed_grid.decide.capacity.quotas import why_over_limit
+from distributed_grid.decide.capacity.usage import Loans
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
 from distributed_grid.model.nodes import NodeTable
 from distributed_grid.model.resources import CPU, ResourceVector

@@ -8,20 +8,19 @@ from typing import Any
 import pytest
 from builders import NOON, amounts, cpu, demand, forecast, lease, limits, node, shape, snapshot
 
-from distributed_grid.decide.hysteresis import Pressed, Threshold
-from distributed_grid.decide.loans import Loans
+from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.monitoring.pressure import Pressed, Threshold
 from distributed_grid.decide.policies import POLICIES
-from distributed_grid.decide.rebalancing import Observed, Streaks, rebalance
-from distributed_grid.decide.suggestions import suggest
+from distributed_grid.decide.rebalance.round import Observed, Streaks, rebalance
+from distributed_grid.decide.rebalance.suggestions import suggest
 from distributed_grid.model.actions import Action, Borrow, Move, Relieve, Renew, Return
 from distributed_grid.model.demand import Demand, Shape
-from distributed_grid.model.forecasts import Forecast
 from distributed_grid.model.leases import Cause, Delivery, Lease, LeaseState, Notice
 from distributed_grid.model.nodes import Node, NodeTable
-from distributed_grid.model.policies import SharingMode, SharingPolicy
-from distributed_grid.model.priorities import AllocationPriority
+from distributed_grid.model.plans import NO_RULES, Rules
+from distributed_grid.model.policies import AllocationPriority, SharingMode, SharingPolicy
 from distributed_grid.model.resources import CPU, GPU, MEMORY, scale
-from distributed_grid.model.rules import NO_RULES, Rules
+from distributed_grid.model.series import Forecast
 
 BALANCED, PREDICTIVE = SharingPolicy.BALANCED, SharingPolicy.PREDICTIVE
 THRESHOLDS = dict.fromkeys((CPU, MEMORY, GPU), Threshold(low=0.3, high=0.8))

@@ -3,10 +3,10 @@
 import pytest
 from builders import amounts, cpu, node
 
-from distributed_grid.decide.reserves import kept, why_kept
+from distributed_grid.decide.capacity.lending import kept, why_kept
 from distributed_grid.model.nodes import Node
+from distributed_grid.model.plans import NOTHING_KEPT, Reserve
 from distributed_grid.model.resources import CPU, GPU, MEMORY, amount_of, scale
-from distributed_grid.model.rules import NOTHING_KEPT, Reserve
 
 
 @pytest.mark.parametrize(

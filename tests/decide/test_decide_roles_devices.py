@@ -4,10 +4,9 @@ import pytest
 from builders import amounts, place, workload
 
 from distributed_grid.decide.roles import plan_workload
-from distributed_grid.decide.roles.checking import violations
-from distributed_grid.decide.roles.devices import free_devices
-from distributed_grid.model.roles.inventory import Inventory, InventoryNode
-from distributed_grid.model.roles.plan import DoesNotFit, Placement
+from distributed_grid.decide.roles.checks import violations
+from distributed_grid.decide.roles.room import free_devices
+from distributed_grid.model.roles.plan import DoesNotFit, Inventory, InventoryNode, Placement
 from distributed_grid.model.roles.spec import RoleSpec
 
 

@@ -7,7 +7,7 @@ from builders import failure, workload
 
 from distributed_grid.decide.roles import judge_failure, judge_failures
 from distributed_grid.decide.roles.failures import restart_at
-from distributed_grid.model.roles.failures import Act, Failure, Verdict
+from distributed_grid.model.roles.runs import Act, Failure, Verdict
 from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.model.roles.workload import Workload
 

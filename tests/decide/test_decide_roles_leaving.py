@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from distributed_grid.decide.roles.leaving import FINISH_S, may_end
+from distributed_grid.decide.roles.scaling import FINISH_S, may_end
 
 
 @pytest.mark.parametrize(

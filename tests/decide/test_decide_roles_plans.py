@@ -7,13 +7,11 @@ import pytest
 from builders import amounts, place, workload
 
 from distributed_grid.decide.roles import plan_more, plan_workload, violations
-from distributed_grid.model.roles.inventory import Inventory, InventoryNode
-from distributed_grid.model.roles.plan import DoesNotFit, Placement, UnitKind
-from distributed_grid.model.roles.pools import Pool
+from distributed_grid.model.roles.plan import DoesNotFit, Inventory, InventoryNode, Placement, UnitKind
 from distributed_grid.model.roles.profiles import from_profile
 from distributed_grid.model.roles.scaling import Scaling
 from distributed_grid.model.roles.spec import RoleSpec
-from distributed_grid.model.roles.workload import Workload
+from distributed_grid.model.roles.workload import Pool, Workload
 
 
 def planned(load: Workload, *nodes: InventoryNode) -> Placement:

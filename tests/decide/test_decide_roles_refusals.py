@@ -5,11 +5,9 @@ from builders import amounts, place, workload
 
 from distributed_grid.decide.roles import plan_workload
 from distributed_grid.errors import DoesNotFit as DoesNotFitError
-from distributed_grid.model.roles.inventory import Inventory, InventoryNode
-from distributed_grid.model.roles.plan import DoesNotFit, Missing, Remedy, RemedyKind
-from distributed_grid.model.roles.pools import Pool
+from distributed_grid.model.roles.plan import DoesNotFit, Inventory, InventoryNode, Missing, Remedy, RemedyKind
 from distributed_grid.model.roles.spec import RoleSpec
-from distributed_grid.model.roles.workload import Workload
+from distributed_grid.model.roles.workload import Pool, Workload
 
 DOWN = "it is not connected to the cluster"
 

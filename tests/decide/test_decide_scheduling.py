@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 from builders import amounts, boost_room, cpu, lease, limits, node, reservation, snapshot, sought
 
-from distributed_grid.decide.loans import Loans
-from distributed_grid.decide.scheduling import NodeColumns, Sought, choose, choose_gang, register_strategy, strategies
-from distributed_grid.decide.scheduling.placing import promise, refusals
-from distributed_grid.decide.scheduling.waiting import kept_for
+from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.scheduler import NodeColumns, Sought, choose, choose_gang, register_strategy, strategies
+from distributed_grid.decide.scheduler.feasibility import kept_for
+from distributed_grid.decide.scheduler.placing import promise, refusals
 from distributed_grid.errors import InvalidRequest
 from distributed_grid.model.nodes import Node, NodeTable
-from distributed_grid.model.rules import NO_RULES, Reserve, Rules
+from distributed_grid.model.plans import NO_RULES, Reserve, Rules
 from distributed_grid.model.scheduling import SchedulingStrategy
 
 # The package shows a function of the same name.
-registered = importlib.import_module("distributed_grid.decide.scheduling.strategies")
+registered = importlib.import_module("distributed_grid.decide.scheduler.strategies")
 
 HOME = node("gpu-master", cpus=4)
 SMALL = node("small", cpus=4, limits=limits(priority=4), labels={"grid/speed": "2", "zone": "a"})

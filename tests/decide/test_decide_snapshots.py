@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from builders import NOON, amounts, lease, node, reading
 
-from distributed_grid.decide.snapshots import Answers, take_snapshots
+from distributed_grid.decide.monitoring.snapshots import Answers, take_snapshots
 from distributed_grid.model.nodes import NodeTable
 from distributed_grid.model.snapshots import NodeSnapshot
 

@@ -8,14 +8,13 @@ import pytest
 from builders import NOON, amounts, cpu, demand, forecast, lease, limits, node, shape
 from test_decide_rebalancing import MASTER, Round, hot
 
-from distributed_grid.decide.likelihood import how_sure, passes
-from distributed_grid.decide.suggestions import HORIZONS_S, MOST, Suggestion, suggest
-from distributed_grid.decide.trends import Trend
-from distributed_grid.model.forecasts import Forecast
+from distributed_grid.decide.monitoring.trends import Trend
+from distributed_grid.decide.rebalance.suggestions import HORIZONS_S, MOST, Suggestion, how_sure, passes, suggest
 from distributed_grid.model.leases import Cause
+from distributed_grid.model.plans import Reserve, Rules
 from distributed_grid.model.policies import SharingPolicy
 from distributed_grid.model.resources import CPU, GB, MEMORY
-from distributed_grid.model.rules import Reserve, Rules
+from distributed_grid.model.series import Forecast
 
 GPU2 = node("gpu2", cpus=2, memory=32)
 GPU1 = node("gpu1", cpus=8, memory=4)

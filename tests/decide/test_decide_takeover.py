@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from builders import NOON, amounts, lease, limits, node
 
-from distributed_grid.decide.takeover import plan_takeover
+from distributed_grid.decide.leases.adoption import plan_takeover
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
 from distributed_grid.model.nodes import NodeTable
 

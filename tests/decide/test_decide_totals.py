@@ -3,7 +3,7 @@
 import pytest
 from builders import amounts, cpu, lease
 
-from distributed_grid.decide.totals import Growth, desired_totals, plan_growth
+from distributed_grid.decide.capacity.totals import Growth, desired_totals, plan_growth
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
 from distributed_grid.model.resources import ResourceVector
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from distributed_grid.decide.trends import WINDOWS, Trend, trend, trends_of
+from distributed_grid.decide.monitoring.trends import WINDOWS, Trend, trend, trends_of
 from distributed_grid.model.series import Series
 
 

@@ -24,19 +24,17 @@ from distributed_grid.controller.api import make_app
 from distributed_grid.controller.scheduling_schemas import TaskRequest
 from distributed_grid.controller.schemas import DemandStatus, NodeOutlook
 from distributed_grid.decide.diagnosis import diagnose
-from distributed_grid.decide.offloading.secrets import ALLOWED, ALLOWED_BEGINNINGS
+from distributed_grid.decide.offload.secrets import ALLOWED, ALLOWED_BEGINNINGS
 from distributed_grid.decide.policies import POLICIES, PolicyNumbers
-from distributed_grid.decide.scheduling import strategies
+from distributed_grid.decide.scheduler import strategies
 from distributed_grid.model.audit import FindingKind
 from distributed_grid.model.checkup_facts import ControllerFacts, Facts, HomeFacts, MachineFacts
 from distributed_grid.model.leases import LEGAL, LeaseState
-from distributed_grid.model.offloading import ObstacleCode
-from distributed_grid.model.offloads import OffloadState
+from distributed_grid.model.offload import ObstacleCode, OffloadState
 from distributed_grid.model.plans import RefusalCode
 from distributed_grid.model.principals import Scope
-from distributed_grid.model.roles.documented import NexRLRole, documented_fields
 from distributed_grid.model.roles.environment import DOCUMENTED_ALLOW
-from distributed_grid.model.roles.profiles import PROFILES
+from distributed_grid.model.roles.profiles import PROFILES, NexRLRole, documented_fields
 from distributed_grid.model.roles.scaling import SCALING_KEYS, Scaling
 from distributed_grid.model.roles.spec import FailurePolicy
 from distributed_grid.model.scheduling import SchedulingStrategy
@@ -500,8 +498,7 @@ def test_the_documented_environment() -> None:
 
 
 def test_the_events_of_the_audit_log() -> None:
-    files = [*(SOURCE / "orchestration").glob("*.py"), *(SOURCE / "controller").glob("*.py")]
-    source = "".join(path.read_text() for path in sorted(files))
+    source = "".join(path.read_text() for path in sorted(SOURCE.rglob("*.py")))
     told = {event for row in table("docs/boosts.md", "Event", "When") for event in codes_in(row["Event"])}
 
     assert told == set(re.findall(r'journal\.note\(\s*"(\w+)"', source))

@@ -3,7 +3,7 @@
 import pytest
 from ray.core.generated import gcs_pb2
 
-from distributed_grid.execution.leftovers import is_rays_helper
+from distributed_grid.execution.group_work import is_rays_helper
 
 
 def actor(module: str, **resources: float) -> gcs_pb2.ActorTableData:

@@ -3,7 +3,7 @@
 import pytest
 import ray
 
-from distributed_grid.execution.named_actors import once_its_name_is_free
+from distributed_grid.execution.actors import once_its_name_is_free
 
 
 class Taken:

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from distributed_grid.decide.offloading.movable import obstacles_here
-from distributed_grid.decide.offloading.worth import HEAVY_CPU
+from distributed_grid.decide.offload.movable import obstacles_here
+from distributed_grid.decide.offload.recommend import HEAVY_CPU
 from distributed_grid.execution.on_node_processes.ending import stop
 from distributed_grid.execution.on_node_processes.looking import environment, find_here, look_at, scan
 from distributed_grid.execution.on_node_processes.proc import same, stat_of
 from distributed_grid.execution.processes import elsewhere_from, facts_from
-from distributed_grid.model.offloading import FileRole, ObstacleCode, ProcessFacts, StreamKind
+from distributed_grid.model.offload import FileRole, ObstacleCode, ProcessFacts, StreamKind
 
 SAYS_SO = "print('ready', flush=True); "
 WAITS = "import sys, time; " + SAYS_SO + "time.sleep(600)"

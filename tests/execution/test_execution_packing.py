@@ -16,8 +16,8 @@ from ray import cloudpickle
 from role_classes import Teller
 
 from distributed_grid.execution.packing import packed_whole
-from distributed_grid.roles.keeping.hosting import _spare
 from distributed_grid.roles.on_node.actor import _unpacked
+from distributed_grid.roles.supervision.hosting import _spare
 
 NAME = role_classes.__name__
 

@@ -3,7 +3,7 @@
 from builders import amounts
 from ray import remote
 
-from distributed_grid.execution.reservations import asking_for
+from distributed_grid.execution.groups import asking_for
 from distributed_grid.model.resources import GB, ResourceVector
 
 

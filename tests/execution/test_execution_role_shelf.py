@@ -9,7 +9,7 @@ from ray.core.generated import gcs_service_pb2
 from ray.core.generated.gcs_pb2 import GcsNodeInfo
 
 from distributed_grid.errors import Unavailable
-from distributed_grid.execution.role_shelf import RayShelf
+from distributed_grid.execution.role_records import RayShelf
 
 HERE, GONE = b"here", b"gone"
 KNOWN = {b"\1": (True, HERE), b"\2": (False, HERE), b"\3": (True, GONE)}

@@ -12,7 +12,6 @@ import pytest
 from live_grid import until
 from ray import cloudpickle
 
-from distributed_grid.execution import by_value  # noqa: F401 - a runner travels
 from distributed_grid.execution.on_node_processes.proc import same, stat_of
 from distributed_grid.execution.on_node_runner import ENDED, FAILED, PREPARED, Runner, read_piece
 

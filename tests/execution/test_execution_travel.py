@@ -9,7 +9,7 @@ import pytest
 from ray import cloudpickle
 
 from distributed_grid.execution import processes
-from distributed_grid.execution.by_value import on_node_raylet, on_node_runner
+from distributed_grid.execution.packing import on_node_raylet, on_node_runner
 
 ELSEWHERE = """
 import pickle, sys

@@ -14,7 +14,7 @@ from live_grid import GRID, NOTICE_SOON, TWO_LENDERS, LiveGrid, hold_until, on, 
 from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from distributed_grid.execution.reservations import group_handle
+from distributed_grid.execution.groups import group_handle
 
 pytestmark = pytest.mark.cluster
 
@@ -118,7 +118,7 @@ def test_a_group_that_belongs_to_no_boost_goes_within_a_second(grid: LiveGrid) -
 
     assert done["sound"] is True
     assert placement_group_table(group)["state"] == "REMOVED"
-    # Upkeep comes by once a second, so either of them may have been first.
+    # Reconciler comes by once a second, so either of them may have been first.
     assert "unknown_group" in kinds(done["repaired"]) or grid.client.audit_log(event="unknown_group")
 
 

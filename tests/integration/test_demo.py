@@ -18,8 +18,8 @@ from live_grid import LiveGrid
 
 from distributed_grid.demo import __main__ as demo
 from distributed_grid.demo import performance
-from distributed_grid.demo.findings import check
-from distributed_grid.demo.stage import Stage, why_unsuitable
+from distributed_grid.demo.performance import Stage, why_unsuitable
+from distributed_grid.demo.show import check
 from distributed_grid.demo.story import Story
 from distributed_grid.errors import CheckFailed
 from distributed_grid.model.resources import ResourceVector

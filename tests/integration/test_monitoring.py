@@ -19,7 +19,7 @@ from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from watching import NAMES, PATIENCE_S, nodes, pressures, probe_pid, probes, samples, sought
 
-from distributed_grid.model.instants import parse_instant
+from distributed_grid.model.times import parse_instant
 
 pytestmark = pytest.mark.cluster
 

@@ -20,7 +20,7 @@ from ray._private import state as ray_state
 
 from distributed_grid.errors import CannotMove
 from distributed_grid.execution.on_node_processes.proc import same, stat_of
-from distributed_grid.model.offloading import OffloadingRecommendation
+from distributed_grid.model.offload import OffloadingRecommendation
 from distributed_grid.orchestration.enhanced_offloading_executor import EnhancedOffloadingExecutor
 
 pytestmark = pytest.mark.cluster

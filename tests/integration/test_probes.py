@@ -18,8 +18,8 @@ from ray._private import state as ray_state
 
 from distributed_grid.cluster import NodeSpec, local
 from distributed_grid.config import GridConfig
+from distributed_grid.execution.actors import NAMESPACE, names
 from distributed_grid.execution.drain import LATCH
-from distributed_grid.execution.named_actors import NAMESPACE, names
 from distributed_grid.execution.processes import RayProcesses
 from distributed_grid.execution.ray_cluster import RayCluster
 from distributed_grid.model.snapshots import Reading

@@ -36,7 +36,7 @@ from distributed_grid.errors import (
 )
 from distributed_grid.roles import Pool as Pool_
 from distributed_grid.roles import Run, Workload, launch
-from distributed_grid.roles.keeping.surveying import Surveyor
+from distributed_grid.roles.supervision.surveying import Surveyor
 
 pytestmark = pytest.mark.cluster
 
@@ -223,7 +223,7 @@ def test_places_that_somebody_else_took_are_told_one_by_one(
     taken = ray.util.placement_group([{"CPU": cpus}], bundle_label_selector=[{"ray.io/node-id": grid.ids["two"]}])
     assert taken.wait(20)
     monkeypatch.setattr(Surveyor, "look", lambda _: before)  # what everybody sees for a moment
-    monkeypatch.setattr("distributed_grid.roles.keeping.parts._TAKE_S", 0.3)  # of each of three tries
+    monkeypatch.setattr("distributed_grid.roles.supervision.parts._TAKE_S", 0.3)  # of each of three tries
 
     with pytest.raises(NoCapacity, match="late could not get hold") as caught:
         launch(Workload("late", (small("worker", Teller, cpus=cpus, node_affinity=["two"]),)), leases=False)

@@ -17,7 +17,7 @@ from role_classes import Teller, small
 from distributed_grid.errors import GridError, Unavailable
 from distributed_grid.execution.role_records import NAMESPACE, RoleRecords
 from distributed_grid.roles import RoleSpec, Workload, attach, launch
-from distributed_grid.roles.keeping import places
+from distributed_grid.roles.supervision import places
 
 pytestmark = pytest.mark.cluster
 

@@ -13,7 +13,7 @@ from role_classes import Teller, small
 from role_faces import CHECKS, faces
 
 from distributed_grid.roles import Run, Workload, launch
-from distributed_grid.roles.keeping.surveying import Surveyor
+from distributed_grid.roles.supervision.surveying import Surveyor
 
 pytestmark = pytest.mark.cluster
 

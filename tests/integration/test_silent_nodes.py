@@ -12,7 +12,7 @@ from live_grid import NOTICE_SOON, TWO_LENDERS, LiveGrid, until
 from watching import NAMES, PATIENCE_S, nodes, pressures, probe_pid, samples, sought
 
 from distributed_grid.errors import NoCapacity
-from distributed_grid.model.instants import parse_instant
+from distributed_grid.model.times import parse_instant
 
 pytestmark = pytest.mark.cluster
 

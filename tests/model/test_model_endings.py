@@ -5,10 +5,10 @@ from datetime import timedelta
 import pytest
 from builders import FOR_ANA, NOON, lease
 
+from distributed_grid.leases.view import boost_dict, ending_of
 from distributed_grid.model.endings import EndCause, Ending, what_to_do, why_it_ends
 from distributed_grid.model.leases import LeaseState, Notice, Program, Purpose
 from distributed_grid.model.notices import notice_in, told_dict
-from distributed_grid.orchestration.boost_view import boost_dict, ending_of
 
 RELEASING = LeaseState.RELEASING
 

@@ -3,7 +3,7 @@
 import pytest
 
 from distributed_grid.errors import InvalidRequest
-from distributed_grid.model.priorities import AllocationPriority
+from distributed_grid.model.policies import AllocationPriority
 
 
 def test_priorities_have_an_order() -> None:

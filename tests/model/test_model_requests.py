@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from distributed_grid.errors import InvalidAmount, InvalidDuration, InvalidRequest, SameNode, UnknownResource
 from distributed_grid.model.leases import OnGraceEnd, Purpose
-from distributed_grid.model.priorities import AllocationPriority
+from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.requests import DEFAULT_DURATION_S, LONGEST_S, make_ask, seconds
 from distributed_grid.model.resources import GB
 

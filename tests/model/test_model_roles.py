@@ -8,11 +8,16 @@ from builders import amounts, workload
 
 from distributed_grid.errors import InvalidRole
 from distributed_grid.model.roles.environment import DOCUMENTED_ALLOW, PROTECTED
-from distributed_grid.model.roles.pools import Pool
 from distributed_grid.model.roles.profiles import PROFILES, from_profile
-from distributed_grid.model.roles.selectors import NodeSelector
-from distributed_grid.model.roles.spec import Arrangement, Colocation, FailurePolicy, RoleSpec, environment_of
-from distributed_grid.model.roles.workload import Workload
+from distributed_grid.model.roles.spec import (
+    Arrangement,
+    Colocation,
+    FailurePolicy,
+    NodeSelector,
+    RoleSpec,
+    environment_of,
+)
+from distributed_grid.model.roles.workload import Pool, Workload
 
 
 class TheirRole(StrEnum):

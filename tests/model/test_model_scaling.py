@@ -8,8 +8,7 @@ import pytest
 from builders import workload
 
 from distributed_grid.errors import InvalidRole
-from distributed_grid.model.roles.scaling import Scaling
-from distributed_grid.model.roles.signals import CallableSignal, MethodSignal, PrometheusSignal, QueueSignal
+from distributed_grid.model.roles.scaling import CallableSignal, MethodSignal, PrometheusSignal, QueueSignal, Scaling
 from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.model.roles.workload import Workload
 

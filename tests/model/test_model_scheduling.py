@@ -6,7 +6,7 @@ import pytest
 from builders import amounts
 
 from distributed_grid.errors import InvalidRequest
-from distributed_grid.model.priorities import AllocationPriority
+from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.scheduling import (
     Affinity,
     PlacedBy,

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from distributed_grid.errors import InvalidRequest
-from distributed_grid.model.since import length, moment
+from distributed_grid.model.times import length, moment
 
 NOON = datetime(2025, 6, 1, 12, tzinfo=UTC)
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from bench.load_curves import Pods, made_up_pods, read_pods
-from distributed_grid.model.forecasts import Accuracy, Forecast
-from distributed_grid.model.series import Series
+from distributed_grid.model.series import Accuracy, Forecast, Series
 from distributed_grid.monitoring.forecasting import BuiltInForecaster
 from distributed_grid.monitoring.forecasting.backtest import Score, backtest
 

@@ -7,8 +7,8 @@ import pytest
 from builders import NOON, amounts, lease, node, reading
 
 from distributed_grid.config import ForecasterChoice, GridConfig
-from distributed_grid.decide.hysteresis import PressureChange, Threshold
-from distributed_grid.decide.snapshots import Answers
+from distributed_grid.decide.monitoring.pressure import PressureChange, Threshold
+from distributed_grid.decide.monitoring.snapshots import Answers
 from distributed_grid.model.demand import Bundle, Pending, Shape, WaitReason
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import Node, NodeTable

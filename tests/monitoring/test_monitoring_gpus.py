@@ -8,10 +8,10 @@ import pynvml
 import pytest
 from fake_nvml import FakeDevice, FakeNvml
 
-from distributed_grid.decide.pressure import gpu_pressure
+from distributed_grid.decide.monitoring.pressure import gpu_pressure
 from distributed_grid.model.snapshots import GpuProcess, GpuReading
 from distributed_grid.monitoring.on_node_probe.gpus import Gpus, nvml_from, parse_visible, visible_to
-from distributed_grid.monitoring.wire import reading_from
+from distributed_grid.monitoring.probes import reading_from
 
 MIG = "MIG-11112222-3333-4444-5555-666677778888"
 

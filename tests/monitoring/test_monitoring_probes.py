@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from ray import exceptions
 
-from distributed_grid.decide.naming import Raylet
-from distributed_grid.execution import named_actors
+from distributed_grid.decide.monitoring.naming import Raylet
+from distributed_grid.execution import actors
 from distributed_grid.model.snapshots import Reading
 from distributed_grid.monitoring import probes as module
 from distributed_grid.monitoring.probes import Probes, Unread
@@ -87,7 +87,7 @@ class FakeRay:
 def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRay]:
     fake = FakeRay()
     monkeypatch.setattr(module, "ray", fake)
-    monkeypatch.setattr(named_actors, "ray", fake)
+    monkeypatch.setattr(actors, "ray", fake)
     monkeypatch.setattr(module, "_actor_class", lambda: fake)
     yield fake
 

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 from builders import NOON, amounts, node, reading
 
-from distributed_grid.decide.demand import explain_demand
-from distributed_grid.decide.snapshots import take_snapshots
+from distributed_grid.decide.monitoring.demand import explain_demand
+from distributed_grid.decide.monitoring.snapshots import take_snapshots
 from distributed_grid.model.demand import Bundle, LabelConstraint, Pending, Shape
 from distributed_grid.model.nodes import NodeTable
 from distributed_grid.model.resources import GB

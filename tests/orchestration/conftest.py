@@ -16,7 +16,7 @@ from fake_senses import FakeSenses
 from whole_grid import WholeGrid
 
 from distributed_grid.config import GridConfig
-from distributed_grid.execution.process_port import Hands
+from distributed_grid.execution.processes import Hands
 
 NODES: dict[str, dict[str, float]] = {"a": {"cpus": 4, "gpus": 1}, "b": {"cpus": 4}, "c": {"cpus": 4, "gpus": 1}}
 

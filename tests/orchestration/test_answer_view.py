@@ -6,16 +6,15 @@ from datetime import timedelta
 import orjson
 from builders import NOON, ask, cpu, lease, node
 
-from distributed_grid.decide.answers import look_ahead
-from distributed_grid.decide.loans import Loans
+from distributed_grid.decide.capacity.usage import Loans
 from distributed_grid.decide.policies import POLICIES
+from distributed_grid.decide.queue.answers import look_ahead
+from distributed_grid.leases.view import plan_dict
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import Node, NodeTable
-from distributed_grid.model.policies import SharingPolicy
-from distributed_grid.model.priorities import AllocationPriority
+from distributed_grid.model.plans import Rules
+from distributed_grid.model.policies import AllocationPriority, SharingPolicy
 from distributed_grid.model.requests import Ask
-from distributed_grid.model.rules import Rules
-from distributed_grid.orchestration.answer_view import plan_dict
 
 
 def shown(asked: Ask, *nodes: Node, leases: tuple[Lease, ...] = ()) -> dict[str, object]:

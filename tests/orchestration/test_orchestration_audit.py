@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from whole_grid import WholeGrid
 
+from distributed_grid.engine.auditor import Auditor, Report
 from distributed_grid.model.audit import FindingKind
-from distributed_grid.orchestration.auditing import Auditor, Report
 from distributed_grid.store.audit_log import Wanted
 
 HOUR = 3600.0

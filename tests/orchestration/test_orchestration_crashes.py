@@ -11,10 +11,10 @@ from whole_grid import WholeGrid, at_home, raising
 
 from distributed_grid.errors import BoostNotFound
 from distributed_grid.faults import Point
+from distributed_grid.leases.reclaim import ask_back
+from distributed_grid.leases.release import part_id
 from distributed_grid.model.leases import WATCHED, Lease, LeaseState
 from distributed_grid.model.resources import scale
-from distributed_grid.orchestration.reclaiming import ask_back
-from distributed_grid.orchestration.splitting import part_id
 
 ACTIVE = LeaseState.ACTIVE
 

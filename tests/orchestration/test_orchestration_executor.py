@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from distributed_grid.errors import InvalidRequest, NoCapacity, RequestNotFound
-from distributed_grid.model.offloading import OffloadingRecommendation
+from distributed_grid.model.offload import OffloadingRecommendation
 from distributed_grid.orchestration.enhanced_offloading_executor import EnhancedOffloadingExecutor, OffloadingMode
 
 

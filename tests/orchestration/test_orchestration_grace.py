@@ -8,13 +8,13 @@ from builders import FOR_ANA, ask
 from whole_grid import WholeGrid, at_home
 
 from distributed_grid.errors import BoostNotFound, NotReserved
+from distributed_grid.leases.programs import attend, attended_dict, leave
+from distributed_grid.leases.reclaim import ask_back, take_reply
+from distributed_grid.leases.view import boost_dict
 from distributed_grid.model.endings import ENDING_S, EndCause
 from distributed_grid.model.leases import WATCHED, Lease, LeaseState, Purpose
 from distributed_grid.model.notices import Reply
-from distributed_grid.orchestration.answering import why_answer
-from distributed_grid.orchestration.boost_view import boost_dict
-from distributed_grid.orchestration.reclaiming import ask_back, take_reply
-from distributed_grid.orchestration.runs import attend, attended_dict, leave
+from distributed_grid.queue.answers import why_answer
 
 GRACE_S = 10.0
 

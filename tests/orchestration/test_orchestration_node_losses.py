@@ -96,9 +96,9 @@ def test_a_process_that_is_not_known_for_a_moment_keeps_its_boost(lab: WholeGrid
     lab.run(lab.service.request(ask("b", source="a", duration_s=36_000, ends_with=ONE)))
     for _ in range(5):
         lab.cluster.dead = frozenset({ONE})
-        lab.run(lab.upkeep.turn_fully())
+        lab.run(lab.reconciler.turn_fully())
         lab.cluster.dead = frozenset()
-        lab.run(lab.upkeep.turn_fully())
+        lab.run(lab.reconciler.turn_fully())
 
     def silent(_: Iterable[str]) -> frozenset[str]:
         raise Unavailable("Ray's control service does not answer")
@@ -150,7 +150,7 @@ def test_a_reservation_that_was_made_again_without_an_answer_is_known_by_its_new
 
 
 @pytest.mark.parametrize("listed", [False, True])
-def test_a_group_that_is_made_while_upkeep_looks_is_left_alone(lab: WholeGrid, listed: bool) -> None:
+def test_a_group_that_is_made_while_reconciler_looks_is_left_alone(lab: WholeGrid, listed: bool) -> None:
     """The list was drawn up before the group was there, or before it had its place; then its grant was complete."""
     new = lease("new", "a", "b", kind="gpu", amount=1, state=LeaseState.GRANTING, delivery=Delivery.RESERVE)
     lab.parts.in_flight.add(new.id)
@@ -188,7 +188,9 @@ def test_a_boost_that_is_renewed_while_its_group_is_made_again_stays_renewed(lab
     assert lab.leases[boost.id].duration_s == 3600.0
 
 
-def test_a_reservation_made_while_upkeep_looks_for_groups_is_left_alone(make_grid: Callable[..., WholeGrid]) -> None:
+def test_a_reservation_made_while_groups_are_looked_for_is_left_alone(
+    make_grid: Callable[..., WholeGrid],
+) -> None:
     for seed in range(10):
         lab = make_grid(FakeCluster(), seed)
         lab.wait(0.9)

@@ -11,11 +11,11 @@ from hook_server import HookServer
 from whole_grid import WholeGrid, at_home
 
 from distributed_grid.errors import InvalidRequest
+from distributed_grid.leases.reclaim import ask_back, take_reply
 from distributed_grid.model.leases import WATCHED, Lease, LeaseState
 from distributed_grid.model.notices import Reply
 from distributed_grid.model.principals import THE_OWNER
 from distributed_grid.model.resources import CPU, scale
-from distributed_grid.orchestration.reclaiming import ask_back, take_reply
 
 ACTIVE = LeaseState.ACTIVE
 CPUS = scale(CPU)

@@ -21,7 +21,7 @@ from distributed_grid.errors import (
     Unavailable,
 )
 from distributed_grid.model.leases import Purpose
-from distributed_grid.model.offloads import MoveRequest, Offloaded, OffloadState
+from distributed_grid.model.offload import MoveRequest, Offloaded, OffloadState
 from distributed_grid.model.principals import THE_OWNER, Principal, Scope
 
 ANA = Principal("ana", "vision", frozenset({Scope.RUN}), "t1")

@@ -14,15 +14,14 @@ from builders import ask
 from disks import filled, small_disk
 from whole_grid import WholeGrid
 
+from distributed_grid.engine.views import queue_dict
 from distributed_grid.errors import GridError, NoCapacity
-from distributed_grid.model.instants import parse_instant
 from distributed_grid.model.leases import LeaseState
-from distributed_grid.model.priorities import AllocationPriority
-from distributed_grid.model.requests import Ask
+from distributed_grid.model.policies import AllocationPriority
+from distributed_grid.model.requests import Ask, Waiting
 from distributed_grid.model.resources import scale
-from distributed_grid.model.waiting import Waiting
-from distributed_grid.orchestration.answering import plan_answer, why_answer
-from distributed_grid.orchestration.sharing_view import queue_dict
+from distributed_grid.model.times import parse_instant
+from distributed_grid.queue.answers import plan_answer, why_answer
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

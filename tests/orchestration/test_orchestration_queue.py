@@ -9,12 +9,11 @@ from fake_cluster import FakeCluster
 from whole_grid import WholeGrid, at_home, together
 
 from distributed_grid.errors import GridError, NoCapacity, RequestNotFound, StoreBroken, TargetNotFound
+from distributed_grid.leases.reclaim import cool_down, end_cooldown
+from distributed_grid.leases.rules import set_policy
 from distributed_grid.model.leases import Lease, LeaseState
-from distributed_grid.model.policies import SharingMode, SharingPolicy
-from distributed_grid.model.priorities import AllocationPriority
-from distributed_grid.model.waiting import Waiting
-from distributed_grid.orchestration.cooldown import cool_down, end_cooldown
-from distributed_grid.orchestration.policy_setting import set_policy
+from distributed_grid.model.policies import AllocationPriority, SharingMode, SharingPolicy
+from distributed_grid.model.requests import Waiting
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -13,8 +13,7 @@ from distributed_grid.errors import Refused
 from distributed_grid.faults import Point
 from distributed_grid.model.demand import Pending
 from distributed_grid.model.leases import Cause, Delivery, Lease, LeaseState
-from distributed_grid.model.policies import SharingPolicy
-from distributed_grid.model.priorities import AllocationPriority
+from distributed_grid.model.policies import AllocationPriority, SharingPolicy
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

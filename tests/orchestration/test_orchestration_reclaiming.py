@@ -8,11 +8,10 @@ from builders import FOR_ANA, ask, cpu
 from whole_grid import WholeGrid, at_home
 
 from distributed_grid.errors import InvalidAmount, InvalidDuration, Refused
+from distributed_grid.leases.reclaim import ask_back, cool_down
 from distributed_grid.model.leases import WATCHED, Lease, LeaseState, OnGraceEnd
 from distributed_grid.model.principals import THE_OWNER
 from distributed_grid.model.resources import CPU, scale
-from distributed_grid.orchestration.cooldown import cool_down
-from distributed_grid.orchestration.reclaiming import ask_back
 
 ACTIVE, RELEASED, RELEASING = LeaseState.ACTIVE, LeaseState.RELEASED, LeaseState.RELEASING
 CPUS = scale(CPU)

@@ -13,10 +13,10 @@ from faulty_files import FAULTS, failing, opening, replaced
 from whole_grid import WholeGrid
 
 from distributed_grid.errors import AlreadyRunning, StoreBroken
+from distributed_grid.leases.reclaim import ask_back
+from distributed_grid.leases.recovery import HOLD
 from distributed_grid.model.endings import why_it_ends
 from distributed_grid.model.leases import WATCHED, LeaseState
-from distributed_grid.orchestration.reclaiming import ask_back
-from distributed_grid.orchestration.recovery import HOLD
 from distributed_grid.store.boost_file import BoostFile
 from distributed_grid.store.writer_lock import WriterLock
 

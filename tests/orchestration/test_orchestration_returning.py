@@ -68,8 +68,8 @@ def test_a_queue_holds_a_boost_that_says_hold_and_it_is_told_who(lab: WholeGrid)
     assert "work" in lab.parts.notes[boost.id][0]
 
 
-def test_a_boost_released_while_upkeep_completes_its_grant_is_released(make_grid: Callable[..., WholeGrid]) -> None:
-    """A reply was lost, so upkeep completes the grant; meanwhile the user asks it back."""
+def test_a_boost_released_while_reconciler_completes_its_grant_is_released(make_grid: Callable[..., WholeGrid]) -> None:
+    """A reply was lost, so reconciler completes the grant; meanwhile the user asks it back."""
     for seed in range(6):
         lab = make_grid(FakeCluster(), seed)
         lab.cluster.upcoming(1, raising(LostReply()), after=True)

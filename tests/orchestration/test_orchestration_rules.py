@@ -7,8 +7,8 @@ from builders import ask
 from whole_grid import WholeGrid
 
 from distributed_grid.errors import NoCapacity
-from distributed_grid.model.forecasts import Accuracy, Forecast
-from distributed_grid.orchestration.rules_in_force import numbers, rules_for, rules_of_one_look
+from distributed_grid.leases.rules import numbers, rules_for, rules_of_one_look
+from distributed_grid.model.series import Accuracy, Forecast
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -10,15 +10,15 @@ from fake_cluster import FakeCluster
 from fake_senses import FakeSenses
 from whole_grid import WholeGrid, at_home, together
 
-from distributed_grid.decide.scheduling import NodeColumns, Sought, register_strategy
+from distributed_grid.decide.scheduler import NodeColumns, Sought, register_strategy
+from distributed_grid.engine.allocations import Allocations
 from distributed_grid.errors import InvalidRequest, RequestNotFound, StoreBroken, TargetNotFound
 from distributed_grid.model.leases import LeaseState, Purpose
+from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.principals import Principal, Scope
-from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.scheduling import PlacedBy, SchedulingDecision, SchedulingRequest
-from distributed_grid.orchestration.allocations import Allocations
-from distributed_grid.orchestration.answering import why_answer
-from distributed_grid.orchestration.scheduling import Scheduling
+from distributed_grid.queue.answers import why_answer
+from distributed_grid.scheduler.scheduler import Scheduling
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -9,17 +9,16 @@ from datetime import datetime, timedelta
 
 from builders import NOON
 
-from distributed_grid.decide.admission import Verdict, plan_queue
-from distributed_grid.decide.lending import plan_grant
-from distributed_grid.decide.loans import Loans
+from distributed_grid.decide.capacity.lending import plan_grant
+from distributed_grid.decide.capacity.usage import Loans
 from distributed_grid.decide.policies import PolicyNumbers
-from distributed_grid.decide.preemption import Preemption
+from distributed_grid.decide.queue.admission import Verdict, plan_queue
+from distributed_grid.decide.queue.preemption import Preemption
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
-from distributed_grid.model.plans import Grant
+from distributed_grid.model.plans import NO_RULES, Grant, Rules
+from distributed_grid.model.requests import Waiting
 from distributed_grid.model.resources import total
-from distributed_grid.model.rules import NO_RULES, Rules
-from distributed_grid.model.waiting import Waiting
 
 
 @dataclass

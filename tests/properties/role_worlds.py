@@ -4,10 +4,9 @@ from builders import amounts, place, workload
 from hypothesis import strategies as st
 
 from distributed_grid.model.resources import ResourceVector
-from distributed_grid.model.roles.inventory import InventoryNode
-from distributed_grid.model.roles.pools import Pool
+from distributed_grid.model.roles.plan import InventoryNode
 from distributed_grid.model.roles.spec import RoleSpec
-from distributed_grid.model.roles.workload import Workload
+from distributed_grid.model.roles.workload import Pool, Workload
 
 LABELS = st.sampled_from([{}, {"zone": "1"}, {"zone": "2"}])
 SELECTORS = st.sampled_from([(), (), (), ("n0",), ("n0", "n1"), ("zone=1",), ("zone=1", "zone=2")])

@@ -21,9 +21,9 @@ from whole_grid import WholeGrid, raising, together
 from distributed_grid.config import GridConfig
 from distributed_grid.errors import GridError, StoreBroken
 from distributed_grid.faults import Point
+from distributed_grid.leases.reclaim import ask_back
 from distributed_grid.model.leases import WATCHED, Delivery, Lease, LeaseState, OnGraceEnd
 from distributed_grid.model.resources import GB, ResourceVector, total
-from distributed_grid.orchestration.reclaiming import ask_back
 from distributed_grid.store.boost_file import BoostFile
 
 NODES = {
@@ -187,7 +187,7 @@ class BoostMachine(RuleBasedStateMachine):
 
     @rule()
     def remove_the_file(self) -> None:
-        """The boosts end; upkeep sees it within a second or so."""
+        """The boosts end; reconciler sees it within a second or so."""
         self.grid.home.boosts.unlink(missing_ok=True)
         self.promised.clear()
         self.wait(1.5)
@@ -346,7 +346,7 @@ class BoostMachine(RuleBasedStateMachine):
     def all_is_well(self) -> None:
         if hasattr(self, "grid"):
             self.nobody_can_add_up_more_than_there_is()
-            self.upkeep_stumbles_over_nothing()
+            self.reconciler_stumbles_over_nothing()
             self.nothing_is_lent_twice_or_beyond_a_limit()
             self.no_request_has_two_boosts()
             self.the_sums_are_those_of_the_leases()
@@ -355,7 +355,7 @@ class BoostMachine(RuleBasedStateMachine):
     def nobody_can_add_up_more_than_there_is(self) -> None:
         assert not self.cluster.violations, self.cluster.violations[0]
 
-    def upkeep_stumbles_over_nothing(self) -> None:
+    def reconciler_stumbles_over_nothing(self) -> None:
         assert not self.grid.failures, repr(self.grid.failures[0])
 
     def nothing_is_lent_twice_or_beyond_a_limit(self) -> None:
@@ -418,7 +418,7 @@ class BoostMachine(RuleBasedStateMachine):
                 self.do(self.grid.service.release(found.id, grace_s=0.0, wait_s=0.0))
             self.wait(5.0)
             self.nobody_can_add_up_more_than_there_is()
-            self.upkeep_stumbles_over_nothing()
+            self.reconciler_stumbles_over_nothing()
             assert not self.grid.leases, self.grid.leases
             assert not self.grid.on_disk()
             assert self.cluster.is_at_base(), self.cluster.differences()

@@ -9,17 +9,16 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from queue_world import World
 
-from distributed_grid.decide.claims import AGING_STEP_S, Guarantees, ordered
-from distributed_grid.decide.loans import Loans
+from distributed_grid.decide.capacity.usage import Loans
 from distributed_grid.decide.policies import POLICIES
-from distributed_grid.decide.preemption import Preemption
+from distributed_grid.decide.queue.claims import AGING_STEP_S, Guarantees, ordered
+from distributed_grid.decide.queue.preemption import Preemption
 from distributed_grid.model.leases import Delivery
-from distributed_grid.model.priorities import AllocationPriority
-from distributed_grid.model.requests import Ask
+from distributed_grid.model.plans import Rules
+from distributed_grid.model.policies import AllocationPriority
+from distributed_grid.model.requests import Ask, Waiting
 from distributed_grid.model.resources import ResourceVector
-from distributed_grid.model.rules import Rules
 from distributed_grid.model.teams import Teams
-from distributed_grid.model.waiting import Waiting
 
 REPEATABLE = settings(max_examples=40, phases=[Phase.generate])
 STEP = timedelta(seconds=10)

@@ -5,12 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sharing_worlds import TARGET, World, asks, rule_sets
 
-from distributed_grid.decide.lending import plan_grant
+from distributed_grid.decide.capacity.lending import plan_grant
 from distributed_grid.model.leases import Delivery, Lease
-from distributed_grid.model.plans import Grant
+from distributed_grid.model.plans import Grant, Rules
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import BUILT_IN, GPU, ResourceVector, scale
-from distributed_grid.model.rules import Rules
 
 steps = st.lists(asks((TARGET, "a", "b")) | st.integers(0, 5), max_size=12)
 """A request, or which of the leases goes home."""

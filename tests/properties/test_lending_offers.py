@@ -6,13 +6,12 @@ from builders import amounts, limits, node
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distributed_grid.decide.lending import counter_offer, plan_grant
-from distributed_grid.decide.loans import Loans
+from distributed_grid.decide.capacity.lending import counter_offer, plan_grant
+from distributed_grid.decide.capacity.usage import Loans
 from distributed_grid.model.nodes import Node, NodeTable
-from distributed_grid.model.plans import Grant, Refused
+from distributed_grid.model.plans import Grant, Refused, Rules
 from distributed_grid.model.requests import Ask, make_ask
 from distributed_grid.model.resources import GB, ResourceVector
-from distributed_grid.model.rules import Rules
 
 REPEATABLE = settings(derandomize=True, max_examples=500, report_multiple_bugs=False)
 

@@ -7,12 +7,12 @@ from builders import elsewhere, node, process
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_grid.decide.loans import Loans
-from distributed_grid.decide.offloading.movable import obstacles_here, obstacles_there
-from distributed_grid.decide.offloading.recommend import recommend
-from distributed_grid.decide.offloading.secrets import choose_environment, looks_secret
+from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.offload.movable import obstacles_here, obstacles_there
+from distributed_grid.decide.offload.recommend import recommend
+from distributed_grid.decide.offload.secrets import choose_environment, looks_secret
 from distributed_grid.model.nodes import NodeTable
-from distributed_grid.model.offloading import Ancestor, FileFacts, FileRole, ProcessFacts, Stream, StreamKind
+from distributed_grid.model.offload import Ancestor, FileFacts, FileRole, ProcessFacts, Stream, StreamKind
 
 NAMES = ("gpu-master", "gpu1", "gpu2")
 often = st.sampled_from

@@ -6,14 +6,14 @@ from builders import amounts, boost_room, limits, node, snapshot
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from distributed_grid.decide.lending import room
-from distributed_grid.decide.loans import Loans
-from distributed_grid.decide.scheduling import BoostRoom, NodeColumns, Sought, choose, choose_gang
-from distributed_grid.decide.scheduling.confidence import stays_below
-from distributed_grid.decide.scheduling.placing import promise, refusals
+from distributed_grid.decide.capacity.lending import room
+from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.scheduler import BoostRoom, NodeColumns, Sought, choose, choose_gang
+from distributed_grid.decide.scheduler.confidence import stays_below
+from distributed_grid.decide.scheduler.placing import promise, refusals
 from distributed_grid.model.nodes import Node, NodeTable
+from distributed_grid.model.plans import NOTHING_KEPT
 from distributed_grid.model.resources import ResourceVector
-from distributed_grid.model.rules import NOTHING_KEPT
 from distributed_grid.model.scheduling import SchedulingRequest, SchedulingStrategy
 
 NAMES = ("a", "b", "c", "home")

@@ -8,18 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sharing_worlds import TARGET, World, asks, owners, rule_sets, worlds
 
-from distributed_grid.decide.admission import plan_queue
-from distributed_grid.decide.answers import CHOSEN, Outlook, considered, look_ahead
-from distributed_grid.decide.claims import ordered
-from distributed_grid.decide.fair_share import Account
-from distributed_grid.decide.lending import plan_grant
+from distributed_grid.decide.capacity.lending import plan_grant
 from distributed_grid.decide.policies import POLICIES
-from distributed_grid.decide.preemption import plan_preemption
-from distributed_grid.model.plans import Grant, RefusalCode, Refused
-from distributed_grid.model.requests import Ask
+from distributed_grid.decide.queue.admission import plan_queue
+from distributed_grid.decide.queue.answers import CHOSEN, Outlook, considered, look_ahead
+from distributed_grid.decide.queue.claims import Account, ordered
+from distributed_grid.decide.queue.preemption import plan_preemption
+from distributed_grid.model.plans import Grant, RefusalCode, Refused, Rules
+from distributed_grid.model.requests import Ask, Waiting
 from distributed_grid.model.resources import GPU, scale
-from distributed_grid.model.rules import Rules
-from distributed_grid.model.waiting import Waiting
 
 MANY = settings(max_examples=300)
 requests = st.tuples(asks(), rule_sets()) | owners()

@@ -8,17 +8,15 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from queue_world import World
 
-from distributed_grid.decide.admission import plan_queue
-from distributed_grid.decide.claims import OVERDUE_S, is_overdue, ordered
-from distributed_grid.decide.fair_share import Account, charged
-from distributed_grid.decide.loans import Loans
+from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.queue.admission import plan_queue
+from distributed_grid.decide.queue.claims import OVERDUE_S, Account, charged, is_overdue, ordered
 from distributed_grid.model.nodes import Node, NodeTable
-from distributed_grid.model.priorities import AllocationPriority
-from distributed_grid.model.requests import Ask
+from distributed_grid.model.plans import Reserve, Rules
+from distributed_grid.model.policies import AllocationPriority
+from distributed_grid.model.requests import Ask, Waiting
 from distributed_grid.model.resources import ResourceVector, total
-from distributed_grid.model.rules import Reserve, Rules
 from distributed_grid.model.teams import Teams
-from distributed_grid.model.waiting import Waiting
 
 REPEATABLE = settings(derandomize=True, max_examples=60, report_multiple_bugs=False, deadline=None)
 STEP = timedelta(minutes=10)

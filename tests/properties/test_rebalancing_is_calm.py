@@ -8,16 +8,16 @@ from builders import NOON, amounts, cpu, demand, forecast, lease, limits, node, 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from distributed_grid.decide.hysteresis import Pressed, Threshold, pressure_changes
-from distributed_grid.decide.loans import Loans
+from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.monitoring.pressure import Pressed, Threshold, pressure_changes
 from distributed_grid.decide.policies import POLICIES
-from distributed_grid.decide.rebalancing import Observed, Streaks, rebalance
+from distributed_grid.decide.rebalance.round import Observed, Streaks, rebalance
 from distributed_grid.model.actions import Action, Borrow, Move, Relieve, Renew, Return
 from distributed_grid.model.leases import Cause, Lease
 from distributed_grid.model.nodes import Node, NodeTable
+from distributed_grid.model.plans import Rules
 from distributed_grid.model.policies import SharingMode, SharingPolicy
 from distributed_grid.model.resources import CPU, GPU, MEMORY, scale
-from distributed_grid.model.rules import Rules
 
 LOW, HIGH = 0.3, 0.8
 NAMES = ("a", "b", "c", "d")

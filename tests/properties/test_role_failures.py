@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from distributed_grid.decide.roles import judge_failure, judge_failures
 from distributed_grid.decide.roles.failures import STRICTEST_FIRST
-from distributed_grid.model.roles.failures import Act, Failure
+from distributed_grid.model.roles.runs import Act, Failure
 from distributed_grid.model.roles.spec import FailurePolicy, RoleSpec
 from distributed_grid.model.roles.workload import Workload
 

@@ -11,13 +11,11 @@ from hypothesis import strategies as st
 from role_worlds import nodes, workloads
 
 from distributed_grid.decide.roles import plan_more, plan_workload, violations
-from distributed_grid.decide.roles.spreading import Way, arrange
+from distributed_grid.decide.roles.search import Way, arrange
 from distributed_grid.model.resources import ResourceVector
-from distributed_grid.model.roles.inventory import Inventory, InventoryNode
-from distributed_grid.model.roles.plan import DoesNotFit, Placement, RemedyKind
-from distributed_grid.model.roles.pools import Pool
+from distributed_grid.model.roles.plan import DoesNotFit, Inventory, InventoryNode, Placement, RemedyKind
 from distributed_grid.model.roles.spec import RoleSpec
-from distributed_grid.model.roles.workload import Workload
+from distributed_grid.model.roles.workload import Pool, Workload
 
 
 @given(workloads(), nodes())

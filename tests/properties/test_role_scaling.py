@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distributed_grid.decide.roles.scaling import NoReading, ScalingState, Way, follow_signal
-from distributed_grid.model.roles.scaling import Scaling
-from distributed_grid.model.roles.signals import MethodSignal
+from distributed_grid.model.roles.scaling import MethodSignal, Scaling
 
 VALUES = st.floats(-10, 10)
 READINGS = st.one_of(VALUES, VALUES, st.sampled_from([float("nan"), float("inf")]), st.just(NoReading("it is away")))

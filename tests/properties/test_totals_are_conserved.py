@@ -6,7 +6,7 @@ from builders import NOON, lease
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distributed_grid.decide.totals import Growth, desired_totals, plan_growth
+from distributed_grid.decide.capacity.totals import Growth, desired_totals, plan_growth
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
 from distributed_grid.model.resources import ResourceVector, total
 

@@ -8,18 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sharing_worlds import LENDERS, World, asks, owners, rule_sets, worlds
 
-from distributed_grid.decide.claims import Claim
-from distributed_grid.decide.homecoming import coming_back, once_home, part_of
-from distributed_grid.decide.lending import plan_grant
+from distributed_grid.decide.capacity.lending import plan_grant
+from distributed_grid.decide.capacity.returns import coming_back, once_home, part_of
 from distributed_grid.decide.policies import POLICIES, PolicyNumbers
-from distributed_grid.decide.preemption import Preemption, plan_preemption, plan_relief, relief_units
+from distributed_grid.decide.queue.claims import Claim
+from distributed_grid.decide.queue.preemption import Preemption, plan_preemption, plan_relief, relief_units
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
-from distributed_grid.model.plans import Grant, Refused
-from distributed_grid.model.policies import SharingPolicy
-from distributed_grid.model.priorities import AllocationPriority
+from distributed_grid.model.plans import Grant, Refused, Rules
+from distributed_grid.model.policies import AllocationPriority, SharingPolicy
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import ResourceVector, total
-from distributed_grid.model.rules import Rules
 
 MANY = settings(max_examples=250)
 requests = st.tuples(asks(), rule_sets()) | owners()

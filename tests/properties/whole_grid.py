@@ -22,17 +22,17 @@ from fake_cluster import Crashed, FakeCluster, LostReply
 
 from distributed_grid import threads
 from distributed_grid.config import GridConfig
+from distributed_grid.engine.engine import Engine
 from distributed_grid.errors import GridError, StoreBroken
 from distributed_grid.execution.capacity import Capacity, Convergence
-from distributed_grid.execution.process_port import Hands
+from distributed_grid.execution.processes import Hands
 from distributed_grid.faults import Point, watched
+from distributed_grid.leases import grant
+from distributed_grid.leases.reconciler import Reconciler
+from distributed_grid.leases.state import Parts
 from distributed_grid.model.leases import Lease
 from distributed_grid.monitoring.senses import Senses
-from distributed_grid.orchestration import granting
-from distributed_grid.orchestration.boost_service import BoostService
-from distributed_grid.orchestration.engine import Engine
-from distributed_grid.orchestration.parts import Parts
-from distributed_grid.orchestration.upkeep import Upkeep
+from distributed_grid.queue.service import BoostService
 from distributed_grid.store.boost_file import BoostFile
 from distributed_grid.store.home import GridHome
 
@@ -134,7 +134,7 @@ class _Engine(Engine):
         self.parts.applier._capacity = _Capacity(cluster)
         self.parts.file.save = self._saving(self.parts.file.save)  # type: ignore[method-assign]
         self.failures: list[BaseException] = []
-        self._upkeep.turn = self._turning(self._upkeep.turn)  # type: ignore[method-assign]
+        self._reconciler.turn = self._turning(self._reconciler.turn)  # type: ignore[method-assign]
 
     def _saving(self, save: Callable[..., None]) -> Callable[..., None]:
         """A write is a step like a call to the cluster: it may fail, or be the last thing before a crash."""
@@ -149,7 +149,7 @@ class _Engine(Engine):
         return watched
 
     def _turning(self, turn: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], Coroutine[Any, Any, None]]:
-        """Upkeep tells of its failures and goes on; here they are kept, but for those that a test ordered."""
+        """Reconciler tells of its failures and goes on; here they are kept, but for those that a test ordered."""
 
         async def watched() -> None:
             try:
@@ -188,7 +188,7 @@ class WholeGrid:
         self._lives = 0
         self._disk_is_full = False
         numbers = itertools.count(first_id)
-        self._ids = patch.object(granting, "new_id", lambda: f"{next(numbers):08d}")
+        self._ids = patch.object(grant, "new_id", lambda: f"{next(numbers):08d}")
         self._ids.start()
         self.start()
 
@@ -308,12 +308,12 @@ class WholeGrid:
 
     @property
     def failures(self) -> list[BaseException]:
-        """What upkeep stumbled over in this life, without having been made to."""
+        """What reconciler stumbled over in this life, without having been made to."""
         return self._engine.failures
 
     @property
-    def upkeep(self) -> Upkeep:
-        return self._engine._upkeep
+    def reconciler(self) -> Reconciler:
+        return self._engine._reconciler
 
     @property
     def leases(self) -> dict[str, Lease]:

@@ -10,9 +10,9 @@ from ray import cloudpickle
 
 from distributed_grid.errors import MemberFailed
 from distributed_grid.roles.calls.roster import Seat
-from distributed_grid.roles.keeping.launching import Launching
-from distributed_grid.roles.keeping.posts import Fault
 from distributed_grid.roles.on_node.actor import Host, role_method
+from distributed_grid.roles.supervision.launching import Launching
+from distributed_grid.roles.supervision.managed import Fault
 
 
 class Fine:

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from distributed_grid.model.resources import ResourceVector
 from distributed_grid.roles.calls.roster import Roster
-from distributed_grid.roles.keeping.crew import Crew, Post
-from distributed_grid.roles.keeping.hosting import Process
+from distributed_grid.roles.supervision.hosting import Process
+from distributed_grid.roles.supervision.managed import Crew, Post
 
 
 class Started:

@@ -12,7 +12,7 @@ from role_runs import a_run
 from distributed_grid.errors import Unavailable
 from distributed_grid.execution.role_records import RoleRecords
 from distributed_grid.roles.ending import Living, leave_record, let_go
-from distributed_grid.roles.keeping.parts import RunParts
+from distributed_grid.roles.supervision.parts import RunParts
 
 
 class Silent(FakeShelf):

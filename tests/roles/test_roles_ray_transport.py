@@ -9,8 +9,7 @@ import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayError, RaySystemError, RayTaskError, TaskCancelledError
 
 from distributed_grid.errors import CallTimedOut, GridError, MemberFailed, MemberLost
-from distributed_grid.roles.calls.call_options import CallOptions
-from distributed_grid.roles.calls.groups import RoleGroup
+from distributed_grid.roles.calls.groups import CallOptions, RoleGroup
 from distributed_grid.roles.calls.ray_transport import RayTransport
 from distributed_grid.roles.calls.roster import Roster, Seat
 

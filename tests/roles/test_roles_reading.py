@@ -9,7 +9,7 @@ from hook_server import HookServer
 from distributed_grid.errors import GridError
 from distributed_grid.model.roles.scaling import Scaling
 from distributed_grid.model.roles.spec import RoleSpec
-from distributed_grid.roles.keeping.reading import SignalReader
+from distributed_grid.roles.supervision.signals import SignalReader
 
 
 def read(signal: Any, *, calls: tuple[tuple[int, int], ...] = (), answers: tuple[Any, ...] = ()) -> float:

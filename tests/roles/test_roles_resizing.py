@@ -8,7 +8,7 @@ from builders import amounts, place, workload
 from kept_runs import KeptRun, Ref
 
 from distributed_grid.errors import Refused
-from distributed_grid.model.roles.inventory import InventoryNode
+from distributed_grid.model.roles.plan import InventoryNode
 from distributed_grid.model.roles.scaling import Scaling
 from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.roles.calls.ray_transport import unfinished

@@ -15,7 +15,7 @@ import pytest
 from ray import cloudpickle
 
 from distributed_grid.errors import InvalidRole, NoCluster, Refused, RoleNotFound
-from distributed_grid.model.roles.documented import as_name, role_text
+from distributed_grid.model.roles.profiles import as_name, role_text
 from distributed_grid.roles import NexRLRole, RayActorWrapper, RayResourceManager
 from distributed_grid.roles.ray_resource_manager import _get_minimal_env_vars
 

@@ -10,8 +10,8 @@ from kept_runs import DIED, KeptRun, Ref
 
 from distributed_grid.errors import Unavailable
 from distributed_grid.model.roles.spec import RoleSpec
-from distributed_grid.roles.keeping import health
-from distributed_grid.roles.keeping.posts import PostState
+from distributed_grid.roles.supervision import health
+from distributed_grid.roles.supervision.managed import PostState
 
 Keep = Callable[..., KeptRun]
 

@@ -10,8 +10,8 @@ from fake_cluster import FakeCluster
 from distributed_grid.errors import ControllerUnreachable
 from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.model.roles.workload import Workload
-from distributed_grid.roles.keeping import parts, reporting, surveying
-from distributed_grid.roles.keeping.surveying import Surveyor
+from distributed_grid.roles.supervision import parts, supervisor, surveying
+from distributed_grid.roles.supervision.surveying import Surveyor
 
 
 class Controller:
@@ -102,7 +102,7 @@ def test_what_is_told_again_and_again_does_not_push_out_what_happened_before() -
     run.note("worker 0 is up")
     run.note("looking after the run failed")
 
-    record = reporting.record_of(run, "job", "worker", "node")
+    record = supervisor.record_of(run, "job", "worker", "node")
     assert (record["owner"]["user"], record["owner"]["team"]) == ("ana", "vision")
     assert [event["told"] for event in record["events"]] == [
         "worker 0 died",

@@ -11,7 +11,7 @@ import pytest
 from live_grid import until
 
 from distributed_grid.errors import InvalidRequest
-from distributed_grid.running.driver import Driver
+from distributed_grid.run.driver import Driver
 
 PARENT = """
 import subprocess, sys, time
@@ -52,7 +52,7 @@ def test_it_does_not_go_on_without_the_process_that_holds_its_lease(tmp_path: Pa
     script = f"""
 import os, sys, time
 sys.path[:0] = {sys.path!r}
-from distributed_grid.running.driver import Driver
+from distributed_grid.run.driver import Driver
 driver = Driver([sys.executable, "-c", "import time; time.sleep(600)"], os.environ)
 print(driver.pid, flush=True)
 time.sleep(600)

@@ -4,7 +4,7 @@ import pytest
 
 from distributed_grid.errors import GridError, InvalidRequest
 from distributed_grid.model.requests import make_ask
-from distributed_grid.running.held_lease import Wanted
+from distributed_grid.run.held_lease import Wanted
 
 
 @pytest.mark.parametrize(

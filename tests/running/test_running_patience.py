@@ -4,8 +4,8 @@ import signal
 
 import pytest
 
-from distributed_grid.running.patience import HINT_S, TYPED_S, UNATTENDED_S, Asked
-from distributed_grid.running.signals import Told
+from distributed_grid.run.monitor import HINT_S, TYPED_S, UNATTENDED_S, Asked
+from distributed_grid.run.signals import Told
 
 TYPED = Told(signal.SIGINT, None)
 SENT = Told(signal.SIGTERM, 42)

@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from distributed_grid.errors import RunNotFound
-from distributed_grid.running.records import Runs
+from distributed_grid.run.records import Runs
 from distributed_grid.store.home import GridHome
 
 

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from distributed_grid.running.progress import of_the_run
-from distributed_grid.running.reports import Reports
+from distributed_grid.run.progress import of_the_run
+from distributed_grid.run.reports import Reports
 
 
 def test_lines_are_read_as_they_come_and_kept_for_the_end(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from distributed_grid.errors import InvalidRequest
-from distributed_grid.running.words import command_of, label_of, python
+from distributed_grid.run.driver import command_of, label_of, python
 
 
 @pytest.fixture(autouse=True)

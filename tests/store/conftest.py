@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
-from distributed_grid.model.priorities import AllocationPriority
+from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.resources import ResourceVector
-from distributed_grid.store.boost_file import BoostFile
-from distributed_grid.store.identity import ClusterIdentity
+from distributed_grid.store.boost_file import BoostFile, ClusterIdentity
 
 NOON = datetime(2025, 6, 1, 12, 0, 0, 123456, tzinfo=UTC)
 

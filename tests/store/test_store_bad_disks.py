@@ -10,8 +10,7 @@ import pytest
 from disks import filled, read_only, small_disk
 
 from distributed_grid.errors import StoreBroken
-from distributed_grid.store.boost_file import BoostFile
-from distributed_grid.store.identity import ClusterIdentity
+from distributed_grid.store.boost_file import BoostFile, ClusterIdentity
 from distributed_grid.store.writer_lock import WriterLock
 
 Lab = ClusterIdentity

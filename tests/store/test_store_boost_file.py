@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from distributed_grid.model.leases import LeaseState
-from distributed_grid.store.boost_file import BoostFile, Loaded
-from distributed_grid.store.identity import ClusterIdentity
+from distributed_grid.store.boost_file import BoostFile, ClusterIdentity, Loaded
 
 Lab = ClusterIdentity
 

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from distributed_grid.errors import StoreBroken
-from distributed_grid.store.boost_file import BoostFile
-from distributed_grid.store.identity import ClusterIdentity
+from distributed_grid.store.boost_file import BoostFile, ClusterIdentity
 
 Lab = ClusterIdentity
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from distributed_grid.store.identity import ClusterIdentity, decode_identity, encode_identity
+from distributed_grid.store.boost_file import ClusterIdentity, decode_identity, encode_identity
 
 
 def cluster(name: str, *nodes: str) -> ClusterIdentity:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from distributed_grid.model.endings import Claimant, EndCause, Ending
 from distributed_grid.model.leases import Cause, Delivery, Lease, LeaseState, Notice, OnGraceEnd, Program, Purpose
-from distributed_grid.model.priorities import AllocationPriority
+from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.teams import DEFAULT_TEAM
 from distributed_grid.store.lease_codec import ADDED_LATER, decode_instant, decode_lease, encode_instant, encode_lease

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from builders import NOON, ask, waits
 
-from distributed_grid.decide.fair_share import Account
+from distributed_grid.decide.queue.claims import Account
 from distributed_grid.errors import StoreBroken
 from distributed_grid.model.policies import SharingMode, SharingPolicy
-from distributed_grid.store.identity import ClusterIdentity
+from distributed_grid.store.boost_file import ClusterIdentity
 from distributed_grid.store.sharing_file import SharingFile, SharingRecord
 
 LAB = ClusterIdentity("lab", frozenset({"a", "b"}))

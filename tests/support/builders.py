@@ -10,30 +10,27 @@ from typing import Any, Final
 
 import pytest
 
-from distributed_grid.decide.demand import explain_demand
-from distributed_grid.decide.loans import Loans
-from distributed_grid.decide.pressure import combined
-from distributed_grid.decide.scheduling import BoostRoom, NodeColumns, Sought
+from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.monitoring.demand import explain_demand
+from distributed_grid.decide.monitoring.pressure import combined
+from distributed_grid.decide.scheduler import BoostRoom, NodeColumns, Sought
 from distributed_grid.model.demand import Bundle, Demand, LabelConstraint, Pending, Shape
 from distributed_grid.model.endings import Claimant, EndCause, Ending
-from distributed_grid.model.forecasts import Accuracy, Forecast
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
 from distributed_grid.model.nodes import Hardware, Node, NodeTable, SharingLimits
-from distributed_grid.model.offloading import Ancestor, Elsewhere, FileFacts, FileRole, FileThere, ProcessFacts
-from distributed_grid.model.plans import Grant
-from distributed_grid.model.priorities import AllocationPriority
-from distributed_grid.model.requests import Ask
+from distributed_grid.model.offload import Ancestor, Elsewhere, FileFacts, FileRole, FileThere, ProcessFacts
+from distributed_grid.model.plans import NO_RULES, Grant, Rules
+from distributed_grid.model.policies import AllocationPriority
+from distributed_grid.model.requests import Ask, Waiting
 from distributed_grid.model.resources import CPU, GB, GPU, MEMORY, ResourceVector, scale
-from distributed_grid.model.roles.failures import Failure
-from distributed_grid.model.roles.inventory import InventoryNode
-from distributed_grid.model.roles.pools import Pool
+from distributed_grid.model.roles.plan import InventoryNode
+from distributed_grid.model.roles.runs import Failure
 from distributed_grid.model.roles.spec import RoleSpec
-from distributed_grid.model.roles.workload import Workload
-from distributed_grid.model.rules import NO_RULES, Rules
+from distributed_grid.model.roles.workload import Pool, Workload
 from distributed_grid.model.scheduling import SchedulingRequest
+from distributed_grid.model.series import Accuracy, Forecast
 from distributed_grid.model.snapshots import GpuReading, HostReading, NodeSnapshot, OwnUse, Reading
 from distributed_grid.model.teams import Team
-from distributed_grid.model.waiting import Waiting
 
 LENDS_ALL: Final = {"enabled": True, "mode": "share_and_offload", "thresholds": {"excess_threshold": 0}}
 """`resource_sharing` for tests that are not about the policy: lenders keep nothing, and grid does nothing by itself."""

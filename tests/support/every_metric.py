@@ -8,9 +8,9 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from distributed_grid.controller.metrics import Seen, exposition
-from distributed_grid.decide.demand import explain_demand
-from distributed_grid.decide.scheduling.calibration import Outcome, Predicted
-from distributed_grid.decide.snapshots import take_snapshots
+from distributed_grid.decide.monitoring.demand import explain_demand
+from distributed_grid.decide.monitoring.snapshots import take_snapshots
+from distributed_grid.decide.scheduler.confidence import Outcome, Predicted
 from distributed_grid.model.demand import Bundle, Pending, Shape
 from distributed_grid.model.leases import LeaseState
 from distributed_grid.model.nodes import NodeTable

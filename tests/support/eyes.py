@@ -10,7 +10,7 @@ from typing import Any
 from textual.pilot import Pilot
 
 from distributed_grid.cli.top.app import TopApp
-from distributed_grid.cli.top.live_table import LiveTable
+from distributed_grid.cli.top.overview import LiveTable
 from distributed_grid.store.home import GridHome
 
 

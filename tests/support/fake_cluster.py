@@ -8,7 +8,7 @@ from typing import Any, Final
 from fake_node import STEPS, FakeGroup, FakeWork, fixed, floats, vector
 from fake_world import FakeWorld
 
-from distributed_grid.decide.naming import NAME_LABEL, Raylet
+from distributed_grid.decide.monitoring.naming import NAME_LABEL, Raylet
 from distributed_grid.execution.port import Group, Holder, NodeView, RayletGone, RayMap
 from distributed_grid.faults import Point, fault_point
 from distributed_grid.model.leases import Lease

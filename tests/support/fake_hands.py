@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from distributed_grid.execution.process_port import Hands, NodeSilent, RunnerGone
+from distributed_grid.execution.processes import Hands, NodeSilent, RunnerGone
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeId
-from distributed_grid.model.offloading import ProcessFacts
+from distributed_grid.model.offload import ProcessFacts
 
 
 class FakeHands:

@@ -2,8 +2,8 @@
 
 from builders import reading
 
-from distributed_grid.decide.naming import Raylet
-from distributed_grid.decide.snapshots import Answers
+from distributed_grid.decide.monitoring.naming import Raylet
+from distributed_grid.decide.monitoring.snapshots import Answers
 from distributed_grid.model.demand import Pending
 from distributed_grid.model.nodes import NodeId, NodeName
 from distributed_grid.model.snapshots import Reading

@@ -13,20 +13,17 @@ from fake_shelf import FakeShelf
 
 from distributed_grid.decide.roles.planner import plan_workload
 from distributed_grid.execution.role_records import RoleRecords
-from distributed_grid.model.roles.inventory import Inventory, InventoryNode
-from distributed_grid.model.roles.plan import Placement
+from distributed_grid.model.roles.plan import Inventory, InventoryNode, Placement
 from distributed_grid.model.roles.workload import Workload
 from distributed_grid.roles.calls.roster import Roster
-from distributed_grid.roles.keeping.crew import Crew
-from distributed_grid.roles.keeping.following import Following
-from distributed_grid.roles.keeping.health import Health
-from distributed_grid.roles.keeping.hosting import Process
-from distributed_grid.roles.keeping.parts import RunParts
-from distributed_grid.roles.keeping.places import Held
-from distributed_grid.roles.keeping.posts import Post
-from distributed_grid.roles.keeping.reading import SignalReader
-from distributed_grid.roles.keeping.supervisor import Supervisor
-from distributed_grid.roles.keeping.surveying import Survey
+from distributed_grid.roles.supervision.health import Health
+from distributed_grid.roles.supervision.hosting import Process
+from distributed_grid.roles.supervision.managed import Crew, Post
+from distributed_grid.roles.supervision.parts import RunParts
+from distributed_grid.roles.supervision.places import Held
+from distributed_grid.roles.supervision.signals import Following, SignalReader
+from distributed_grid.roles.supervision.supervisor import Supervisor
+from distributed_grid.roles.supervision.surveying import Survey
 
 PENDING: Any = object()
 DIED = ray.exceptions.RayActorError(error_msg="it was killed")

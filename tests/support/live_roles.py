@@ -8,7 +8,7 @@ import ray
 from live_grid import LiveGrid, until
 
 from distributed_grid.roles import Run
-from distributed_grid.roles.keeping.hosting import NAMESPACE
+from distributed_grid.roles.supervision.hosting import NAMESPACE
 
 
 @pytest.fixture(autouse=True)

@@ -3,9 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from distributed_grid.roles.calls.call_options import CallOptions
 from distributed_grid.roles.calls.failures import member_failed, member_lost, timed_out
-from distributed_grid.roles.calls.groups import RoleGroup
+from distributed_grid.roles.calls.groups import CallOptions, RoleGroup
 from distributed_grid.roles.calls.roster import Roster, Seat, SeatAway
 
 HANGS = object()

@@ -24,13 +24,13 @@ from distributed_grid.controller.api import make_app
 from distributed_grid.controller.listening import checked, fingerprint, listen, url_of
 from distributed_grid.controller.server import make_server
 from distributed_grid.controller.tokens import Tokens, ensure_token
+from distributed_grid.engine.engine import Engine
 from distributed_grid.execution.role_records import RoleRecords
+from distributed_grid.leases.reclaim import ask_back
+from distributed_grid.leases.state import utc_now
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.listening import Listening
 from distributed_grid.model.resources import units_of
-from distributed_grid.orchestration.engine import Engine
-from distributed_grid.orchestration.parts import utc_now
-from distributed_grid.orchestration.reclaiming import ask_back
 from distributed_grid.store.home import GridHome
 from distributed_grid.store.token_file import TokenFile
 

@@ -7,13 +7,13 @@ from datetime import timedelta
 from builders import NOON, amounts, limits, node
 from hypothesis import strategies as st
 
-from distributed_grid.decide.loans import Loans
+from distributed_grid.decide.capacity.usage import Loans
 from distributed_grid.model.leases import Delivery, Lease, LeaseState, Notice
 from distributed_grid.model.nodes import NodeTable, SharingLimits
-from distributed_grid.model.priorities import AllocationPriority
+from distributed_grid.model.plans import Reserve, Rules
+from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, scale
-from distributed_grid.model.rules import Reserve, Rules
 from distributed_grid.model.teams import Team, Teams
 
 TARGET = "gpu-master"

@@ -10,7 +10,7 @@ import ray
 from live_grid import LiveGrid, until
 from prometheus_client.parser import text_string_to_metric_families
 
-from distributed_grid.execution.named_actors import NAMESPACE, names
+from distributed_grid.execution.actors import NAMESPACE, names
 from distributed_grid.monitoring.probes import PREFIX
 
 NAMES = ("head", "one", "two")

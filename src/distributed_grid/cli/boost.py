@@ -1,15 +1,118 @@
 """grid boost: request, status, release, checkpointed, renew, shell."""
 
-from collections.abc import Mapping
-from typing import Any
+import os
+import subprocess
+import tempfile
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
 
 import click
+import psutil
 
 from distributed_grid.cli.asking import ASKING, asks_for_capacity
 from distributed_grid.cli.connection import with_client
 from distributed_grid.cli.output import json_option, say, show
 from distributed_grid.client import GridClient
+from distributed_grid.model.endings import TERM_S
 from distributed_grid.model.resources import ResourceVector, total, units_of
+from distributed_grid.run.driver import captured, explained
+from distributed_grid.run.held_lease import HeldLease, reserved
+from distributed_grid.run.monitor import ReclaimTold
+
+_SOON_S = 2.0
+
+
+@contextmanager
+def told_if_it_takes_long(message: str, after_s: float = _SOON_S) -> Iterator[None]:
+    """Say this, once, if what is done here is not done soon."""
+    timer = threading.Timer(after_s, say, [message])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+_POLL_S: Final = 0.2
+
+
+def run_inside(
+    client: GridClient,
+    boost: dict[str, Any],
+    command: tuple[str, ...],
+    say: Callable[[str], None],
+    *,
+    allow_escapes: bool = False,
+) -> int:
+    """Run it in the user's terminal, folder and environment; its exit code.
+
+    A command is ended at the end of the grace period, as a run is. A shell is its user's own and stays: what it runs
+    keeps its place until then, and is cancelled by the controller; what is submitted later is refused.
+    """
+    reserved(client, boost)
+    inside = command or (os.environ.get("SHELL", "/bin/sh"),)
+    if not command:
+        say(f"Ray programs in this shell run on {boost['source_node']}, in boost {boost['boost_id'][:8]}. exit leaves.")
+    with tempfile.TemporaryDirectory(prefix="grid-shell-") as folder:
+        reclaim = Path(folder) / "reclaim.json"
+        environment = captured(client, boost, allow_escapes=allow_escapes) | {"GRID_RECLAIM_FILE": str(reclaim)}
+        with explained(inside[0]), subprocess.Popen(inside, env=environment) as process:
+            try:
+                return _attended(client, boost, process, Path(inside[0]).name, say, reclaim, ends=bool(command))
+            except BaseException:
+                process.kill()
+                raise
+
+
+def _attended(
+    client: GridClient,
+    boost: dict[str, Any],
+    process: "subprocess.Popen[bytes]",
+    label: str,
+    say: Callable[[str], None],
+    reclaim: Path,
+    *,
+    ends: bool,
+) -> int:
+    lease = HeldLease(client, boost, uuid.uuid4().hex, label, is_ours=False, is_inside=lambda: ends or _runs(process))
+    told = ReclaimTold(lease, say, reclaim)
+    try:
+        while (code := _waited(process, _POLL_S)) is None:
+            asked = told.look("The command" if ends else "What runs in this shell")
+            if lease.ended is None and (asked is None or asked.left_s > 0):
+                continue
+            say(f"grid: boost {lease.id[:8]} is gone.")
+            if not ends:
+                told.gone()
+                lease.give_back()
+                return process.wait()
+            process.terminate()
+            if (code := _waited(process, TERM_S)) is None:
+                process.kill()
+            return process.wait() if code is None else code
+        return code
+    finally:
+        lease.give_back()
+
+
+def _waited(process: "subprocess.Popen[bytes]", seconds: float) -> int | None:
+    with suppress(subprocess.TimeoutExpired):
+        return process.wait(seconds)
+    return None
+
+
+def _runs(shell: "subprocess.Popen[bytes]") -> bool:
+    """Whether something runs in a shell that is only open otherwise."""
+    try:
+        return bool(psutil.Process(shell.pid).children())
+    except psutil.NoSuchProcess:
+        return False
+
 
 _YIELDING = "Not free yet: others may be giving something back for it. To see who waits: grid resource-sharing queue"
 
@@ -47,7 +150,6 @@ def request(
     as_json: bool,
 ) -> None:
     """Lend AMOUNT of a resource to TARGET. Memory is in GB."""
-    from distributed_grid.cli.patience import told_if_it_takes_long
     from distributed_grid.cli.tables import boost_card
     from distributed_grid.model.leases import WATCHED
     from distributed_grid.model.requests import make_ask, seconds
@@ -143,8 +245,7 @@ def _without_runs(found: dict[str, Any]) -> dict[str, Any]:
 @with_client
 def release(client: GridClient, boost_id: str, amount: str | None, grace: str | None, wait: str, as_json: bool) -> None:
     """Give a boost back, or part of it. BOOST_ID may be shortened."""
-    from distributed_grid.cli.amounts import quantity
-    from distributed_grid.cli.moments import clock
+    from distributed_grid.cli.output import clock, quantity
     from distributed_grid.model.requests import seconds
 
     body: dict[str, Any] = {"wait_seconds": seconds("wait", wait, zero_allowed=True)}
@@ -173,7 +274,7 @@ def release(client: GridClient, boost_id: str, amount: str | None, grace: str | 
 @with_client
 def checkpointed(client: GridClient, boost_id: str, as_json: bool) -> None:
     """Tell that what runs in a boost has saved its work: such a boost is taken back first, as it loses little."""
-    from distributed_grid.cli.moments import clock
+    from distributed_grid.cli.output import clock
 
     def told(boost: Any) -> str:
         return f"Boost {boost['boost_id']}: its work is saved as of {clock(boost['checkpointed_at'])}"
@@ -204,8 +305,6 @@ def shell(client: GridClient, boost_id: str, allow_escapes: bool, command: tuple
     """Open a shell, or run COMMAND, in which every Ray driver's tasks land in a reserved boost."""
     import time
 
-    from distributed_grid.cli.capture_shell import run_inside
-
     boost = client.boost(boost_id, to_use=True)
     began = time.monotonic()
     exit_code = run_inside(client, boost, command, say, allow_escapes=allow_escapes)
@@ -235,7 +334,7 @@ def _keep_renewing(client: GridClient, granted: dict[str, Any], duration_s: floa
     """Renew at a third of the duration until this process ends; then the boost expires by itself."""
     import time
 
-    from distributed_grid.cli.moments import clock
+    from distributed_grid.cli.output import clock
 
     short = granted["boost_id"][:8]
     say(f"Renewing {short} while this runs; Ctrl-C stops that.")

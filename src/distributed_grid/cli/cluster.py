@@ -5,8 +5,7 @@ from typing import Any
 
 import click
 
-from distributed_grid.cli.connection import with_client
-from distributed_grid.cli.listening import listening_options
+from distributed_grid.cli.connection import listening_options, with_client
 from distributed_grid.cli.output import adopt_option, config_option, json_option, say, say_notes, show
 from distributed_grid.client import GridClient
 from distributed_grid.model.listening import Listening

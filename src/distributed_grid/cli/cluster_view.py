@@ -1,4 +1,4 @@
-"""The whole cluster on one page: nodes, what waits, what would help, which boosts end next."""
+"""The whole cluster on one page: nodes, pending demand, suggestions, and the boosts that end next."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,16 +6,83 @@ from typing import Any, Final
 
 import click
 
-from distributed_grid.cli.amounts import labelled, short
 from distributed_grid.cli.canvas import Canvas
 from distributed_grid.cli.columns import fit, fitted_table
-from distributed_grid.cli.demand_view import demand_lines
 from distributed_grid.cli.node_columns import STATES, kinds_of, node_columns, node_styles
-from distributed_grid.cli.sharing_view import waiting_lines
-from distributed_grid.cli.suggestion_view import suggestion_lines
+from distributed_grid.cli.output import labelled, short
+from distributed_grid.cli.resource_sharing import waiting_lines
 from distributed_grid.cli.tables import bold, boost_rows, boost_totals, ends_at
 from distributed_grid.model.resources import BUILT_IN
-from distributed_grid.model.since import span
+from distributed_grid.model.times import span
+
+_MOST: Final = 8
+
+
+def demand_lines(demand: Sequence[Mapping[str, Any]], canvas: Canvas, *, what: str = "Waiting") -> list[str]:
+    """A headline, then what does not fit, then the rest; who waits longest first."""
+    if not demand:
+        return [f"{bold(f'{what}:')} nothing"]
+    ordered = sorted(demand, key=lambda one: (one["reason"] != "infeasible", -one["waited_seconds"]))
+    lines = [f"{bold(f'{what}:')} {waiting_in_short(demand)}"]
+    lines += [line for one in ordered[:_MOST] for line in _entry(one, canvas)]
+    if len(ordered) > _MOST:
+        rest = sum(one["count"] for one in ordered[_MOST:])
+        lines.append(click.style(f"  {rest} more of {len(ordered) - _MOST} other shapes: see --json", dim=True))
+    return lines
+
+
+def waiting_in_short(demand: Sequence[Mapping[str, Any]]) -> str:
+    """ "5 requests, 3 do not fit"; "nothing"."""
+    count = sum(one["count"] for one in demand)
+    never = sum(one["count"] for one in demand if one["reason"] == "infeasible")
+    told = f"{count} request{'s' * (count != 1)}" if count else "nothing"
+    return f"{told}, {never} {'does' if never == 1 else 'do'} not fit" if never else told
+
+
+def _entry(one: Mapping[str, Any], canvas: Canvas) -> list[str]:
+    never = one["reason"] == "infeasible"
+    why = f"{'does not fit' if never else 'waits for room'}: {one['detail']}"
+    text = f"{one['count']} x {one['shape']}, for {span(one['waited_seconds'])}: {why}"
+    return [
+        click.style(line, fg="red") if never else line for line in canvas.wrapped(text, indent="      ", first="  ")
+    ]
+
+
+_INDENT = "      "
+
+
+def suggestion_lines(suggestions: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str]:
+    """A headline and the suggestions, the most urgent first; nothing where there are none."""
+    if not suggestions:
+        return []
+    return [bold("Suggestions:"), *(line for one in suggestions for line in _suggestion(one, canvas))]
+
+
+def _suggestion(one: Mapping[str, Any], canvas: Canvas) -> list[str]:
+    by_itself = "; grid does this by itself if it lasts" if one["by_itself"] else ""
+    return [
+        *canvas.wrapped(one["what"], indent=_INDENT, first="  "),
+        *(_dim(line) for line in canvas.wrapped(one["reason"], indent=_INDENT)),
+        *(_dim(line) for line in canvas.wrapped(f"{one['how_sure']}{by_itself}", indent=_INDENT)),
+        *(click.style(line, fg="cyan") for line in _command(one["command"], canvas)),
+    ]
+
+
+def _command(command: str | None, canvas: Canvas) -> list[str]:
+    """On more than one line only so that it can be pasted all the same."""
+    if command is None:
+        return []
+    lines = canvas.wrapped(command, indent=_INDENT)
+    if len(lines) == 1:
+        return lines
+    narrower = Canvas(None if canvas.width is None else canvas.width - 2, canvas.blocks)
+    *first, last = narrower.wrapped(command, indent=_INDENT)
+    return [*(f"{line} \\" for line in first), last]
+
+
+def _dim(text: str) -> str:
+    return click.style(text, dim=True)
+
 
 _SHOWN: Final = ("node", "pressure", "cpu%", "mem%", "gpu%")
 _GIVE_UP: Final = (("gpu%", "mem%", "cpu%"), "pressure")
@@ -154,7 +221,3 @@ def _boosts(status: Mapping[str, Any], canvas: Canvas) -> list[str]:
     if len(soonest) > _NEXT_BOOSTS:
         lines.append(_dim(f"{len(soonest) - _NEXT_BOOSTS} more end later: grid boost status"))
     return lines
-
-
-def _dim(text: str) -> str:
-    return click.style(text, dim=True)

@@ -1,4 +1,4 @@
-"""How commands reach the controller, and the check that it runs the configuration that was named."""
+"""How commands reach the controller, and the options that say where a controller answers."""
 
 from collections.abc import Callable
 from functools import partial, wraps
@@ -9,6 +9,7 @@ import click
 from distributed_grid.cli.output import config_option, say
 from distributed_grid.client import GridClient
 from distributed_grid.errors import ConfigDiffers
+from distributed_grid.model.listening import Listening
 
 agreed_config_option = partial(
     config_option, help="Refuse if the controller runs another configuration than this file's."
@@ -53,3 +54,42 @@ def check_config(client: GridClient, path: str) -> None:
         because=[f"it runs {running['source']}"],
         try_next=f"Leave --config out to use what runs, or apply yours: {apply}",
     )
+
+
+_OPTIONS = (
+    click.option("--host", default="127.0.0.1", show_default=True, help="Where the controller answers."),
+    click.option(
+        "--port", default=0, type=click.IntRange(0, 65535), help="And at which port.  [default: any free one]"
+    ),
+    click.option("--tls-cert", default="", metavar="FILE", help="Its certificate, in PEM format, with those above it."),
+    click.option("--tls-key", default="", metavar="FILE", help="The key of the certificate."),
+    click.option(
+        "--insecure", is_flag=True, help="Answer off loopback without TLS: everybody on the way reads tokens."
+    ),
+    click.option(
+        "--allow-host", multiple=True, metavar="NAME", help="Another name by which it is reached; repeatable."
+    ),
+)
+
+
+def listening_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Pass a `Listening` as keyword argument `listening`."""
+
+    @wraps(command)
+    def with_listening(
+        *args: Any,
+        host: str,
+        port: int,
+        tls_cert: str,
+        tls_key: str,
+        insecure: bool,
+        allow_host: tuple[str, ...],
+        **kwargs: Any,
+    ) -> Any:
+        listening = Listening(host, port, tls_cert, tls_key, insecure, allow_host)
+        return command(*args, listening=listening, **kwargs)
+
+    decorated: Callable[..., Any] = with_listening
+    for option in reversed(_OPTIONS):
+        decorated = option(decorated)
+    return decorated

@@ -75,7 +75,7 @@ def whoami(client: GridClient, as_json: bool) -> None:
 
 
 def _person(me: Mapping[str, Any]) -> str:
-    from distributed_grid.cli.moments import distance
+    from distributed_grid.cli.output import distance
 
     team = f" of team {me['team']}" if me["team"] else ""
     token = f"token {me['token_id']}" if me["token_id"] else "the installation's own token"

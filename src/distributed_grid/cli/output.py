@@ -1,14 +1,59 @@
-"""Data on stdout, messages on stderr; the same data as JSON where asked."""
+"""Data on stdout, messages on stderr, the same data as JSON where asked; times and amounts as people read them."""
 
 import json
 import sys
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import click
 
 from distributed_grid.errors import GridError
 from distributed_grid.model.plain_text import only_styled, plain, plain_data
+from distributed_grid.model.resources import CPU, GPU, describe, scale, unit_label
+from distributed_grid.model.times import parse_instant, span
+
+
+def clock(at: str) -> str:
+    """ "14:05:09", with the date where it is not today."""
+    local = parse_instant(at).astimezone()
+    same_day = local.date() == datetime.now(UTC).astimezone().date()
+    return local.strftime("%H:%M:%S" if same_day else "%Y-%m-%d %H:%M")
+
+
+def distance(at: str, now: datetime | None = None) -> str:
+    """ "in 29 min", "12 s ago"."""
+    left = (parse_instant(at) - (now or datetime.now(UTC))).total_seconds()
+    return f"in {span(left)}" if left >= 0 else f"{span(-left)} ago"
+
+
+def quantity(kind: str, amount: float) -> str:
+    """ "4 GB of memory": for sentences."""
+    return describe(kind, round(amount * scale(kind)))
+
+
+def short(amount: float) -> str:
+    """ "7.5"; above a hundred nobody reads tenths."""
+    return f"{amount:.0f}" if abs(amount) >= 100 else f"{amount:.1f}".removesuffix(".0")
+
+
+def labelled(kind: str, amount: float) -> str:
+    """ "4 CPUs", "1 GPU", "7.5 GB"."""
+    label = unit_label(kind)
+    return f"{short(amount)} {label[:-1] if amount == 1 and kind in (CPU, GPU) else label}"
+
+
+def listed(amounts: Mapping[str, float]) -> str:
+    """ "4 CPUs, 2 GB"; "-" for nothing."""
+    return ", ".join(labelled(kind, amount) for kind, amount in amounts.items() if amount) or "-"
+
+
+def first_of(amounts: Mapping[str, float]) -> str:
+    """ "4 CPUs +1": the first, and how many more kinds there are."""
+    there = [labelled(kind, amount) for kind, amount in amounts.items() if amount]
+    more = f" +{len(there) - 1}" if len(there) > 1 else ""
+    return f"{there[0]}{more}" if there else "-"
+
 
 _LINES = "\n\t"
 F = TypeVar("F", bound=Callable[..., Any])

@@ -1,13 +1,84 @@
-"""grid plan, why and cooldown: what would happen, what happened, and a node that rests."""
+"""grid plan, why and cooldown: what would happen, what happened, and cordoned nodes."""
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import click
 
 from distributed_grid.cli.asking import ASKING, asks_for_capacity, body_of
+from distributed_grid.cli.canvas import Canvas
 from distributed_grid.cli.connection import with_client
-from distributed_grid.cli.output import json_option, show
+from distributed_grid.cli.output import clock, distance, json_option, quantity, show
+from distributed_grid.cli.tables import bold
 from distributed_grid.client import GridClient
+
+_MOST: Final = 50
+_COLOURS: Final = {"chosen": "green", "could lend": "green"}
+
+
+def plan_view(plan: Mapping[str, Any], canvas: Canvas) -> str:
+    """Would it fit, from where, who would yield, when otherwise, how much fits now; then every node."""
+    word, colour = ("yes", "green") if plan["fits"] else ("not now", "yellow")
+    lines = canvas.wrapped(plan["summary"], indent="  ", first=f"Fits: {word}   ")
+    lines[0] = lines[0].replace(f"Fits: {word}", f"{bold('Fits:')} {click.style(word, fg=colour)}", 1)
+    if plan["fits"]:
+        lines.append(f"  delivery: {plan['delivery']} ({plan['delivery_reason']})")
+    else:
+        lines += [f"  {line}" for line in _otherwise(plan)]
+    lines += [click.style(f"  Warning: {line}", fg="yellow") for line in plan["warnings"]]
+    return "\n".join([*lines, "", *_nodes(plan["nodes"], canvas)])
+
+
+def _otherwise(plan: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for victim in (plan["preemption"] or {"victims": []})["victims"]:
+        what = quantity(victim["resource_type"], victim["takes"])
+        owner = f"priority {victim['priority']}, team {victim['team']}"
+        lines.append(f"would yield: {victim['boost_id'][:8]}, {what} that {victim['target_node']} has ({owner})")
+    if plan["team_limit"]:
+        lines.append(plan["team_limit"])
+    if plan["ahead"]:
+        lines.append(f"{plan['ahead']} waiting {'request is' if plan['ahead'] == 1 else 'requests are'} ahead of it")
+    if (start := plan["expected_start"]) is not None:
+        lines.append(f"expected start, if it waits: {clock(start)} ({distance(start)})")
+    most = plan["largest_now"]
+    if most["source_node"] is not None:
+        what = quantity(plan["resource_type"], most["amount"])
+        lines.append(f"the most that fits now: {what} of {most['source_node']}")
+    return lines
+
+
+def why_view(answer: Mapping[str, Any], canvas: Canvas) -> str:
+    head = f"{bold(answer['kind'].capitalize())} {answer['id']}  {answer['state']}"
+    lines = [head, *canvas.wrapped(answer["summary"], indent="  ")]
+    lines += [line for fact in answer["facts"] for line in canvas.wrapped(fact, indent="    ", first="  ")]
+    if answer.get("expected_start"):
+        lines.append(f"  expected start: {clock(answer['expected_start'])} ({distance(answer['expected_start'])})")
+    if answer["nodes"]:
+        lines += ["", *_nodes(answer["nodes"], canvas)]
+    return "\n".join(lines)
+
+
+def cooldown_view(answer: Mapping[str, Any]) -> str:
+    node, count = answer["node"], len(answer["asked_back"])
+    if not answer["cooling"]:
+        return f"{node} lends and borrows again"
+    boosts = {0: "no boost has to end", 1: "1 boost goes home"}.get(count, f"{count} boosts go home")
+    return f"{node} is cooling down: {boosts}\nIt shares nothing until: grid cooldown {node} --off"
+
+
+def _nodes(nodes: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str]:
+    width = max((len(node["node"]) for node in nodes), default=0)
+    lines: list[str] = []
+    for node in nodes[:_MOST]:
+        word = node["verdict"]
+        text = f"{node['node'].ljust(width)}  {word}: {node['detail']}"
+        shown = canvas.wrapped(text, indent=" " * (width + 4), first="  ")
+        coloured = click.style(word, fg=_COLOURS.get(word, "yellow"))
+        lines += [shown[0].replace(word, coloured, 1) if word in shown[0] else shown[0], *shown[1:]]
+    if len(nodes) > _MOST:
+        lines.append(click.style(f"  and {len(nodes) - _MOST} more nodes: see --json", dim=True))
+    return lines
 
 
 @click.command(context_settings=ASKING)
@@ -16,7 +87,6 @@ from distributed_grid.client import GridClient
 @with_client
 def plan(client: GridClient, as_json: bool, **asked: Any) -> None:
     """What would happen if AMOUNT of a resource were asked for TARGET now. Nothing is changed."""
-    from distributed_grid.cli.answer_view import plan_view
     from distributed_grid.cli.canvas import Canvas
 
     show(client.plan(body_of(asked)), as_json, lambda answer: plan_view(answer, Canvas.here()))
@@ -28,7 +98,6 @@ def plan(client: GridClient, as_json: bool, **asked: Any) -> None:
 @with_client
 def why(client: GridClient, request_or_boost: str, as_json: bool) -> None:
     """Why a request waits, or why a boost is lent by the node that lends it: a reason for every node."""
-    from distributed_grid.cli.answer_view import why_view
     from distributed_grid.cli.canvas import Canvas
 
     show(client.why(request_or_boost), as_json, lambda answer: why_view(answer, Canvas.here()))
@@ -42,7 +111,6 @@ def why(client: GridClient, request_or_boost: str, as_json: bool) -> None:
 @with_client
 def cooldown(client: GridClient, node: str, off: bool, grace: str | None, as_json: bool) -> None:
     """Let NODE give everything back and lend nothing until told."""
-    from distributed_grid.cli.answer_view import cooldown_view
     from distributed_grid.model.requests import seconds
 
     grace_s = None if grace is None else seconds("grace period", grace, zero_allowed=True)

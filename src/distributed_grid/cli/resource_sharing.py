@@ -1,13 +1,182 @@
-"""grid resource-sharing: who may lend what, who waits, and by which policy."""
+"""grid resource-sharing: lending limits, the queue, teams, and the policy in force."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from distributed_grid.cli.asking import ASKING, asks_for_capacity, body_of
+from distributed_grid.cli.canvas import Canvas
+from distributed_grid.cli.columns import Column, Form, columns, fit, fitted_table
 from distributed_grid.cli.connection import with_client
-from distributed_grid.cli.output import json_option, say, show
+from distributed_grid.cli.output import clock, distance, json_option, labelled, listed, quantity, say, show
+from distributed_grid.cli.tables import bold, boost_card, not_all
 from distributed_grid.client import GridClient
+from distributed_grid.model.plain_text import plain
+from distributed_grid.model.times import span
+
+
+def sharing_view(status: Mapping[str, Any], canvas: Canvas) -> str:
+    enabled = click.style("enabled", fg="green") if status["enabled"] else click.style("not enabled", fg="red")
+    head = canvas.flow(
+        [f"{bold('Resource sharing')} {enabled}", *policy_words(status), f"delivery {status['delivery']}"], gap="   "
+    )
+    parts = ["\n".join(head), _nodes(status, canvas)]
+    if len(status["teams"]) > 1 or any(any(team["guaranteed"].values()) for team in status["teams"]):
+        parts.append(_teams(status, canvas))
+    if waiting := waiting_lines(status, canvas):
+        parts.append("\n".join(waiting))
+    return "\n\n".join(parts)
+
+
+def policy_words(status: Mapping[str, Any]) -> list[str]:
+    def told(what: str) -> str:
+        configured = status[f"configured_{what}"]
+        return f"{what} {status[what]}" + (f" (set; configured: {configured})" if configured != status[what] else "")
+
+    return [told("mode"), told("policy")]
+
+
+def _nodes(status: Mapping[str, Any], canvas: Canvas) -> str:
+    nodes = status["nodes"]
+
+    def cells(key: str) -> list[str]:
+        return [listed(node[key]) for node in nodes]
+
+    table = fit(
+        {
+            "node": Column.of("Node", [_name(node) for node in nodes]),
+            "lends": Column.of("Lends", [_lends(node) for node in nodes]),
+            "limits": Column.of("Limits", [_limits(node) for node in nodes]),
+            "lent": Column.of("Lent", cells("lent")),
+            "borrowed": Column.of("Borrowed", cells("borrowed")),
+            "free": Column.of("Free", cells("free")),
+        },
+        ("limits", "free"),
+        canvas,
+    )
+    return fitted_table(table, {"cooling": "yellow", "no": "yellow"})
+
+
+def _name(node: Mapping[str, Any]) -> str:
+    return str(node["name"]) if node["alive"] else f"{node['name']} (down)"
+
+
+def _lends(node: Mapping[str, Any]) -> str:
+    return "cooling" if node["cooling"] else "yes" if node["can_share"] else "no"
+
+
+def _limits(node: Mapping[str, Any]) -> str:
+    if not node["can_share"]:
+        return "-"
+    limits = [labelled(kind, limit) for kind, limit in node["limits"].items() if limit is not None]
+    return ", ".join(limits) or "whatever is free"
+
+
+def _teams(status: Mapping[str, Any], canvas: Canvas) -> str:
+    teams = status["teams"]
+    table = fit(
+        {
+            "team": Column.of("Team", [team["name"] for team in teams]),
+            "held": Column.of("Has", [listed(team["held"]) for team in teams]),
+            "guaranteed": Column.of("Guaranteed", [listed(team["guaranteed"]) for team in teams]),
+            "borrows": Column.of("May borrow", [_limit(team["borrowing_limit"], "whatever is free") for team in teams]),
+            "lends": Column.of("Lends of it", [_limit(team["lending_limit"], "all") for team in teams]),
+            "weight": Column.of("Weight", [f"{team['weight']:g}" for team in teams], right=True),
+        },
+        ("weight", "lends", "borrows"),
+        canvas,
+    )
+    return fitted_table(table)
+
+
+def _limit(limits: Mapping[str, Any], without: str) -> str:
+    return ", ".join(labelled(kind, amount) for kind, amount in limits.items()) or without
+
+
+def queue_view(queue: Mapping[str, Any], canvas: Canvas) -> str:
+    """Who waits, the next one first, and below it what each waits for."""
+    requests = queue["requests"]
+    if not requests:
+        return f"{bold('Queue:')} nobody waits"
+    starts = [clock(r["expected_start"]) if r["expected_start"] else "not in sight" for r in requests]
+    soon = [distance(r["expected_start"]) if r["expected_start"] else "?" for r in requests]
+    table = fit(
+        {
+            "position": Column.of("#", [str(r["position"] or "-") for r in requests], right=True),
+            "id": Column.of("Request", [r["request_id"][:8] for r in requests]),
+            "what": Column.of("Wants", [labelled(r["resource_type"], r["amount"]) for r in requests]),
+            "target": Column.of("For", [r["target_node"] for r in requests]),
+            "priority": Column.of("Priority", [r["priority"] for r in requests]),
+            "team": Column.of("Team", [r["team"] for r in requests]),
+            "waited": Column.of("Waited", [span(r["waited_seconds"]) for r in requests], right=True),
+            "start": Column.of("Expected start", starts, Form("Starts", soon)),
+        },
+        ("start", "team", "waited"),
+        canvas,
+    )
+    told = [f"{r['request_id'][:8]}: {r['reason']}" for r in requests]
+    reasons = [line for text in told for line in canvas.wrapped(text, indent="    ", first="  ")]
+    return "\n".join([fitted_table(table), "", *reasons, *not_all(queue)])
+
+
+def waiting_lines(status: Mapping[str, Any], canvas: Canvas, most: int | None = None) -> list[str]:
+    """How many requests wait in grid's own queue, and the first of them; nothing if none does."""
+    count, first = status.get("waiting", 0), status.get("queue", ())[:most]
+    if not count:
+        return []
+    lines = [f"{bold('Waiting in the queue:')} {count} request{'s' * (count != 1)}"]
+    for one in first:
+        what = f"{labelled(one['resource_type'], one['amount'])} for {one['target_node']}"
+        when = f"expected {distance(one['expected_start'])}" if one["expected_start"] else "no start in sight"
+        told = f"{one['request_id'][:8]}: {what}, priority {one['priority']}, {when}: {one['reason']}"
+        lines += canvas.wrapped(plain(told), indent="      ", first="  ")
+    more = f"{count - len(first)} more" if count > len(first) else "All about them"
+    return [*lines, click.style(f"  {more}: grid resource-sharing queue", dim=True)]
+
+
+def allocation_card(found: Mapping[str, Any], canvas: Canvas) -> str:
+    """One request: the boost it became, or its place in the queue."""
+    if found["boost"] is not None:
+        return boost_card(found["boost"])
+    waiting = found["waiting"]
+    short = found["request_id"][:8]
+    what = quantity(waiting["resource_type"], waiting["amount"])
+    place = f"number {waiting['position']} in the queue" if waiting["position"] else "in the queue"
+    lines = [
+        f"{bold('Request')} {found['request_id']}  {click.style(found['state'], fg='yellow')}",
+        f"  {what} for {waiting['target_node']}, priority {waiting['priority']}, {place}",
+        *canvas.wrapped(waiting["reason"], indent="  "),
+    ]
+    if waiting["expected_start"]:
+        lines.append(f"  expected start: {clock(waiting['expected_start'])} ({distance(waiting['expected_start'])})")
+    lines += [
+        "  Who waits:        grid resource-sharing queue",
+        f"  To take it back:  grid resource-sharing release {short}",
+    ]
+    return "\n".join(lines)
+
+
+def released_line(found: Mapping[str, Any]) -> str:
+    if found["boost"] is None:
+        return f"Request {found['request_id']} waits no longer"
+    boost = found["boost"]
+    what = quantity(boost["resource_type"], boost["amount"])
+    if boost["state"] == "released":
+        return f"Released {boost['boost_id']}: {boost['source_node']} has its {what} back"
+    return f"{boost['boost_id']} is {boost['state']}: {boost['source_node']} gets its {what} as work ends"
+
+
+def policy_view(status: Mapping[str, Any]) -> str:
+    numbers = {name.replace("_", " "): _shown(value) for name, value in status["numbers"].items()}
+    head = f"{bold('Sharing')}  {', '.join(policy_words(status))}"
+    return f"{head}\n\n{columns(('Number', 'Value'), list(numbers.items()), right=('Value',))}"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 @click.group("resource-sharing")
@@ -21,7 +190,6 @@ def resource_sharing() -> None:
 def status(client: GridClient, as_json: bool) -> None:
     """The policy in force, every node's limits, every team's part, and who waits."""
     from distributed_grid.cli.canvas import Canvas
-    from distributed_grid.cli.sharing_view import sharing_view
 
     show(client.sharing_status(), as_json, lambda found: sharing_view(found, Canvas.here()))
 
@@ -34,7 +202,6 @@ def status(client: GridClient, as_json: bool) -> None:
 def request(client: GridClient, wait: str | None, as_json: bool, **asked: Any) -> None:
     """Ask for AMOUNT of a resource for TARGET, and leave the request in the queue if it has to wait."""
     from distributed_grid.cli.canvas import Canvas
-    from distributed_grid.cli.sharing_view import allocation_card
     from distributed_grid.model.requests import seconds
 
     body = body_of(asked) | {"wait_seconds": None if wait is None else seconds("wait", wait, zero_allowed=True)}
@@ -47,7 +214,6 @@ def request(client: GridClient, wait: str | None, as_json: bool, **asked: Any) -
 @with_client
 def release(client: GridClient, request_id: str, as_json: bool) -> None:
     """Give an allocation back, or wait for it no longer. REQUEST_ID may be shortened."""
-    from distributed_grid.cli.sharing_view import released_line
 
     show(client.release_allocation(request_id), as_json, released_line)
 
@@ -59,7 +225,6 @@ def release(client: GridClient, request_id: str, as_json: bool) -> None:
 def queue(client: GridClient, watch: bool, as_json: bool) -> None:
     """Who waits: position, reason and expected start."""
     from distributed_grid.cli.canvas import Canvas
-    from distributed_grid.cli.sharing_view import queue_view
 
     if watch:
         from distributed_grid.cli.watching import watch as keep_showing
@@ -79,7 +244,6 @@ def policy() -> None:
 @with_client
 def show_policy(client: GridClient, as_json: bool) -> None:
     """The policy and mode in force, with their numbers."""
-    from distributed_grid.cli.sharing_view import policy_view
 
     keys = ("policy", "mode", "configured_policy", "configured_mode", "numbers")
     found = client.sharing_status()
@@ -96,7 +260,6 @@ def set_policy(client: GridClient, name: str | None, mode: str | None, as_json: 
 
     It stays in force over restarts; `configured` goes back to what the configuration says.
     """
-    from distributed_grid.cli.sharing_view import policy_view
     from distributed_grid.model.policies import check_change
 
     check_change(name, mode)  # what makes no sense needs no cluster to say so

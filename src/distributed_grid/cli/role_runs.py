@@ -1,10 +1,98 @@
 """grid roles up, status, scale, down, logs: runs of whole workloads."""
 
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
 import click
 
 from distributed_grid.cli.connection import with_client
 from distributed_grid.cli.output import json_option, say, show
 from distributed_grid.client import GridClient
+from distributed_grid.config.roles_file import load_workload
+from distributed_grid.decide.roles.runs import not_ended, reached
+from distributed_grid.errors import CannotScale, InvalidRole, RoleRunInUse, RoleRunNotFound, RoleRunOver
+from distributed_grid.model.roles.runs import is_over
+from distributed_grid.model.roles.workload import Workload
+
+
+def startable(file: str) -> Workload:
+
+    loaded = load_workload(file)
+    for warning in loaded.warnings:
+        say(f"Warning: {warning}")
+    without = [role.name for role in loaded.workload.roles if role.cls is None]
+    if without:
+        raise InvalidRole(
+            f"{loaded.source} says no class for {', '.join(without)}",
+            because=["a role without a class can be planned, but not started"],
+            try_next="Give each its class: module:Class",
+        )
+    return loaded.workload
+
+
+def free_name(client: GridClient, name: str) -> str:
+    """The name, if no run has it that lives; the launcher makes sure of it."""
+
+    try:
+        there = client.role_run(name)
+    except RoleRunNotFound:
+        return name
+    if is_over(there):
+        return name
+    owner = there["owner"]
+    raise RoleRunInUse(
+        f"A run with the name {name} is {there['state']}",
+        because=[f"it is kept by process {owner['pid']} on {owner['node']}"],
+        try_next=f"Give this one another name with --name, or end that one: grid roles down {name}",
+    )
+
+
+_LOOK_S: Final = 0.3
+_STUCK_S: Final = 10.0
+
+Run = dict[str, Any]
+Show = Callable[[str], None]
+
+
+def until_scaled(client: GridClient, name: str, role: str, count: int, within_s: float, show: Show) -> Run:
+    """Until a role has so many members that answer. Raises if its run ends, or nothing moves for a while."""
+    deadline = time.monotonic() + within_s
+    stuck_since: float | None = None
+    while True:
+        run = client.role_run(name)
+        if is_over(run) or run["state"] == "stopping":
+            raise RoleRunOver(f"The run {name} is {run['state']}", because=[run["why"]] if run["why"] else [])
+        now, far = time.monotonic(), reached(run, role, count)
+        if far.done:
+            return run
+        show(far.told)
+        stuck_since = (stuck_since or now) if far.stuck else None
+        is_stuck = stuck_since is not None and now - stuck_since > _STUCK_S
+        if is_stuck or now > deadline:
+            raise CannotScale(
+                f"{role} of {name} does not have {count} members" + ("" if is_stuck else f" after {within_s:g} s"),
+                because=[far.told, *([run["why"]] if run["why"] else [])],
+                try_next=f"The run goes on trying. See grid roles status {name}; or ask for another count.",
+            )
+        time.sleep(_LOOK_S)
+
+
+def until_down(client: GridClient, name: str, within_s: float, show: Show) -> None:
+    """Until a run that was asked to end is gone; it is forgotten then."""
+    deadline = time.monotonic() + within_s
+    while True:
+        try:
+            run = client.role_run(name)
+            if is_over(run):
+                client.role_run_down(name, only_over=True)
+                return
+        except RoleRunNotFound:
+            return
+        show(f"{name} is {run['state']}: {sum(role['up'] for role in run['roles'])} members are up")
+        if time.monotonic() > deadline:
+            raise not_ended(run, within_s)
+        time.sleep(_LOOK_S)
 
 
 @click.command()
@@ -31,11 +119,10 @@ def up(
     """Start the workload in FILE: all of it, or nothing."""
     import sys
 
-    from distributed_grid.cli.role_runs_checks import free_name, startable
     from distributed_grid.cli.status_line import StatusLine
     from distributed_grid.errors import GridError
     from distributed_grid.model.requests import seconds
-    from distributed_grid.running.role_keeping import Keeping, Order
+    from distributed_grid.run.role_starter import Keeping, Order
 
     workload = startable(file)
     name = free_name(client, name or workload.name)
@@ -90,7 +177,6 @@ def status(client: GridClient, name: str | None, each: bool, watch: bool, as_jso
 @with_client
 def scale(client: GridClient, name: str, role: str, count: int, wait: str, no_wait: bool, as_json: bool) -> None:
     """Let ROLE of the run NAME have COUNT members, within what its workload allows."""
-    from distributed_grid.cli.role_runs_waiting import until_scaled
     from distributed_grid.cli.status_line import StatusLine
     from distributed_grid.model.requests import seconds
 
@@ -112,7 +198,6 @@ def scale(client: GridClient, name: str, role: str, count: int, wait: str, no_wa
 @with_client
 def down(client: GridClient, name: str, wait: str, no_wait: bool, as_json: bool) -> None:
     """End the run NAME; of one that is over, forget what is known."""
-    from distributed_grid.cli.role_runs_waiting import until_down
     from distributed_grid.cli.status_line import StatusLine
     from distributed_grid.model.requests import seconds
 
@@ -140,7 +225,7 @@ def logs(client: GridClient, name: str, follow: bool) -> None:
     from distributed_grid.cli.watching import until_interrupted
     from distributed_grid.errors import RoleRunNotFound
     from distributed_grid.model.roles.runs import is_over
-    from distributed_grid.running.role_keeping import follow_output, output_of
+    from distributed_grid.run.role_starter import follow_output, output_of
 
     output = output_of(client.home, name)
     if not output.is_file():

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import click
 
-from distributed_grid.cli.amounts import listed, short
-from distributed_grid.cli.bars import bar
 from distributed_grid.cli.canvas import Canvas
 from distributed_grid.cli.columns import Column, columns, fit, fitted_table
+from distributed_grid.cli.node_columns import bar
+from distributed_grid.cli.output import listed, short
 from distributed_grid.cli.tables import bold
 from distributed_grid.model.resources import BUILT_IN, CPU, GPU, MEMORY, unit_label
 

@@ -49,16 +49,16 @@ def run(
     import os
     import sys
 
-    from distributed_grid.running.held_lease import Wanted
-    from distributed_grid.running.records import Runs
-    from distributed_grid.running.words import command_of, label_of
+    from distributed_grid.run.driver import command_of, label_of
+    from distributed_grid.run.held_lease import Wanted
+    from distributed_grid.run.records import Runs
 
     command = command_of(words, os.environ, sys.executable)
     wanted = Wanted(**{name: value for name, value in asked.items() if value is not None})
     wanted.check()
     runs = Runs(client.home.create())
     if detach:
-        from distributed_grid.running.detached import start
+        from distributed_grid.run.detached import start
 
         began = start(runs, wanted, command, label_of(words), isolation, allow_escapes=allow_escapes)
         show(began.shown(), as_json, _detached)
@@ -69,8 +69,8 @@ def run(
 
 def _in_the_foreground(client: GridClient, wanted: Any, command: list[str], runs: Any, run: Any) -> int:
     from distributed_grid.cli.status_line import StatusLine
-    from distributed_grid.running.attending import Voice
-    from distributed_grid.running.wrapper import Wrapper
+    from distributed_grid.run.monitor import Voice
+    from distributed_grid.run.wrapper import Wrapper
 
     with StatusLine() as line:
         voice = Voice(_say_to_whoever_is_there, line.show, line.wipe)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from distributed_grid.cli.listening import listening_options
+from distributed_grid.cli.connection import listening_options
 from distributed_grid.cli.output import adopt_option, config_option, json_option, say, say_notes, show
 from distributed_grid.model.listening import Listening
 
@@ -117,8 +117,8 @@ def start(
 def _check_address(address: str) -> None:
     from distributed_grid.decide.diagnosis import HOW_TO_REACH
     from distributed_grid.errors import InvalidRequest
-    from distributed_grid.model.addresses import AUTO, why_no_address
     from distributed_grid.model.checkup_facts import Trouble
+    from distributed_grid.model.listening import AUTO, why_no_address
 
     if address != AUTO and (why_not := why_no_address(address)):
         raise InvalidRequest(
@@ -133,8 +133,7 @@ def _supervise(
     digest: str,
     show_it: Callable[[dict[str, Any]], None],
 ) -> None:
-    from distributed_grid.cluster.service_manager import ServiceManager
-    from distributed_grid.cluster.supervise import Supervisor
+    from distributed_grid.cluster.supervise import ServiceManager, Supervisor
 
     def ready(found: dict[str, Any]) -> None:
         if found.get("config_digest") != digest:

@@ -5,7 +5,7 @@ import sys
 from types import TracebackType
 from typing import Self
 
-from distributed_grid.running.terminal import is_ours, is_read_by_key
+from distributed_grid.run.monitor import is_ours, is_read_by_key
 
 _SAVE, _RESTORE = "\x1b7", "\x1b8"
 

@@ -5,10 +5,9 @@ from typing import Any
 
 import click
 
-from distributed_grid.cli.amounts import quantity
 from distributed_grid.cli.canvas import Canvas
 from distributed_grid.cli.columns import Column, Form, fit, fitted_table
-from distributed_grid.cli.moments import clock, distance
+from distributed_grid.cli.output import clock, distance, quantity
 from distributed_grid.model.endings import why_it_ends
 from distributed_grid.model.resources import GPU
 

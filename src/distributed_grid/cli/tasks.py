@@ -49,7 +49,7 @@ def logs(task_id: str, follow: bool) -> None:
 
     from distributed_grid.cli.watching import until_interrupted
     from distributed_grid.errors import InvalidRequest
-    from distributed_grid.running.detached import OUTPUT
+    from distributed_grid.run.detached import OUTPUT
 
     runs = _runs()
     run = runs.find(task_id)
@@ -93,7 +93,7 @@ def cancel(task_id: str, wait: str, as_json: bool) -> None:
 
 
 def _runs() -> Any:
-    from distributed_grid.running.records import Runs
+    from distributed_grid.run.records import Runs
     from distributed_grid.store.home import GridHome
 
     return Runs(GridHome.find())
@@ -101,7 +101,7 @@ def _runs() -> Any:
 
 def _table(found: Mapping[str, Any]) -> str:
     from distributed_grid.cli.columns import columns
-    from distributed_grid.cli.moments import clock
+    from distributed_grid.cli.output import clock
 
     if not found["tasks"]:
         return "No runs yet.\nTo run something:  grid run --cpus 4 -- script.py"
@@ -125,7 +125,7 @@ def _table(found: Mapping[str, Any]) -> str:
 
 
 def _card(run: Mapping[str, Any]) -> str:
-    from distributed_grid.cli.moments import clock
+    from distributed_grid.cli.output import clock
 
     where = f"on {run['source_node']} for {run['target_node']}" if run["source_node"] else "nowhere yet"
     code = "" if run["exit_code"] is None else f", exit code {run['exit_code']}"

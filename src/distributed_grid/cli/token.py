@@ -45,8 +45,8 @@ def create(
     as_json: bool,
 ) -> None:
     """Make a token for NAME, and print it. It is shown this once; only its hash is kept."""
+    from distributed_grid.model.policies import AllocationPriority
     from distributed_grid.model.principals import check_name, check_team, make_scopes
-    from distributed_grid.model.priorities import AllocationPriority
     from distributed_grid.model.requests import length_of_time
 
     body = {
@@ -70,7 +70,7 @@ def create(
 def ls(client: GridClient, as_json: bool) -> None:
     """All tokens, without the tokens themselves."""
     from distributed_grid.cli.columns import columns
-    from distributed_grid.cli.moments import clock, distance
+    from distributed_grid.cli.output import clock, distance
 
     def table(found: Mapping[str, Any]) -> str:
         if not found["tokens"]:

@@ -7,7 +7,7 @@ import threading
 from typing import Final
 
 from distributed_grid.client.connections import Answer
-from distributed_grid.decide.hook_urls import HookPlace
+from distributed_grid.decide.leases.hooks import HookPlace
 
 ANSWER_S: Final = 5.0
 MOST_BYTES: Final = 16 * 1024

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from distributed_grid.model.resources import MEMORY, ResourceVector, scale
-from distributed_grid.model.roles.inventory import Inventory, InventoryNode
+from distributed_grid.model.roles.plan import Inventory, InventoryNode
 
 
 def live_inventory(nodes: Mapping[str, Any], sharing: Mapping[str, Any]) -> Inventory:

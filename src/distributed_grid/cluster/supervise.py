@@ -1,13 +1,15 @@
 """A supervisor puts the controller in, watches it, and puts it back when Ray has given it up or the head was gone.
 
-`grid start --supervise` is one in the foreground. `grid start` and `grid cluster start` leave one in the background:
-`python -m distributed_grid.cluster.supervise`, which reads what to watch from stdin, one JSON object.
+`grid start --supervise` is one in the foreground, and tells systemd about its state. `grid start` and `grid cluster
+start` leave one in the background: `python -m distributed_grid.cluster.supervise`, which reads what to watch from
+stdin, one JSON object.
 """
 
 import json
 import math
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -29,13 +31,47 @@ from distributed_grid.cluster.attach import put_controller_in
 from distributed_grid.cluster.nodes import spawn
 from distributed_grid.cluster.processes import carrying, child_environment
 from distributed_grid.cluster.record import ClusterRecord
-from distributed_grid.cluster.service_manager import ServiceManager
 from distributed_grid.decide.supervision import Do, Sight, Watch, after_failure, after_success, may_heal, next_step
 from distributed_grid.errors import GridError, HomeInUse, StoreBroken
-from distributed_grid.model.addresses import AUTO
-from distributed_grid.model.listening import Listening
+from distributed_grid.model.listening import AUTO, Listening
 from distributed_grid.store.durable import bytes_of, json_of, replace_durably
 from distributed_grid.store.home import GridHome
+
+_PATIENCE_S: Final = 2.0
+
+
+class ServiceManager:
+    """Whoever started this process as a service of Type=notify; without one, nothing happens."""
+
+    def __init__(self, environ: Mapping[str, str], pid: int | None = None) -> None:
+        self._address = environ.get("NOTIFY_SOCKET", "")
+        ours = environ.get("WATCHDOG_PID", "") in ("", str(os.getpid() if pid is None else pid))
+        usec = environ.get("WATCHDOG_USEC", "")
+        self.watchdog_s = int(usec) / 1e6 if ours and usec.isdigit() and int(usec) else None
+        """Within this time it wants a sign of life."""
+
+    def ready(self) -> None:
+        self._send("READY=1")
+
+    def status(self, text: str) -> None:
+        self._send(f"STATUS={' '.join(text.split())}")
+
+    def alive(self) -> None:
+        if self.watchdog_s is not None:
+            self._send("WATCHDOG=1")
+
+    def stopping(self) -> None:
+        self._send("STOPPING=1")
+
+    def _send(self, message: str) -> None:
+        if not self._address:
+            return
+        # A leading @ stands for the zero byte of a name that is in no folder.
+        address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as to_it:
+            to_it.settimeout(_PATIENCE_S)  # one that does not listen must not hold us up
+            to_it.sendto(message.encode(), address)
+
 
 _SUPERVISES: Final = "GRID_SUPERVISES"
 """The environment variable of a supervisor in the background, and of what it starts: the GRID_HOME that it watches."""

@@ -1,9 +1,14 @@
 """Configuration: found, read with the place of every value, normalised and checked."""
 
-from distributed_grid.config.effective import effective, effective_in_controller
 from distributed_grid.config.finding import ConfigSource, find_config, packaged_config
-from distributed_grid.config.given import ConfigLike, loaded_config
-from distributed_grid.config.loader import LoadedConfig, load_config
+from distributed_grid.config.loader import (
+    ConfigLike,
+    LoadedConfig,
+    effective,
+    effective_in_controller,
+    load_config,
+    loaded_config,
+)
 from distributed_grid.config.models import CallerLimits, GridConfig, NodeConfig, NodeRole, NodeSharing
 from distributed_grid.config.schema import json_schema
 from distributed_grid.config.sharing import (

@@ -5,7 +5,7 @@ from distributed_grid.config.models import NodeConfig
 from distributed_grid.config.values import units
 from distributed_grid.errors import ConfigInvalid
 from distributed_grid.model.resources import BUILT_IN, CPU, GPU, MEMORY, ResourceVector
-from distributed_grid.model.roles.inventory import Inventory, InventoryNode
+from distributed_grid.model.roles.plan import Inventory, InventoryNode
 
 _FIELDS = {CPU: "cpu_count", GPU: "gpu_count", MEMORY: "memory_gb"}
 

@@ -1,16 +1,52 @@
-"""From a file to a checked configuration that knows where each of its values came from."""
+"""From a file to a checked configuration that knows where each value came from; unknown keys are reported."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeAlias, get_args
 
-from distributed_grid.config.checking import check
-from distributed_grid.config.entries import Entry, Problem, dotted, leaves
-from distributed_grid.config.finding import ConfigSource, absolute
+from pydantic import BaseModel
+
+from distributed_grid.config.checking import check, is_section, other_spellings
+from distributed_grid.config.entries import Entry, Problem, Steps, dotted, leaves
+from distributed_grid.config.finding import ConfigSource, absolute, find_config
 from distributed_grid.config.models import GridConfig
-from distributed_grid.config.unknown import unknown_keys
+from distributed_grid.config.values import did_you_mean
 from distributed_grid.config.yaml_tree import place_at, read_tree
 from distributed_grid.errors import ConfigInvalid
+
+
+def unknown_keys(model: type[BaseModel], root: Entry) -> list[Problem]:
+    """A warning for each, in file order. Expects entries in one spelling."""
+    found = list(_in_section(model, root, ()))
+    return sorted(found, key=lambda problem: problem.place or (0, 0))
+
+
+def _in_section(model: type[BaseModel] | None, entry: Entry, path: Steps) -> Iterable[Problem]:
+    if not isinstance(entry.value, dict):
+        return
+    fields = model.model_fields if model else {}
+    known = [*fields, *other_spellings().get(path, ())]
+    for key, child in entry.value.items():
+        if key in fields:
+            nested = _model_in(fields[key].annotation)
+            if nested and isinstance(child.value, list):
+                for index, item in enumerate(child.value):
+                    yield from _in_section(nested, item, (*path, key, index))
+            elif nested:
+                yield from _in_section(nested, child, (*path, key))
+        elif is_section((*path, key)):
+            yield from _in_section(None, child, (*path, key))
+        else:
+            said = f"unknown key {key!r} (kept, not used){did_you_mean(key, known)}"
+            yield Problem(child.path, said, child.key_place)
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """The model of a section, or of a list's items."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((model for part in get_args(annotation) if (model := _model_in(part))), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,3 +114,38 @@ def _origins(config: GridConfig, root: Entry, file: str) -> dict[str, str]:
         entry = root.find(steps)
         origins[dotted(steps)] = f"{file}:{entry.place}" if entry else "default"
     return origins
+
+
+def effective_in_controller(running: Mapping[str, Any]) -> dict[str, Any]:
+    """The same for what a controller says it runs: where in the file a value stood is known no more."""
+    return {
+        "source": running["source"],
+        "named_by": "the running controller",
+        "values": {
+            dotted(steps): {"value": value, "from": running["source"]} for steps, value in leaves(running["config"])
+        },
+    }
+
+
+def effective(loaded: LoadedConfig) -> dict[str, Any]:
+    """`{"source": file, "values": {path: {"value": ..., "from": "file:line:column" | "default"}}}`."""
+    return {
+        "source": str(loaded.source),
+        "named_by": loaded.source.origin,
+        "values": {
+            dotted(steps): {"value": value, "from": loaded.origins.get(dotted(steps), "default")}
+            for steps, value in leaves(loaded.config.to_dict())
+        },
+    }
+
+
+ConfigLike: TypeAlias = GridConfig | str | Path | None
+
+
+def loaded_config(config: ConfigLike) -> GridConfig:
+    """None: the nodes are whichever the cluster has."""
+    if config is None:
+        return GridConfig.discovered()
+    if isinstance(config, GridConfig):
+        return config
+    return load_config(find_config(config, {}, Path.cwd())).config

@@ -11,11 +11,10 @@ from distributed_grid.config.loader import invalid, text_of
 from distributed_grid.config.values import did_you_mean, shown
 from distributed_grid.config.yaml_tree import read_tree
 from distributed_grid.errors import InvalidRole
-from distributed_grid.model.roles.pools import Pool
 from distributed_grid.model.roles.profiles import PROFILES
 from distributed_grid.model.roles.scaling import SCALING_KEYS
 from distributed_grid.model.roles.spec import FIELDS, RoleSpec
-from distributed_grid.model.roles.workload import Workload
+from distributed_grid.model.roles.workload import Pool, Workload
 
 T = TypeVar("T", RoleSpec, Pool)
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from distributed_grid.config.checking import SPELLINGS
 from distributed_grid.config.entries import Steps, dotted
 from distributed_grid.config.models import GridConfig
-from distributed_grid.config.spelling import SPELLINGS
 
 _PREFIX = "#/$defs/"
 

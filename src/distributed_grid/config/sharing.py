@@ -23,8 +23,7 @@ from distributed_grid.config.values import (
     wrong,
 )
 from distributed_grid.model.leases import OnGraceEnd
-from distributed_grid.model.policies import SharingMode, SharingPolicy
-from distributed_grid.model.priorities import AllocationPriority
+from distributed_grid.model.policies import AllocationPriority, SharingMode, SharingPolicy
 from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector
 from distributed_grid.model.teams import Team
 

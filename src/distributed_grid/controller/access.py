@@ -1,25 +1,80 @@
-"""Who may ask what: every route says which scope it needs, and every call shows a token."""
+"""Access: every route says which scope it needs, every call shows a token, and the Host header must be one of ours.
+
+A page in a browser can make its own name point here, but it cannot hide that name.
+"""
 
 import asyncio
 import math
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import cache, partial
 from typing import Annotated, Any, Final, TypeVar
 
 import orjson
 from fastapi import Depends, FastAPI, Header, Request, Response
+from fastapi.responses import JSONResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from distributed_grid import threads
-from distributed_grid.controller.answers import answer_error
 from distributed_grid.controller.attempts import FailedAttempts, network_of
 from distributed_grid.controller.limits import REFUSED_AFTER_S, Cost, TokenLimits
+from distributed_grid.controller.schemas import ErrorAnswer
 from distributed_grid.controller.tokens import Tokens
-from distributed_grid.errors import AccessDenied, GridError, TooManyAttempts, TooManyRequests, Unavailable
+from distributed_grid.errors import (
+    AccessDenied,
+    GridError,
+    TooBusy,
+    TooLarge,
+    TooManyAttempts,
+    TooManyRequests,
+    Unavailable,
+    WrongHost,
+)
+from distributed_grid.model.listening import plain_host
 from distributed_grid.model.principals import OWNER, Principal, Scope, check_may
+
+ERRORS: Final[dict[int | str, dict[str, Any]]] = {
+    status: {"model": ErrorAnswer} for status in (401, 403, 404, 409, 413, 421, 422, 429, 500, 503)
+}
+"""For OpenAPI: what any call may be answered with."""
+
+
+def answer_error(error: GridError, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    if isinstance(error, TooBusy):
+        headers = {"Retry-After": str(math.ceil(error.retry_after_s)), **(headers or {})}
+    if isinstance(error, TooLarge):
+        headers = {"Connection": "close", **(headers or {})}  # the rest of it is not read
+    return JSONResponse({"error": error.to_dict()}, error.http_status, headers=headers)
+
+
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class HostChecked:
+    """Lets only those through who mean this controller: a loopback name, the address they reached, or a given name."""
+
+    def __init__(self, app: ASGIApp, allowed: Iterable[str] = ()) -> None:
+        self._app = app
+        self._allowed = _LOOPBACK | {plain_host(name) for name in allowed}
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return  # nothing else is served
+        named = [value for name, value in scope["headers"] if name == b"host"]
+        host = plain_host(named[0].decode("latin-1")) if len(named) == 1 else ""
+        here = scope.get("server")
+        if host and (host in self._allowed or (here and host == here[0])):
+            await self._app(scope, receive, send)
+            return
+        refused = WrongHost(
+            "This is not the controller of that name",
+            because=["the Host header is neither a loopback name, nor the address that was reached, nor allowed"],
+            try_next="Start grid with --allow-host NAME for every other name by which it is reached.",
+        )
+        await answer_error(refused)(scope, receive, send)
+
 
 # These tell nothing about the cluster.
 OPEN: Final = ("/api/v1/health", "/api/v1/docs", "/api/v1/openapi.json")

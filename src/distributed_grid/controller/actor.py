@@ -11,10 +11,10 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from distributed_grid.config import GridConfig
-from distributed_grid.execution.named_actors import NAMESPACE, find
+from distributed_grid.execution.actors import NAMESPACE, find
+from distributed_grid.logs import logger
 from distributed_grid.model.listening import Listening
 from distributed_grid.monitoring.senses import RaySenses
-from distributed_grid.orchestration.logs import logger
 from distributed_grid.store.home import GridHome
 
 NAME: Final = "grid-controller"
@@ -61,8 +61,7 @@ class GridController:
     ) -> None:
         # Whoever only puts it into a cluster needs nothing of this, and is quicker without.
         from distributed_grid.controller.runtime import ControllerRuntime
-        from distributed_grid.execution.process_port import Hands
-        from distributed_grid.execution.processes import RayProcesses
+        from distributed_grid.execution.processes import Hands, RayProcesses
         from distributed_grid.execution.ray_cluster import RayCluster
         from distributed_grid.execution.role_records import RoleRecords
         from distributed_grid.execution.runner import RayRunners

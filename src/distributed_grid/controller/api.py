@@ -14,14 +14,22 @@ from starlette.exceptions import HTTPException
 
 from distributed_grid import __version__
 from distributed_grid.controller import schemas
-from distributed_grid.controller.access import Asker, Started, TokenRequired, asker_of, describe_token, needs
-from distributed_grid.controller.answers import ERRORS, answer_error
+from distributed_grid.controller.access import (
+    ERRORS,
+    Asker,
+    HostChecked,
+    Started,
+    TokenRequired,
+    answer_error,
+    asker_of,
+    describe_token,
+    needs,
+)
 from distributed_grid.controller.attempts import LIMIT, PUT_OFF_S, FailedAttempts
 from distributed_grid.controller.audit_api import audit_routes
+from distributed_grid.controller.boost_routes import add_giving_back_routes
 from distributed_grid.controller.direct_route import DirectRoute, json_answer
 from distributed_grid.controller.event_stream import EventStream
-from distributed_grid.controller.giving_back_routes import add_giving_back_routes
-from distributed_grid.controller.hosts import HostChecked
 from distributed_grid.controller.limits import TokenLimits
 from distributed_grid.controller.monitoring_routes import add_metrics_route, add_monitoring_routes
 from distributed_grid.controller.offload_routes import add_offload_routes
@@ -31,14 +39,14 @@ from distributed_grid.controller.scheduling_routes import add_scheduling_routes
 from distributed_grid.controller.sharing_routes import add_sharing_routes
 from distributed_grid.controller.token_routes import add_token_routes
 from distributed_grid.controller.tokens import Tokens
+from distributed_grid.engine.engine import Engine
+from distributed_grid.engine.views import cluster_dict
 from distributed_grid.errors import GridError, InvalidRequest, NotFound, ScopeMissing, StoreBroken
 from distributed_grid.execution.role_records import RoleRecords
+from distributed_grid.leases.view import StatusText, boost_dict, status_dict
 from distributed_grid.model.principals import Scope
-from distributed_grid.orchestration.boost_service import BoostService
-from distributed_grid.orchestration.boost_view import StatusText, boost_dict, status_dict
-from distributed_grid.orchestration.cluster_view import cluster_dict
-from distributed_grid.orchestration.engine import Engine
-from distributed_grid.orchestration.permitting import check_asks_for, own_boost
+from distributed_grid.queue.ownership import check_asks_for, own_boost
+from distributed_grid.queue.service import BoostService
 
 _WATCH_S = 0.25
 # Of what is wrong with a request, so much is told.

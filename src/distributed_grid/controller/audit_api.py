@@ -9,10 +9,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from distributed_grid import threads
 from distributed_grid.controller.access import Asker, needs
 from distributed_grid.controller.direct_route import DirectRoute, json_answer
+from distributed_grid.engine.auditor import Report
+from distributed_grid.engine.engine import Engine
 from distributed_grid.model.principals import Scope
-from distributed_grid.model.since import moment
-from distributed_grid.orchestration.auditing import Report
-from distributed_grid.orchestration.engine import Engine
+from distributed_grid.model.times import moment
 from distributed_grid.store.audit_log import Wanted
 
 Text = Annotated[str | None, Query(max_length=200)]

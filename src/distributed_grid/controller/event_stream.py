@@ -19,9 +19,9 @@ from starlette.types import Receive, Scope, Send
 
 from distributed_grid.controller.tokens import Tokens
 from distributed_grid.errors import TooBusy, TooManyRequests
+from distributed_grid.leases.journal import Event, Journal
 from distributed_grid.model import principals
 from distributed_grid.model.principals import Principal
-from distributed_grid.orchestration.journal import Event, Journal
 
 MEDIA_TYPE: Final = "text/event-stream"
 MOST_AT_ONCE: Final = 100

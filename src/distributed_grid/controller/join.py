@@ -31,7 +31,7 @@ def join(order: dict[str, Any]) -> dict[str, Any]:
     """Put the controller into the cluster at `order["address"]`; how it is reached."""
     import ray
 
-    from distributed_grid.execution.ray_version import check_ray_version
+    from distributed_grid.execution.ray_start import check_ray_version
 
     check_ray_version(ray.__version__)  # before anything that an older Ray does not have is imported
     from distributed_grid.controller import actor

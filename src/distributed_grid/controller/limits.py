@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from distributed_grid.config import CallerLimits
+from distributed_grid.engine.engine import Engine
 from distributed_grid.errors import TooManyRequests
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.principals import Principal
-from distributed_grid.orchestration.engine import Engine
 
 LONGEST_DELAY_S: Final = 5.0
 """Who asks a little too fast is answered later; who would have to wait for longer than this is refused."""

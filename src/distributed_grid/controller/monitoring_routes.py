@@ -9,19 +9,17 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from distributed_grid import threads
 from distributed_grid.controller import schemas
-from distributed_grid.controller.access import Asker, needs
-from distributed_grid.controller.answers import ERRORS
+from distributed_grid.controller.access import ERRORS, Asker, needs
 from distributed_grid.controller.direct_route import DirectRoute
 from distributed_grid.controller.metrics import Seen, exposition
+from distributed_grid.engine.engine import Engine
+from distributed_grid.engine.views import demand_dicts, nodes_dict, outlook_dict, recent_dicts, suggestion_dicts
 from distributed_grid.errors import BoostNotFound, TargetNotFound, Unavailable
+from distributed_grid.leases.view import boost_dict, listed
 from distributed_grid.model.principals import Scope
 from distributed_grid.monitoring.collector import Collector
-from distributed_grid.orchestration.boost_view import boost_dict, listed
-from distributed_grid.orchestration.cluster_view import nodes_dict, suggestion_dicts
-from distributed_grid.orchestration.engine import Engine
-from distributed_grid.orchestration.node_view import demand_dicts, outlook_dict, recent_dicts
-from distributed_grid.orchestration.permitting import check_past_boost
-from distributed_grid.orchestration.scheduling_view import RESULTS
+from distributed_grid.queue.ownership import check_past_boost
+from distributed_grid.scheduler.view import RESULTS
 
 
 def add_monitoring_routes(api: APIRouter, engine: Engine) -> None:

@@ -9,14 +9,14 @@ from distributed_grid import threads
 from distributed_grid.controller import offload_schemas as schemas
 from distributed_grid.controller.access import Asker, needs
 from distributed_grid.controller.direct_route import json_answer
+from distributed_grid.engine.engine import Engine
 from distributed_grid.errors import Unavailable
-from distributed_grid.model.offloads import MoveRequest
+from distributed_grid.model.offload import MoveRequest
 from distributed_grid.model.principals import Scope
 from distributed_grid.model.requests import grace_period
 from distributed_grid.model.resources import CPU, GPU, MEMORY, amount_of, units_of
-from distributed_grid.orchestration.engine import Engine
-from distributed_grid.orchestration.offload_view import move_dict, offloaded_dict, survey_dict
-from distributed_grid.orchestration.offloading import Offloading
+from distributed_grid.offload.offloader import Offloading
+from distributed_grid.offload.view import move_dict, offloaded_dict, survey_dict
 
 SURVEY_LASTS_S: Final = 10.0
 """A survey reads all about every heavy process of every node."""

@@ -16,8 +16,8 @@ from ray._private import services
 from ray._private.grpc_utils import init_grpc_channel
 from ray.core.generated import gcs_pb2, gcs_service_pb2, gcs_service_pb2_grpc
 
-from distributed_grid.model.addresses import AUTO, why_no_address
 from distributed_grid.model.checkup_facts import Trouble, Unreached, in_one_line
+from distributed_grid.model.listening import AUTO, why_no_address
 
 _ANSWER_S: Final = 5.0
 _ALIVE: Final = gcs_pb2.GcsNodeInfo.GcsNodeState.ALIVE

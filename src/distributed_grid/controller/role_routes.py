@@ -9,13 +9,13 @@ from fastapi import APIRouter, Query
 from distributed_grid import threads
 from distributed_grid.controller import role_schemas as schemas
 from distributed_grid.controller.access import Asker, needs
-from distributed_grid.decide.permissions import may_change, owned_lease, owned_run
+from distributed_grid.decide.leases.ownership import may_change, owned_lease, owned_run
 from distributed_grid.decide.roles.runs import is_held_for
+from distributed_grid.engine.engine import Engine
 from distributed_grid.errors import BoostNotFound, Unavailable
 from distributed_grid.execution.role_records import RoleRecords
 from distributed_grid.model.principals import Principal, Scope
-from distributed_grid.orchestration.engine import Engine
-from distributed_grid.orchestration.permitting import check_change
+from distributed_grid.queue.ownership import check_change
 from distributed_grid.roles.known_runs import KnownRuns
 
 

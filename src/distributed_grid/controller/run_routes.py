@@ -11,13 +11,13 @@ from distributed_grid import threads
 from distributed_grid.controller import schemas
 from distributed_grid.controller.access import Asker, needs, sender_of
 from distributed_grid.controller.limits import check_room_inside
-from distributed_grid.decide.permissions import owned_boost_dict
+from distributed_grid.decide.leases.ownership import owned_boost_dict
+from distributed_grid.engine.engine import Engine
 from distributed_grid.errors import BoostNotFound, said_by
+from distributed_grid.leases.programs import attend, attended_dict, leave, private_head_for, work_in
 from distributed_grid.model.principals import Scope
 from distributed_grid.model.work import driver_dict, work_dict
-from distributed_grid.orchestration.engine import Engine
-from distributed_grid.orchestration.permitting import check_change, own_boost
-from distributed_grid.orchestration.runs import attend, attended_dict, leave, private_head_for, work_in
+from distributed_grid.queue.ownership import check_change, own_boost
 
 
 def add_run_routes(api: APIRouter, engine: Engine, where: Callable[[], dict[str, Any]]) -> None:

@@ -22,16 +22,16 @@ from distributed_grid.controller.api import make_app
 from distributed_grid.controller.listening import checked, fingerprint, listen, url_of
 from distributed_grid.controller.server import make_server
 from distributed_grid.controller.tokens import Tokens, ensure_token
+from distributed_grid.engine.engine import Engine
 from distributed_grid.errors import AlreadyRunning, GridError, StoreBroken
 from distributed_grid.execution.port import Cluster
-from distributed_grid.execution.process_port import Hands
+from distributed_grid.execution.processes import Hands
 from distributed_grid.execution.ray_start import LOOPBACK, LOOPBACK_HOST
 from distributed_grid.execution.role_records import RoleRecords
+from distributed_grid.leases.state import utc_now
+from distributed_grid.logs import logger
 from distributed_grid.model.listening import Listening
 from distributed_grid.monitoring.senses import Senses
-from distributed_grid.orchestration.engine import Engine
-from distributed_grid.orchestration.logs import logger
-from distributed_grid.orchestration.parts import utc_now
 from distributed_grid.store.durable import bytes_of, json_of, replace_durably, stamp
 from distributed_grid.store.home import GridHome
 from distributed_grid.store.token_file import TokenFile

@@ -7,15 +7,15 @@ from fastapi import APIRouter
 
 from distributed_grid.controller import scheduling_schemas as schemas
 from distributed_grid.controller.access import Asker, needs
-from distributed_grid.decide.permissions import owned_lease, owned_task
+from distributed_grid.decide.leases.ownership import owned_lease, owned_task
+from distributed_grid.engine.engine import Engine
 from distributed_grid.errors import RequestNotFound
+from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.principals import Principal, Scope
-from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.scheduling import SchedulingRequest
 from distributed_grid.model.teams import DEFAULT_TEAM
-from distributed_grid.orchestration.engine import Engine
-from distributed_grid.orchestration.permitting import check_asks_for, check_change, check_room
-from distributed_grid.orchestration.scheduling_view import decision_dict, scheduling_dict
+from distributed_grid.queue.ownership import check_asks_for, check_change, check_room
+from distributed_grid.scheduler.view import decision_dict, scheduling_dict
 
 
 def add_scheduling_routes(api: APIRouter, engine: Engine) -> None:

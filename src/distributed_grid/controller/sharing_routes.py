@@ -6,12 +6,12 @@ from fastapi import APIRouter, Body, Header
 
 from distributed_grid.controller import sharing_schemas as schemas
 from distributed_grid.controller.access import Asker, needs
+from distributed_grid.engine.allocations import Allocations
+from distributed_grid.engine.engine import Engine
+from distributed_grid.engine.views import policy_dict
+from distributed_grid.leases.reclaim import cool_down, end_cooldown
+from distributed_grid.leases.rules import set_policy
 from distributed_grid.model.principals import Scope
-from distributed_grid.orchestration.allocations import Allocations
-from distributed_grid.orchestration.cooldown import cool_down, end_cooldown
-from distributed_grid.orchestration.engine import Engine
-from distributed_grid.orchestration.policy_setting import set_policy
-from distributed_grid.orchestration.sharing_view import policy_dict
 
 
 def add_sharing_routes(api: APIRouter, engine: Engine) -> None:

@@ -8,10 +8,10 @@ from fastapi import APIRouter
 from distributed_grid.controller import schemas
 from distributed_grid.controller.access import Asker, needs
 from distributed_grid.controller.tokens import Tokens, me
+from distributed_grid.leases.state import Parts
+from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.principals import Scope, make_scopes
-from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.requests import seconds
-from distributed_grid.orchestration.parts import Parts
 
 
 def add_token_routes(api: APIRouter, tokens: Tokens, parts: Parts) -> None:

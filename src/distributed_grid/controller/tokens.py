@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from distributed_grid import threads
-from distributed_grid.decide.permissions import most_allowed
+from distributed_grid.decide.leases.ownership import most_allowed
 from distributed_grid.errors import StoreBroken, TokenNotFound
+from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.principals import THE_OWNER, Principal, Scope, check_name, check_team
-from distributed_grid.model.priorities import AllocationPriority
 from distributed_grid.model.teams import Teams
 from distributed_grid.store.durable import bytes_of, replace_durably, stamp
 from distributed_grid.store.token_file import StoredToken, TokenFile

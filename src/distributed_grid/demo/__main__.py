@@ -3,7 +3,7 @@
 import sys
 
 from distributed_grid.cli.output import explain
-from distributed_grid.demo.interrupts import ended_by_the_first_signal
+from distributed_grid.demo.performance import ended_by_the_first_signal
 from distributed_grid.demo.show import Show
 from distributed_grid.errors import GridError
 
@@ -12,7 +12,7 @@ def main() -> int:
     show = Show()
     try:
         with ended_by_the_first_signal():
-            from distributed_grid.demo.performance import play  # takes a moment: it imports ray
+            from distributed_grid.demo.performance import play
 
             play(show)
     except GridError as error:

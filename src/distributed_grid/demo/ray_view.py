@@ -12,10 +12,9 @@ from ray.core.generated import autoscaler_pb2
 from ray.util.placement_group import placement_group_table
 
 from distributed_grid.controller.join import connect
-from distributed_grid.decide.naming import NAME_LABEL, Raylet, name_raylets
-from distributed_grid.execution.groups import listed
+from distributed_grid.decide.monitoring.naming import NAME_LABEL, Raylet, name_raylets
+from distributed_grid.execution.groups import group_handle, listed
 from distributed_grid.execution.ray_gateway import RayGateway
-from distributed_grid.execution.reservations import group_handle
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import ResourceVector
 

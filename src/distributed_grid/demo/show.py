@@ -1,16 +1,53 @@
-"""How the demo looks: fine on a terminal, and as plain text in a pipe."""
+"""How the demo looks, on a terminal and in a pipe: claims, what was seen, and whether the two agree."""
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, TypeVar
 
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from distributed_grid.demo.findings import Finding
 from distributed_grid.model.resources import BUILT_IN, CPU, GPU, MEMORY, ResourceVector, amount_of
+
+T = TypeVar("T")
+
+_POLL_S: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One claim after it was checked; all texts are for people."""
+
+    claim: str
+    holds: bool
+    seen: str
+    expected: str
+
+
+def check(
+    claim: str,
+    look: Callable[[], T],
+    expected: T,
+    *,
+    within_s: float = 0.0,
+    describe: Callable[[T], str] = str,
+) -> Finding:
+    """Look until it is as expected or the time is up. The last look decides, whatever came before."""
+    seen = last_look(look, lambda found: found == expected, within_s)
+    return Finding(claim, seen == expected, describe(seen), describe(expected))
+
+
+def last_look(look: Callable[[], T], good: Callable[[T], bool], within_s: float) -> T:
+    """Look again and again until `good`, at most for that long; what was seen last."""
+    deadline = time.monotonic() + within_s
+    while not good(seen := look()) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    return seen
+
 
 _HEADINGS: Final = {CPU: "CPUs", GPU: "GPUs", MEMORY: "memory GB"}
 

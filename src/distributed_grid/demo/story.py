@@ -8,16 +8,15 @@ from typing import Any, Final
 import ray
 from ray import cloudpickle
 
-from distributed_grid.cli.amounts import quantity
-from distributed_grid.decide.naming import NAME_LABEL
+from distributed_grid.cli.output import quantity
+from distributed_grid.decide.monitoring.naming import NAME_LABEL
 from distributed_grid.demo import jobs
 from distributed_grid.demo.commands import Grid
-from distributed_grid.demo.findings import Finding, check, last_look
 from distributed_grid.demo.ray_view import Amounts, RayView
-from distributed_grid.demo.show import Show
+from distributed_grid.demo.show import Finding, Show, check, last_look
 from distributed_grid.errors import GridError
 from distributed_grid.model.resources import CPU, GPU, ResourceVector, amount_of, scale
-from distributed_grid.orchestration.resource_boost_manager import ResourceBoost
+from distributed_grid.sdk.boosts import ResourceBoost
 
 TARGET: Final = "gpu-master"
 EXTRA_CPUS: Final = 2

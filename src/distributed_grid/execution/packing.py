@@ -1,4 +1,7 @@
-"""What is the user's own, on other nodes: where its modules are looked for; and pickled, for nodes without them."""
+"""What travels to other nodes by value, because grid is not installed there; and where the user's own modules are.
+
+Code that sends something of these modules imports them from here.
+"""
 
 import site
 import sys
@@ -11,6 +14,22 @@ from types import ModuleType
 from typing import Any
 
 from ray import cloudpickle
+
+from distributed_grid.execution import (
+    on_node,
+    on_node_function,
+    on_node_kept,
+    on_node_processes,
+    on_node_raylet,
+    on_node_runner,
+)
+
+__all__ = ["on_node", "on_node_function", "on_node_processes", "on_node_raylet", "on_node_runner"]
+
+
+for _module in (on_node, on_node_function, on_node_kept, on_node_processes, on_node_raylet, on_node_runner):
+    cloudpickle.register_pickle_by_value(_module)
+
 
 _registering = threading.RLock()
 """What is pickled by value is known to the whole process: two that change it at once would undo each other's."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from distributed_grid.decide.naming import Raylet
+from distributed_grid.decide.monitoring.naming import Raylet
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeId
 from distributed_grid.model.resources import ResourceVector, describe

@@ -7,9 +7,9 @@ from typing import Final
 import ray
 
 from distributed_grid.errors import ClusterStartFailed, Refused
-from distributed_grid.execution.by_value import on_node_raylet
-from distributed_grid.execution.named_actors import NAMESPACE, find, why_gone
-from distributed_grid.execution.reservations import asking_for, inside
+from distributed_grid.execution.actors import NAMESPACE, find, why_gone
+from distributed_grid.execution.groups import asking_for, inside
+from distributed_grid.execution.packing import on_node_raylet
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, scale
 

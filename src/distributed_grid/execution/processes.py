@@ -1,18 +1,22 @@
-"""The processes of the cluster's nodes, looked at and ended by small errands there."""
+"""Process control on nodes: listing and ending processes there by small tasks that take none of the node's capacity.
+
+The protocols are at the top; tests may bring other implementations. Calls block: none is made from an event loop.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeVar
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from distributed_grid.decide.offloading.worth import HEAVY_CPU, HEAVY_MEMORY
-from distributed_grid.execution.by_value import on_node_runner
-from distributed_grid.execution.errands import on
+from distributed_grid.decide.offload.recommend import HEAVY_CPU, HEAVY_MEMORY
 from distributed_grid.execution.on_node_processes.ending import stop
 from distributed_grid.execution.on_node_processes.looking import environment, find_here, look_at, scan
-from distributed_grid.execution.process_port import NodeSilent
+from distributed_grid.execution.packing import on_node, on_node_runner
+from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeId
-from distributed_grid.model.offloading import (
+from distributed_grid.model.offload import (
     Ancestor,
     Elsewhere,
     FileFacts,
@@ -22,6 +26,95 @@ from distributed_grid.model.offloading import (
     Stream,
     StreamKind,
 )
+
+
+class NodeSilent(Exception):
+    """A node did not answer, or is gone: nobody knows whether what it was asked for is done."""
+
+
+class RunnerGone(Exception):
+    """The actor that ran a command is not there, and so the command is not."""
+
+
+class Processes(Protocol):
+    """Looking at processes where they run, and ending them. Nodes that do not answer in time are left out."""
+
+    def scan(self, nodes: Mapping[NodeId, bool]) -> dict[NodeId, dict[str, Any]]:
+        """The heavy ones; True: also what runs on the machine beside Ray."""
+
+    def look_at(self, node_ids: list[NodeId], pid: int) -> dict[NodeId, dict[str, Any]]: ...
+    def find_on(self, node_ids: list[NodeId], paths: list[str]) -> dict[NodeId, dict[str, Any]]: ...
+
+    def environment(self, node_id: NodeId, pid: int, created_at: float, names: list[str]) -> Any:
+        """A reference to these values, once they are read; for `Runners.prepare`. Raises `NodeSilent`."""
+
+    def stop(self, node_id: NodeId, pid: int, created_at: float, grace_s: float) -> dict[str, Any]:
+        """Raises `NodeSilent`."""
+
+    def read_log(self, node_id: NodeId, path: str, output_from: int, begin: int) -> dict[str, Any]: ...
+
+
+class Runners(Protocol):
+    """The actors in which commands run, each in the lease that has its id. All raise `RunnerGone`, and `TimeoutError`
+    where one is there and does not answer.
+    """
+
+    def create(self, lease: Lease, record: Mapping[str, Any]) -> None: ...
+    def prepare(
+        self, lease_id: str, order: Mapping[str, Any], copied: Any, given: Mapping[str, str]
+    ) -> dict[str, Any]: ...
+    def note(self, lease_id: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Put something into its record."""
+
+    def go(self, lease_id: str) -> dict[str, Any]: ...
+    def about(self, lease_id: str) -> dict[str, Any] | None:
+        """None instead of a `TimeoutError`."""
+
+    def read(self, lease_id: str, begin: int) -> dict[str, Any]: ...
+    def end(self, lease_id: str, grace_s: float, within_s: float) -> dict[str, Any]: ...
+    def remove(self, lease_id: str) -> None: ...
+    def known(self) -> list[str]:
+        """The leases of all runners in the cluster, whoever started them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hands:
+    processes: Processes
+    runners: Runners
+
+
+T = TypeVar("T")
+
+
+def on(node_id: NodeId, function: Callable[..., T], *args: Any) -> "ray.ObjectRef[T]":
+    """Run a function of `on_node` on one node; the reference to its result."""
+    strategy = NodeAffinitySchedulingStrategy(node_id, soft=False)
+    task = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=strategy)(function)
+    reference: ray.ObjectRef[T] = task.remote(*args)
+    return reference
+
+
+def facts_of(node_ids: Iterable[NodeId], timeout_s: float) -> dict[NodeId, dict[str, Any]]:
+    """The facts of every node that answers in time."""
+    asked = {on(node_id, on_node.facts): node_id for node_id in node_ids}
+    done, _ = ray.wait(list(asked), num_returns=len(asked), timeout=timeout_s) if asked else ([], [])
+    found = {}
+    for reference in done:
+        try:
+            found[asked[reference]] = ray.get(reference)
+        except ray.exceptions.RayError:
+            continue  # the node died meanwhile; it has no facts
+    return found
+
+
+def kill_workers(node_id: NodeId, pids: list[int], timeout_s: float = 10.0) -> list[int]:
+    """End Ray workers on a node; return those that were there to end."""
+    try:
+        killed: list[int] = ray.get(on(node_id, on_node.kill_workers, pids), timeout=timeout_s)
+    except ray.exceptions.RayError:
+        return []
+    return killed
+
 
 _LOOK_S: Final = 20.0
 _KILL_S: Final = 20.0

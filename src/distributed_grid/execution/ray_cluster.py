@@ -4,14 +4,13 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
 
-from distributed_grid.decide.naming import Raylet
-from distributed_grid.execution import errands, group_work, holders, private_raylet, ray_rpc, reservations
+from distributed_grid.decide.monitoring.naming import Raylet
+from distributed_grid.execution import group_work, groups, private_raylet, processes, ray_rpc
 from distributed_grid.execution.drain import LATCH, DrainGates
 from distributed_grid.execution.groups import Groups
 from distributed_grid.execution.port import Group, Holder, NodeView
 from distributed_grid.execution.ray_gateway import RayGateway
-from distributed_grid.execution.role_records import RoleRecords
-from distributed_grid.execution.role_shelf import RayShelf
+from distributed_grid.execution.role_records import RayShelf, RoleRecords
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeId
 from distributed_grid.model.roles.runs import RunId
@@ -31,7 +30,7 @@ class RayCluster(RayGateway):
 
     def reserve(self, lease: Lease, node_id: NodeId, within_s: int) -> str | None:
         try:
-            group = reservations.reserve(lease, node_id, within_s)
+            group = groups.reserve(lease, node_id, within_s)
         except BaseException:
             self._groups.unsure()
             raise
@@ -43,7 +42,7 @@ class RayCluster(RayGateway):
         return self._groups.there(afresh=afresh)
 
     def remove_group(self, group_id: str) -> None:
-        reservations.remove(group_id)
+        groups.remove(group_id)
         self._groups.removed(group_id)
 
     def is_group_idle(self, raylet: Raylet, group_id: str) -> bool:
@@ -68,13 +67,13 @@ class RayCluster(RayGateway):
         private_raylet.leave(lease)
 
     def holders_of(self, raylet: Raylet, kind: str) -> tuple[Holder, ...]:
-        return holders.holders_of(raylet, kind, self.gcs_address)
+        return ray_rpc.holders_of(raylet, kind, self.gcs_address)
 
     def holders_in_group(self, raylet: Raylet, group_id: str) -> tuple[Holder, ...]:
-        return holders.holders_in_group(raylet, group_id, self.gcs_address)
+        return ray_rpc.holders_in_group(raylet, group_id, self.gcs_address)
 
     def kill(self, node_id: NodeId, victims: tuple[Holder, ...]) -> int:
-        return len(errands.kill_workers(node_id, [victim.pid for victim in victims]))
+        return len(processes.kill_workers(node_id, [victim.pid for victim in victims]))
 
     def gate(self, node_id: NodeId, cpus: float) -> None:
         self._gates.hold(node_id, cpus)
@@ -104,4 +103,4 @@ class RayCluster(RayGateway):
         self._gates.clear(left)
 
     def facts_of(self, node_ids: Iterable[NodeId], timeout_s: float) -> dict[NodeId, dict[str, Any]]:
-        return errands.facts_of(node_ids, timeout_s)
+        return processes.facts_of(node_ids, timeout_s)

@@ -13,9 +13,9 @@ import ray
 import ray._private.state as ray_state
 import ray._raylet
 
-from distributed_grid.decide.naming import NAME_LABEL, Raylet
+from distributed_grid.decide.monitoring.naming import NAME_LABEL, Raylet
 from distributed_grid.execution.port import NodeView, RayletGone, RayletSilent, RayMap
-from distributed_grid.execution.ray_version import check_ray_version
+from distributed_grid.execution.ray_start import check_ray_version
 from distributed_grid.model.nodes import NodeId
 
 _STEP: Final = 1e-4

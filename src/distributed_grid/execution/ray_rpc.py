@@ -1,9 +1,9 @@
-"""Asking raylets and workers directly: who runs what, and please cancel it.
+"""Asking raylets and workers directly who runs what, who holds a node's capacity, and to cancel it.
 
 Ray's public state API needs the dashboard and lags by a second; raylets and workers answer at once.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
@@ -19,8 +19,9 @@ from ray.core.generated import (
     node_manager_pb2_grpc,
 )
 
-from distributed_grid.decide.naming import Raylet
-from distributed_grid.execution.port import NodeView
+from distributed_grid.decide.monitoring.naming import Raylet
+from distributed_grid.execution.port import Holder, NodeView
+from distributed_grid.model.resources import ResourceVector, is_internal
 
 _TIMEOUT_S: Final = 2.0
 _WORKER, _DRIVER = 0, 1
@@ -161,3 +162,42 @@ def running_since(gcs_address: str) -> dict[bytes, tuple[str, int]]:
         if updates.worker_id:
             found[updates.worker_id] = (event.task_info.name, since)
     return found
+
+
+def holders_of(raylet: Raylet, kind: str, gcs_address: str) -> tuple[Holder, ...]:
+    """The holders of one resource kind on a node, those to be taken back first in front.
+
+    Tasks before actors (Ray retries tasks), the youngest first.
+    """
+    busy = [worker for worker in workers_on(raylet) if _held(worker)[kind] > 0 and not worker.is_driver]
+    if not busy:
+        return ()
+    known = running_since(gcs_address)
+    found = [_holder(worker, known) for worker in busy]
+    return tuple(sorted(found, key=lambda h: (h.is_actor, -(h.since_ms if h.since_ms is not None else 2**62), h.pid)))
+
+
+def holders_in_group(raylet: Raylet, group_id: str, gcs_address: str) -> tuple[Holder, ...]:
+    """What runs inside one placement group on this node."""
+    busy = [worker for worker in workers_on(raylet) if any(group_id in name for name in worker.holds)]
+    if not busy:
+        return ()
+    known = running_since(gcs_address)
+    return tuple(_holder(worker, known) for worker in busy)
+
+
+def _held(worker: Worker) -> ResourceVector:
+    plain = {name: amount for name, amount in worker.holds.items() if not is_internal(name)}
+    return ResourceVector.from_ray(plain)
+
+
+def _holder(worker: Worker, known: Mapping[bytes, tuple[str, int]]) -> Holder:
+    what, since = known.get(worker.worker_id, (None, None))
+    return Holder(
+        pid=worker.pid,
+        what=what or ("actor " + worker.actor_id[:8] if worker.actor_id else f"of job {worker.job_id}"),
+        is_actor=worker.actor_id is not None,
+        since_ms=since,
+        holds=_held(worker),
+        job_id=worker.job_id,
+    )

@@ -1,6 +1,20 @@
-"""What is said to every `ray start`, whoever says it, and what it says when the node is up."""
+"""What every `ray start` is told and answers, and which Ray is too old. Imports nothing of Ray."""
 
 from typing import Final
+
+from distributed_grid.decide.diagnosis.installation import OLDEST_RAY, is_new_enough
+from distributed_grid.errors import RayUnsuitable
+
+
+def check_ray_version(version: str) -> None:
+    """Raise `RayUnsuitable` for a Ray that cannot resize raylets."""
+    if not is_new_enough(version):
+        raise RayUnsuitable(
+            f"Ray {version} is too old: grid needs {OLDEST_RAY} or newer",
+            because=["older versions cannot change a running node's resources"],
+            try_next="pip install --upgrade 'ray[default]' on every node, then restart the cluster.",
+        )
+
 
 LOOPBACK: Final = "127.0.0.1"
 """A node with this address opens no socket beyond loopback: all parts of Ray bind to it alone."""

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import ray
 
-from distributed_grid.execution.by_value import on_node_runner
-from distributed_grid.execution.named_actors import NAMESPACE, find, names, why_gone
-from distributed_grid.execution.process_port import RunnerGone
-from distributed_grid.execution.reservations import asking_for, inside
+from distributed_grid.execution.actors import NAMESPACE, find, names, why_gone
+from distributed_grid.execution.groups import asking_for, inside
+from distributed_grid.execution.packing import on_node_runner
+from distributed_grid.execution.processes import RunnerGone
 from distributed_grid.model.leases import Lease
 
 _PREFIX: Final = "grid-runner-"

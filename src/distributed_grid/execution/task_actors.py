@@ -6,9 +6,8 @@ from typing import Any, Final
 
 import ray
 
-from distributed_grid.execution.by_value import on_node_function, on_node_runner
-from distributed_grid.execution.packing import packed_whole
-from distributed_grid.execution.reservations import asking_for, inside
+from distributed_grid.execution.groups import asking_for, inside
+from distributed_grid.execution.packing import on_node_function, on_node_runner, packed_whole
 from distributed_grid.model.resources import ResourceVector
 
 LOST: Final = (

@@ -9,8 +9,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from distributed_grid.model.instants import instant
-from distributed_grid.model.priorities import AllocationPriority
+from distributed_grid.model.policies import AllocationPriority
+from distributed_grid.model.times import instant
 
 TERM_S: Final = 5.0
 """A program that still runs at the deadline gets SIGTERM then, and SIGKILL this much later."""

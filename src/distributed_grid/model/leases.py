@@ -8,7 +8,7 @@ from typing import Final
 
 from distributed_grid.model.endings import Ending
 from distributed_grid.model.nodes import NodeName
-from distributed_grid.model.priorities import AllocationPriority
+from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.resources import ResourceVector, describe
 from distributed_grid.model.teams import DEFAULT_TEAM
 

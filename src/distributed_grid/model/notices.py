@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from distributed_grid.errors import InvalidAmount
 from distributed_grid.model.endings import ending_dict
-from distributed_grid.model.instants import instant, parse_instant
 from distributed_grid.model.leases import Lease, Notice
 from distributed_grid.model.resources import amount_of, units_of
+from distributed_grid.model.times import instant, parse_instant
 
 _WORDS: Final = ("give_up", "release", "checkpointed")
 

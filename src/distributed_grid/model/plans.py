@@ -1,12 +1,59 @@
-"""What the decision code wants done. A plan is data: nothing has happened yet."""
+"""What decisions are bounded by (rules) and what they produce (plans). A plan is data: nothing has happened yet."""
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from distributed_grid.model.leases import Delivery
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.requests import Ask
-from distributed_grid.model.resources import ResourceVector
+from distributed_grid.model.resources import CPU, ResourceVector, scale
+from distributed_grid.model.teams import Teams
+
+
+@dataclass(frozen=True, slots=True)
+class Companions:
+    """What a reservation brings along, so that a default task can run in it."""
+
+    cpu_per_gpu: int = scale(CPU)
+    memory_per_gpu: int = 0
+    cpu_otherwise: int = scale(CPU)
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """What a lender keeps for its own work: the largest of these."""
+
+    policy: str = ""
+    of_base: float = 0.0
+    """This part of all it has."""
+    of_idle: float = 0.0
+    """This part of what would be idle if nothing were lent."""
+    foreseen: Mapping[tuple[NodeName, str], float] = field(default_factory=dict)
+    """By node and kind: the part of it that its own work may need before the lease ends."""
+
+
+NOTHING_KEPT: Final = Reserve()
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The rules in force while one decision is made."""
+
+    default_delivery: str | None = None
+    companions: Companions = field(default_factory=Companions)
+    no_transfers_because: str | None = None
+    reserve: Reserve = NOTHING_KEPT
+    teams: Teams = field(default_factory=Teams)
+    cooling: frozenset[NodeName] = frozenset()
+    """Nodes that lend and borrow nothing until told."""
+
+
+NO_RULES: Final = Rules()
+
+RulesFor = Callable[[Ask], Rules]
+"""The rules that bound one request."""
 
 
 class RefusalCode(StrEnum):

@@ -1,9 +1,29 @@
-"""How sharing is done: what may happen at all (mode), and how readily (policy)."""
+"""Priorities, and how sharing is done: what may happen at all (mode), and how readily (policy)."""
 
 from enum import StrEnum
 from typing import Final, Self
 
 from distributed_grid.errors import InvalidRequest
+
+
+class AllocationPriority(StrEnum):
+    """low < normal < high < critical."""
+
+    LOW = "low"
+    NORMAL = "normal"
+    HIGH = "high"
+    CRITICAL = "critical"
+
+    @property
+    def rank(self) -> int:
+        return list(type(self)).index(self)
+
+    @classmethod
+    def parse(cls, value: "str | AllocationPriority") -> Self:
+        try:
+            return cls(str(value).lower())
+        except ValueError:
+            raise InvalidRequest(f"Unknown priority: {value!r}", try_next=f"Use one of: {', '.join(cls)}.") from None
 
 
 class _Named(StrEnum):

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from distributed_grid.errors import InvalidRequest, ScopeMissing
-from distributed_grid.model.priorities import AllocationPriority
+from distributed_grid.model.policies import AllocationPriority
 
 GRID: Final = "grid"
 OWNER: Final = "owner"

@@ -1,18 +1,19 @@
-"""What a user asks for, checked once at the edge."""
+"""What a user asks for, checked once at the edge; and requests that wait."""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from distributed_grid.errors import InvalidAmount, InvalidDuration, InvalidRequest, SameNode
 from distributed_grid.model.leases import Cause, OnGraceEnd, Purpose
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.plain_text import plain
-from distributed_grid.model.priorities import AllocationPriority
+from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.resources import GPU, describe, kind_of, units_of, whole
-from distributed_grid.model.since import length
 from distributed_grid.model.teams import DEFAULT_TEAM
+from distributed_grid.model.times import length
 
 DEFAULT_DURATION_S: Final = 3600.0
 LONGEST_S: Final = 366 * 24 * 3600.0
@@ -193,3 +194,24 @@ def _on_grace_end(value: str) -> OnGraceEnd:
         raise InvalidRequest(
             f"Unknown --on-grace-end: {value!r}", try_next=f"Use one of: {', '.join(OnGraceEnd)}."
         ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """One request in the queue. The lease that it becomes has the same id."""
+
+    id: str
+    ask: Ask
+    since: datetime
+    until: datetime | None = None
+    """When it gives up; None: it waits until it is met or taken back."""
+    is_kept: bool = False
+    """It waits over restarts, with nobody on the line."""
+
+    def is_over(self, now: datetime) -> bool:
+        return self.until is not None and now >= self.until
+
+    @property
+    def is_for_a_task(self) -> bool:
+        """Whether a task waits with it, rather than a caller: the scheduler then has the lease."""
+        return self.is_kept and self.ask.cause is Cause.SCHEDULED

@@ -9,11 +9,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
 from distributed_grid.config import GpuInUse, GridConfig
-from distributed_grid.decide.demand import explain_demand, seen_since
-from distributed_grid.decide.hysteresis import Pressed, PressureCallback, PressureChange, Threshold, pressure_changes
-from distributed_grid.decide.measured_use import measured_use
-from distributed_grid.decide.snapshots import Answers, take_snapshots
-from distributed_grid.decide.trends import WINDOWS, Trend, trend
+from distributed_grid.decide.monitoring.demand import explain_demand, seen_since
+from distributed_grid.decide.monitoring.measured import measured_use
+from distributed_grid.decide.monitoring.pressure import (
+    Pressed,
+    PressureCallback,
+    PressureChange,
+    Threshold,
+    pressure_changes,
+)
+from distributed_grid.decide.monitoring.snapshots import Answers, take_snapshots
+from distributed_grid.decide.monitoring.trends import WINDOWS, Trend, trend
 from distributed_grid.model.demand import Demand, Pending, Shape
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import Hardware, MeasuredUse, NodeId, NodeName, NodeTable

@@ -6,13 +6,12 @@ from contextlib import suppress
 from typing import Any, Final
 
 from distributed_grid.client import GridClient
-from distributed_grid.decide.hysteresis import PressureCallback, PressureChange
+from distributed_grid.decide.monitoring.pressure import PressureCallback, PressureChange
 from distributed_grid.errors import GridError
-from distributed_grid.model.forecasts import Accuracy, Forecast
-from distributed_grid.model.instants import parse_instant
 from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.series import Accuracy, Forecast, ResourceTrend
 from distributed_grid.model.snapshots import NodeSnapshot, Pressure
-from distributed_grid.monitoring.resource_metrics import ResourceTrend
+from distributed_grid.model.times import parse_instant
 from distributed_grid.monitoring.views import snapshots_from
 
 _LOOK_EVERY_S: Final = 1.0

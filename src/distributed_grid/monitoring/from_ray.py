@@ -5,16 +5,16 @@ import asyncio
 import ray
 
 from distributed_grid.config import GridConfig
-from distributed_grid.decide.hysteresis import PressureCallback
-from distributed_grid.decide.snapshots import Answers
+from distributed_grid.decide.monitoring.pressure import PressureCallback
+from distributed_grid.decide.monitoring.snapshots import Answers
 from distributed_grid.execution.ray_cluster import RayCluster
 from distributed_grid.model.demand import Pending
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeName, NodeTable
+from distributed_grid.model.series import ResourceTrend
 from distributed_grid.model.snapshots import NodeSnapshot
 from distributed_grid.monitoring.collector import Collector, settings_of
 from distributed_grid.monitoring.observer import Observer
-from distributed_grid.monitoring.resource_metrics import ResourceTrend
 from distributed_grid.monitoring.senses import RaySenses, Senses
 
 _HORIZON_S = 900.0

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from distributed_grid.decide.trends import LONGEST, WINDOWS, Trend, trends_of
+from distributed_grid.decide.monitoring.trends import LONGEST, WINDOWS, Trend, trends_of
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.series import Series
 

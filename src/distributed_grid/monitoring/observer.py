@@ -1,14 +1,37 @@
-"""Looking at the cluster: the nodes by name, with their base, total, free amounts and limits."""
+"""Looking at the cluster: the nodes by name, with their base, total, free amounts, limits and hardware."""
 
 import re
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from distributed_grid.config import GridConfig
-from distributed_grid.decide.naming import ConfiguredName, Naming, name_raylets
+from distributed_grid.decide.monitoring.naming import ConfiguredName, Naming, name_raylets
 from distributed_grid.execution.port import Cluster
 from distributed_grid.model.nodes import NOT_IN_USE, Hardware, MeasuredUse, Node, NodeId, NodeTable
 from distributed_grid.model.resources import GPU, ResourceVector, scale
+
+
+class AskedOnce:
+    """Each node is asked once, in the background: that takes a worker there, and seconds."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._known: dict[NodeId, Hardware] = {}
+        self._asked: set[NodeId] = set()
+
+    def __call__(self, node_ids: Iterable[NodeId]) -> Mapping[NodeId, Hardware]:
+        """What is known by now."""
+        new = [node_id for node_id in node_ids if node_id not in self._asked]
+        if new:
+            self._asked.update(new)
+            threading.Thread(target=self._ask, args=(new,), daemon=True).start()
+        return self._known
+
+    def _ask(self, node_ids: list[NodeId]) -> None:
+        for node_id, facts in self._cluster.facts_of(node_ids, 60.0).items():
+            self._known[node_id] = Hardware(facts["cpus"], facts["memory"])
+
 
 _GPUS_OF_A_BUNDLE: Final = re.compile(r"GPU_group_\d+_[0-9a-f]+")
 """What stands for all bundles of a group has no number."""

@@ -1,9 +1,9 @@
-"""One probe on every node: an actor that takes nothing of the node's capacity and measures it when asked."""
+"""One probe on every node: an actor that takes none of the node's capacity and measures it when asked."""
 
 import hashlib
 import time
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata, resources
@@ -14,14 +14,30 @@ import ray
 from ray import cloudpickle
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from distributed_grid.decide.naming import Raylet
-from distributed_grid.execution import errands
-from distributed_grid.execution.named_actors import NAMESPACE, find, names
+from distributed_grid.decide.monitoring.naming import Raylet
+from distributed_grid.execution import processes
+from distributed_grid.execution.actors import NAMESPACE, find, names
 from distributed_grid.model.nodes import NodeId
-from distributed_grid.model.snapshots import Reading
+from distributed_grid.model.snapshots import GpuProcess, GpuReading, HostReading, OwnUse, Reading
 from distributed_grid.monitoring import on_node_probe
 from distributed_grid.monitoring.on_node_probe.probe import Probe
-from distributed_grid.monitoring.wire import reading_from
+
+
+def reading_from(said: Mapping[str, Any]) -> Reading:
+    host = dict(said["host"])
+    return Reading(
+        host=HostReading(**host | {"load": tuple(host["load"])}),
+        own=OwnUse(**said["own"]),
+        gpus=tuple(_gpu(gpu) for gpu in said["gpus"]),
+        no_gpus_because=said["no_gpus_because"],
+    )
+
+
+def _gpu(said: Mapping[str, Any]) -> GpuReading:
+    processes = said["processes"]
+    told = None if processes is None else tuple(GpuProcess(*process) for process in processes)
+    return GpuReading(**dict(said) | {"processes": told})
+
 
 PREFIX: Final = "grid-probe-"
 
@@ -139,7 +155,7 @@ class Probes:
         """
         kept = self._kept.get(node_id)
         if kept is None or (kept.up is not None and not ray.wait([kept.up], timeout=0)[0]):
-            return errands.on(node_id, function, *args)
+            return processes.on(node_id, function, *args)
         return kept.actor.do.options(concurrency_group=_ERRANDS).remote(function, *args)
 
     def pids(self, timeout_s: float) -> dict[NodeId, int]:

@@ -5,35 +5,19 @@ does, the probes are started from this process, which must then be connected to 
 """
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from distributed_grid.client import GridClient
 from distributed_grid.config import ConfigLike, loaded_config
-from distributed_grid.decide.hysteresis import PressureCallback, PressureChange
+from distributed_grid.decide.monitoring.pressure import PressureCallback, PressureChange
 from distributed_grid.errors import GridError, NoCluster, TargetNotFound
-from distributed_grid.model.forecasts import Forecast
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import BUILT_IN, CPU, ResourceVector, kind_of, total
+from distributed_grid.model.series import ResourceTrend
 from distributed_grid.model.snapshots import NodeSnapshot
 from distributed_grid.store.home import GridHome
 
 __all__ = ["NodeSnapshot", "PressureChange", "ResourceMetricsCollector", "ResourceTrend"]
-
-
-@dataclass(frozen=True, slots=True)
-class ResourceTrend:
-    """One kind of pressure on one node: as it is, how fast it changes, and what is expected."""
-
-    node: NodeName
-    resource_type: str
-    current: float | None
-    """0..1; None while nothing is measured."""
-    per_minute: Mapping[str, float | None]
-    """By window, "5m", "15m" and "1h"; None where too little is known to say."""
-    forecast: Forecast | None
-    """A quarter of an hour from now."""
 
 
 class MetricsSource(Protocol):

@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Any
 
 from distributed_grid.model.demand import Demand
-from distributed_grid.model.instants import instant, parse_instant
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.snapshots import (
@@ -18,6 +17,7 @@ from distributed_grid.model.snapshots import (
     Pressure,
     Reading,
 )
+from distributed_grid.model.times import instant, parse_instant
 
 _AMOUNTS = ("base", "total", "free", "lent", "borrowed")
 

@@ -1,1 +1,1 @@
-"""Composition: what was observed meets what is decided, and is done. The public classes live here."""
+"""The classes of the founding documents at the paths that those documents name; they live in `sdk`."""

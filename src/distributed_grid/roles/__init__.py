@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from distributed_grid.config.roles_file import LoadedWorkload, load_workload
 from distributed_grid.decide.roles import plan_more, plan_workload, violations
-from distributed_grid.model.roles.documented import NexRLRole
 from distributed_grid.model.roles.environment import DOCUMENTED_ALLOW, PROTECTED, EnvProfile
-from distributed_grid.model.roles.inventory import Inventory, InventoryNode
 from distributed_grid.model.roles.plan import (
     DoesNotFit,
+    Inventory,
+    InventoryNode,
     Member,
     Missing,
     Placement,
@@ -23,13 +23,17 @@ from distributed_grid.model.roles.plan import (
     Unit,
     UnitKind,
 )
-from distributed_grid.model.roles.pools import Pool
-from distributed_grid.model.roles.profiles import COLOCATED_CONCURRENCY, PROFILES, from_profile
-from distributed_grid.model.roles.scaling import Scaling
-from distributed_grid.model.roles.selectors import NodeSelector
-from distributed_grid.model.roles.signals import CallableSignal, MethodSignal, PrometheusSignal, QueueSignal, Signal
-from distributed_grid.model.roles.spec import Arrangement, Colocation, FailurePolicy, RoleSpec
-from distributed_grid.model.roles.workload import Workload
+from distributed_grid.model.roles.profiles import COLOCATED_CONCURRENCY, PROFILES, NexRLRole, from_profile
+from distributed_grid.model.roles.scaling import (
+    CallableSignal,
+    MethodSignal,
+    PrometheusSignal,
+    QueueSignal,
+    Scaling,
+    Signal,
+)
+from distributed_grid.model.roles.spec import Arrangement, Colocation, FailurePolicy, NodeSelector, RoleSpec
+from distributed_grid.model.roles.workload import Pool, Workload
 from distributed_grid.roles.beginning import attach, launch
 from distributed_grid.roles.calls.groups import RoleGroup
 from distributed_grid.roles.calls.handles import MemberHandle

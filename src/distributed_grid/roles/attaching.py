@@ -12,13 +12,12 @@ from distributed_grid.errors import CannotScale, RoleNotFound, RoleRunNotFound, 
 from distributed_grid.execution.role_records import NAMESPACE, RoleRecords
 from distributed_grid.model.roles.runs import LEAVING, Record, RunState, is_over
 from distributed_grid.roles.asked_counts import text_of_role
-from distributed_grid.roles.calls.call_options import CallOptions
-from distributed_grid.roles.calls.groups import RoleGroup
+from distributed_grid.roles.calls.groups import CallOptions, RoleGroup
 from distributed_grid.roles.calls.ray_transport import RayTransport
 from distributed_grid.roles.calls.roster import Roster, Seat
 from distributed_grid.roles.ending import LIVING
-from distributed_grid.roles.keeping.surveying import controller_here
 from distributed_grid.roles.known_runs import KnownRuns
+from distributed_grid.roles.supervision.surveying import controller_here
 
 _FOLLOW_S: Final = 0.5
 _POLL_S: Final = 0.1

@@ -50,9 +50,9 @@ def launch(
     """
     if local:
         return LocalRun(workload, name)
-    from distributed_grid.roles.keeping.places import Leases, OwnGroups, Places
-    from distributed_grid.roles.keeping.surveying import Surveyor
     from distributed_grid.roles.run import Run, Starting
+    from distributed_grid.roles.supervision.places import Leases, OwnGroups, Places
+    from distributed_grid.roles.supervision.surveying import Surveyor
 
     run_name = name or workload.name
 
@@ -70,7 +70,7 @@ def launch(
 def attach(name: str) -> "AttachedRun":
     """A run that another process started, by its name. This process must be connected to the same Ray cluster."""
     from distributed_grid.roles.attaching import AttachedRun
-    from distributed_grid.roles.keeping.surveying import connected
+    from distributed_grid.roles.supervision.surveying import connected
 
     connected()
     return AttachedRun(name)

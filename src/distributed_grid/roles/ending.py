@@ -17,7 +17,7 @@ import ray
 from distributed_grid.errors import Unavailable, said_by
 from distributed_grid.execution.role_records import RoleRecords
 from distributed_grid.model.roles.runs import Record
-from distributed_grid.roles.keeping.parts import RunParts
+from distributed_grid.roles.supervision.parts import RunParts
 
 logger = logging.getLogger(__name__)
 

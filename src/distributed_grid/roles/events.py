@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from distributed_grid.model.instants import instant
+from distributed_grid.model.times import instant
 
 _MOST: Final = 20
 

@@ -19,11 +19,9 @@ import ray
 from ray import cloudpickle
 
 from distributed_grid.errors import DoesNotFit, InvalidRole, NoCapacity, Refused, RoleNotFound, RoleRunInUse
-from distributed_grid.model.roles.documented import NexRLRole, as_name, documented_fields, role_text
-from distributed_grid.model.roles.pools import Pool
-from distributed_grid.model.roles.profiles import profile_named
+from distributed_grid.model.roles.profiles import NexRLRole, as_name, documented_fields, profile_named, role_text
 from distributed_grid.model.roles.spec import FIELDS, RoleSpec
-from distributed_grid.model.roles.workload import Workload
+from distributed_grid.model.roles.workload import Pool, Workload
 from distributed_grid.roles.beginning import Progress, launch
 from distributed_grid.roles.calls.roster import Seat
 from distributed_grid.roles.ending import LIVING

@@ -16,22 +16,20 @@ from distributed_grid.execution.role_records import RoleRecords, checked_name
 from distributed_grid.model.roles.runs import Record, RunState
 from distributed_grid.model.roles.workload import Workload
 from distributed_grid.roles.asked_counts import spec_named
-from distributed_grid.roles.calls.call_options import CallOptions
-from distributed_grid.roles.calls.groups import RoleGroup
+from distributed_grid.roles.calls.groups import CallOptions, RoleGroup
 from distributed_grid.roles.calls.ray_transport import RayTransport
 from distributed_grid.roles.calls.roster import Roster, Seat
 from distributed_grid.roles.ending import LIVING, attempt, leave_record, let_go, uninterrupted
-from distributed_grid.roles.keeping.crew import Crew
-from distributed_grid.roles.keeping.following import Following
-from distributed_grid.roles.keeping.health import Health
-from distributed_grid.roles.keeping.hosting import Hosting
-from distributed_grid.roles.keeping.launching import Launching, Progress
-from distributed_grid.roles.keeping.parts import RunParts
-from distributed_grid.roles.keeping.places import Places
-from distributed_grid.roles.keeping.reading import SignalReader
-from distributed_grid.roles.keeping.supervisor import Supervisor
-from distributed_grid.roles.keeping.surveying import Surveyor, controller_here
 from distributed_grid.roles.known_runs import KnownRuns
+from distributed_grid.roles.supervision.health import Health
+from distributed_grid.roles.supervision.hosting import Hosting
+from distributed_grid.roles.supervision.launching import Launching, Progress
+from distributed_grid.roles.supervision.managed import Crew
+from distributed_grid.roles.supervision.parts import RunParts
+from distributed_grid.roles.supervision.places import Places
+from distributed_grid.roles.supervision.signals import Following, SignalReader
+from distributed_grid.roles.supervision.supervisor import Supervisor
+from distributed_grid.roles.supervision.surveying import Surveyor, controller_here
 
 _POLL_S: Final = 0.1
 

@@ -1,4 +1,6 @@
-"""The boost file: all leases of one cluster, written so that a crash at any moment leaves a good one.
+"""Which cluster a set of boosts belongs to.
+
+The boost file: all leases of one cluster, written so that a crash at any moment leaves a good one.
 
     {
       "version": 1,
@@ -18,7 +20,7 @@ The checksum covers the file's own bytes up to the comma before it, so checking 
 import errno
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +29,7 @@ from typing import Final, Literal
 from distributed_grid.errors import StoreBroken
 from distributed_grid.faults import Point, fault_point
 from distributed_grid.model.leases import Lease
+from distributed_grid.model.nodes import NodeName
 from distributed_grid.store.durable import (
     bytes_of,
     holds,
@@ -37,8 +40,36 @@ from distributed_grid.store.durable import (
     sync_folder,
     write_durably,
 )
-from distributed_grid.store.identity import ClusterIdentity, decode_identity, encode_identity
 from distributed_grid.store.lease_codec import decode_lease, encode_lease
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterIdentity:
+    """A cluster by its configured names, since Ray's own session id changes with every restart."""
+
+    name: str
+    nodes: frozenset[NodeName]
+
+    def same_cluster(self, other: "ClusterIdentity") -> bool:
+        """Same name and at least one node in common: nodes come and go, but not all of them at once."""
+        return self.name == other.name and not self.nodes.isdisjoint(other.nodes)
+
+
+def encode_identity(identity: ClusterIdentity) -> dict[str, object]:
+    return {"name": identity.name, "nodes": sorted(identity.nodes)}
+
+
+def decode_identity(data: object) -> ClusterIdentity:
+    """The reverse of `encode_identity`; a `ValueError` says what is wrong."""
+    if not isinstance(data, Mapping):
+        raise ValueError(f"the cluster must be an object, not {data!r}")
+    name, nodes = data.get("name"), data.get("nodes")
+    if not isinstance(name, str):
+        raise ValueError(f"the cluster's name must be text, not {name!r}")
+    if not isinstance(nodes, list) or not all(isinstance(node, str) for node in nodes):
+        raise ValueError(f"the cluster's nodes must be a list of names, not {nodes!r}")
+    return ClusterIdentity(name, frozenset(nodes))
+
 
 VERSION: Final = 1
 

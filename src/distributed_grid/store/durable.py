@@ -1,8 +1,9 @@
 """Files that survive a power cut: written beside, synced, renamed over, and the folder synced.
 
-They keep their word on full disks, without hard links, and over a network that loses answers.
+They hold on full disks, without hard links, and over a network that loses answers. Concurrent changes share one write.
 """
 
+import asyncio
 import errno
 import json
 import os
@@ -12,8 +13,9 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import chain, count
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
+from distributed_grid import threads
 from distributed_grid.errors import StoreBroken
 
 Content = Sequence[bytes]
@@ -179,3 +181,39 @@ def _are_one(one: Path, other: Path) -> bool:
         return one.samefile(other)
     except OSError:
         return False
+
+
+Snapshot = TypeVar("Snapshot")
+Result = TypeVar("Result")
+
+
+class GroupCommit(Generic[Snapshot, Result]):
+    """Writes snapshots in a worker thread, one at a time, for any number of callers of one event loop."""
+
+    def __init__(
+        self,
+        write: Callable[[Snapshot], Result],
+        snapshot: Callable[[], Snapshot],
+        pool: "threads.Pool" = threads.DISK,
+    ) -> None:
+        self._write = write
+        self._snapshot = snapshot
+        self._pool = pool
+        self._current: asyncio.Task[Result] | None = None
+        self._next: asyncio.Task[Result] | None = None
+
+    async def commit(self) -> Result:
+        """Return once everything up to this call is written; raise what that write raised.
+
+        Who comes during a write waits for the next one: the snapshot of the present one may be older than the
+        call. A caller that is cancelled takes nothing from the others.
+        """
+        if self._next is None or self._next.done():
+            self._next = asyncio.create_task(self._write_after(self._current))
+        return await asyncio.shield(self._next)
+
+    async def _write_after(self, earlier: "asyncio.Task[Result] | None") -> Result:
+        if earlier is not None and not earlier.done():
+            await asyncio.wait([earlier])
+        self._current, self._next = self._next, None
+        return await self._pool.run(self._write, self._snapshot())

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from distributed_grid.model.endings import Claimant, EndCause, Ending
 from distributed_grid.model.leases import Cause, Delivery, Lease, LeaseState, Notice, OnGraceEnd, Program, Purpose
-from distributed_grid.model.priorities import AllocationPriority
+from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.resources import ResourceVector, amount_of
 from distributed_grid.model.teams import DEFAULT_TEAM
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from distributed_grid.errors import StoreBroken
 from distributed_grid.model.leases import Lease
-from distributed_grid.store.boost_file import BoostFile
+from distributed_grid.store.boost_file import BoostFile, ClusterIdentity
 from distributed_grid.store.durable import free_name
-from distributed_grid.store.identity import ClusterIdentity
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,14 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from distributed_grid.decide.fair_share import Account
+from distributed_grid.decide.queue.claims import Account
 from distributed_grid.errors import StoreBroken
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.policies import SharingMode, SharingPolicy
-from distributed_grid.model.scheduled import SchedulingRecord
-from distributed_grid.model.waiting import Waiting
+from distributed_grid.model.requests import Waiting
+from distributed_grid.model.scheduling import SchedulingRecord
+from distributed_grid.store.boost_file import ClusterIdentity, decode_identity, encode_identity
 from distributed_grid.store.durable import bytes_of, free_name, json_of, keep_as, replace_durably, set_aside
-from distributed_grid.store.identity import ClusterIdentity, decode_identity, encode_identity
 
 VERSION: Final = 1
 

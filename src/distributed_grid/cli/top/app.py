@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from textual.app import App
 from textual.binding import Binding, BindingType
 
-from distributed_grid.cli.amounts import quantity
+from distributed_grid.cli.output import quantity
 from distributed_grid.cli.top.dialogs import BoostForm, Confirm, Help, told
 from distributed_grid.cli.top.feed import EVERY_S, Feed, Seen, in_background
 from distributed_grid.cli.top.node_screen import NodeScreen

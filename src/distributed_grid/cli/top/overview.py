@@ -1,30 +1,129 @@
-"""The main screen: nodes, boosts and events."""
+"""The main screen of grid top: nodes, boosts and events, in tables whose rows keep their place while they change."""
 
 import time
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
 
 import click
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.content import Content
 from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, RichLog, Static
 
 from distributed_grid.cli.canvas import Canvas
-from distributed_grid.cli.cluster_view import counted, free_of
-from distributed_grid.cli.columns import fit
-from distributed_grid.cli.demand_view import waiting_in_short
+from distributed_grid.cli.cluster_view import counted, free_of, waiting_in_short
+from distributed_grid.cli.columns import Column, Fitted, fit
 from distributed_grid.cli.node_columns import history_column, kinds_of, node_columns, node_styles, sort_key
-from distributed_grid.cli.sharing_view import waiting_lines
-from distributed_grid.cli.tables import bold, ends_at
+from distributed_grid.cli.output import clock, labelled
+from distributed_grid.cli.resource_sharing import waiting_lines
+from distributed_grid.cli.tables import STATES, bold, ends_at
 from distributed_grid.cli.top.feed import Seen, attempt
-from distributed_grid.cli.top.live_table import LiveTable
-from distributed_grid.cli.top.rows import boost_columns, event_line
 from distributed_grid.errors import GridError
+from distributed_grid.model.endings import why_it_ends
 from distributed_grid.model.resources import BUILT_IN
-from distributed_grid.model.since import span
+from distributed_grid.model.times import parse_instant, span
+
+_EVENT_COLOURS: Final = {"pressure_high": "red", "lost": "red", "granted": "green", "released": "cyan"}
+
+
+def boost_columns(boosts: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Column], dict[str, str]]:
+    now = datetime.now(UTC)
+    left = [(parse_instant(ends_at(boost)) - now).total_seconds() for boost in boosts]
+    ends = [countdown(seconds) for seconds in left]
+    soon = {end: "red" if s < 60 else "yellow" for end, s in zip(ends, left, strict=True) if s < 300}
+    why = [why_it_ends(boost["ending"]) if boost.get("ending") else "" for boost in boosts]
+    return {
+        "ends": Column.of("Ends in", ends, right=True),
+        "amount": Column.of("Amount", [labelled(boost["resource_type"], boost["amount"]) for boost in boosts]),
+        "source": Column.of("From", [str(boost["source_node"]) for boost in boosts]),
+        "target": Column.of("To", [str(boost["target_node"]) for boost in boosts]),
+        "state": Column.of("State", [str(boost["state"]) for boost in boosts]),
+        "delivery": Column.of("Delivery", [str(boost["delivery"]) for boost in boosts]),
+        "id": Column.of("ID", [boost["boost_id"][:8] for boost in boosts]),
+        "owner": Column.of("Owner", [str(boost["requester"]) for boost in boosts]),
+        "team": Column.of("Team", [str(boost["team"]) for boost in boosts]),
+        **({"why": Column.of("Goes home", why)} if any(why) else {}),
+    }, STATES | soon
+
+
+def countdown(seconds: float) -> str:
+    """ "1:02:03", "29:58", "0:00" once it is over."""
+    whole = max(0, int(seconds))
+    minutes, hours = whole // 60 % 60, whole // 3600
+    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
+
+
+def event_line(event: Mapping[str, Any]) -> Text:
+    kind = str(event["event"])
+    return Text.assemble(
+        (f"{clock(event['at'])} ", "dim"), (f"{kind} ", _EVENT_COLOURS.get(kind, "bold")), str(event["message"])
+    )
+
+
+class LiveTable(DataTable[Text]):
+    """Shows new rows without losing the place: the cursor stays on its row, wherever that goes."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "select_cursor", "Open"),
+        Binding("home", "scroll_top", "First", show=False),
+        Binding("end", "scroll_bottom", "Last", show=False),
+    ]
+
+    def __init__(self, id: str) -> None:
+        super().__init__(id=id, cursor_type="row", zebra_stripes=False)
+        self._layout: tuple[tuple[str, str, int], ...] = ()
+        self._keys: list[str] = []
+
+    def show(self, keys: Sequence[str], fitted: Fitted, styles: Mapping[str, str]) -> None:
+        layout = tuple((key, form.heading, form.width) for key, form in fitted.columns.items())
+        rows = [
+            [
+                Text(text, style=styles.get(text, ""), justify="right" if column in fitted.right else "left")
+                for column, text in zip(fitted.columns, row, strict=True)
+            ]
+            for row in fitted.rows
+        ]
+        if layout == self._layout and list(keys) == self._keys:
+            self._change_cells(rows)
+        else:
+            self._rebuild(list(keys), layout, fitted, rows)
+
+    def call_it(self, title: str) -> None:
+        """Set the title, as it stands: brackets in it are no markup."""
+        self.border_title = Content(title)
+
+    @property
+    def selected(self) -> str | None:
+        """The key of the row under the cursor."""
+        return self._keys[self.cursor_row] if 0 <= self.cursor_row < len(self._keys) else None
+
+    def _change_cells(self, rows: list[list[Text]]) -> None:
+        for number, row in enumerate(rows):
+            for column, cell in enumerate(row):
+                before = self.get_cell_at((number, column))  # type: ignore[arg-type]
+                if before.plain != cell.plain or before.style != cell.style:
+                    self.update_cell_at((number, column), cell)  # type: ignore[arg-type]
+
+    def _rebuild(
+        self, keys: list[str], layout: tuple[tuple[str, str, int], ...], fitted: Fitted, rows: list[list[Text]]
+    ) -> None:
+        selected, at, scrolled = self.selected, self.cursor_row, self.scroll_offset.y
+        self.clear(columns=True)
+        for key, heading, width in layout:
+            justify = "right" if key in fitted.right else "left"
+            self.add_column(Text(heading, justify=justify), key=key, width=width)  # type: ignore[arg-type]
+        for key, row in zip(keys, rows, strict=True):
+            self.add_row(*row, key=key)
+        self._layout, self._keys = layout, keys
+        if not keys:
+            return
+        self.scroll_to(y=scrolled, animate=False, immediate=True)
+        self.move_cursor(row=keys.index(selected) if selected in keys else min(at, len(keys) - 1))
+
 
 SORTS: Final = ("name", "pressure", "cpu", "memory", "gpu", "free")
 _GIVE_UP: Final = (

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from distributed_grid.client.connections import Connections, Unreachable
 from distributed_grid.client.trust import Trust
-from distributed_grid.decide.naming import ConfiguredName
+from distributed_grid.decide.monitoring.naming import ConfiguredName
 from distributed_grid.errors import CertificateUntrusted
 from distributed_grid.model.checkup_facts import ActorState, ControllerFacts, in_one_line
 from distributed_grid.store.durable import json_of, text_of

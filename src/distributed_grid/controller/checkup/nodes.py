@@ -8,8 +8,8 @@ import ray
 from ray import cloudpickle
 
 from distributed_grid.controller.checkup import on_node
-from distributed_grid.decide.naming import Naming, Raylet
-from distributed_grid.execution import errands
+from distributed_grid.decide.monitoring.naming import Naming, Raylet
+from distributed_grid.execution import processes
 from distributed_grid.model.checkup_facts import REPORT_PERIOD, NodeFacts
 from distributed_grid.model.nodes import NodeId, NodeName
 
@@ -28,7 +28,7 @@ cloudpickle.register_pickle_by_value(on_node)
 
 def look_at_nodes(naming: Naming, within_s: float) -> tuple[NodeFacts, ...]:
     """Every node's facts, the head first; those that do not answer in time have none."""
-    answers = errands.facts_of([raylet.node_id for raylet in naming.raylets.values()], within_s)
+    answers = processes.facts_of([raylet.node_id for raylet in naming.raylets.values()], within_s)
     found = [_node(name, raylet, answers.get(raylet.node_id)) for name, raylet in naming.raylets.items()]
     return tuple(sorted(found, key=lambda node: (not node.is_head, node.name)))
 
@@ -54,7 +54,7 @@ def _look_closer(node_id: NodeId) -> dict[str, Any]:
     while len(answers) < _SAMPLES:
         began, ticks = time.time(), time.monotonic()
         try:
-            told = ray.get(errands.on(node_id, on_node.surroundings, _ENV), timeout=_ANSWER_S)
+            told = ray.get(processes.on(node_id, on_node.surroundings, _ENV), timeout=_ANSWER_S)
         except ray.exceptions.RayError:
             break
         trip = time.monotonic() - ticks

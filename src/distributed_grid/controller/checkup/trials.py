@@ -9,7 +9,7 @@ from typing import Final
 
 from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 
-from distributed_grid.decide.naming import Raylet
+from distributed_grid.decide.monitoring.naming import Raylet
 from distributed_grid.execution.port import NodeView, Raylets
 from distributed_grid.model.checkup_facts import GroupFacts, ResizeFacts, in_one_line
 from distributed_grid.model.nodes import NodeId, NodeName

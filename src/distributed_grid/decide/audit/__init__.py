@@ -4,11 +4,9 @@ What is on its way (a boost that is being granted, or goes home within its grace
 is no finding. Everything else has one right place.
 """
 
-from distributed_grid.decide.audit.groups import about_groups, groups_where_work_matters
-from distributed_grid.decide.audit.leases import about_leases
+from distributed_grid.decide.audit.leases import about_groups, about_leases, about_the_file, groups_where_work_matters
 from distributed_grid.decide.audit.nodes import about_nodes, where_work_matters
 from distributed_grid.decide.audit.repair import RepairPlan, plan_repair, why_left
-from distributed_grid.decide.audit.store import about_the_file
 from distributed_grid.model.audit import AuditFacts, Finding
 
 __all__ = ["RepairPlan", "audit", "groups_where_work_matters", "plan_repair", "where_work_matters", "why_left"]

@@ -1,9 +1,12 @@
-"""Leases that should have moved on by now."""
+"""Audit of leases: overdue ones, reservations against placement groups, the ledger against the file on disk."""
 
+from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import fields
+from typing import Final
 
-from distributed_grid.decide.audit.standing import LATE
-from distributed_grid.model.audit import AuditFacts, Finding, FindingKind
+from distributed_grid.decide.audit.nodes import LATE, is_late
+from distributed_grid.model.audit import AuditedGroup, AuditFacts, Finding, FindingKind
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
 from distributed_grid.model.nodes import NodeName
 
@@ -42,3 +45,137 @@ def _finding(kind: FindingKind, lease: Lease, detail: str, node: NodeName | None
         node=node or lease.target,
         boost_id=lease.id,
     )
+
+
+_MADE_AGAIN = "Nothing: grid makes it again within seconds, or with grid audit --repair, or ends the boost."
+_REMOVED = "Nothing: grid cancels what runs in it and removes it within seconds, or with grid audit --repair."
+
+
+def about_groups(facts: AuditFacts) -> Iterator[Finding]:
+    reserved = _reserved(facts)
+    for group in facts.groups:
+        lease = reserved.get(group.name)
+        if lease is None or _is_another(group, lease, facts.groups):
+            yield from _unknown(group, lease)
+        elif group.work and is_late(lease, facts.now):
+            yield _outside(group, f"boost {lease.id[:8]} is over, and so is its grace period", lease)
+    by_name: dict[str, list[AuditedGroup]] = defaultdict(list)
+    for group in facts.groups:
+        by_name[group.name].append(group)
+    for name, lease in reserved.items():
+        if lease.state is LeaseState.ACTIVE and lease.id not in facts.in_flight:
+            yield from _about_its_group(lease, by_name[name])
+
+
+def groups_where_work_matters(facts: AuditFacts) -> frozenset[str]:
+    """The ids of the groups in which nothing should run."""
+    reserved = _reserved(facts)
+    return frozenset(
+        group.id
+        for group in facts.groups
+        if (lease := reserved.get(group.name)) is None or is_late(lease, facts.now) or group.id != lease.placement_group
+    )
+
+
+def _reserved(facts: AuditFacts) -> dict[str, Lease]:
+    return {lease.group_name: lease for lease in facts.leases if lease.delivery is Delivery.RESERVE}
+
+
+def _is_another(group: AuditedGroup, lease: Lease, groups: tuple[AuditedGroup, ...]) -> bool:
+    """True if it only has the name: the boost's own group is there, too."""
+    return group.id != lease.placement_group and any(other.id == lease.placement_group for other in groups)
+
+
+def _unknown(group: AuditedGroup, lease: Lease | None) -> Iterator[Finding]:
+    told = (
+        "no boost has this placement group"
+        if lease is None
+        else f"a second placement group with the name of boost {lease.id[:8]}'s"
+    )
+    yield Finding(
+        FindingKind.UNKNOWN_GROUP,
+        group.name,
+        f"{told}; it holds {group.resources.describe()}{_on(group)}",
+        _REMOVED if lease is None else "Remove it, with Ray or (if nothing runs in it) with grid audit --repair.",
+        node=group.node,
+        work=group.work,
+        group_id=group.id,
+    )
+    if group.work:
+        yield _outside(group, "it belongs to no boost", None)
+
+
+def _about_its_group(lease: Lease, named: list[AuditedGroup]) -> Iterator[Finding]:
+    own = next((group for group in named if group.id == lease.placement_group), None) or next(iter(named), None)
+    short = lease.id[:8]
+    if own is None:
+        kind, detail, to_do = FindingKind.GROUP_MISSING, f"{lease.describe()}: its placement group is gone", _MADE_AGAIN
+    elif not own.stands:
+        kind = FindingKind.GROUP_FALLEN
+        detail, to_do = f"{lease.describe()}: its placement group has no place in the cluster", _MADE_AGAIN
+    elif own.id != lease.placement_group:
+        kind, to_do = FindingKind.GROUP_DIFFERS, "Nothing: grid notes the one that is there within seconds."
+        detail = f"{lease.describe()}: another placement group has its name than the one in the books"
+    elif own.resources != lease.resources or own.node not in (None, lease.source):
+        kind = FindingKind.GROUP_DIFFERS
+        detail = f"{lease.describe()}: its placement group holds {own.resources.describe()}{_on(own)}"
+        to_do = f"Give it back and ask again: grid boost release {short}"
+    else:
+        return
+    yield Finding(kind, lease.id, detail, to_do, node=lease.source, boost_id=lease.id)
+
+
+def _outside(group: AuditedGroup, why: str, lease: Lease | None) -> Finding:
+    return Finding(
+        FindingKind.WORK_OUTSIDE_LEASE,
+        group.name,
+        f"work runs in this reservation, and {why}",
+        _REMOVED,
+        node=group.node,
+        boost_id=lease.id if lease else None,
+        work=group.work,
+        group_id=group.id,
+    )
+
+
+def _on(group: AuditedGroup) -> str:
+    return f" on {group.node}" if group.node else ""
+
+
+FILE: Final = "resource_boosts.json"
+_WRITE = "grid audit --repair writes what grid knows; the file as it is now is kept beside it."
+
+
+def about_the_file(facts: AuditFacts) -> Iterator[Finding]:
+    """What a restart would lose, or bring back. Boosts that a request is working on are being written just now."""
+    if facts.on_disk.problem is not None:
+        yield Finding(FindingKind.STORE_DIFFERS, FILE, facts.on_disk.problem, _WRITE)
+        return
+    known = {lease.id: lease for lease in facts.leases if lease.id not in facts.in_flight}
+    stored = {lease.id: lease for lease in facts.on_disk.leases if lease.id not in facts.in_flight}
+    for lease in known.values():
+        if lease.id not in stored:
+            yield _store_finding(lease, "is not in the file: a restart would lose it")
+        elif stored[lease.id] != lease:
+            yield _store_finding(lease, f"is another in the file: {_differences(lease, stored[lease.id])}")
+    for lease in stored.values():
+        if lease.id not in known:
+            yield _store_finding(lease, "is in the file, and grid does not know it: a restart would bring it back")
+
+
+def _store_finding(lease: Lease, detail: str) -> Finding:
+    told = f"boost {lease.id[:8]} ({lease.describe()}) {detail}"
+    return Finding(FindingKind.STORE_DIFFERS, FILE, told, _WRITE, boost_id=lease.id)
+
+
+def _differences(known: Lease, stored: Lease) -> str:
+    found = [
+        f"{field.name} is {_shown(getattr(stored, field.name))}, not {_shown(getattr(known, field.name))}"
+        for field in fields(Lease)
+        if getattr(known, field.name) != getattr(stored, field.name)
+    ]
+    return "; ".join(found)
+
+
+def _shown(value: object) -> str:
+    return "nothing" if value is None else str(value)

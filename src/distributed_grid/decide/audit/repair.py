@@ -10,7 +10,7 @@ from distributed_grid.model.resources import GPU
 
 @dataclass(frozen=True, slots=True)
 class RepairPlan:
-    """What a turn of the upkeep, which comes after it, does not do by itself."""
+    """What a turn of the reconciler, which comes after it, does not do by itself."""
 
     rewrite_file: bool = False
     claim: Mapping[NodeName, frozenset[str]] = field(default_factory=dict)

@@ -4,10 +4,9 @@ The facts are collected by `controller.checkup`; here is only their meaning. Eve
 when it is fine or could not be made.
 """
 
-from distributed_grid.decide.diagnosis import cluster, controller, files, home, machine, nodes, others, trials
-from distributed_grid.decide.diagnosis.advice import HOW_TO_REACH
-from distributed_grid.decide.diagnosis.finding import Finding, Status, skip
-from distributed_grid.decide.versions import is_new_enough
+from distributed_grid.decide.diagnosis import controller, home, installation, nodes, trials
+from distributed_grid.decide.diagnosis.finding import HOW_TO_REACH, Finding, Status, skip
+from distributed_grid.decide.diagnosis.installation import is_new_enough
 from distributed_grid.model.checkup_facts import Facts
 
 __all__ = ["HOW_TO_REACH", "Finding", "Status", "diagnose"]
@@ -16,16 +15,16 @@ __all__ = ["HOW_TO_REACH", "Finding", "Status", "diagnose"]
 def diagnose(facts: Facts) -> tuple[Finding, ...]:
     """Every check's result, in the order in which a person would go through them."""
     return (
-        machine.python(facts.machine),
-        machine.ray(facts.machine),
+        installation.python(facts.machine),
+        installation.ray(facts.machine),
         home.folder(facts.home),
         home.filesystem(facts.home),
-        files.secrets(facts.home),
-        files.kept_aside(facts.home),
+        home.secrets(facts.home),
+        home.kept_aside(facts.home),
         home.disk_space(facts.home),
         controller.is_there(facts.controller, facts.cluster),
         controller.measured_use(facts.controller),
-        cluster.is_reached(facts.cluster, facts.machine),
+        installation.is_reached(facts.cluster, facts.machine),
         *_inside(facts),
     )
 
@@ -40,8 +39,8 @@ def _inside(facts: Facts) -> tuple[Finding, ...]:
         *nodes.fit_the_head(inside, facts.machine),
         trials.resize(inside),
         trials.reservations(inside),
-        others.authentication(inside),
-        others.autoscaler(inside),
-        others.kuberay(inside),
+        nodes.authentication(inside),
+        nodes.autoscaler(inside),
+        nodes.kuberay(inside),
         trials.view_lag(inside),
     )

@@ -1,7 +1,6 @@
 """The controller: the one on record here, and the one in the Ray cluster, should be one and answer."""
 
-from distributed_grid.decide.diagnosis.advice import START_ONE
-from distributed_grid.decide.diagnosis.finding import Finding, fail, ok, skip, warn
+from distributed_grid.decide.diagnosis.finding import START_ONE, Finding, fail, ok, skip, warn
 from distributed_grid.model.checkup_facts import ActorState, ClusterFacts, ControllerFacts, Trouble
 
 

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
-from distributed_grid.decide.diagnosis.advice import ONLY_RESERVE
-from distributed_grid.decide.diagnosis.finding import Finding, fail, not_looked_at, ok, skip, warn
-from distributed_grid.decide.versions import OLDEST_RAY
+from distributed_grid.decide.diagnosis.finding import ONLY_RESERVE, Finding, fail, not_looked_at, ok, skip, warn
+from distributed_grid.decide.diagnosis.installation import OLDEST_RAY
 from distributed_grid.model.checkup_facts import REPORT_PERIOD, ClusterFacts, NodeFacts
 
 _LAG_WARN_S: Final = 0.3

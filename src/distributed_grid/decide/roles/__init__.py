@@ -2,11 +2,11 @@
 there are to be. Pure, and equal inputs give equal plans.
 """
 
-from distributed_grid.decide.roles.checking import violations
+from distributed_grid.decide.roles.checks import violations
 from distributed_grid.decide.roles.failures import judge_failure, judge_failures
-from distributed_grid.decide.roles.holdings import holdings
 from distributed_grid.decide.roles.planner import plan_more, plan_workload
 from distributed_grid.decide.roles.scaling import NoReading, Scaled, ScalingState, follow_signal
+from distributed_grid.decide.roles.units import holdings
 
 __all__ = [
     "NoReading",

@@ -1,16 +1,36 @@
-"""All that a search for places looks at, worked out once."""
+"""What a search for places works on: units, nodes, weights for missing resources, and the state of one attempt."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from distributed_grid.decide.roles.room import MANY, Mask, Room, Units
 from distributed_grid.decide.roles.units import UnitClass, standing_by_class
 from distributed_grid.model.nodes import NodeName
-from distributed_grid.model.resources import BUILT_IN, GPU, ResourceVector, total
-from distributed_grid.model.roles.inventory import Inventory
-from distributed_grid.model.roles.plan import Unit
+from distributed_grid.model.resources import BUILT_IN, CPU, GPU, MEMORY, ResourceVector, scale, total
+from distributed_grid.model.roles.plan import Inventory, Unit
+
+_WEIGHTS: Final = {GPU: 1000.0, CPU: 1.0, MEMORY: 0.125}
+"""Of one device, core or GB; of a custom resource, as of a hundred cores."""
+
+
+def worth(amounts: Mapping[str, int]) -> float:
+    return sum(_each(kind) * units for kind, units in amounts.items())
+
+
+def worth_by_node(lacking: Mapping[str, Units]) -> NDArray[np.float64]:
+    """The same for amounts on every node."""
+    parts = [column * _each(kind) for kind, column in lacking.items()]
+    found: NDArray[np.float64] = np.sum(parts, axis=0, dtype=np.float64) if parts else np.zeros(1)
+    return found
+
+
+def _each(kind: str) -> float:
+    return _WEIGHTS.get(kind, 100.0) / scale(kind)
+
 
 Quotas = dict[str, dict[str, int]]
 """What is left of each pool's limits, by pool and kind."""
@@ -135,3 +155,33 @@ def _quotas(classes: tuple[UnitClass, ...], standing: tuple[Unit, ...]) -> dict[
     return {
         name: {kind: units - used[name][kind] for kind, units in pool.quota.items()} for name, pool in pools.items()
     }
+
+
+@dataclass(slots=True)
+class Try:
+    room: Room
+    quotas: Quotas
+    counts: list[Units]
+    """By class: how many on each node."""
+    unplaced: list[int]
+
+    @classmethod
+    def begin(cls, board: Board) -> "Try":
+        nothing = np.zeros(len(board.room), dtype=np.int64)
+        return cls(board.room.copy(), board.quotas_left(), [nothing] * len(board.classes), [0] * len(board.classes))
+
+    @property
+    def complete(self) -> bool:
+        return not any(self.unplaced)
+
+    def put(self, needs: ResourceVector, number: int, counts: Units) -> None:
+        """So many units of a class on each node; they must fit."""
+        self.room.take(needs, counts)
+        self.counts[number] = self.counts[number] + counts
+
+    def copy(self) -> "Try":
+        quotas = {pool: dict(left) for pool, left in self.quotas.items()}
+        return Try(self.room.copy(), quotas, list(self.counts), list(self.unplaced))
+
+    def restore(self, before: "Try") -> None:
+        self.room, self.quotas, self.counts = before.room, before.quotas, before.counts

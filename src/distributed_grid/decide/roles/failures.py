@@ -8,7 +8,7 @@ budget of each is charged.
 from collections.abc import Iterable
 from typing import Final
 
-from distributed_grid.model.roles.failures import Act, Failure, Verdict
+from distributed_grid.model.roles.runs import Act, Failure, Verdict
 from distributed_grid.model.roles.spec import FOR_EVER, Colocation, FailurePolicy, RoleSpec
 from distributed_grid.model.roles.workload import Workload
 

@@ -5,9 +5,9 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from distributed_grid.errors import InvalidRequest, RoleNotFound, RoleRunOver, Unavailable
-from distributed_grid.model.instants import parse_instant
 from distributed_grid.model.leases import Lease, Purpose
 from distributed_grid.model.roles.runs import LEAVING, Record, RunState, is_over
+from distributed_grid.model.times import parse_instant
 
 _SHORT = ("name", "workload", "state", "why", "progress", "owner", "began_at", "updated_at")
 _OLD: Final = timedelta(days=1)

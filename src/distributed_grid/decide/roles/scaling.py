@@ -1,12 +1,13 @@
-"""How many members a role that follows a signal is to have now.
+"""How many members a role that follows a signal should have now, and when a member that leaves may end.
 
-A signal that stays in the band between its thresholds changes nothing; one that leaves it must stay out for a while,
-and after a change there is rest, so that what changed can have its effect before the next one.
+A signal within its band changes nothing. One that leaves the band must stay out for a while, and after a change there
+is a pause, so that the change can take effect before the next one.
 """
 
 import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Final
 
 from distributed_grid.model.roles.scaling import Scaling
 
@@ -110,3 +111,14 @@ def _back_inside(present: int, least: int, most: int, now: float) -> Scaled:
     limit = f"the least is {least}" if present < least else f"the most is {most}"
     reason = f"{limit}: from {present} to {wanted}"
     return Scaled(ScalingState(changed_at=now, wanted=wanted), wanted, reason, reason)
+
+
+FINISH_S: Final = 30.0
+"""So long members that scaling ends may finish the calls that they have."""
+_HEARD_S: Final = 1.0
+"""So long callers in other processes may not have heard yet that a member takes no more calls."""
+
+
+def may_end(*, leaving_since: float, counted_at: float, calls: int, now: float, finish_s: float) -> bool:
+    """Whether it has no calls left, counted after every caller knew; or has had `finish_s` to finish them."""
+    return (not calls and counted_at >= leaving_since + _HEARD_S) or now >= leaving_since + finish_s

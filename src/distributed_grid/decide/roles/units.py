@@ -1,14 +1,17 @@
-"""From roles to what is placed as one: an actor, a process with several roles, or a bundle."""
+"""From roles to units that are placed as one (an actor, a process with several roles, a bundle), and to holdings.
 
-from collections.abc import Mapping
+Few holdings are cheap to get and to give back, so units share one unless something speaks against it: two pools; parts
+of a GPU, which must stay on one device; several actors that belong in one bundle; units that may end before the others,
+whose capacity must then go back.
+"""
+
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from distributed_grid.model.resources import GPU, ResourceVector, scale, total
-from distributed_grid.model.roles.inventory import InventoryNode
-from distributed_grid.model.roles.plan import Member, Unit, UnitKind
-from distributed_grid.model.roles.pools import Pool
+from distributed_grid.model.roles.plan import Holding, InventoryNode, Member, Unit, UnitKind
 from distributed_grid.model.roles.spec import Arrangement, Colocation, RoleSpec
-from distributed_grid.model.roles.workload import Workload
+from distributed_grid.model.roles.workload import Pool, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,3 +126,31 @@ def standing_by_class(classes: tuple[UnitClass, ...], standing: tuple[Unit, ...]
     for unit in standing:
         found.setdefault("+".join(member.role for member in unit.members), []).append(unit)
     return found
+
+
+_Key = tuple[str, str, tuple[int, int]]
+"""Node, pool, and what tells apart those that share nothing."""
+
+_SHARED = (-1, -1)
+
+
+def holdings(units: Iterable[Unit], workload: Workload) -> tuple[Holding, ...]:
+    """All units, each in one holding; by node and pool, the shared one first, then as the workload has its roles."""
+    order = {role.name: number for number, role in enumerate(workload.roles)}
+    least = {role.name: role.least for role in workload.roles}
+    found: dict[_Key, list[Unit]] = {}
+    for unit in sorted(units, key=lambda one: (order[one.members[0].role], one.index)):
+        apart = (order[unit.members[0].role], unit.index)
+        key = (unit.node, unit.pool or "", apart if _stays_alone(unit, least) else _SHARED)
+        found.setdefault(key, []).append(unit)
+    return tuple(_holding(found[key]) for key in sorted(found))
+
+
+def _stays_alone(unit: Unit, least: dict[str, int]) -> bool:
+    if unit.kind is UnitKind.BUNDLE or unit.resources[GPU] % scale(GPU):
+        return True
+    return any(member.index >= least[member.role] for member in unit.members)
+
+
+def _holding(units: list[Unit]) -> Holding:
+    return Holding(units[0].node, units[0].pool, total([unit.resources for unit in units]), tuple(units))

@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from distributed_grid.errors import InvalidRequest
-from distributed_grid.model.forecasts import Accuracy, Forecast
-from distributed_grid.monitoring.forecasting.built_in import BuiltInForecaster
+from distributed_grid.model.series import Accuracy, Forecast
+from distributed_grid.monitoring.forecasting.ladder import HORIZONS, Forecaster, ForecasterMaker
 from distributed_grid.monitoring.forecasting.of_nodes import NodeForecasts
-from distributed_grid.monitoring.forecasting.protocol import HORIZONS, Forecaster, ForecasterMaker
+from distributed_grid.monitoring.forecasting.voting import BuiltInForecaster
 
 __all__ = [
     "FORECASTERS",

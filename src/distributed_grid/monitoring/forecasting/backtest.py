@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from distributed_grid.model.forecasts import Forecast
-from distributed_grid.model.series import Series
-from distributed_grid.monitoring.forecasting.protocol import Forecaster
+from distributed_grid.model.series import Forecast, Series
+from distributed_grid.monitoring.forecasting.ladder import Forecaster
 
 
 @dataclass(frozen=True, slots=True)

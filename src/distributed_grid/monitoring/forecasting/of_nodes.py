@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from distributed_grid.model.forecasts import Accuracy, Forecast
 from distributed_grid.model.nodes import NodeName
-from distributed_grid.monitoring.forecasting.protocol import Forecaster, ForecasterMaker
+from distributed_grid.model.series import Accuracy, Forecast
+from distributed_grid.monitoring.forecasting.ladder import Forecaster, ForecasterMaker
 from distributed_grid.monitoring.history import Sample
 
 FORESEEN: Final = ("cpu", "memory", "gpu")

@@ -10,10 +10,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from distributed_grid.errors import ExtraMissing
-from distributed_grid.monitoring.forecasting.ladder import LadderForecaster
-from distributed_grid.monitoring.forecasting.protocol import HORIZONS
-from distributed_grid.monitoring.forecasting.season import DailySeason
-from distributed_grid.monitoring.forecasting.voting import VotingMethod
+from distributed_grid.monitoring.forecasting.ladder import HORIZONS, LadderForecaster
+from distributed_grid.monitoring.forecasting.voting import DailySeason, VotingMethod
 
 _STEP: Final = 60.0
 

@@ -2,10 +2,9 @@
 
 from typing import Any, Generic, NoReturn, TypeVar
 
-from distributed_grid.roles.calls.calling import Call
+from distributed_grid.roles.calls.calling import Call, Transport
 from distributed_grid.roles.calls.failures import Failed, check_method
 from distributed_grid.roles.calls.roster import Ref, Seat
-from distributed_grid.roles.calls.transport import Transport
 
 T = TypeVar("T")
 

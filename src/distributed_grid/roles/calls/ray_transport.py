@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import ray
 
-from distributed_grid.execution.named_actors import why_gone
+from distributed_grid.execution.actors import why_gone
 from distributed_grid.roles.calls.failures import member_failed, member_lost, timed_out
 from distributed_grid.roles.calls.roster import Ref, Seat
 from distributed_grid.roles.on_node.peers import wire_name

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from distributed_grid.errors import GridError, MemberLost
-from distributed_grid.roles.calls.calling import Call, count
+from distributed_grid.roles.calls.calling import Call, Transport, count
 from distributed_grid.roles.calls.failures import Failed, nobody, nobody_free, timed_out
 from distributed_grid.roles.calls.roster import Ref, Seat, SeatAway
-from distributed_grid.roles.calls.transport import Transport
 
 _LOOK_AGAIN_S: Final = 0.05
 """The longest wait in one go while somebody is away, who may come back meanwhile."""

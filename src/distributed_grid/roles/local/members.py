@@ -1,23 +1,61 @@
-"""The members of a run in local mode: they come, are told of each other, and go."""
+"""The members of a run in local mode: they come, learn of each other, and go."""
 
 import platform
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from distributed_grid.errors import CallTimedOut, GridError, InvalidRole, Refused
 from distributed_grid.model.roles.spec import Colocation, RoleSpec
 from distributed_grid.model.roles.workload import Workload
 from distributed_grid.roles.calls.failures import not_up
-from distributed_grid.roles.calls.roster import Roster, Seat
-from distributed_grid.roles.local.packing import Packed
-from distributed_grid.roles.local.peering import LocalPeer
-from distributed_grid.roles.local.refs import LocalRef
+from distributed_grid.roles.calls.roster import Roster, Seat, SeatAway
+from distributed_grid.roles.local.refs import LocalRef, Packed, Stays
 from distributed_grid.roles.local.transport import LocalMember, LocalTransport, fetch
 from distributed_grid.roles.on_node.making import ON_PEERS
-from distributed_grid.roles.on_node.peers import Identity, Peers
+from distributed_grid.roles.on_node.peers import Identity, Peer, Peers
 from distributed_grid.roles.role_class import class_of
+
+
+class LocalPeer(Peer, Stays):
+    """Whoever has the role and the rank now, as with Ray, where peers are found by name."""
+
+    __slots__ = ("_roster", "_seat", "_transport")
+
+    def __init__(self, transport: LocalTransport, roster: Roster, seat: Seat) -> None:
+        super().__init__(seat.role, seat.rank)
+        self._transport, self._roster, self._seat = transport, roster, seat
+
+    def _method(self, name: str) -> "LocalPeerMethod":
+        if name not in self._seat.methods:
+            raise AttributeError(name)
+        return LocalPeerMethod(self, name)
+
+    def _send(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LocalRef:
+        seat = self._roster.seat(self.role, self.rank) or self._seat
+        try:
+            return self._transport.submit(seat, name, args, kwargs)
+        except SeatAway:
+            ref = LocalRef()
+            ref.lose(seat.why or f"{self.role} {self.rank} is gone")
+            return ref
+
+
+class LocalPeerMethod:
+    __slots__ = ("_name", "_peer")
+
+    def __init__(self, peer: LocalPeer, name: str) -> None:
+        self._peer, self._name = peer, name
+
+    def remote(self, *args: Any, **kwargs: Any) -> LocalRef:
+        """Like a call with Ray, it raises nothing: who is gone is told by the reference."""
+        return self._peer._send(self._name, args, kwargs)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TypeError(
+            f"{self._name}() of a peer runs elsewhere: use {self._name}.remote(...), which gives a reference"
+        )
 
 
 class Load(NamedTuple):

@@ -9,8 +9,7 @@ from typing import Any
 
 from distributed_grid.roles.calls.failures import member_failed, member_lost, timed_out
 from distributed_grid.roles.calls.roster import Seat, SeatAway
-from distributed_grid.roles.local.packing import Packed
-from distributed_grid.roles.local.refs import LocalRef, Work
+from distributed_grid.roles.local.refs import LocalRef, Packed, Work
 from distributed_grid.roles.local.streams import LocalStream, StreamFeed
 from distributed_grid.roles.local.workers import LoopWorker, ThreadWorker, Worker
 from distributed_grid.roles.on_node.making import (

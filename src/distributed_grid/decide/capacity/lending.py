@@ -1,0 +1,359 @@
+"""Who lends: headroom that a lender keeps, feasibility with a reason for every node that cannot lend, and the choice of
+the lender that is left with the most."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from distributed_grid.decide.capacity.delivery import DeliveryChoice, choose_delivery, lent_resources, most_within
+from distributed_grid.decide.capacity.quotas import why_over_limit
+from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.model.leases import Delivery
+from distributed_grid.model.nodes import Node, NodeName, NodeTable
+from distributed_grid.model.plans import NO_RULES, NOTHING_KEPT, Grant, Refusal, RefusalCode, Refused, Reserve, Rules
+from distributed_grid.model.requests import Ask
+from distributed_grid.model.resources import GPU, MEMORY, ResourceVector, amount_of, cut_off, describe, scale, whole
+
+
+def kept(node: Node, kind: str, free: int, lent: int, reserve: Reserve) -> int:
+    """How much of what is free a node keeps, in units. GPUs are kept whole: of a single one, no part is."""
+    most = 0.0
+    if reserve.of_base:
+        most = reserve.of_base * node.base[kind]
+    if reserve.of_idle:
+        most = max(most, reserve.of_idle * (free + lent))
+    if reserve.foreseen and (share := reserve.foreseen.get((node.name, kind))) is not None:
+        # What is reserved on it for others is in use, too, but not by its own work.
+        own = max(node.base[kind], node.total[kind]) - lent - free
+        most = max(most, share * node.base[kind] - own)
+    units = max(0, round(most))
+    return units - units % scale(GPU) if kind == GPU else units
+
+
+def why_kept(kind: str, units: int, reserve: Reserve) -> str:
+    """ "balanced keeps 1.6 free for its own work"."""
+    return f"{reserve.policy or 'the policy'} keeps {amount_of(kind, units)} free for its own work"
+
+
+def plan_grant(ask: Ask, nodes: NodeTable, loans: Loans, rules: Rules = NO_RULES) -> Grant | Refused:
+    """Choose how and from whom, or say for every node why not. The target must be in the table."""
+    offer = Offer.of(ask, nodes, rules)
+    over_limit = why_over_limit(ask, offer.need, nodes, loans, rules.teams)
+    if over_limit is None:
+        best = best_lender(offer, nodes.lenders, loans)
+        if offer.prefers_own_to(best) and has_it_itself(offer, nodes[ask.target], loans):
+            return offer.from_node(ask.target)
+        if best is not None:
+            return offer.from_node(best)
+    refusals = (why_not(node, offer, loans) for node in nodes.values())
+    return Refused(ask, tuple(refusal for refusal in refusals if refusal), over_limit)
+
+
+def best_lender(offer: "Offer", lenders: Iterable[Node], loans: Loans) -> NodeName | None:
+    """Of those that can lend, the one that the ask prefers, or that is left with the most; the name breaks ties.
+
+    A lender whose machine is too busy to carry the work comes after all others.
+    """
+    able = tuple(lenders)
+    if not offer.busy:
+        return _most_left(offer, able, loans)
+    calm = tuple(node for node in able if node.name not in offer.busy)
+    return _most_left(offer, calm, loans) or _most_left(offer, able, loans)
+
+
+def _most_left(offer: "Offer", lenders: Iterable[Node], loans: Loans) -> NodeName | None:
+    kind, most = next(iter(offer.need.items()))
+    best: tuple[int, tuple[int, ...], float, NodeName] | None = None
+    for node in lenders:
+        # Most nodes have less free than the best so far, and no more need be known about them.
+        free = free_of(node, kind, loans)
+        if free < most or node.name == offer.ask.target:
+            continue
+        found = (offer.rank(node.name), left_after(node, offer, loans), -node.limits.priority, node.name)
+        if (best is None or found < best) and never(node, offer) is None and can_lend(node, offer, loans):
+            best, most = found, free if offer.ranks is None else most
+    return None if best is None else best[-1]
+
+
+def has_it_itself(offer: "Offer", target: Node, loans: Loans) -> bool:
+    """Whether the target may, and can, set it aside of its own: nothing is lent, so no limit of lending counts."""
+    return offer.ask.own_too and never(target, offer) is None and can_lend(target, offer, loans)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """An ask with what it comes to: how it would be delivered, and all that a lender gives for it."""
+
+    ask: Ask
+    rules: Rules
+    choice: DeliveryChoice
+    need: ResourceVector
+    busy: Mapping[NodeName, str] = field(default_factory=dict)
+    """Lenders whose machines are too busy to carry the work, or short of memory: how much, and what that means."""
+    used_gpus: Mapping[NodeName, tuple[str, ...]] = field(default_factory=dict)
+    """For GPUs: lenders on which programs outside Ray use some."""
+    ranks: Mapping[NodeName, int] | None = None
+    """Where the ask names the nodes that may lend: by name, its place among them."""
+
+    @property
+    def is_transfer(self) -> bool:
+        return self.choice.delivery is Delivery.TRANSFER
+
+    @classmethod
+    def of(cls, ask: Ask, nodes: NodeTable, rules: Rules) -> "Offer":
+        target = nodes[ask.target]
+        choice = choose_delivery(
+            ask, target, rules.default_delivery, rules.no_transfers_because, why_not_there=_too_busy(ask, nodes)
+        )
+        need = lent_resources(ask, choice.delivery, rules.companions)
+        reserves = choice.delivery is Delivery.RESERVE
+        busy = {
+            n.name: _strain(n) for n in nodes.in_use if reserves and n.in_use.crowded and n.machine != target.machine
+        }
+        gpus = {n.name: n.in_use.gpus for n in nodes.in_use if n.in_use.gpus} if ask.kind == GPU else {}
+        ranks = None if ask.nodes is None else {name: rank for rank, name in enumerate(ask.nodes)}
+        return cls(ask, rules, choice, need, busy, gpus, ranks)
+
+    def rank(self, name: NodeName) -> int:
+        """The lower, the more the ask prefers this node; the same for all where it has no preference."""
+        return 0 if self.ranks is None else self.ranks.get(name, len(self.ranks))
+
+    def prefers_own_to(self, lender: NodeName | None) -> bool:
+        """Whether the target rather sets it aside of its own, if it can, than have it from this lender."""
+        return self.ask.own_too and (lender is None or self.rank(self.ask.target) < self.rank(lender))
+
+    def from_node(self, source: NodeName) -> Grant:
+        choice = self.choice
+        warnings = (*choice.warnings, *self._warnings_about(source))
+        return Grant(self.ask, source, self.need, choice.delivery, choice.reason, warnings)
+
+    def _warnings_about(self, source: NodeName) -> Iterator[str]:
+        if source in self.busy:
+            yield f"{source}: {self.busy[source]}"
+        if source in self.used_gpus:
+            yield (
+                f"{source}: {'; '.join(self.used_gpus[source])}. Ray chooses the device, and may give out one that is "
+                f"in use: look at nvidia-smi there before heavy work."
+            )
+
+
+def _strain(node: Node) -> str:
+    crowded = node.in_use.crowded
+    outcome = "may run out of memory" if MEMORY in crowded else "will be slow"
+    return f"{'; '.join(crowded.values())}. The work {outcome} there."
+
+
+def _too_busy(ask: Ask, nodes: NodeTable) -> str | None:
+    """Why capacity is better not moved onto the target's machine; None where no other machine could do the work."""
+    target = nodes[ask.target]
+    how_busy = target.in_use.crowded.get(ask.kind)
+    if how_busy is None:
+        return None
+    others = (node for node in nodes.lenders if node.machine != target.machine)
+    return f"{target.name}: {how_busy}" if any(ask.kind not in node.in_use.crowded for node in others) else None
+
+
+def obstacle(node: Node, offer: Offer, loans: Loans) -> tuple[RefusalCode, str] | None:
+    """The first thing that keeps a node from lending, and the kind it is about; None if it can lend."""
+    ask, need = offer.ask, offer.need
+    if (code := never(node, offer)) is not None:
+        return code, ask.kind
+    if can_lend(node, offer, loans):
+        return None
+    if offer.is_transfer and loans.moved_in(node.name, ask.kind):
+        return RefusalCode.IS_BORROWING, ask.kind
+    if node.name == ask.target:
+        short = next(k for k, units in need.items() if units > own_room(node, k, loans))
+        is_used = own_room(node, short, loans) + node.in_use.withheld[short] >= need[short]
+        return RefusalCode.GPU_IN_USE if is_used else RefusalCode.NO_CAPACITY, short
+    for kind, units in need.items():
+        limit = node.limits.limit(kind)
+        if limit is not None and loans.lent(node.name, kind) + units > limit:
+            return RefusalCode.LENDING_LIMIT_REACHED, kind
+    short = next(kind for kind, units in need.items() if units > room(node, kind, loans, offer.rules.reserve))
+    if node.in_use.withheld[short] and free_of(node, short, loans) + node.in_use.withheld[short] >= need[short]:
+        return RefusalCode.GPU_IN_USE, short
+    return RefusalCode.NO_CAPACITY if free_of(node, short, loans) < need[short] else RefusalCode.KEPT_FREE, short
+
+
+def can_lend(node: Node, offer: Offer, loans: Loans) -> bool:
+    """By amounts, and by what it borrows itself."""
+    if offer.is_transfer and loans.moved_in(node.name, offer.ask.kind):
+        return False
+    if node.name == offer.ask.target:
+        return all(units <= own_room(node, kind, loans) for kind, units in offer.need.items())
+    reserve = offer.rules.reserve
+    return all(units <= room(node, kind, loans, reserve) for kind, units in offer.need.items())
+
+
+def left_after(node: Node, offer: Offer, loans: Loans) -> tuple[int, ...]:
+    """How much is asked above what it has free, by kind: the least has the most left."""
+    return tuple(units - free_of(node, kind, loans) for kind, units in offer.need.items())
+
+
+def never(node: Node, offer: Offer) -> RefusalCode | None:
+    """What keeps a node from lending however much comes back to it; None if it is just a question of amounts."""
+    ask = offer.ask
+    is_own = node.name == ask.target
+    if is_own and not (ask.own_too and not offer.is_transfer):
+        return RefusalCode.IS_TARGET
+    if ask.source is not None and node.name != ask.source:
+        return RefusalCode.NOT_THE_SOURCE
+    if offer.ranks is not None and node.name not in offer.ranks:
+        return RefusalCode.RULED_OUT
+    if not node.alive:
+        return RefusalCode.NODE_DOWN
+    if node.silent is not None:
+        return RefusalCode.STALE
+    if not node.limits.can_share and not is_own:
+        return RefusalCode.SHARING_DISABLED
+    cooling = offer.rules.cooling
+    if cooling and (node.name in cooling or ask.target in cooling):
+        return RefusalCode.COOLING_DOWN
+    return None
+
+
+def why_not(node: Node, offer: Offer, loans: Loans) -> Refusal | None:
+    """The first reason why this node cannot lend what is asked, with all that comes along; None if it can."""
+    found = obstacle(node, offer, loans)
+    if found is None:
+        return None
+    code, kind = found
+    could = min(offer.ask.units, most_of(node, offer, loans)) if code in BY_AMOUNT else 0
+    return Refusal(node.name, code, _in_words(node, code, kind, offer, loans), could)
+
+
+BY_AMOUNT: Final = (
+    RefusalCode.LENDING_LIMIT_REACHED,
+    RefusalCode.NO_CAPACITY,
+    RefusalCode.KEPT_FREE,
+    RefusalCode.GPU_IN_USE,
+)
+"""Held back only by how much is asked: such a node can lend less, or more once something comes home."""
+
+
+def _in_words(node: Node, code: RefusalCode, kind: str, offer: Offer, loans: Loans) -> str:
+    asked = f"{amount_of(kind, offer.need[kind])} asked"
+    free = own_room(node, kind, loans) if node.name == offer.ask.target else free_of(node, kind, loans)
+    lent = loans.lent(node.name, kind)
+    shown = f"{amount_of(kind, max(0, free))} of {describe(kind, node.total[kind])} free"
+    match code:
+        case RefusalCode.IS_TARGET:
+            return "it is the target itself"
+        case RefusalCode.NOT_THE_SOURCE:
+            return f"only {offer.ask.source} was asked to lend"
+        case RefusalCode.RULED_OUT:
+            return "the task's own conditions rule it out: its node, and what it must be near to or far from"
+        case RefusalCode.NODE_DOWN:
+            return "it is not connected to the cluster"
+        case RefusalCode.STALE:
+            return f"nobody knows what it does: {node.silent}"
+        case RefusalCode.SHARING_DISABLED:
+            return "its configuration says can_share: false"
+        case RefusalCode.COOLING_DOWN:
+            cooling = node.name if node.name in offer.rules.cooling else offer.ask.target
+            return f"{cooling} is cooling down; to end that: grid cooldown {cooling} --off"
+        case RefusalCode.IS_BORROWING:
+            return f"it borrows {kind} itself"
+        case RefusalCode.LENDING_LIMIT_REACHED:
+            limit = describe(kind, node.limits.limit(kind) or 0)
+            return f"{amount_of(kind, lent)} of at most {limit} lent, {asked}"
+        case RefusalCode.GPU_IN_USE:
+            free += node.in_use.withheld[kind]
+            shown = f"{amount_of(kind, max(0, free))} of {describe(kind, node.total[kind])} free for Ray"
+            return f"{shown}, but {'; '.join(node.in_use.gpus)}; {asked}"
+        case RefusalCode.KEPT_FREE:
+            units = kept(node, kind, free, lent, offer.rules.reserve)
+            return f"{shown}, of which {why_kept(kind, units, offer.rules.reserve)}, {asked}"
+        case _:
+            return f"{shown}, {asked}"
+
+
+def free_of(node: Node, kind: str, loans: Loans) -> int:
+    """What Ray shows as free may be a moment old; what we have lent is not. What other programs use is not free."""
+    return min(node.free[kind], node.base[kind] - loans.taken(node.name, kind)) - node.in_use.withheld[kind]
+
+
+def own_room(node: Node, kind: str, loans: Loans) -> int:
+    """How much a node can set aside for itself: what it was given counts as its own."""
+    moved_in = loans.moved_in(node.name, kind)
+    has = node.base[kind] + moved_in - loans.taken(node.name, kind)
+    return min(node.free[kind], has) - node.in_use.withheld[kind]
+
+
+def room(node: Node, kind: str, loans: Loans, reserve: Reserve) -> int:
+    """How much of one kind a node could lend: by what is free, what it keeps, and its limit."""
+    return room_of(node, kind, free_of(node, kind, loans), loans.lent(node.name, kind), reserve)
+
+
+def room_of(node: Node, kind: str, free: int, lent: int, reserve: Reserve) -> int:
+    """The same for a moment at which so much is free, and so much lent."""
+    left = free if reserve is NOTHING_KEPT else free - kept(node, kind, free, lent, reserve)
+    limit = node.limits.limit(kind)
+    return left if limit is None or left < limit - lent else limit - lent
+
+
+def most_of(node: Node, offer: Offer, loans: Loans) -> int:
+    """How much of the asked kind a node could lend now, in units: all that comes along must fit, too."""
+    ask, rules = offer.ask, offer.rules
+    is_own = node.name == ask.target
+    rooms = {
+        kind: max(0, own_room(node, kind, loans) if is_own else room(node, kind, loans, rules.reserve))
+        for kind in offer.need
+    }
+    most = most_within(ask, offer.choice.delivery, rules.companions, rooms)
+    # Who asks for whole GPUs can be offered no part of one.
+    return most - most % scale(GPU) if ask.kind == GPU and whole(GPU, ask.units) else most
+
+
+def counter_offer(refused: Refused) -> str | None:
+    """The largest amount that one node could lend instead, as the command to ask for it."""
+    ask = refused.ask
+    best = max(refused.refusals, key=lambda r: (r.could_lend, r.node), default=None)
+    if best is None or best.could_lend <= 0 or best.could_lend >= ask.units:
+        return None
+    if (units := cut_off(ask.kind, best.could_lend)) == 0:
+        return None
+    amount = amount_of(ask.kind, units)
+    delivery = f" --delivery {ask.delivery}" if ask.delivery else ""
+    return (
+        f"{describe(ask.kind, units)} can be lent by {best.node}: "
+        f"grid boost request {ask.target} {ask.kind} {amount} --source {best.node}{delivery}"
+    )
+
+
+Lender = Callable[[Ask], NodeName | None]
+"""Who would lend this now."""
+
+
+def largest_now(
+    ask: Ask, nodes: NodeTable, loans: Loans, rules: Rules, lender_of: Lender | None = None
+) -> tuple[int, NodeName | None]:
+    """In units, and who would lend it, if the same were asked for in another amount; zero: nothing would be granted.
+
+    Whole GPUs, unless a part of one is asked for; other kinds as people can write them. `lender_of`: where others wait,
+    what the queue says.
+    """
+    step = scale(GPU) if ask.kind == GPU and whole(GPU, ask.units) else 1
+    most = max((node.base[ask.kind] for node in nodes.lenders), default=0) // step
+
+    def offer(steps: int) -> Offer:
+        return Offer.of(replace(ask, units=steps * step), nodes, rules)
+
+    def lender(steps: int) -> NodeName | None:
+        asked = offer(steps)
+        if lender_of is not None:
+            return lender_of(asked.ask)
+        over_limit = why_over_limit(asked.ask, asked.need, nodes, loans, rules.teams)
+        return best_lender(asked, nodes.lenders, loans) if over_limit is None else None
+
+    # `auto` transfers what the target's machine can carry and reserves what is more. Either is granted up to an amount
+    # of its own, so each is searched for itself.
+    transfers = bisect_left(range(1, most + 1), True, key=lambda steps: not offer(steps).is_transfer)
+    for amounts in (range(transfers + 1, most + 1), range(1, transfers + 1)):
+        if granted := bisect_left(amounts, True, key=lambda steps: lender(steps) is None):
+            units = cut_off(ask.kind, amounts[granted - 1] * step)
+            if units and (source := lender(units // step)) is not None:
+                return units, source
+    return 0, None

@@ -1,0 +1,69 @@
+"""What a team may have: its own guarantee, its limit above that, and what others keep for themselves."""
+
+from collections.abc import Callable
+from functools import partial
+
+from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.model.nodes import NodeTable
+from distributed_grid.model.requests import Ask
+from distributed_grid.model.resources import ResourceVector, amount_of, describe
+from distributed_grid.model.teams import Team, Teams
+
+
+def why_over_limit(ask: Ask, need: ResourceVector, nodes: NodeTable, loans: Loans, teams: Teams) -> str | None:
+    """Why a team may not have this on top of what it has; None if it may. `need`: with all that comes along."""
+    if not teams:
+        return None
+    return why_above_its_most(ask, need, loans, teams) or why_kept_by_others(ask, need, nodes, loans, teams)
+
+
+def limited(ask: Ask, need: ResourceVector, own: Team, held: Callable[[str], int]) -> ResourceVector:
+    """What of a need is held against limits.
+
+    All of it; but what comes along unasked with a request within its team's guarantee is guaranteed with it: else the
+    CPU of a guaranteed GPU would keep the team from that GPU.
+    """
+    comes_along = len(need) > len(ask.asked)
+    return ResourceVector(dict(ask.asked)) if comes_along and is_within(ask, own, held) else need
+
+
+def why_above_its_most(ask: Ask, need: ResourceVector, loans: Loans, teams: Teams) -> str | None:
+    """Its team would have more than its own limit."""
+    own = teams.of(ask.team)
+    if not own.borrowing_limit:
+        return None
+    for kind, units in limited(ask, need, own, partial(loans.held, own.name)).items():
+        held, most = loans.held(own.name, kind), own.most(kind)
+        if most is not None and held + units > most:
+            return (
+                f"team {own.name} has {amount_of(kind, held)} of at most {describe(kind, most)}, "
+                f"{amount_of(kind, units)} asked"
+            )
+    return None
+
+
+def why_kept_by_others(ask: Ask, need: ResourceVector, nodes: NodeTable, loans: Loans, teams: Teams) -> str | None:
+    """Its team would have of what other teams keep for themselves, used or not."""
+    if not teams.closed:
+        return None
+    own = teams.of(ask.team)
+    for kind, units in limited(ask, need, own, partial(loans.held, own.name)).items():
+        keeping = teams.keeping(kind)
+        if not keeping or loans.held(own.name, kind) + units <= own.guaranteed[kind]:
+            continue
+        common = nodes.lendable(kind) - loans.held_by_all(kind)
+        if units <= common - teams.kept_in_all(kind):
+            continue  # as much is left though they used nothing of theirs
+        kept = sum(max(0, most - loans.held(name, kind)) for name, most in keeping if name != own.name)
+        left = common - kept
+        if kept and units > left:
+            return (
+                f"other teams keep {describe(kind, kept)} for themselves: {amount_of(kind, max(0, left))} left, "
+                f"{amount_of(kind, units)} asked"
+            )
+    return None
+
+
+def is_within(ask: Ask, team: Team, held: Callable[[str], int]) -> bool:
+    """Whether all that is asked for is within a team's guarantee, on top of what the team has of each kind."""
+    return all(held(kind) + units <= team.guaranteed[kind] for kind, units in ask.asked)

@@ -1,0 +1,351 @@
+"""Slots: when and on which node a request can have what it asks for, without delaying requests ahead of it."""
+
+from bisect import insort
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from distributed_grid.decide.capacity.lending import (
+    Offer,
+    best_lender,
+    has_it_itself,
+    never,
+    obstacle,
+    room_of,
+    why_not,
+)
+from distributed_grid.decide.capacity.quotas import why_above_its_most, why_kept_by_others, why_over_limit
+from distributed_grid.decide.capacity.returns import LeaseEnds
+from distributed_grid.decide.capacity.timeline import CommonPool, NodeCalendar, TeamCalendar
+from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.model.leases import Lease
+from distributed_grid.model.nodes import Node, NodeName, NodeTable
+from distributed_grid.model.plans import Grant, Refusal, RefusalCode, Refused, Reserve
+from distributed_grid.model.resources import ResourceVector
+
+
+def could_when_idle(node: Node, offer: Offer) -> bool:
+    return all(units <= room_when_idle(node, kind, offer) for kind, units in offer.need.items())
+
+
+def room_when_idle(node: Node, kind: str, offer: Offer) -> int:
+    """How much it could lend if nothing were lent and its own work needed nothing; or set aside for itself."""
+    if node.name == offer.ask.target:
+        return node.base[kind]
+    return room_of(replace(node, total=node.base), kind, node.base[kind], 0, offer.rules.reserve)
+
+
+class Present:
+    """Who could lend now. Looks at the nodes once; what it grants it counts itself."""
+
+    def __init__(self, nodes: NodeTable, loans: Loans) -> None:
+        self._table, self._nodes = nodes, dict(nodes)
+        self._lenders = {node.name: node for node in nodes.lenders}
+        self.loans, self._own_loans = loans, False
+
+    def lender(self, offer: Offer, known: NodeName | None = None) -> NodeName | None:
+        """Who would lend if nobody else waited; rather the one that it was told."""
+        if self.others_keep(offer) is not None:
+            return None
+        told = self._lenders.get(known or "")
+        if told is not None and obstacle(told, offer, self.loans) is None:
+            return told.name
+        return best_lender(offer, self._lenders.values(), self.loans)
+
+    def has_it_itself(self, offer: Offer) -> bool:
+        return self.others_keep(offer) is None and has_it_itself(offer, self._nodes[offer.ask.target], self.loans)
+
+    def others_keep(self, offer: Offer) -> str | None:
+        return why_kept_by_others(offer.ask, offer.need, self._table, self.loans, offer.rules.teams)
+
+    def add(self, grant: Grant) -> None:
+        if not self._own_loans:
+            self.loans, self._own_loans = self.loans.without(()), True
+        self.loans.promise(grant)
+        node = self._nodes[grant.source]
+        node = self._nodes[node.name] = replace(node, free=node.free - grant.resources)
+        if node.name in self._lenders:
+            self._lenders[node.name] = node
+
+    @property
+    def nodes(self) -> NodeTable:
+        return NodeTable(self._nodes.values())
+
+    def refused(self, offer: Offer, ahead: int) -> Refused:
+        """For every node why it does not lend this now. Who could is kept for others."""
+        limit = why_over_limit(offer.ask, offer.need, self._table, self.loans, offer.rules.teams)
+        refusals = (why_not(node, offer, self.loans) or _kept(node.name, ahead) for node in self._nodes.values())
+        return Refused(offer.ask, tuple(refusals), limit)
+
+
+def _kept(node: NodeName, ahead: int) -> Refusal:
+    who = "1 request" if ahead == 1 else f"{ahead} requests" if ahead else "those"
+    return Refusal(node, RefusalCode.OTHERS_AHEAD, f"what is free there is kept for {who} ahead of it")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    source: NodeName
+    begin: datetime
+    end: datetime
+
+
+class Places:
+    """What is lent, and taken by those ahead, from now on. What is taken stays so.
+
+    As long as nobody has a place later than now, the present is all that matters. The calendars of nodes and teams are
+    made when they are first asked.
+    """
+
+    def __init__(self, nodes: NodeTable, leases: Iterable[Lease], loans: Loans, now: datetime) -> None:
+        self.present = Present(nodes, loans)
+        self._nodes, self._loans, self._now = nodes, loans, now
+        self._ends = LeaseEnds(leases, now)
+        self._taken: list[tuple[Offer, Place]] = []
+        self._taken_of_teams: list[tuple[Offer, datetime, datetime]] = []
+        self._kept_nodes: list[tuple[NodeName, ResourceVector, datetime]] = []
+        self._is_kept = False
+        self._later_teams: set[str] = set()
+        self._calendars: dict[NodeName, NodeCalendar] = {}
+        self._teams: dict[str, TeamCalendar] = {}
+        self._pool: CommonPool | None = None
+        self._departures: defaultdict[tuple[NodeName, str], list[datetime]] = defaultdict(list)
+        self._reserves: list[Reserve] = []
+        self._not_before: dict[Hashable, datetime | None] = {}
+
+    # -- the first place --------------------------------------------------------------------------------------
+
+    def first(
+        self,
+        offer: Offer,
+        until: datetime | None = None,
+        known: NodeName | None = None,
+        since: datetime | None = None,
+    ) -> Place | None:
+        """The first place that begins not before `since` (now, if not given) and not after `until`.
+
+        It is on the target itself only if that is sooner, or preferred.
+        """
+        begin = since or self._now
+        place = self._on_one_node(offer, until, known, begin)
+        soonest_from = None if place is None or place.begin > begin else place.source
+        if offer.prefers_own_to(soonest_from) and self._has_it_itself(offer):
+            return Place(offer.ask.target, begin, begin + timedelta(seconds=offer.ask.duration_s))
+        return place
+
+    def _has_it_itself(self, offer: Offer) -> bool:
+        """Now, and nobody ahead counts on that node."""
+        name = offer.ask.target
+        return self.present.has_it_itself(offer) and not any(
+            place.source == name and place.begin > self._now for _, place in self._taken
+        )
+
+    def _on_one_node(
+        self, offer: Offer, until: datetime | None, known: NodeName | None, since: datetime
+    ) -> Place | None:
+        """On the node that is preferred, or then has the most left.
+
+        Where it had a place before is `known`: if it comes as soon there, it stays. What those behind have taken since
+        would else move it, and with it the next ones.
+        """
+        lasts = timedelta(seconds=offer.ask.duration_s)
+        if since == self._now and not self._is_kept and (source := self.present.lender(offer, known)) is not None:
+            return Place(source, since, since + lasts)
+        while until is None or since <= until:
+            found = self._on_nodes(offer, since, until, known)
+            if found is None:
+                return None
+            begin, source = found
+            turns = (self.team_turn(offer, begin), self._pool_turn(offer, begin), self._borrowing_turn(offer, begin))
+            if None in turns:
+                return None
+            since = max(turn for turn in turns if turn is not None)
+            if since == begin:
+                return Place(source, begin, begin + lasts)
+        return None
+
+    def _on_nodes(
+        self, offer: Offer, since: datetime, until: datetime | None, known: NodeName | None
+    ) -> tuple[datetime, NodeName] | None:
+        """By what the nodes have. Who asks for the same as one ahead need not look before that one's place."""
+        number = self._number(offer.rules.reserve)
+        ask = offer.ask
+        same = (offer.need, offer.is_transfer, ask.source, ask.nodes, ask.own_too, ask.target, ask.duration_s, number)
+        earliest = self._not_before.get(same, self._now)
+        if earliest is None or (until is not None and earliest > until):
+            return None
+        begin = max(since, earliest)
+        best: tuple[datetime, bool, int, bool, tuple[int, ...], float, NodeName] | None = None
+        for node in self._may_lend(offer):
+            calendar = self._calendar(node)
+            found = calendar.first(offer, number, begin, until if best is None else best[0])
+            if found is not None:
+                left = calendar.left_after(offer.need, found)
+                order = (node.name != known, offer.rank(node.name), node.name == ask.target, left)
+                place = (found, *order, -node.limits.priority, node.name)
+                best = place if best is None or place < best else best
+        if since == self._now:
+            later = None if until is None else until + timedelta.resolution
+            self._not_before[same] = later if best is None else best[0]
+        return None if best is None else (best[0], best[-1])
+
+    def _may_lend(self, offer: Offer) -> Iterator[Node]:
+        """All nodes for which it is just a question of amounts; the target only if it may set it aside of its own."""
+        own = self._nodes[offer.ask.target]
+        for node in self._nodes.lenders:
+            if node is not own and never(node, offer) is None:
+                yield node
+        if never(own, offer) is None:
+            yield own
+
+    def team_turn(self, offer: Offer, since: datetime) -> datetime | None:
+        """When its team may have it by its own limit; None: never."""
+        teams, name = offer.rules.teams, offer.ask.team
+        if not teams:
+            return since
+        if (
+            name not in self._later_teams
+            and why_above_its_most(offer.ask, offer.need, self.present.loans, teams) is None
+        ):
+            return since  # what it has now only becomes less
+        return self._team(offer).first(offer, since)
+
+    def _pool_turn(self, offer: Offer, since: datetime) -> datetime | None:
+        """When its team may have it beside what other teams keep."""
+        teams = offer.rules.teams
+        if not teams.closed:
+            return since
+        if self._pool is None:
+            self._pool = CommonPool(self._nodes, self._loans, self._ends.all, teams, self._now)
+            for taken, place in self._taken:
+                self._pool.take(taken.from_node(place.source), place.begin, place.end)
+        return self._pool.first(offer, since)
+
+    def _borrowing_turn(self, offer: Offer, since: datetime) -> datetime:
+        """When its target may borrow: who is to lend to somebody ahead cannot be borrowing when that begins."""
+        if offer.is_transfer:
+            lasts = timedelta(seconds=offer.ask.duration_s)
+            for departure in self._departures[offer.ask.target, offer.ask.kind]:
+                if since < departure < since + lasts:
+                    since = departure
+        return since
+
+    # -- taking -----------------------------------------------------------------------------------------------
+
+    def take(self, offer: Offer, place: Place) -> None:
+        """From now on nobody behind can have what this place needs."""
+        ask, source = offer.ask, place.source
+        self._taken.append((offer, place))
+        if place.begin <= self._now:
+            self.present.add(offer.from_node(source))
+        else:
+            self._is_kept = True
+            self._later_teams.add(ask.team)
+        if source in self._calendars:
+            _enter(offer, place, self._calendars[source])
+        if offer.is_transfer and ask.target in self._calendars:
+            _enter(offer, place, self._calendars[ask.target])
+        if ask.team in self._teams:
+            self._teams[ask.team].hold(offer.need, place.begin, place.end)
+        if self._pool is not None:
+            self._pool.take(offer.from_node(source), place.begin, place.end)
+        if offer.is_transfer:
+            insort(self._departures[source, ask.kind], place.begin)
+
+    def take_for_team(self, offer: Offer, begin: datetime) -> None:
+        """Of the team's limit only: on the nodes others may go first."""
+        self._later_teams.add(offer.ask.team)
+        end = begin + timedelta(seconds=offer.ask.duration_s)
+        self._team(offer).hold(offer.need, begin, end)
+        self._taken_of_teams.append((offer, begin, end))
+
+    def keep(self, offer: Offer) -> NodeName | None:
+        """Keep a node for what no lease's end makes possible, only the node's own work: from when its leases are over.
+
+        The node that lacks the least; None if none could lend it even if it were idle.
+        """
+        able = [self._calendar(node) for node in self._may_lend(offer) if could_when_idle(node, offer)]
+        if not able:
+            return None
+        best = min(
+            able, key=lambda calendar: (calendar.left_after(offer.need, calendar.settled_at), calendar.node.name)
+        )
+        self._kept_nodes.append((best.node.name, offer.need, best.settled_at))
+        best.lend(offer.need, best.settled_at, None)
+        self._is_kept = True
+        return best.node.name
+
+    def bring_forward(self, parts: Collection[Lease], to: datetime) -> Callable[[], None]:
+        """These leases, or these parts of them, will be home by then, since they are asked back. Returns the undoing,
+        for as long as nothing was taken since."""
+        nodes = {name for lease in parts for name in (lease.source, lease.target)}
+        calendars = {name: self._calendars.pop(name) for name in nodes if name in self._calendars}
+        teams = {lease.team: self._teams.pop(lease.team) for lease in parts if lease.team in self._teams}
+        pool, self._pool = self._pool, None
+        not_before, self._not_before = self._not_before, {}
+        self._ends.bring_forward(parts, to)
+
+        def undo() -> None:
+            self._ends.put_back(parts)
+            for name in nodes:
+                self._calendars.pop(name, None)
+            for lease in parts:
+                self._teams.pop(lease.team, None)
+            self._calendars |= calendars
+            self._teams |= teams
+            self._pool, self._not_before = pool, not_before
+
+        return undo
+
+    # -- for words --------------------------------------------------------------------------------------------
+
+    def comes_back(self, place: Place, kind: str) -> int:
+        """How much of a kind comes back to a place's node just when it begins."""
+        ends = self._ends.on(place.source)
+        return sum(lease.resources[kind] for end, lease in ends if end == place.begin and lease.source == place.source)
+
+    # -- what is made when it is needed -----------------------------------------------------------------------
+
+    def _calendar(self, node: Node) -> NodeCalendar:
+        found = self._calendars.get(node.name)
+        if found is None:
+            found = NodeCalendar(node, self._loans, self._ends.on(node.name), self._now)
+            self._calendars[node.name] = found
+            for offer, place in self._taken:
+                _enter(offer, place, found)
+            for name, need, since in self._kept_nodes:
+                if name == node.name:
+                    found.lend(need, since, None)
+        return found
+
+    def _team(self, offer: Offer) -> TeamCalendar:
+        name = offer.ask.team
+        found = self._teams.get(name)
+        if found is None:
+            team = offer.rules.teams.of(name)
+            found = self._teams[name] = TeamCalendar(team, self._loans, self._ends.of(name), self._now)
+            for taken, place in self._taken:
+                if taken.ask.team == name:
+                    found.hold(taken.need, place.begin, place.end)
+            for taken, begin, end in self._taken_of_teams:
+                if taken.ask.team == name:
+                    found.hold(taken.need, begin, end)
+        return found
+
+    def _number(self, reserve: Reserve) -> int:
+        """Equal reserves have equal numbers: comparing them once for a request is enough."""
+        for number, known in enumerate(self._reserves):
+            if known is reserve or known == reserve:
+                return number
+        self._reserves.append(reserve)
+        return len(self._reserves) - 1
+
+
+def _enter(offer: Offer, place: Place, calendar: NodeCalendar) -> None:
+    """A place in a node's calendar, if it is about that node."""
+    ask, name = offer.ask, calendar.node.name
+    if place.source == name:
+        calendar.lend(offer.need, place.begin, place.end, to_itself=ask.target == name)
+    elif offer.is_transfer and ask.target == name:
+        calendar.borrow(ask.kind, ask.units, place.begin, place.end)

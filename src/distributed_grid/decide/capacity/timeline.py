@@ -1,0 +1,277 @@
+"""The capacity timeline: what nodes can lend and teams may have from now on, as leases end and slots are taken."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Hashable, Iterable, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Generic, TypeVar
+
+from distributed_grid.decide.capacity.lending import Offer, free_of, kept
+from distributed_grid.decide.capacity.quotas import limited
+from distributed_grid.decide.capacity.returns import Ends
+from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.model.leases import Delivery
+from distributed_grid.model.nodes import Node, NodeTable
+from distributed_grid.model.plans import Grant, Reserve
+from distributed_grid.model.resources import ResourceVector
+from distributed_grid.model.teams import Team, Teams
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class Calendar(Generic[Key]):
+    """Amounts by key, from now on. They change at `times`; the last ones stay."""
+
+    __slots__ = ("_amounts", "times")
+
+    def __init__(self, now: datetime) -> None:
+        self.times = [now]
+        self._amounts: list[dict[Key, int]] = [{}]
+
+    def add(self, key: Key, units: int, begin: datetime, end: datetime | None = None) -> None:
+        """From `begin` until `end`, or for good."""
+        first = self._split(begin)
+        last = len(self.times) if end is None else self._split(end)
+        for amounts in self._amounts[first:last]:
+            amounts[key] = amounts.get(key, 0) + units
+
+    def row(self, key: Key) -> list[int]:
+        """The amounts of one key, in the order of `times`."""
+        return [amounts.get(key, 0) for amounts in self._amounts]
+
+    def at(self, key: Key, when: datetime) -> int:
+        return self._amounts[bisect_right(self.times, when) - 1].get(key, 0)
+
+    def first(
+        self,
+        needs: Sequence[tuple[Sequence[int], int]],
+        lasts: timedelta,
+        since: datetime,
+        until: datetime | None = None,
+        closed: Sequence[int] = (),
+    ) -> datetime | None:
+        """The first time, not before `since` nor after `until`, from which on every need fits for as long as it lasts.
+
+        A need is what there is, in the order of `times`, and how much of it is asked. Nothing begins where `closed`.
+        """
+        times, count = self.times, len(self.times)
+        index = bisect_right(times, since) - 1
+        start = since
+        while until is None or start <= until:
+            end, step = start + lasts, index
+            if not (closed and closed[index]):
+                while step < count and (step == index or times[step] < end) and _fits(needs, step):
+                    step += 1
+                if step == count or (step > index and times[step] >= end):
+                    return start
+            index = step + 1
+            if index >= count:
+                return None
+            start = times[index]
+        return None
+
+    def _split(self, at: datetime) -> int:
+        """The index of the step that begins at this moment; made if there is none."""
+        index = bisect_left(self.times, at)
+        if index == len(self.times) or self.times[index] != at:
+            self.times.insert(index, at)
+            self._amounts.insert(index, dict(self._amounts[index - 1]))
+        return index
+
+
+def _fits(needs: Sequence[tuple[Sequence[int], int]], step: int) -> bool:
+    for row, units in needs:  # noqa: SIM110
+        if row[step] < units:  # asked so often in a long queue that a generator would be half of the work
+            return False
+    return True
+
+
+class NodeCalendar:
+    """Its own work is taken to go on as it is, and what it keeps for that to stay the same."""
+
+    __slots__ = ("_calendar", "_keeps", "_loans", "_moved_in", "_rooms", "node")
+
+    def __init__(self, node: Node, loans: Loans, ends: Ends, now: datetime) -> None:
+        self.node, self._loans = node, loans
+        self._calendar: Calendar[tuple[str, str]] = Calendar(now)
+        self._rooms: dict[tuple[str, int], list[int]] = {}
+        self._moved_in: dict[str, list[int]] = {}
+        self._keeps: dict[tuple[str, int], int] = {}
+        free = dict(node.free)
+        for kind, units in loans.lent_by(node.name).items():
+            self._calendar.add(("lent", kind), units, now)
+        for kind, units in loans.taken_on(node.name).items():
+            self._calendar.add(("taken", kind), units, now)
+        for kind, units in loans.moved_to(node.name).items():
+            self._calendar.add(("moved in", kind), units, now)
+        for kind, units in node.free.items():
+            self._calendar.add(("free", kind), units, now)
+        for end, lease in ends:
+            if lease.source == node.name:
+                for kind, units in lease.resources.items():
+                    free[kind] = free.get(kind, 0) + units
+                    self._calendar.add(("free", kind), units, end)
+                    self._calendar.add(("taken", kind), -units, end)
+                    if lease.target != node.name:
+                        self._calendar.add(("lent", kind), -units, end)
+            elif lease.delivery is Delivery.TRANSFER:
+                # What is in use of it goes with its work: no less than nothing is free then.
+                gone = min(lease.units, max(0, free.get(lease.kind, 0)))
+                free[lease.kind] = free.get(lease.kind, 0) - gone
+                self._calendar.add(("free", lease.kind), -gone, end)
+                self._calendar.add(("moved in", lease.kind), -lease.units, end)
+
+    def first(self, offer: Offer, reserve_no: int, since: datetime, until: datetime | None = None) -> datetime | None:
+        """When it could lend this, or set it aside for itself, by amounts; see `Calendar.first`."""
+        reserve, is_own = offer.rules.reserve, offer.ask.target == self.node.name
+        needs = [
+            (self._own_rooms(kind) if is_own else self.rooms(kind, reserve, reserve_no), units)
+            for kind, units in offer.need.items()
+        ]
+        borrows = self._borrows(offer.ask.kind) if offer.is_transfer else ()
+        lasts = timedelta(seconds=offer.ask.duration_s)
+        return self._calendar.first(needs, lasts, since, until, closed=borrows)
+
+    def _borrows(self, kind: str) -> list[int]:
+        if kind not in self._moved_in:
+            self._moved_in[kind] = self._calendar.row(("moved in", kind))
+        return self._moved_in[kind]
+
+    def rooms(self, kind: str, reserve: Reserve, reserve_no: int) -> list[int]:
+        """How much of a kind it could lend, in the order of its times. Equal reserves have equal numbers."""
+        known = self._rooms.get((kind, reserve_no))
+        if known is None:
+            known = self._rooms[kind, reserve_no] = list(self._room_by_time(kind, reserve, reserve_no))
+        return known
+
+    def _room_by_time(self, kind: str, reserve: Reserve, reserve_no: int) -> Iterable[int]:
+        node, limit = self.node, self.node.limits.limit(kind)
+        keeps = self._keeps.get((kind, reserve_no))
+        if keeps is None:
+            free, lent = free_of(node, kind, self._loans), self._loans.lent(node.name, kind)
+            keeps = kept(node, kind, free, lent, reserve) + node.in_use.withheld[kind]
+            self._keeps[kind, reserve_no] = keeps
+        rows = (self._calendar.row((what, kind)) for what in ("free", "taken", "lent"))
+        for free, taken, lent in zip(*rows, strict=True):
+            left = min(free, node.base[kind] - taken) - keeps
+            yield left if limit is None else min(left, limit - lent)
+
+    def _own_rooms(self, kind: str) -> list[int]:
+        """How much it could set aside for itself, as `lending.own_room` says for now: nothing is kept, nothing lent."""
+        node = self.node
+        rows = (self._calendar.row((what, kind)) for what in ("free", "taken", "moved in"))
+        return [
+            min(free, node.base[kind] + moved_in - taken) - node.in_use.withheld[kind]
+            for free, taken, moved_in in zip(*rows, strict=True)
+        ]
+
+    def left_after(self, need: ResourceVector, when: datetime) -> tuple[int, ...]:
+        """How much is asked above what is free then, by kind: the least has the most left."""
+        calendar, base = self._calendar, self.node.base
+        return tuple(
+            units - min(calendar.at(("free", kind), when), base[kind] - calendar.at(("taken", kind), when))
+            for kind, units in need.items()
+        )
+
+    def lend(self, need: ResourceVector, begin: datetime, end: datetime | None, *, to_itself: bool = False) -> None:
+        for kind, units in need.items():
+            self._calendar.add(("free", kind), -units, begin, end)
+            self._calendar.add(("taken", kind), units, begin, end)
+            if not to_itself:
+                self._calendar.add(("lent", kind), units, begin, end)
+        self._forget()
+
+    def borrow(self, kind: str, units: int, begin: datetime, end: datetime) -> None:
+        """What it is lent frees nothing of its own, as far as anybody can tell; but meanwhile it lends none on."""
+        self._calendar.add(("moved in", kind), units, begin, end)
+        self._forget()
+
+    def _forget(self) -> None:
+        """There may be more times now, and other amounts."""
+        self._rooms.clear()
+        self._moved_in.clear()
+
+    @property
+    def settled_at(self) -> datetime:
+        """From when on nothing changes any more."""
+        return self._calendar.times[-1]
+
+
+class TeamCalendar:
+    """What one team has, and when that ends."""
+
+    __slots__ = ("_calendar", "_team")
+
+    def __init__(self, team: Team, loans: Loans, ends: Ends, now: datetime) -> None:
+        self._team = team
+        self._calendar: Calendar[str] = Calendar(now)
+        for kind, units in loans.held_by(team.name).items():
+            self._calendar.add(kind, units, now)
+        for end, lease in ends:
+            for kind, units in lease.resources.items():
+                self._calendar.add(kind, -units, end)
+
+    def first(self, offer: Offer, since: datetime) -> datetime | None:
+        """When it may have this by its own limit; None: never."""
+        counted = limited(offer.ask, offer.need, self._team, lambda kind: max(self._calendar.row(kind)))
+        mosts = ((kind, units, self._team.most(kind)) for kind, units in counted.items())
+        needs = [
+            ([most - held for held in self._calendar.row(kind)], units)
+            for kind, units, most in mosts
+            if most is not None
+        ]
+        return self._calendar.first(needs, timedelta(seconds=offer.ask.duration_s), since) if needs else since
+
+    def hold(self, need: ResourceVector, begin: datetime, end: datetime) -> None:
+        for kind, units in need.items():
+            self._calendar.add(kind, units, begin, end)
+
+
+class CommonPool:
+    """What no team keeps for itself, as all leases end and those who wait have their turn.
+
+    Where it would be dear to be exact it errs towards waiting: by a part of what a closed team keeps.
+    """
+
+    def __init__(self, nodes: NodeTable, loans: Loans, ends: Ends, teams: Teams, now: datetime) -> None:
+        self._nodes, self._teams = nodes, teams
+        self._most = loans.without(())
+        """As if nothing ended and all had their turn at once: never is more held."""
+        self._gone: Calendar[str] = Calendar(now)
+        """By kind, what is held, and what is kept by teams that do not hold it."""
+        kinds = {kind for team in teams.closed for kind in team.lending_limit if teams.keeping(kind)}
+        keeping = {(name, kind): units for kind in kinds for name, units in teams.keeping(kind)}
+        held = {(name, kind): loans.held(name, kind) for name, kind in keeping}
+        for kind in kinds:
+            kept = sum(max(0, units - held[key]) for key, units in keeping.items() if key[1] == kind)
+            self._gone.add(kind, loans.held_by_all(kind) + kept, now)
+        for end, lease in ends:
+            for kind, units in lease.resources.items():
+                if kind in kinds:
+                    less, key = -units, (lease.team, kind)
+                    if key in keeping:
+                        less += max(0, keeping[key] - held[key] + units) - max(0, keeping[key] - held[key])
+                        held[key] -= units
+                    self._gone.add(kind, less, end)
+
+    def first(self, offer: Offer, since: datetime) -> datetime | None:
+        """When its team may have this beside the others, and goes on to while those ahead have their turn.
+
+        A request within its team's guarantee asks nobody.
+        """
+        most, own = self._most, self._teams.of(offer.ask.team)
+        needs = []
+        for kind, units in limited(offer.ask, offer.need, own, partial(most.held, own.name)).items():
+            held, kept = most.held(own.name, kind), self._teams.kept_in_all(kind)
+            if not kept or held + units <= own.guaranteed[kind]:
+                continue
+            lendable = self._nodes.lendable(kind) + max(0, own.kept_from_others(kind) - held)
+            if units > lendable - most.held_by_all(kind) - kept:
+                needs.append(([lendable - gone for gone in self._gone.row(kind)], units))
+        return self._gone.first(needs, timedelta(seconds=offer.ask.duration_s), since)
+
+    def take(self, grant: Grant, begin: datetime, end: datetime) -> None:
+        self._most.promise(grant)
+        for kind, units in grant.resources.items():
+            if self._teams.keeping(kind):
+                self._gone.add(kind, units, begin, end)

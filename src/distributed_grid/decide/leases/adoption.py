@@ -1,0 +1,56 @@
+"""Which boosts of another cluster this one can carry."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from distributed_grid.decide.capacity.delivery import DeliveryChoice
+from distributed_grid.decide.capacity.lending import Offer, why_not
+from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.model.leases import Lease
+from distributed_grid.model.nodes import NodeTable
+from distributed_grid.model.plans import NO_RULES
+from distributed_grid.model.requests import Ask
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """What is taken, and what is left with the reason; boosts that are over are in neither."""
+
+    taken: tuple[Lease, ...]
+    left: tuple[tuple[Lease, str], ...]
+
+
+def plan_takeover(offered: Iterable[Lease], own: Iterable[Lease], nodes: NodeTable, *, now: datetime) -> Takeover:
+    """Take every unexpired boost whose nodes are here and can lend it beside what they lend already, oldest first."""
+    holding = list(own)
+    known = {lease.id for lease in holding}
+    taken: list[Lease] = []
+    left: list[tuple[Lease, str]] = []
+    for lease in sorted(offered, key=lambda lease: (lease.allocated_at, lease.id)):
+        if lease.id in known or is_over(lease, now):
+            continue
+        if (reason := _why_not(lease, holding, nodes)) is not None:
+            left.append((lease, reason))
+        else:
+            holding.append(lease)
+            taken.append(lease)
+    return Takeover(tuple(taken), tuple(left))
+
+
+def is_over(lease: Lease, now: datetime) -> bool:
+    return lease.is_winding_down or lease.expires_at <= now
+
+
+def _why_not(lease: Lease, holding: list[Lease], nodes: NodeTable) -> str | None:
+    for name in (lease.source, lease.target):
+        if name not in nodes:
+            return f"no node here is named {name}"
+        if not nodes[name].alive:
+            return f"{name} is not connected"
+    # Whether something is idle just now does not matter: a boost that this cluster had would be applied as well.
+    source = replace(nodes[lease.source], free=nodes[lease.source].base)
+    ask = Ask(target=lease.target, kind=lease.kind, units=lease.units, own_too=True)
+    offer = Offer(ask, NO_RULES, DeliveryChoice(lease.delivery, lease.delivery_reason), lease.resources)
+    refusal = why_not(source, offer, Loans.of(holding))
+    return None if refusal is None else f"{refusal.node}: {refusal.detail}"

@@ -1,0 +1,139 @@
+"""What a caller may change, and how high a priority it may ask for. Every check of ownership is this one.
+
+A lease, a waiting request, a task, a moved process or a run of roles belongs to the caller that asked for it and to
+that caller's team. Others need the scope `admin`, or own the node that lends.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from distributed_grid.errors import NotOwner, PriorityNotAllowed
+from distributed_grid.model.leases import Lease
+from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.offload import Offloaded, ProcessFacts
+from distributed_grid.model.policies import AllocationPriority
+from distributed_grid.model.principals import GRID, TEAM_PREFIX, Principal, Scope
+from distributed_grid.model.requests import Waiting
+from distributed_grid.model.roles.runs import Record
+from distributed_grid.model.scheduling import ScheduledTask
+from distributed_grid.model.teams import DEFAULT_TEAM, Teams
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """Something that a caller wants to change, and to whom it belongs."""
+
+    what: str
+    """As a message names it: "Boost 5f0c1a2b"."""
+    requester: str
+    """Empty: no caller asked for it, or its owner is not known."""
+    team: str = ""
+    lender: NodeName | None = None
+    """The node whose capacity it holds, where it holds some."""
+
+
+def owned_lease(lease: Lease) -> Owned:
+    return Owned(f"Boost {lease.id[:8]}", lease.requester, lease.team, lease.source)
+
+
+def owned_boost_dict(boost: Mapping[str, Any]) -> Owned:
+    """A boost that has ended, as the audit log shows it."""
+    team = str(boost.get("team") or "")
+    return Owned(
+        f"Boost {str(boost['boost_id'])[:8]}", str(boost.get("requester") or ""), team, boost.get("source_node")
+    )
+
+
+def owned_request(waiting: Waiting) -> Owned:
+    """Nothing is lent to it yet, so no node's owner is concerned."""
+    return Owned(f"Request {waiting.id[:8]}", waiting.ask.requester, waiting.ask.team)
+
+
+def owned_task(task: ScheduledTask) -> Owned:
+    return Owned(f"Task {task.id[:40]}", task.who, task.team)
+
+
+def owned_offload(one: Offloaded) -> Owned:
+    return Owned(f"The moved process {one.id[:8]}", one.requester, one.team, one.to_node)
+
+
+def owned_process(facts: ProcessFacts) -> Owned:
+    """A process that grid did not start belongs to its user alone."""
+    return Owned(f"Process {facts.pid} on {facts.node}", facts.user)
+
+
+def owned_run(record: Record) -> Owned:
+    """As the process that keeps a run of roles says. Records from before it said so have no owner."""
+    owner = record["owner"]
+    return Owned(f"The run {record['name']}", str(owner.get("user") or ""), str(owner.get("team") or ""))
+
+
+def may_change(caller: Principal, thing: Owned, node_owners: Iterable[str] = ()) -> bool:
+    """Whether the caller owns it, shares its team, owns the node that lends it, or has the scope `admin`.
+
+    The team `default` is that of all callers without one: sharing it makes no team-mates.
+    """
+    if caller.may(Scope.ADMIN) or (thing.requester and caller.name == thing.requester):
+        return True
+    if caller.team and caller.team == thing.team != DEFAULT_TEAM:
+        return True
+    return caller.name in node_owners or bool(caller.team and f"{TEAM_PREFIX}{caller.team}" in node_owners)
+
+
+def may_see(caller: Principal, thing: Owned, node_owners: Iterable[str] = ()) -> bool:
+    """Whether the caller may know that it is there: with the scope `view`, or because it may change it."""
+    return caller.may(Scope.VIEW) or may_change(caller, thing, node_owners)
+
+
+def check_may_change(caller: Principal, thing: Owned, node_owners: Iterable[str] = ()) -> None:
+    """Raise `NotOwner`, which names the owner and who else may do it, unless the caller may change this."""
+    owners = tuple(node_owners)
+    if may_change(caller, thing, owners):
+        return
+    could = [thing.requester] if thing.requester and thing.requester != GRID else []
+    could += [f"a user of team {thing.team}"] if thing.team not in ("", DEFAULT_TEAM) else []
+    could += [f"an owner of {thing.lender} ({', '.join(owners)})"] if owners else []
+    admin = "use a token with the scope admin."
+    owner, you = _named(thing.requester, thing.team), _named(caller.name, caller.team)
+    raise NotOwner(
+        f"{thing.what} belongs to {owner}, and you are {you}",
+        because=["it can be changed by its requester and team, by an owner of the node that lends it, and by admins"],
+        try_next=f"Ask {' or '.join(could)} to do it, or {admin}" if could else admin.capitalize(),
+    )
+
+
+def _named(name: str, team: str) -> str:
+    who = name or "no known user"
+    return f"{who} of team {team}" if team and team != DEFAULT_TEAM else who
+
+
+def most_allowed(caller: Principal, teams: Teams) -> AllocationPriority:
+    """The highest priority that a caller may ask for: what its token says, and never more than its team's.
+
+    A token that says nothing has its team's; `normal`, where that says nothing either. Admins have no limit.
+    """
+    if caller.may(Scope.ADMIN):
+        return AllocationPriority.CRITICAL
+    of_team = teams.of(caller.team).max_priority
+    said = caller.max_priority or of_team or AllocationPriority.NORMAL
+    return said if of_team is None else min(said, of_team, key=lambda priority: priority.rank)
+
+
+def check_priority(caller: Principal, asked: AllocationPriority, teams: Teams) -> None:
+    """Raise `PriorityNotAllowed` if that is more than the caller may ask for."""
+    most = most_allowed(caller, teams)
+    if asked.rank <= most.rank:
+        return
+    of_team = teams.of(caller.team).max_priority
+    by_team = of_team is not None and most is of_team and (caller.max_priority or asked).rank >= asked.rank
+    whose = f"the team {caller.team}" if by_team else f"the token of {caller.name}"
+    more = (
+        f"max_priority: {asked} for the team {caller.team} in the configuration"
+        if by_team
+        else f"a new token: grid token create {caller.name} --max-priority {asked}"
+    )
+    raise PriorityNotAllowed(
+        f"The priority {asked} is more than {most}, which is the most that {whose} may ask for",
+        try_next=f"Ask with --priority {most}, or ask an admin for {more}",
+    )

@@ -1,0 +1,111 @@
+"""Pressure: one formula over measured use, with hysteresis. High begins it, low ends it, in between nothing changes."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.resources import BUILT_IN, CPU, GPU, MEMORY, ResourceVector, scale
+from distributed_grid.model.snapshots import GpuReading, HostReading, NodeSnapshot, Pressure, Reading
+
+WEIGHTS: Final[Mapping[str, float]] = {CPU: 0.3, MEMORY: 0.3, GPU: 0.4}
+
+
+def pressure_of(reading: Reading, total: ResourceVector, *, shares_its_host: bool) -> Pressure:
+    """A node is pressed at least as its machine is, whichever programs use it: work on a busy machine is slow.
+
+    Of nodes that share a machine, each is also pressed by what its own processes use of what it has (and none has more
+    than the machine). That part is kept, since only it tells such nodes apart.
+    """
+    host, own = reading.host, reading.own
+    cpu, memory = machine_use(host, CPU), machine_use(host, MEMORY)
+    gpu = gpu_pressure(reading.gpus)
+    if not shares_its_host:
+        return combined(cpu, memory, gpu)
+    own_cpu = _part(own.cpu_used, min(host.cpus, total[CPU] / scale(CPU)))
+    own_memory = _part(own.memory_used, min(host.memory_total, total[MEMORY]))
+    shown = combined(max(cpu, own_cpu), max(memory, own_memory), gpu)
+    return replace(shown, own_cpu=own_cpu, own_memory=own_memory)
+
+
+def machine_use(host: HostReading, kind: str) -> float:
+    """0..1: the part of a machine's CPUs or memory that is in use, by any program."""
+    if kind == CPU:
+        return _part(host.cpu_used, host.cpus)
+    return _part(host.memory_used, host.memory_total)
+
+
+def combined(cpu: float, memory: float, gpu: float | None) -> Pressure:
+    """One number: a node without (measured) GPUs shares their weight between the other two."""
+    weights = {**WEIGHTS, GPU: 0.0} if gpu is None else WEIGHTS
+    weighed = weights[CPU] * cpu + weights[MEMORY] * memory + weights[GPU] * (gpu or 0.0)
+    return Pressure(round(weighed / sum(weights.values()), 6), cpu, memory, gpu)
+
+
+def gpu_pressure(gpus: tuple[GpuReading, ...]) -> float | None:
+    """The mean over the devices; each is pressed by its kernels or by what fills its memory, whichever is more.
+
+    A device of which the driver tells neither has no part in it.
+    """
+    each = [pressed for gpu in gpus if (pressed := _pressed(gpu)) is not None]
+    return sum(each) / len(each) if each else None
+
+
+def _pressed(gpu: GpuReading) -> float | None:
+    known = [] if gpu.utilisation is None else [gpu.utilisation]
+    if gpu.memory_used is not None and gpu.memory_total is not None:
+        known.append(_part(gpu.memory_used, gpu.memory_total))
+    return max(known, default=None)
+
+
+def _part(used: float, of: float) -> float:
+    return min(1.0, max(0.0, used / of)) if of > 0 else 0.0
+
+
+Pressed = frozenset[tuple[NodeName, str]]
+"""The (node, kind) pairs that are under pressure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class PressureChange:
+    """One node came under pressure of one kind, or is relieved of it."""
+
+    node: NodeName
+    kind: str
+    value: float
+    is_high: bool
+
+    def describe(self) -> str:
+        what = "is under pressure" if self.is_high else "is no longer under pressure"
+        return f"{self.node} {what}: {self.kind} at {self.value:.0%}"
+
+
+PressureCallback = Callable[[PressureChange], None]
+
+
+def pressure_changes(
+    snapshots: Iterable[NodeSnapshot], before: Pressed, thresholds: Mapping[str, Threshold]
+) -> tuple[tuple[PressureChange, ...], Pressed]:
+    """What changed, and who is under pressure now. What is stale or not measured changes nothing.
+
+    A node that is gone is under no pressure, and nobody is told that it was relieved.
+    """
+    changes: list[PressureChange] = []
+    pressed: set[tuple[NodeName, str]] = set()
+    for snapshot in snapshots:
+        for kind in BUILT_IN:
+            was = (snapshot.name, kind) in before
+            value = None if snapshot.stale or snapshot.pressure is None else snapshot.pressure.own(kind)
+            limit = thresholds[kind]
+            now = was if value is None else value >= limit.high or (was and value > limit.low)
+            if now:
+                pressed.add((snapshot.name, kind))
+            if value is not None and now is not was:
+                changes.append(PressureChange(snapshot.name, kind, value, is_high=now))
+    return tuple(changes), frozenset(pressed)

@@ -1,0 +1,249 @@
+"""Whether a process can run on another node: what it is, whose it is, and every obstacle with its reason."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from distributed_grid.model.nodes import NodeName, NodeTable
+from distributed_grid.model.offload import (
+    Ancestor,
+    Elsewhere,
+    FileFacts,
+    FileRole,
+    FileThere,
+    Obstacle,
+    ObstacleCode,
+    ProcessFacts,
+    ProcessKind,
+    Stream,
+    StreamKind,
+)
+from distributed_grid.model.snapshots import GpuReading
+
+_SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ksh", "fish", "ash", "tcsh", "csh"})
+_LAUNCHERS: Final = frozenset(
+    {"init", "systemd", "sshd", "sshd-session", "login", "cron", "crond", "atd", "tmux", "screen", "su", "sudo"}
+    | {"tini", "dumb-init", "docker-init", "containerd-shim", "gnome-terminal-", "konsole", "xterm", "code"}
+)
+_BUILDS: Final = frozenset(
+    {"make", "ninja", "cmake", "bazel", "cargo", "rustc", "gcc", "g++", "cc1", "cc1plus", "clang", "clang++"}
+    | {"nvcc", "cicc", "ld", "mvn", "gradle", "go", "scons", "meson"}
+)
+_RAY_FILES: Final = ("/ray/core/src/ray/", "/ray/dashboard/", "/ray/_private/", "/ray/autoscaler/_private/")
+_GRID_FILES: Final = ("distributed_grid", "grid-keeper")
+
+
+def kind_of_process(facts: ProcessFacts) -> ProcessKind:
+    """The first of these that fits."""
+    family = [(facts.name, facts.command), *((one.name, one.command) for one in facts.ancestors)]
+    if facts.is_child_of_ray or _is_ray(facts.name, facts.command):
+        return ProcessKind.RAY
+    if any(_is_grid(command) for _, command in family):
+        return ProcessKind.GRID
+    if facts.service is not None:
+        return ProcessKind.SERVICE
+    if _is_launcher(facts.pid, facts.name, facts.command):
+        return ProcessKind.LAUNCHER
+    if facts.uses_ray:
+        return ProcessKind.RAY_DRIVER
+    if facts.name.startswith("python") or _program(facts.command).startswith("python"):
+        return ProcessKind.PYTHON
+    if facts.name in _SHELLS:
+        return ProcessKind.SHELL
+    return ProcessKind.BUILD if facts.name in _BUILDS else ProcessKind.OTHER
+
+
+def part_of(facts: ProcessFacts) -> Ancestor | None:
+    """The process that this one works for, at the top of its family; None if it stands for itself.
+
+    Whoever was started by init, a login or by somebody who typed it stands for itself, and so does one whose parent is
+    another user's. All others were started by a program that counts on them.
+    """
+    top: Ancestor | None = None
+    for one in facts.ancestors:
+        if one.uid != facts.uid or _is_launcher(one.pid, one.name, one.command):
+            break
+        top = one
+    return top
+
+
+def _is_ray(name: str, command: Sequence[str]) -> bool:
+    return (
+        name in ("raylet", "gcs_server")
+        or name.startswith("ray::")
+        or any(part.startswith("ray::") or any(file in part for file in _RAY_FILES) for part in command[:3])
+        or (_program(command) == "ray" or [_base(part) for part in command[1:2]] == ["ray"])
+    )
+
+
+def _is_grid(command: Sequence[str]) -> bool:
+    if any(file in part for part in command[:6] for file in _GRID_FILES):
+        return True
+    return "grid" in (_program(command), *(_base(part) for part in command[1:2]))
+
+
+def _is_launcher(pid: int, name: str, command: Sequence[str]) -> bool:
+    return pid <= 1 or name in _LAUNCHERS or (name in _SHELLS and _is_typed_into(command))
+
+
+def _is_typed_into(command: Sequence[str]) -> bool:
+    """A shell with neither a script nor `-c`: somebody sits in front of it."""
+    return not any(part == "-c" or not part.startswith("-") for part in command[1:])
+
+
+def _program(command: Sequence[str]) -> str:
+    return _base(command[0]) if command else ""
+
+
+def _base(path: str) -> str:
+    return path.rsplit("/", 1)[-1]
+
+
+def speakers(nodes: NodeTable) -> frozenset[NodeName]:
+    """For every machine one node: what runs there and not below any raylet counts as that node's.
+
+    It is the head where the head is one of them, otherwise the first by name. So on an embedded cluster, whose nodes
+    are all on one machine, what people run beside Ray is the head's; each other node has what its own raylet started.
+    """
+    found: dict[tuple[str, str], NodeName] = {}
+    for node in sorted(nodes.alive, key=lambda one: (not one.is_head, one.name)):
+        found.setdefault((node.host, node.ip), node.name)
+    return frozenset(found.values())
+
+
+def with_gpus(facts: ProcessFacts, devices: Sequence[GpuReading]) -> ProcessFacts:
+    """The driver knows who has memory on which device. Where it does not tell, the devices that are open count."""
+    told = [device for device in devices if device.processes is not None]
+    if not told:
+        return facts
+    used = [device for device in told if any(one.pid in facts.family for one in device.processes or ())]
+    memory = [one.memory_bytes for device in used for one in device.processes or () if one.pid in facts.family]
+    busy = [device.utilisation for device in used if device.utilisation is not None]
+    return replace(
+        facts,
+        gpus=len(used),
+        gpu_memory=None if None in memory else sum(part for part in memory if part is not None),
+        gpu_utilisation=max(busy, default=None),
+    )
+
+
+_RUNNING: Final = "RSDI"
+_STREAMS: Final = ("input", "output", "error output")
+_SHOWN: Final = 3
+
+
+def obstacles_here(facts: ProcessFacts) -> tuple[Obstacle, ...]:
+    """What keeps it where it is, wherever it would go."""
+    found = tuple(_of_its_kind(facts))
+    # Of Ray's, grid's and the system's own processes nobody need know what else is in the way.
+    return found or (*_of_its_family(facts), *_of_what_it_is(facts), *_of_its_connections(facts))
+
+
+def obstacles_there(facts: ProcessFacts, there: Elsewhere) -> tuple[Obstacle, ...]:
+    """What keeps it from one other node."""
+    if there.uid != facts.uid or there.user != facts.user:
+        yours, theirs = f"{facts.user} ({facts.uid})", f"{there.user} ({there.uid})"
+        detail = f"{there.node} runs work as user {theirs}, and it belongs to {yours}"
+        return (Obstacle(ObstacleCode.NO_SUCH_USER, detail),)
+    missing, different = [], []
+    for file in facts.files:
+        if file.role is FileRole.OUTPUT:
+            continue
+        found = there.files.get(file.path)
+        if found is None:
+            missing.append(file)
+        elif not is_as_good(facts, file, there, found):
+            different.append(file)
+    told = []
+    if missing:
+        told.append(Obstacle(ObstacleCode.FILES_MISSING, f"{there.node} does not have {_listed(missing)}"))
+    if different:
+        told.append(Obstacle(ObstacleCode.FILES_DIFFER, f"{there.node} has another {_listed(different)}"))
+    return tuple(told)
+
+
+def continues(facts: ProcessFacts, stream: Stream, there: Elsewhere) -> bool:
+    """Whether what it writes to a stream can go on in the same file on the other node."""
+    if stream.kind is not StreamKind.FILE:
+        return False
+    files = [file for file in facts.files_of(FileRole.OUTPUT) if file.path == stream.path]
+    found = there.files.get(stream.path)
+    return bool(files) and found is not None and found.may_write and _is_the_same(facts, files[0], there, found)
+
+
+def is_as_good(facts: ProcessFacts, file: FileFacts, there: Elsewhere, found: FileThere) -> bool:
+    """Whether what is there under the same path serves as well as the file here.
+
+    A program has only to be one: the same is seldom installed in the same way twice. What is read must be as long. What
+    is written must be the very same file, or its content would be left behind.
+    """
+    if file.role is FileRole.PROGRAM:
+        return found.may_execute and not found.is_folder
+    if file.role is FileRole.FOLDER:
+        return found.is_folder
+    if file.role is FileRole.WRITTEN:
+        return found.may_write and _is_the_same(facts, file, there, found)
+    return found.is_folder or file.size == found.size or _is_the_same(facts, file, there, found)
+
+
+def _is_the_same(facts: ProcessFacts, file: FileFacts, there: Elsewhere, found: FileThere) -> bool:
+    """A shared file system shows a file under the same number everywhere."""
+    if facts.machine == there.machine:
+        return file.inode == found.inode
+    return file.inode == found.inode and file.is_network and found.is_network
+
+
+def _of_its_kind(facts: ProcessFacts) -> Iterator[Obstacle]:
+    match kind_of_process(facts):
+        case ProcessKind.RAY:
+            yield Obstacle(ObstacleCode.RAYS_OWN, "it belongs to Ray: a task or actor is moved by Ray alone")
+        case ProcessKind.GRID:
+            yield Obstacle(ObstacleCode.GRIDS_OWN, "it belongs to grid")
+        case ProcessKind.SERVICE:
+            yield Obstacle(ObstacleCode.SERVICE, f"it is a service of its machine ({facts.service})")
+        case ProcessKind.LAUNCHER:
+            yield Obstacle(ObstacleCode.LAUNCHER, "others run because of it: a login, a shell, or init")
+        case ProcessKind.RAY_DRIVER:
+            detail = "it is a Ray driver: its work can run elsewhere, it need not; start it with grid run"
+            yield Obstacle(ObstacleCode.RAY_DRIVER, detail)
+        case _:
+            pass
+    if facts.uid != facts.worker_uid:
+        detail = f"it belongs to {facts.user} ({facts.uid}), and Ray runs work as user {facts.worker_uid} there"
+        yield Obstacle(ObstacleCode.OTHER_USER, detail)
+
+
+def _of_its_family(facts: ProcessFacts) -> Iterator[Obstacle]:
+    if (whole := part_of(facts)) is not None:
+        detail = f"it is part of process {whole.pid} ({whole.name}): that one can move with all that it started"
+        yield Obstacle(ObstacleCode.PART_OF_ANOTHER, detail)
+
+
+def _of_what_it_is(facts: ProcessFacts) -> Iterator[Obstacle]:
+    if not facts.command or not facts.can_be_started:
+        detail = "it has no command line" if not facts.command else "its command line names no program that is there"
+        yield Obstacle(ObstacleCode.NO_COMMAND, f"{detail}, so nobody knows how to start it again")
+    if facts.state not in _RUNNING:
+        what = {"Z": "it has ended", "T": "it is stopped", "t": "a debugger holds it"}.get(facts.state, "it is ending")
+        yield Obstacle(ObstacleCode.NOT_RUNNING, what)
+    if facts.has_terminal:
+        detail = f"it uses the terminal {facts.terminal}; without one: nohup COMMAND < /dev/null > LOG 2>&1 &"
+        yield Obstacle(ObstacleCode.TERMINAL, detail)
+
+
+def _of_its_connections(facts: ProcessFacts) -> Iterator[Obstacle]:
+    for name, stream in zip(_STREAMS, facts.streams, strict=True):
+        if stream.kind in (StreamKind.PIPE, StreamKind.SOCKET):
+            yield Obstacle(ObstacleCode.PIPE, f"its {name} is a {stream.kind} to another process")
+    if facts.listening or facts.established:
+        parts = [
+            *([f"{facts.listening} on which it listens"] if facts.listening else []),
+            *([f"{facts.established} connected"] if facts.established else []),
+        ]
+        yield Obstacle(ObstacleCode.SOCKETS, f"it has sockets in use: {', '.join(parts)}")
+
+
+def _listed(files: Iterable[FileFacts]) -> str:
+    told = [f"{file.path} ({file.role})" for file in files]
+    more = f" and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""
+    return ", ".join(told[:_SHOWN]) + more

@@ -1,0 +1,359 @@
+"""What happens to each waiting request: granted now, met after preemption, met later, or not in sight; and why.
+
+This is the one answer. The queue carries it out; `grid plan`, `grid why` and the queue's list show it.
+
+Conservative backfill: every request gets the first slot on one node that delays no request ahead of it. Slots that
+begin now are granted now, so a small and short request passes a large one only if it ends before the large one's turn.
+Where preemption gives an earlier slot, the request gets that one.
+"""
+
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from distributed_grid.decide.capacity.lending import Offer, never
+from distributed_grid.decide.capacity.quotas import why_above_its_most
+from distributed_grid.decide.capacity.returns import SOON, coming_back, expected_end
+from distributed_grid.decide.capacity.slots import Place, Places, Present, could_when_idle, room_when_idle
+from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.policies import PolicyNumbers
+from distributed_grid.decide.queue.claims import Claim, Guarantees, is_overdue, yields_to
+from distributed_grid.decide.queue.preemption import Preemption, foresee_preemption, plan_preemption
+from distributed_grid.errors import GridError
+from distributed_grid.model.leases import Lease
+from distributed_grid.model.nodes import Node, NodeName, NodeTable
+from distributed_grid.model.plans import Grant, RefusalCode, Refused, Rules
+from distributed_grid.model.requests import Ask, Waiting
+from distributed_grid.model.resources import amount_of, describe
+
+_FOR_NOW: Final = (None, RefusalCode.NODE_DOWN, RefusalCode.STALE, RefusalCode.COOLING_DOWN)
+"""What keeps a node from lending may be over one day."""
+
+
+def why_it_waits(offer: Offer, place: Place, comes_back: int, ahead: int, now: datetime) -> str:
+    """ "waits for 4 CPUs: 2 come back to gpu1 at 12:30 UTC; 1 request is ahead of it"."""
+    ask, when = offer.ask, moment(place.begin, now)
+    if comes_back:
+        what = f"{amount_of(ask.kind, comes_back)} come back to {place.source} at {when}"
+    else:
+        what = f"{place.source} has room at {when}"
+    return f"waits for {describe(ask.kind, ask.units)}: {what}" + (f"; {are_ahead(ahead)}" if ahead else "")
+
+
+def why_others_yield(offer: Offer, place: Place, preemption: Preemption, ahead: int, now: datetime) -> str:
+    """ "waits for 6 CPUs: 1 boost on gpu1 yields what is guaranteed to team red, and is back by 12:30 UTC"."""
+    ask, count = offer.ask, len(preemption.victims)
+    boosts, yields, are = ("1 boost", "yields", "is") if count == 1 else (f"{count} boosts", "yield", "are")
+    to = f"what is guaranteed to team {ask.team}" if preemption.takes_own else f"to {ask.priority} priority"
+    after = f" at {moment(preemption.at, now)}, after the minimum hold," if preemption.at > now else ","
+    said = f"{boosts} on {preemption.source} {yields} {to}{after} and {are} back by {moment(place.begin, now)}"
+    return f"waits for {describe(ask.kind, ask.units)}: {said}" + (f"; {are_ahead(ahead)}" if ahead else "")
+
+
+def why_its_team_never_may(offer: Offer) -> str:
+    """More than its team may have at all."""
+    team = offer.rules.teams.of(offer.ask.team)
+    most = ", ".join(describe(kind, team.most(kind) or 0) for kind in offer.need if team.most(kind) is not None)
+    return f"its team {team.name} may have at most {most}"
+
+
+def why_team_waits(offer: Offer, loans: Loans, turn: datetime, expected: Place | None, now: datetime) -> str:
+    """Its team's own limit, until its turn; and where it is met then, or later."""
+    said = why_above_its_most(offer.ask, offer.need, loans, offer.rules.teams)
+    if said is None:
+        said = f"team {offer.ask.team} is at its limit with what it has and its requests ahead of this one"
+    if expected is None:
+        return f"its team's limit: {said}"
+    told = f"its team's limit: {said}; by its leases' ends it may have it at {moment(turn, now)}"
+    later = f", and {expected.source} has room at {moment(expected.begin, now)}" if expected.begin > turn else ""
+    return told + later
+
+
+def why_nobody_knows(offer: Offer, nodes: NodeTable, kept_node: NodeName | None) -> str:
+    """No end of a lease makes it possible."""
+    ask = offer.ask
+    what = describe(ask.kind, ask.units)
+    own = nodes[ask.target]
+    others = [node for node in nodes.lenders if node is not own and never(node, offer) is None]
+    able = [*others, own] if never(own, offer) is None else others
+    if not able:
+        return f"no node lends to {ask.target} now"
+    idle = [node.name for node in able if could_when_idle(node, offer)]
+    if not idle:
+        away = [node for node in nodes.values() if never(node, offer) and _could_ever(node, offer)]
+        if away and all(node.alive for node in away):
+            return f"only {_any_of([n.name for n in away])} could lend {offer.need.describe()}, and does not lend now"
+        room, name = max((room_when_idle(node, ask.kind, offer), node.name) for node in able)
+        most = describe(ask.kind, max(0, room))
+        which = "no connected node" if away else "no node"
+        return f"{which} can ever lend {offer.need.describe()}: the most is {most}, by {name}"
+    said = f"waits for {what}: they come when {_any_of(idle)} needs less for its own work, and nobody knows when"
+    return said + (f"; {kept_node} is kept for it" if kept_node else "")
+
+
+def can_ever_be_lent(offer: Offer, nodes: NodeTable) -> bool:
+    """Whether a node could lend it one day: once it is idle, back in the cluster, or done with cooling down."""
+    return any(_could_ever(node, offer) for node in nodes.values())
+
+
+def _could_ever(node: Node, offer: Offer) -> bool:
+    is_own = node.name == offer.ask.target
+    if never(node, offer) not in _FOR_NOW or not (node.limits.can_share or is_own):
+        return False
+    if not node.alive:
+        return True  # how much it has is known when it is back
+    if is_own:
+        return all(units <= node.base[kind] for kind, units in offer.need.items())
+    return could_when_idle(node, offer)
+
+
+def too_far_back(ahead: int) -> str:
+    return f"{are_ahead(ahead)}: too many to say when its turn will be"
+
+
+def are_ahead(ahead: int) -> str:
+    return "1 request is ahead of it" if ahead == 1 else f"{ahead} requests are ahead of it"
+
+
+def moment(at: datetime, now: datetime) -> str:
+    """ "12:30 UTC", with the date where it is another day."""
+    return at.strftime("%H:%M UTC" if at.date() == now.date() else "%Y-%m-%d %H:%M UTC")
+
+
+def _any_of(names: list[NodeName]) -> str:
+    return names[0] if len(names) == 1 else f"one of {', '.join(names[:3])}{' ...' if len(names) > 3 else ''}"
+
+
+DEPTH: Final = 100
+"""So many get a place in time. Those behind them may still be admitted now, where they delay none of these."""
+
+MAY_PREEMPT: Final = 8
+"""For so many of those who cannot be met now it is worked out who yields to them, and for all within a guarantee."""
+FORESEEN: Final = 2
+"""For so many of these, and again for all within a guarantee, also who yields to them later."""
+
+NOBODY_WAS_TOLD: Final[Mapping[str, NodeName]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the queue's plan says about one request."""
+
+    waiting: Waiting
+    position: int
+    """1 is first."""
+    grant: Grant | None = None
+    """What it gets now."""
+    reason: str = ""
+    """Why it waits, in words."""
+    preemption: Preemption | None = None
+    """Who yields to it, and when they are asked."""
+    expected_start: datetime | None = None
+    """None: nobody can know."""
+    expected_source: NodeName | None = None
+    refused: Refused | None = None
+    """For every node why it does not lend now; None if it is granted, or nobody wanted to know."""
+    is_hopeless: bool = False
+    """However long it waits, it is never met: only another request, or another configuration, helps."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoPlace:
+    """Why a request has no place of its own in time."""
+
+    reason: str
+    expected: Place | None = None
+    """Where it is met as things are, though others may pass it until then."""
+    is_hopeless: bool = False
+
+
+def plan_queue(
+    ordered_waiting: Iterable[Waiting],
+    nodes: NodeTable,
+    leases: Iterable[Lease],
+    loans: Loans,
+    rules_for: Callable[[Ask], Rules],
+    now: datetime,
+    *,
+    depth: int = DEPTH,
+    explain: Container[str] | None = None,
+    told: Mapping[str, NodeName] = NOBODY_WAS_TOLD,
+    numbers: PolicyNumbers | None = None,
+) -> tuple[Verdict, ...]:
+    """A verdict for everyone, in the order of `claims.ordered`: nobody's depends on those behind.
+
+    `numbers`: those of the policy in force; without them no lease yields to a request.
+    `explain`: for whom the verdict says of every node why it does not lend, by id; None: for all. It is most of the
+    work where many wait, so who only wants to admit asks for none. `told`: by id, the expected source of the last
+    plan; who keeps its place there cannot get into the way of others' places.
+    """
+    walk = QueuePlan(nodes, leases, loans, rules_for, now, depth, numbers)
+    return tuple(
+        walk.decide(waiting, position, told.get(waiting.id), explained=explain is None or waiting.id in explain)
+        for position, waiting in enumerate(ordered_waiting, start=1)
+    )
+
+
+class QueuePlan:
+    """A walk through the queue, from its head: what was decided bounds what comes after.
+
+    It may be kept while nothing has come back, for who comes last: nobody ahead has to be asked again.
+    """
+
+    def __init__(
+        self,
+        nodes: NodeTable,
+        leases: Iterable[Lease],
+        loans: Loans,
+        rules_for: Callable[[Ask], Rules],
+        now: datetime,
+        depth: int = DEPTH,
+        numbers: PolicyNumbers | None = None,
+    ) -> None:
+        self._nodes, self._rules_for, self._now, self._depth = nodes, rules_for, now, depth
+        self._leases, self._loans, self._numbers = tuple(leases), loans, numbers
+        self._places = Places(nodes, self._leases, loans, now)
+        self._placed = 0
+        """How many have a place in time; they are ahead of all that follow."""
+        self._keeps_a_node = False
+        self._guarantees: Guarantees | None = None
+        self._tries = MAY_PREEMPT
+        self._given_up: list[Lease] = []
+        """Leases, or parts of them, that yield to those ahead."""
+        self._for_those: list[Grant] = []
+        """What those ahead get for that."""
+        self._soon: list[tuple[datetime, Grant]] = []
+        """What those ahead get when leases end; and from when on."""
+
+    def decide(
+        self, waiting: Waiting, position: int, told: NodeName | None = None, *, explained: bool = False
+    ) -> Verdict:
+        """Its verdict; with it, what it gets or has a place for is taken."""
+        target = self._nodes.get(waiting.ask.target)
+        if target is None or not target.alive:
+            return Verdict(waiting, position, reason=f"its target {waiting.ask.target} is not in the cluster now")
+        try:
+            offer = Offer.of(waiting.ask, self._nodes, self._rules_for(waiting.ask))
+        except GridError as error:  # the rules have changed since it was accepted
+            return Verdict(waiting, position, reason=str(error))
+        ahead = self._placed
+        found = self._place(offer, waiting, position, told)
+        if isinstance(found, NoPlace):
+            begin, source = (found.expected.begin, found.expected.source) if found.expected else (None, None)
+            verdict = Verdict(waiting, position, None, found.reason, None, begin, source, is_hopeless=found.is_hopeless)
+        elif isinstance(found, Place) and found.begin <= self._now:
+            grant = offer.from_node(found.source)
+            return Verdict(waiting, position, grant, f"{found.source} has it now", None, self._now, found.source)
+        elif isinstance(found, Place):
+            back = self._places.comes_back(found, waiting.ask.kind)
+            reason = why_it_waits(offer, found, back, ahead, self._now)
+            verdict = Verdict(waiting, position, None, reason, None, found.begin, found.source)
+        else:
+            place, preemption = found
+            reason = why_others_yield(offer, place, preemption, ahead, self._now)
+            verdict = Verdict(waiting, position, None, reason, preemption, place.begin, place.source)
+        return replace(verdict, refused=self._places.present.refused(offer, ahead)) if explained else verdict
+
+    def lender_now(self, ask: Ask) -> NodeName | None:
+        """Who would lend this now if it came next; nothing is taken."""
+        offer, places = Offer.of(ask, self._nodes, self._rules_for(ask)), self._places
+        if places.team_turn(offer, self._now) != self._now:
+            return None
+        place = places.first(offer, until=self._now)
+        return None if place is None else place.source
+
+    def _place(
+        self, offer: Offer, waiting: Waiting, position: int, told: NodeName | None
+    ) -> Place | tuple[Place, Preemption] | NoPlace:
+        """The place that it has from now on, and who yields for it; or why it has none."""
+        places, now = self._places, self._now
+        claim = self._claim(offer)
+        turn = places.team_turn(offer, now)
+        if turn is None:
+            return NoPlace(why_its_team_never_may(offer), is_hopeless=True)
+        if turn > now:
+            # Others may pass it; of its own team, only who is done before its turn.
+            expected = places.first(offer, known=told, since=turn) if position <= self._depth else None
+            places.take_for_team(offer, turn)
+            return NoPlace(why_team_waits(offer, places.present.loans, turn, expected, now), expected)
+        is_too_far_back = self._placed >= self._depth
+        place = places.first(offer, until=now if is_too_far_back else None, known=told)
+        if (place is None or place.begin > now) and (sooner := self._sooner(offer, claim, place)) is not None:
+            places.take(offer, sooner[0])
+            self._placed += 1
+            return sooner
+        if place is not None:
+            places.take(offer, place)
+            self._placed += place.begin > now
+            if place.begin > now:
+                self._soon.append((place.begin, offer.from_node(place.source)))
+            return place
+        if is_too_far_back:
+            return NoPlace(too_far_back(position - 1))
+        kept = None
+        others_keep = places.present.others_keep(offer)
+        if is_overdue(waiting, now) and not self._keeps_a_node and others_keep is None:
+            # Its turn has come, and what others go on taking there it could never have. One node at a time.
+            kept = places.keep(offer)
+            self._keeps_a_node = kept is not None
+        if others_keep is not None:
+            return NoPlace(others_keep)
+        is_hopeless = not can_ever_be_lent(offer, self._nodes)
+        return NoPlace(why_nobody_knows(offer, self._nodes, kept), is_hopeless=is_hopeless)
+
+    # -- who yields -------------------------------------------------------------------------------------------
+
+    def _claim(self, offer: Offer) -> Claim:
+        if self._guarantees is None:
+            self._guarantees = Guarantees(self._loans, offer.rules.teams)
+        return Claim(offer.ask.team, self._guarantees.count(offer.ask), offer.ask.priority.rank)
+
+    def _sooner(self, offer: Offer, claim: Claim, place: Place | None) -> tuple[Place, Preemption] | None:
+        """A place before that one, if leases that yield make it; they do from now on."""
+        if place is not None and place.begin <= self._now + SOON:
+            return None
+        if self._numbers is None or not (claim.is_guaranteed or (self._tries and self._numbers.preempts)):
+            return None
+        preempts = self._numbers.preempts
+        if not any(yields_to(lease, claim, preempts=preempts) for lease in self._leases):
+            return None
+        self._tries -= not claim.is_guaranteed
+        present = self._ahead_met()
+        known = (offer.ask, present.nodes, self._leases, present.loans, offer.rules, self._numbers, self._now)
+        held, given_up = self._places.present.loans, self._given_up
+        plan = plan_preemption(*known, claim=claim, given_up=given_up, held=held)
+        if plan is None and (claim.is_guaranteed or self._tries >= MAY_PREEMPT - FORESEEN):
+            before = None if place is None else place.begin
+            plan = foresee_preemption(*known, claim=claim, given_up=given_up, held=held, before=before)
+        if plan is None or (place is not None and place.begin <= plan.back_by):
+            return None
+        places, parts = self._places, plan.parts
+        undo = places.bring_forward(parts, plan.back_by)
+        found = places.first(offer, known=plan.source)
+        if found is None and not self._placed:
+            # Nobody is ahead whom it could delay. Calendars are careful where it would be dear to be exact.
+            begin = max(plan.back_by, self._now + SOON)
+            found = Place(plan.source, begin, begin + timedelta(seconds=offer.ask.duration_s))
+        if found is None or (place is not None and found.begin >= place.begin):
+            undo()
+            return None
+        self._given_up += parts
+        self._for_those.append(offer.from_node(found.source))
+        return found, plan
+
+    def _ahead_met(self) -> Present:
+        """The present in which those ahead have what they get now, and what they get of what is on its way home.
+
+        What yields to them still has to come.
+        """
+        present = Present(self._places.present.nodes, self._places.present.loans)
+        for grant in self._for_those:
+            present.add(grant)
+        if self._soon:
+            back = coming_back(self._leases, self._now)
+            until = max((expected_end(lease, self._now) for lease in back), default=self._now)
+            for begin, grant in self._soon:
+                if begin <= until:
+                    present.add(grant)
+        return present

@@ -1,0 +1,147 @@
+"""What would happen to a request, and why: from the functions that will decide it, and from nothing else."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from distributed_grid.decide.capacity.lending import Offer, largest_now, most_of, why_not
+from distributed_grid.decide.capacity.slots import Present
+from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.policies import PolicyNumbers
+from distributed_grid.decide.queue.admission import NOBODY_WAS_TOLD, QueuePlan, Verdict
+from distributed_grid.decide.queue.claims import Account, ordered
+from distributed_grid.decide.queue.preemption import Preemption
+from distributed_grid.model.leases import Lease
+from distributed_grid.model.nodes import Node, NodeName, NodeTable
+from distributed_grid.model.plans import Grant, Refusal, Rules
+from distributed_grid.model.requests import Ask, Waiting
+from distributed_grid.model.resources import amount_of, describe
+
+CHOSEN: Final = "chosen"
+COULD_LEND: Final = "could lend"
+_NOT_YET: Final = "~"
+"""The id of a request that nobody has made: after all others that came at the same moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReason:
+    """What one node has to do with a request."""
+
+    node: NodeName
+    verdict: str
+    """`CHOSEN`, `COULD_LEND`, or the code of the refusal."""
+    detail: str
+    could_lend: int
+    """How much of the asked kind it could lend now, in units."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What happens if this is asked for now."""
+
+    ask: Ask
+    grant: Grant | None
+    preemption: Preemption | None
+    """Who yields, if nobody can lend it now and that brings it forward."""
+    expected_start: datetime | None
+    """When its turn would be if it waited; None: nobody can know."""
+    ahead: int
+    """How many that wait are in front of it."""
+    largest_now: int
+    """The largest amount that would be granted now, in units."""
+    largest_source: NodeName | None
+    considered: tuple[NodeReason, ...]
+    summary: str
+    team_limit: str | None = None
+    """Why its team may not have it, whichever node would lend."""
+
+
+def look_ahead(
+    ask: Ask,
+    nodes: NodeTable,
+    leases: Iterable[Lease],
+    loans: Loans,
+    waiting: Iterable[Waiting],
+    accounts: Mapping[str, Account],
+    rules_for: Callable[[Ask], Rules],
+    numbers: PolicyNumbers,
+    now: datetime,
+    *,
+    told: Mapping[str, NodeName] = NOBODY_WAS_TOLD,
+) -> Outlook:
+    """Let the request wait as the last that came, and see what the queue's plan makes of it. Nothing is done."""
+    leases, rules = tuple(leases), rules_for(ask)
+    mine = Waiting(_NOT_YET, ask, now)
+    queue = ordered((*(one for one in waiting if not one.is_over(now)), mine), loans, accounts, rules.teams, now)
+    upto = queue[: queue.index(mine) + 1]  # nobody's verdict depends on those behind
+    walk = QueuePlan(nodes, leases, loans, rules_for, now, numbers=numbers)
+    before = [walk.decide(one, number, told.get(one.id)) for number, one in enumerate(upto[:-1], start=1)]
+    after = Present(nodes, loans)
+    for other in before:
+        if other.grant is not None:
+            after.add(other.grant)
+    largest, largest_source = largest_now(ask, after.nodes, after.loans, rules, walk.lender_now if before else None)
+    verdict = walk.decide(mine, len(upto), explained=True)
+    return Outlook(
+        ask=ask,
+        grant=verdict.grant,
+        preemption=verdict.preemption,
+        expected_start=verdict.expected_start,
+        ahead=len(before),
+        largest_now=largest,
+        largest_source=largest_source,
+        considered=_reasons(verdict, after, rules),
+        summary=_summary(ask, verdict, largest, largest_source),
+        team_limit=None if verdict.refused is None else verdict.refused.team_limit,
+    )
+
+
+def considered(
+    ask: Ask, nodes: NodeTable, loans: Loans, rules: Rules, chosen: NodeName | None = None
+) -> tuple[NodeReason, ...]:
+    """For every node what it has to do with the request. For a lease that is there, show the cluster without it."""
+    offer = Offer.of(ask, nodes, rules)
+    return tuple(_reason(node, offer, loans, node.name == chosen) for node in nodes.values())
+
+
+def _reasons(verdict: Verdict, after: Present, rules: Rules) -> tuple[NodeReason, ...]:
+    if verdict.grant is not None:
+        return considered(verdict.grant.ask, after.nodes, after.loans, rules, verdict.grant.source)
+    return refused_by(verdict)
+
+
+def refused_by(verdict: Verdict) -> tuple[NodeReason, ...]:
+    """For every node why it does not lend now; nothing if one does, or the verdict does not say."""
+    return () if verdict.refused is None else tuple(_refused(refusal) for refusal in verdict.refused.refusals)
+
+
+def _reason(node: Node, offer: Offer, loans: Loans, is_chosen: bool) -> NodeReason:
+    refusal = why_not(node, offer, loans)
+    if refusal is not None and not is_chosen:
+        return _refused(refusal)
+    if refusal is not None:
+        return NodeReason(node.name, CHOSEN, f"it lends it; as things are now: {refusal.detail}", refusal.could_lend)
+    kind = offer.ask.kind
+    could = most_of(node, offer, loans)
+    free = f"{amount_of(kind, max(0, node.free[kind]))} of {describe(kind, node.total[kind])} free"
+    in_use = (*offer.used_gpus.get(node.name, ()), *(busy for name, busy in offer.busy.items() if name == node.name))
+    detail = "; ".join([f"{free}, it can lend {amount_of(kind, could)}", *in_use])
+    if is_chosen:
+        why = "it was asked for by name" if offer.ask.source else "of those that can lend it has the most left"
+        return NodeReason(node.name, CHOSEN, f"{detail}; {why}", could)
+    return NodeReason(node.name, COULD_LEND, detail, could)
+
+
+def _refused(refusal: Refusal) -> NodeReason:
+    return NodeReason(refusal.node, refusal.code, refusal.detail, refusal.could_lend)
+
+
+def _summary(ask: Ask, verdict: Verdict, largest: int, largest_source: NodeName | None) -> str:
+    what = ask.describe()
+    if (grant := verdict.grant) is not None:
+        return f"{what}: {grant.source} lends it now ({grant.delivery})"
+    said = [f"{what}: not now", verdict.reason]
+    if largest_source is not None:
+        said.append(f"{describe(ask.kind, largest)} would fit now, from {largest_source}")
+    return "; ".join(said)

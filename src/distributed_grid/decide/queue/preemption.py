@@ -1,0 +1,318 @@
+"""Who yields to whom: to a request that nobody can meet now, and to a lender that needs its own back."""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from distributed_grid.decide.capacity.lending import BY_AMOUNT, Offer, obstacle, plan_grant
+from distributed_grid.decide.capacity.quotas import why_over_limit
+from distributed_grid.decide.capacity.returns import Homecoming, coming_back, once_home, part_of
+from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.policies import PolicyNumbers
+from distributed_grid.decide.queue.claims import (
+    Claim,
+    above_guarantee,
+    hold_ends,
+    may_be_asked,
+    yields_first,
+    yields_to,
+)
+from distributed_grid.decide.queue.victims import Standing, Yielding, fewest, needed_of, trimmed
+from distributed_grid.model.leases import Delivery, Lease, LeaseState
+from distributed_grid.model.nodes import NodeName, NodeTable
+from distributed_grid.model.plans import Grant, RefusalCode, Rules
+from distributed_grid.model.policies import AllocationPriority
+from distributed_grid.model.requests import Ask
+from distributed_grid.model.resources import ResourceVector, total
+from distributed_grid.model.teams import Teams
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """Leases that yield so that a request can be met, and the grant that it then gets."""
+
+    source: NodeName
+    victims: tuple[Lease, ...]
+    """None of them can be left out; who yields first comes first."""
+    grant: Grant
+    reason: str
+    """For those who yield."""
+    takes_own: bool
+    """The request is within what is guaranteed to its team."""
+    at: datetime
+    """When they are asked: now, or when the last minimum hold of them is over."""
+    takes: Mapping[str, int] = field(default_factory=dict)
+    """By victim's id: how many units of it are enough. To take more may leave its team less than its guarantee."""
+
+    @property
+    def parts(self) -> tuple[Lease, ...]:
+        """What comes home."""
+        return tuple(part_of(victim, self.takes[victim.id]) for victim in self.victims)
+
+    @property
+    def back_by(self) -> datetime:
+        """When the last of it is home: asked back, a lease ends with its grace period whatever its work does."""
+        return max(_back_by(victim, self.at) for victim in self.victims)
+
+
+_Choice = tuple[NodeName, tuple[Lease, ...], tuple[Lease, ...], Yielding]
+
+
+def plan_preemption(
+    ask: Ask,
+    nodes: NodeTable,
+    leases: Iterable[Lease],
+    loans: Loans,
+    rules: Rules,
+    numbers: PolicyNumbers,
+    now: datetime,
+    *,
+    claim: Claim | None = None,
+    given_up: Collection[Lease] = (),
+    held: Loans | None = None,
+) -> Preemption | None:
+    """The lender where the fewest yield, and who; None if no preemption is needed, now or once pending returns are
+    home, or if none would help.
+
+    Who may have to yield is in `decide.claims`. No lease yields before its minimum hold is over. A team's own limits
+    are not a matter of who yields. `claim`: the request's, where others of its team are ahead of it. `given_up`:
+    leases, or parts of them, that yield to others ahead. `held`: what teams have now, where `loans` count also what
+    others ahead will get.
+    """
+    leases = tuple(leases)
+    if claim is None:
+        claim = Claim.of(ask, loans, rules.teams)
+    spared = {part.id for part in given_up}
+    able = {
+        lease.id
+        for lease in leases
+        if yields_to(lease, claim, preempts=numbers.preempts)
+        and lease.id not in spared
+        and may_be_asked(lease, numbers.min_hold_s, now)
+    }
+    if not able:
+        return None
+    back = (*coming_back(leases, now), *given_up)
+    home, after = once_home(nodes, leases, back), loans.without(back)
+    offer = Offer.of(ask, home, rules)
+    if why_over_limit(ask, offer.need, home, after, rules.teams):
+        return None
+    if _can_be_met(ask, nodes, loans, rules) or _can_be_met(ask, home, after, rules):
+        return None
+    kept = after if held is None else held.without(back)
+    standing = Standing(ask, claim, nodes, rules, Homecoming(leases, back), after, kept)
+    choices: list[_Choice] = []
+    for lender, lent, moved_in in _by_lender(offer, leases, able):
+        stop = obstacle(home[lender], offer, after) if lender in home else None
+        if stop is None or stop[0] not in (*BY_AMOUNT, RefusalCode.IS_BORROWING):
+            continue
+        # A node that borrows a kind transfers none of it: all that it borrows has to go before.
+        borrows = stop[0] is RefusalCode.IS_BORROWING
+        must_go = moved_in if borrows else ()
+        yielding = Yielding(standing, lender, must_go)
+        if borrows and after.moved_in(lender, ask.kind) > sum(part.units for part in yielding.may_take(must_go)):
+            continue
+        if (victims := _victims(lent, yielding, bool(must_go), now)) is not None:
+            choices.append((lender, must_go, victims, yielding))
+
+    def harm(choice: _Choice) -> tuple[object, ...]:
+        lender, must_go, victims, yielding = choice
+        gone = (*must_go, *victims)
+        reluctant = sorted((yielding.reluctance(victim) for victim in gone), reverse=True)
+        order = [yields_first(victim, now)[:-1] for victim in reversed(gone)]  # their ids are no reason
+        return [each for each in reluctant if each], len(gone), order, -nodes[lender].limits.priority, lender
+
+    by_id = {lease.id: lease for lease in leases}
+    for lender, must_go, found, yielding in sorted(choices, key=harm):
+        victims = trimmed(found, yielding.enough)
+        takes = {lease.id: lease.units for lease in must_go} | needed_of(victims, yielding.enough)
+        whole = tuple(by_id[victim.id] for victim in (*must_go, *victims))
+        plan = Preemption(lender, whole, offer.from_node(lender), _reason(ask, claim), claim.is_guaranteed, now, takes)
+        parts = (*back, *plan.parts)
+        grant = plan_grant(ask, once_home(nodes, leases, parts), loans.without(parts), rules)
+        if isinstance(grant, Grant) and grant.source == lender:
+            return replace(plan, grant=grant)
+    return None
+
+
+def foresee_preemption(
+    ask: Ask,
+    nodes: NodeTable,
+    leases: Iterable[Lease],
+    loans: Loans,
+    rules: Rules,
+    numbers: PolicyNumbers,
+    now: datetime,
+    *,
+    claim: Claim,
+    given_up: Collection[Lease] = (),
+    held: Loans | None = None,
+    before: datetime | None = None,
+) -> Preemption | None:
+    """The same for the first moment at which it can be done, before a moment, if given.
+
+    Leases become old enough to yield, and others, which do not yield, end.
+    """
+    leases = tuple(leases)
+    stay = tuple(lease for lease in leases if lease.state is LeaseState.ACTIVE and lease.notice is None)
+
+    def gone_by(moment: datetime) -> tuple[Lease, ...]:
+        return (*given_up, *(lease for lease in stay if lease.expires_at <= moment and lease.id not in spared))
+
+    def plan_at(moment: datetime) -> Preemption | None:
+        gone = gone_by(moment)
+        return plan_preemption(ask, nodes, leases, loans, rules, numbers, moment, claim=claim, given_up=gone, held=held)
+
+    def can_be_met_at(moment: datetime) -> bool:
+        back = (*coming_back(leases, moment), *gone_by(moment))
+        if plan_at(moment) is not None:
+            return True
+        return _can_be_met(ask, once_home(nodes, leases, back), loans.without(back), rules)
+
+    spared = {part.id for part in given_up}
+    holds = {
+        hold_ends(lease, numbers.min_hold_s) for lease in stay if yields_to(lease, claim, preempts=numbers.preempts)
+    }
+    ends = {lease.expires_at for lease in stay}
+    moments = sorted(moment for moment in holds | ends if now < moment and (before is None or moment < before))
+    if not moments or not can_be_met_at(moments[-1]):
+        return None
+    return plan_at(moments[bisect_left(moments, True, key=can_be_met_at)])
+
+
+def plan_relief(
+    node: NodeName,
+    needed: ResourceVector,
+    leases: Iterable[Lease],
+    numbers: PolicyNumbers,
+    now: datetime,
+    *,
+    teams: Teams | None = None,
+    loans: Loans | None = None,
+) -> tuple[Lease, ...]:
+    """Which of a lender's leases go home, so that it gets back what it needs itself, or as much of that as there is.
+
+    Under every policy: who lends must not suffer for it. What is on its way home counts. Lower claims go before it
+    matters how few go: leases above their teams' guarantees, and of these lower priorities. Critical leases stay,
+    unless a lease within a guarantee would have to go instead of one above.
+    """
+    leases = tuple(leases)
+    lent = [lease for lease in leases if lease.source == node != lease.target and lease.holds_capacity]
+    short = _still_short(needed, lent)
+    loans, teams = loans or Loans.of(leases), teams or Teams()
+
+    able = [
+        lease
+        for lease in sorted(lent, key=lambda lease: yields_first(lease, now))
+        if lease.state is LeaseState.ACTIVE
+        and may_be_asked(lease, numbers.min_hold_s, now)
+        and any(kind in short for kind in lease.resources)
+    ]
+    within = _within_guarantees(able, short, loans, teams)
+    worth = {lease.id: (lease.id in within, lease.priority.rank) for lease in able}
+    # A critical lease above its team's guarantee claims less than any lease within one.
+    stays = {lease.id for lease in able if lease.priority is AllocationPriority.CRITICAL}
+    if within - stays:
+        stays &= within
+    pool = [lease for lease in able if lease.id not in stays]
+    pool.sort(key=lambda lease: (worth[lease.id], yields_first(lease, now)))
+    enough = _covering(pool, short)
+    for level in sorted({worth[lease.id] for lease in pool}):
+        among = [lease for lease in pool if worth[lease.id] <= level]
+        if enough(tuple(among)):
+            return fewest(among, _at_most(short, pool), enough) or ()
+    return ()
+
+
+def _within_guarantees(leases: Iterable[Lease], short: ResourceVector, loans: Loans, teams: Teams) -> set[str]:
+    """Which of these leases are within their teams' guarantees, if those that yield first count as above them."""
+    above: dict[tuple[str, str], int] = {}
+    within = set()
+    for lease in leases:
+        taken = {(lease.team, kind): lease.resources[kind] for kind in lease.resources if kind in short}
+        for team, kind in taken:
+            above.setdefault((team, kind), above_guarantee(team, kind, loans, teams))
+        if any(units > above[key] for key, units in taken.items()):
+            within.add(lease.id)
+        else:
+            for key, units in taken.items():
+                above[key] -= units
+    return within
+
+
+def relief_units(victims: Sequence[Lease], needed: ResourceVector, leases: Iterable[Lease]) -> dict[str, int]:
+    """By lease id: how much of what `plan_relief` found is enough; a transfer may give up a part."""
+    lent = [lease for lease in leases if any(lease.source == victim.source for victim in victims)]
+    return needed_of(victims, _covering(victims, _still_short(needed, lent)))
+
+
+def _by_lender(
+    offer: Offer, leases: Iterable[Lease], able: Collection[str]
+) -> Iterator[tuple[NodeName, list[Lease], tuple[Lease, ...]]]:
+    """For every lender: what may be taken of what it lent, and of what was moved to it and is in the way."""
+    lent: defaultdict[NodeName, list[Lease]] = defaultdict(list)
+    moved_in: defaultdict[NodeName, list[Lease]] = defaultdict(list)
+    for lease in leases:
+        if lease.id in able:
+            lent[lease.source].append(lease)
+            if offer.is_transfer and lease.delivery is Delivery.TRANSFER and lease.kind == offer.ask.kind:
+                moved_in[lease.target].append(lease)
+    for lender in sorted({*lent, *moved_in}):
+        yield lender, lent[lender], tuple(moved_in[lender])
+
+
+def _victims(pool: list[Lease], yielding: Yielding, others_go: bool, now: datetime) -> tuple[Lease, ...] | None:
+    if others_go and yielding.enough(()):
+        return ()
+    useful = [
+        part
+        for lease in sorted(pool, key=lambda lease: yields_first(lease, now))
+        for part in yielding.may_take((lease,))
+        if any(kind in yielding.short for kind in part.resources)
+    ]
+    by_reluctance = [(part, yielding.reluctance(part)) for part in useful]
+    for level in sorted({reluctance for _, reluctance in by_reluctance}):
+        among = [part for part, reluctance in by_reluctance if reluctance <= level]
+        if (found := fewest(among, yielding.short, yielding.enough)) is not None:
+            return found
+    return None
+
+
+def _back_by(lease: Lease, asked_at: datetime) -> datetime:
+    since = lease.release_asked_at if lease.is_winding_down and lease.release_asked_at is not None else asked_at
+    return max(asked_at, since + timedelta(seconds=lease.grace_s))
+
+
+def _can_be_met(ask: Ask, nodes: NodeTable, loans: Loans, rules: Rules) -> bool:
+    offer = Offer.of(ask, nodes, rules)
+    return why_over_limit(ask, offer.need, nodes, loans, rules.teams) is None and any(
+        obstacle(node, offer, loans) is None for node in nodes.values()
+    )
+
+
+def _reason(ask: Ask, claim: Claim) -> str:
+    if claim.is_guaranteed:
+        return f"team {ask.team} asks for what is guaranteed to it: {ask.describe()}"
+    return f"a request of {ask.priority} priority goes before it: {ask.describe()}"
+
+
+def _still_short(needed: ResourceVector, lent: Collection[Lease]) -> ResourceVector:
+    return (needed - _sum(coming_back(lent))).at_least_zero()
+
+
+def _at_most(short: ResourceVector, leases: Collection[Lease]) -> ResourceVector:
+    """As much of what is short as these leases hold."""
+    there = _sum(leases)
+    return ResourceVector({kind: min(units, there[kind]) for kind, units in short.items()})
+
+
+def _covering(leases: Collection[Lease], short: ResourceVector) -> Callable[[tuple[Lease, ...]], bool]:
+    """Whether some of these leases give as much of what is short as all of them would."""
+    reachable = _at_most(short, leases)
+    return lambda some: _sum(some).covers(reachable)
+
+
+def _sum(leases: Collection[Lease]) -> ResourceVector:
+    return total([lease.resources for lease in leases])

@@ -1,0 +1,193 @@
+"""Victims of a preemption: the fewest leases whose return is enough, and no more of each than is needed.
+
+Each lender is tried and undone: what it could lend if some of its leases came back.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from heapq import nlargest
+from typing import Final
+
+from distributed_grid.decide.capacity.lending import Offer, obstacle, room
+from distributed_grid.decide.capacity.returns import Homecoming, part_of
+from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.queue.claims import Claim, above_guarantee, may_take
+from distributed_grid.model.leases import Delivery, Lease
+from distributed_grid.model.nodes import Node, NodeName, NodeTable
+from distributed_grid.model.plans import Rules
+from distributed_grid.model.requests import Ask
+from distributed_grid.model.resources import ResourceVector
+
+Enough = Callable[[tuple[Lease, ...]], bool]
+"""Whether it would do if these came home; what is enough stays so when more come."""
+
+# With one kind short the first try is the right one. With several (a GPU and its CPUs) finding the fewest is a hard
+# problem: after so many tries a set that is minimal will do, though there may be a smaller one.
+_MOST_TRIES: Final = 2_000
+_DEEPEST: Final = 200
+
+
+def fewest(candidates: Sequence[Lease], short: ResourceVector, enough: Enough) -> tuple[Lease, ...] | None:
+    """As few candidates as are enough, in their order, which is the order in which they yield; None: all are too few.
+
+    No lease comes home with more than it holds, so what is `short` bounds the search. Between sets of one size the one
+    whose last member yields sooner is chosen, then by the one before it: the important are spared where that can be.
+    """
+    return _Search(candidates, short, enough).run() or _in_order(candidates, enough)
+
+
+def needed_of(victims: Sequence[Lease], enough: Enough) -> dict[str, int]:
+    """By lease id: how many units of each victim are enough. Only a transfer can give up a part."""
+    parts = list(victims)
+    for at in reversed(range(len(parts))):
+        whole = parts[at]
+        if whole.delivery is Delivery.TRANSFER:
+
+            def does(units: int, at: int = at, whole: Lease = whole) -> bool:
+                return enough((*parts[:at], part_of(whole, units), *parts[at + 1 :]))
+
+            parts[at] = part_of(whole, 1 + bisect_left(range(1, whole.units), True, key=does))
+    return {part.id: part.units for part in parts}
+
+
+class _Search:
+    def __init__(self, candidates: Sequence[Lease], short: ResourceVector, enough: Enough) -> None:
+        self._candidates = candidates
+        self._short = short
+        self._enough = enough
+        self._gives = {kind: [lease.resources[kind] for lease in candidates] for kind in short}
+        self._tries = 0
+
+    def run(self) -> tuple[Lease, ...] | None:
+        everybody = len(self._candidates)
+        fewest = bisect_left(range(everybody + 1), True, key=lambda count: self._could(count, everybody, ()))
+        for count in range(max(1, fewest), min(everybody, _DEEPEST) + 1):
+            if (found := self._find(count, everybody, ())) is not None:
+                return found
+        return None
+
+    def _find(self, count: int, among: int, chosen: tuple[Lease, ...]) -> tuple[Lease, ...] | None:
+        """With `count` more of the first `among` candidates; the last of these is tried as early in line as can be."""
+        self._tries += 1
+        if count == 0:
+            return chosen if self._enough(chosen) else None
+        ends = range(count, among + 1)
+        for end in ends[bisect_left(ends, True, key=lambda end: self._could(count, end, chosen)) :]:
+            if self._tries > _MOST_TRIES:
+                return None
+            if (found := self._find(count - 1, end - 1, (self._candidates[end - 1], *chosen))) is not None:
+                return found
+        return None
+
+    def _could(self, count: int, among: int, chosen: tuple[Lease, ...]) -> bool:
+        """Whether `count` of the first `among` could do, looking at each kind alone."""
+        return all(
+            sum(nlargest(count, gives[:among])) + sum(lease.resources[kind] for lease in chosen) >= self._short[kind]
+            for kind, gives in self._gives.items()
+        )
+
+
+def _in_order(candidates: Sequence[Lease], enough: Enough) -> tuple[Lease, ...] | None:
+    for count in range(1, len(candidates) + 1):
+        if enough(found := tuple(candidates[:count])):
+            return trimmed(found, enough)
+    return None
+
+
+def trimmed(victims: tuple[Lease, ...], enough: Enough) -> tuple[Lease, ...]:
+    """None of them can be left out; those who should yield last are spared first."""
+    for victim in reversed(victims):
+        if enough(rest := tuple(lease for lease in victims if lease is not victim)):
+            victims = rest
+    return victims
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A request in the cluster as it is, and what is on its way home already."""
+
+    ask: Ask
+    claim: Claim
+    nodes: NodeTable
+    rules: Rules
+    home: Homecoming
+    loans: Loans
+    """Without what is on its way home. A what-if takes leases out of these sums and puts them back."""
+    held: Loans
+    """What teams have, without what is on its way home."""
+
+
+class Yielding:
+    """One lender, and the leases there that may be taken for the request."""
+
+    def __init__(self, standing: Standing, lender: NodeName, must_go: tuple[Lease, ...] = ()) -> None:
+        """`must_go`: what has to leave the lender in any case."""
+        self._standing = standing
+        self._lender = lender
+        self._must_go = must_go
+        self._pair = tuple(standing.nodes[name] for name in (lender, standing.ask.target))
+        self.short = self._short()
+
+    def _offered(self, taken: tuple[Lease, ...]) -> tuple[Node, Offer]:
+        """The lender, and what is asked of it, once that is home which comes anyway, and what is taken."""
+        pair = NodeTable(self._standing.home.of(node, taken) for node in self._pair)
+        return pair[self._lender], Offer.of(self._standing.ask, pair, self._standing.rules)
+
+    def _short(self) -> ResourceVector:
+        lender, offer = self._offered(self._must_go)
+        loans, reserve = self._standing.loans, self._standing.rules.reserve
+        lacks = {kind: units - room(lender, kind, loans, reserve) for kind, units in offer.need.items()}
+        return ResourceVector(lacks).at_least_zero()
+
+    def enough(self, victims: tuple[Lease, ...]) -> bool:
+        """Whether the lender could lend what is asked if these came home, as far as they may be taken."""
+        taken = self.may_take((*self._must_go, *victims))
+        lender, offer = self._offered(taken)
+        loans = self._standing.loans
+        for lease in taken:
+            loans.count(lease, -1)
+        found = obstacle(lender, offer, loans)
+        for lease in taken:
+            loans.count(lease)
+        return found is None
+
+    def may_take(self, victims: Iterable[Lease]) -> tuple[Lease, ...]:
+        """These leases, or the parts of them, that the order of claims lets the request have.
+
+        What a lease is for counts, and what the lender is short of, but not what else comes along: a guarantee of CPUs
+        keeps nobody's GPU.
+        """
+        above: dict[tuple[str, str], int] = {}
+        taken = []
+        for lease in victims:
+            kinds = self._that_matter(lease)
+            for kind in kinds:
+                above.setdefault((lease.team, kind), self._above(lease.team, kind))
+            units = may_take(lease, self._standing.claim, {kind: above[lease.team, kind] for kind in kinds})
+            if units > 0:
+                part = part_of(lease, units)
+                taken.append(part)
+                for kind in kinds:
+                    above[lease.team, kind] -= part.resources[kind]
+        return tuple(taken)
+
+    def reluctance(self, lease: Lease) -> int:
+        """0: what its team has above its guarantee is taken first. 1: the request's own team would pay with a lease
+        within its guarantee. 2: another team would be left with less than its guarantee.
+        """
+        claim = self._standing.claim
+        if lease.team == claim.team:
+            return int(claim.is_guaranteed)
+        breaks_in = any(
+            part.resources[kind] > max(0, self._above(lease.team, kind))
+            for part in self.may_take((lease,))
+            for kind in self._that_matter(lease)
+        )
+        return 2 if breaks_in else 0
+
+    def _that_matter(self, lease: Lease) -> list[str]:
+        return [kind for kind in lease.resources if kind in self.short or kind == lease.kind]
+
+    def _above(self, team: str, kind: str) -> int:
+        return above_guarantee(team, kind, self._standing.held, self._standing.rules.teams)

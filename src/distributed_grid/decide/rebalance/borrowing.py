@@ -1,0 +1,206 @@
+"""Which nodes need what (under pressure now, with waiting work, or expected to be), and which lender can spare it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Final
+
+from distributed_grid.decide.monitoring.demand import only_node, wanted_from
+from distributed_grid.decide.rebalance.observed import (
+    MOVABLE,
+    Observed,
+    Streaks,
+    find_lender,
+    fits_on_one_node,
+    foreseen_key,
+    gap,
+    is_own,
+    middle,
+    pressed_key,
+    short_by,
+    waiting_key,
+    with_nothing_to_lend,
+)
+from distributed_grid.model.actions import Borrow
+from distributed_grid.model.demand import Demand, Shape
+from distributed_grid.model.leases import Cause, Delivery
+from distributed_grid.model.nodes import Node, NodeName
+from distributed_grid.model.plans import Grant, RulesFor
+from distributed_grid.model.policies import AllocationPriority
+from distributed_grid.model.requests import Ask
+from distributed_grid.model.resources import ResourceVector, describe, scale
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What would help one node, in order of preference: all of the kinds of one of these."""
+
+    node: NodeName
+    cause: Cause
+    helps: tuple[ResourceVector, ...]
+    delivery: str
+    reason: str
+
+
+def needs(seen: Observed, streaks: Streaks) -> Iterator[Need]:
+    """The pressed first, the most pressed of them before the others; then for whom work waits, and who is foreseen."""
+    yield from _pressed(seen, streaks)
+    for demand in seen.demand:  # the longest waiting first
+        node = only_node(demand)
+        if node is not None and streaks.get(waiting_key(node, demand.pending.shape), 0) >= seen.numbers.high_rounds:
+            yield from _waiting(seen, node, demand)
+    yield from _foreseen(seen, streaks)
+
+
+def _pressed(seen: Observed, streaks: Streaks) -> Iterator[Need]:
+    found = [(seen.value(name, kind), name, kind) for name in seen.nodes for kind in MOVABLE]
+    high = [(v, name, kind) for v, name, kind in found if v is not None and v >= seen.thresholds[kind].high]
+    for value, name, kind in sorted(high, key=lambda one: (-one[0], one[1], one[2])):
+        rounds = streaks.get(pressed_key(name, kind), 0)
+        if rounds >= seen.numbers.high_rounds:
+            why = f"{name} has been under pressure for {rounds} rounds: {kind} at {value:.0%}"
+            yield from _for_use(seen, name, kind, value, Cause.PRESSURE, why)
+
+
+def _foreseen(seen: Observed, streaks: Streaks) -> Iterator[Need]:
+    for name in seen.nodes:
+        for kind in MOVABLE:
+            rounds, value = streaks.get(foreseen_key(name, kind), 0), seen.foreseen(name, kind)
+            if rounds >= seen.numbers.high_rounds and value is not None and (name, kind) not in seen.pressed:
+                minutes = seen.forecasts[name, kind].horizon_s / 60
+                why = f"{name} is expected to come under pressure: {kind} at {value:.0%} in {minutes:.0f} min"
+                yield from _for_use(seen, name, kind, value, Cause.FORECAST, why)
+
+
+def _for_use(seen: Observed, name: NodeName, kind: str, use: float, cause: Cause, why: str) -> Iterator[Need]:
+    """What brings the use down; at most as much again as the node has. One that lends the kind gets its own back."""
+    if name not in seen.snapshots or not seen.is_there(name) or seen.loans.lent(name, kind):
+        return
+    mine = seen.own_leases(name, kind, Cause.PRESSURE, Cause.FORECAST)
+    if any(seen.is_young(lease) for lease in mine):
+        return
+    one, base = scale(kind), seen.snapshots[name].base[kind]
+    left = base - sum(lease.units for lease in mine)
+    # What is reserved elsewhere for it is not in its total, but there for its work.
+    elsewhere = sum(lease.units for lease in mine if lease.delivery is Delivery.RESERVE)
+    lacking = short_by(kind, use, seen.snapshots[name].total[kind], seen.thresholds[kind]) - elsewhere
+    units = min(lacking, left - left % one)
+    if units >= one:
+        goal = f"{describe(kind, units)} more would bring that towards {middle(seen.thresholds[kind]):.0%}"
+        yield Need(name, cause, (ResourceVector({kind: units}),), "auto", f"{why}; {goal}")
+
+
+def _waiting(seen: Observed, name: NodeName, demand: Demand) -> Iterator[Need]:
+    """What lets waiting work start on the one node that it waits for: as much of it as may be, or one."""
+    shape, node = demand.pending.shape, seen.nodes.get(name)
+    if node is None or not node.alive or not fits_on_one_node(shape):
+        return
+    most = min(
+        [demand.pending.count, *(_room(seen, node, shape, kind) // units for kind, units in shape.needs.items())]
+    )
+    counts = dict.fromkeys((most, 1)) if most >= 1 else {}
+    helps = [_whole(missing) for count in counts if (missing := gap(shape, node, count))]
+    # What it lent would serve it: then that comes back, and nothing is borrowed.
+    has_lent = any(seen.loans.lent(name, kind) for amounts in helps for kind in amounts)
+    if has_lent and (node.base.covers(shape.needs) or _lends_by_itself(seen, name)):
+        return
+    if helps:
+        what = f"{demand.pending.count} x {shape.describe()}"
+        yield Need(name, Cause.DEMAND, tuple(helps), "transfer", f"waits for {name}: {what}; {demand.detail}")
+
+
+def _room(seen: Observed, node: Node, shape: Shape, kind: str) -> int:
+    """What is free, and what may be borrowed: at most as much again as the node has, or what one of these needs."""
+    mine = seen.own_leases(node.name, kind, Cause.DEMAND)
+    if kind not in MOVABLE or any(seen.is_young(lease) for lease in mine):
+        return node.free[kind]
+    most = max(node.base[kind], shape.needs[kind]) - sum(lease.units for lease in mine)
+    return node.free[kind] + max(0, most)
+
+
+def _whole(amounts: ResourceVector) -> ResourceVector:
+    return ResourceVector({kind: -(-units // scale(kind)) * scale(kind) for kind, units in amounts.items()})
+
+
+def _lends_by_itself(seen: Observed, name: NodeName) -> bool:
+    return any(lease.source == name and is_own(lease) for lease in seen.leases)
+
+
+OWN_LEASE_S: Final = 1800.0
+"""How long a lease lasts that grid makes by itself; one that is still needed then is renewed before."""
+REQUESTER: Final = "grid"
+_MOST_TRIED: Final = 16
+"""So many nodes' needs are looked into in one round: those that are pressed most."""
+
+
+def borrowings(
+    seen: Observed, streaks: Streaks, rules_for: RulesFor, lending: set[NodeName]
+) -> Iterator[tuple[Borrow, ...]]:
+    """What to borrow: each item is one node's need, whose parts are of use together only.
+
+    Nobody lends twice in a round, or lends what it gets in the same round: what one loan changes, the next round sees.
+    `lending`: who lends in this round already; who does after this is added.
+    """
+    borrowing: set[tuple[NodeName, str]] = set()
+    for need in islice(needs(seen, streaks), _MOST_TRIED):
+        for amounts in need.helps:
+            taken = {kind: lending | {node for node, of in borrowing if of == kind} for kind in amounts}
+            grants = [_grant(seen, need, kind, amounts[kind], taken[kind], rules_for) for kind in amounts]
+            found = [grant for grant in grants if grant is not None]
+            if len(found) == len(grants):
+                lending |= {grant.source for grant in found}
+                borrowing |= {(need.node, kind) for kind in amounts}
+                yield tuple(_borrow(need, grant) for grant in found)
+                break
+
+
+def may_not_lend(seen: Observed, kind: str) -> set[NodeName]:
+    """Who needs the kind itself: now, soon, for work that waits for it, or so much that grid borrowed it."""
+    short = {name for name in seen.nodes if (name, kind) in seen.pressed or seen.will_be_pressed(name, kind)}
+    borrowers = {one.target for one in seen.leases if is_own(one) and one.kind == kind and one.holds_capacity}
+    return short | borrowers | {name for name in seen.waited_for(kind) if _is_too_small(seen, name, kind)}
+
+
+def _too_busy(seen: Observed, target: NodeName, kind: str) -> set[NodeName]:
+    """Nodes whose machines are busy are not idle. On the target's own machine that makes no difference."""
+    node = seen.nodes[target]
+    return {one.name for one in seen.nodes.values() if one.is_crowded_for(node, kind)}
+
+
+def _is_too_small(seen: Observed, name: NodeName, kind: str) -> bool:
+    """Whether a node has too little free of a kind for all that waits for it in particular."""
+    waiting = [(one.pending.shape, one.pending.count) for one in wanted_from(seen.demand, name)]
+    return name not in seen.nodes or any(gap(shape, seen.nodes[name], count)[kind] for shape, count in waiting)
+
+
+def _grant(
+    seen: Observed, need: Need, kind: str, units: int, taken: set[NodeName], rules_for: RulesFor
+) -> Grant | None:
+    asked = ask_for(need.node, kind, units, need.cause, need.delivery)
+    rules = rules_for(asked)
+    if kind in seen.queued or (need.delivery == "transfer" and rules.no_transfers_because is not None):
+        return None
+    lenders = with_nothing_to_lend(seen.nodes, may_not_lend(seen, kind) | _too_busy(seen, need.node, kind) | taken)
+    # For use any whole one helps; work that waits starts with all that it needs, or not at all.
+    least = units if need.cause is Cause.DEMAND else scale(kind)
+    plan = find_lender(asked, lenders, seen.loans, rules, least=least)
+    return plan if isinstance(plan, Grant) else None
+
+
+def ask_for(node: NodeName, kind: str, units: int, cause: Cause, delivery: str) -> Ask:
+    """What grid asks for by itself: whoever else needs it goes first."""
+    return Ask(
+        target=node,
+        kind=kind,
+        units=units,
+        priority=AllocationPriority.LOW,
+        duration_s=OWN_LEASE_S,
+        delivery=delivery,
+        requester=REQUESTER,
+        cause=cause,
+    )
+
+
+def _borrow(need: Need, grant: Grant) -> Borrow:
+    """Whom to ask is part of the plan: another lender may be one that needs it itself."""
+    return Borrow(replace(grant.ask, source=grant.source), need.reason)

@@ -1,0 +1,323 @@
+"""What a round of rebalancing looks at and remembers: nodes' own use, shortages, leases that grid made by itself, and
+for how many rounds in a row something has been true. One round alone changes nothing."""
+
+import math
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from distributed_grid.decide.capacity.lending import plan_grant
+from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.monitoring.demand import only_node
+from distributed_grid.decide.monitoring.pressure import Pressed, Threshold
+from distributed_grid.decide.policies import PolicyNumbers
+from distributed_grid.model.actions import Renew, Return
+from distributed_grid.model.demand import Demand, Shape
+from distributed_grid.model.leases import Cause, Delivery, Lease, LeaseState
+from distributed_grid.model.nodes import Node, NodeName, NodeTable
+from distributed_grid.model.plans import Grant, Refused, Rules
+from distributed_grid.model.policies import SharingMode
+from distributed_grid.model.requests import Ask
+from distributed_grid.model.resources import BUILT_IN, CPU, GPU, MEMORY, ResourceVector, describe, scale
+from distributed_grid.model.series import Forecast
+from distributed_grid.model.snapshots import NodeSnapshot
+from distributed_grid.model.teams import Teams
+
+
+def reserved(leases: Iterable[Lease]) -> dict[NodeName, ResourceVector]:
+    """By node: what others have on it. What moved away is no longer there, and loads nobody here."""
+    found: dict[NodeName, ResourceVector] = {}
+    for lease in leases:
+        if lease.delivery is Delivery.RESERVE and lease.holds_capacity:
+            found[lease.source] = found.get(lease.source, ResourceVector()) + lease.resources
+    return found
+
+
+def own_part(snapshot: NodeSnapshot, kind: str, for_others: int) -> float | None:
+    """0..1: the node's own use, of what is left to it; None: not measured.
+
+    What is reserved counts as used by those who reserved it. So a lender is not taken for pressed by the work that it
+    was asked to carry, and one whose own work has outgrown its part still shows.
+    """
+    value = None if snapshot.stale or snapshot.pressure is None else snapshot.pressure.own(kind)
+    if value is None or snapshot.measured is None or not for_others:
+        return value
+    has = _measured_over(snapshot, kind)
+    used, left = value * has - for_others, has - for_others
+    if left <= 0:
+        return 1.0 if used > 0 else 0.0
+    return min(1.0, max(0.0, used / left))
+
+
+def _measured_over(snapshot: NodeSnapshot, kind: str) -> float:
+    """What the measured part is a part of, in units; as in `decide/pressure`."""
+    measured = snapshot.measured
+    if measured is None:
+        return float(snapshot.total[kind])
+    if kind == GPU:
+        return float(len(measured.gpus) * scale(GPU))
+    host = measured.host.cpus * scale(CPU) if kind == CPU else float(measured.host.memory_total)
+    return min(host, snapshot.total[kind]) if snapshot.shares_its_host else host
+
+
+MOVABLE: Final = (CPU, MEMORY)
+"""What grid moves without being asked. GPUs cannot be, and a custom resource may stand for something of the machine."""
+
+Thresholds = Mapping[str, Threshold]
+
+
+def middle(threshold: Threshold) -> float:
+    """Where use should be: as far from being pressed as from being relieved."""
+    return (threshold.low + threshold.high) / 2
+
+
+def short_by(kind: str, use: float, capacity: int, threshold: Threshold) -> int:
+    """How much more brings this use of this capacity down to the middle; whole CPUs or GBs, and at least one."""
+    lacking = capacity * (use / middle(threshold) - 1)
+    return max(1, math.ceil(lacking / scale(kind))) * scale(kind)
+
+
+def gap(shape: Shape, node: Node, count: int = 1) -> ResourceVector:
+    """What a node lacks to start so many of these at once."""
+    needs = shape.needs
+    return ResourceVector({kind: max(0, count * units - node.free[kind]) for kind, units in needs.items()})
+
+
+def fits_on_one_node(shape: Shape) -> bool:
+    """Whether room on a single node is enough: not for a group whose bundles must be apart."""
+    return shape.in_group is None and not (shape.strategy == "STRICT_SPREAD" and len(shape.bundles) > 1)
+
+
+def with_nothing_to_lend(nodes: NodeTable, names: Collection[NodeName]) -> NodeTable:
+    """The same nodes, of which these have nothing free: they are not to be asked."""
+    if not names:
+        return nodes
+    return NodeTable(replace(n, free=ResourceVector()) if n.name in names else n for n in nodes.values())
+
+
+def find_lender(ask: Ask, nodes: NodeTable, loans: Loans, rules: Rules, *, least: int) -> Grant | Refused:
+    """Who lends what is asked; or, where nobody has all of it, the most that one has, if that is at least `least`."""
+    plan = plan_grant(ask, nodes, loans, rules)
+    if isinstance(plan, Grant):
+        return plan
+    most = max((refusal.could_lend for refusal in plan.refusals), default=0)
+    units = most - most % scale(ask.kind)
+    if units < max(1, least):
+        return plan
+    smaller = plan_grant(replace(ask, units=units), nodes, loans, rules)
+    return smaller if isinstance(smaller, Grant) else plan
+
+
+Forecasts = Mapping[tuple[NodeName, str], Forecast]
+
+Streaks = Mapping[Hashable, int]
+"""For how many rounds on end something has been so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Everything that a round is decided on."""
+
+    nodes: NodeTable
+    snapshots: Mapping[NodeName, NodeSnapshot]
+    pressed: Pressed
+    demand: tuple[Demand, ...]
+    leases: tuple[Lease, ...]
+    loans: Loans
+    thresholds: Thresholds
+    numbers: PolicyNumbers
+    mode: SharingMode
+    now: datetime
+    forecasts: Forecasts = field(default_factory=dict)
+    """What is expected, where the policy acts on it."""
+    queued: frozenset[str] = frozenset()
+    """The kinds that somebody's request waits for: what is free of them is not for grid to take."""
+    teams: Teams = field(default_factory=Teams)
+
+    @property
+    def acts_by_itself(self) -> bool:
+        return self.numbers.acts_by_itself and self.mode is SharingMode.DYNAMIC_BALANCING
+
+    def is_there(self, node: NodeName) -> bool:
+        """What was measured, lent or waited for may be about a node that has left since."""
+        found = self.nodes.get(node)
+        return found is not None and found.alive
+
+    def value(self, node: NodeName, kind: str) -> float | None:
+        """How pressed the node is by what it does itself; None: no recent measurement, or it has just left."""
+        snapshot = self.snapshots.get(node)
+        if not self.is_there(node) or snapshot is None or snapshot.stale or snapshot.pressure is None:
+            return None
+        return snapshot.pressure.own(kind)
+
+    def foreseen(self, node: NodeName, kind: str) -> float | None:
+        """How pressed it is expected to be, under a policy that acts on that."""
+        if not self.numbers.foresees:
+            return None
+        forecast = self.forecasts.get((node, kind))
+        return None if forecast is None else forecast.value
+
+    def will_be_pressed(self, node: NodeName, kind: str) -> bool:
+        value = self.foreseen(node, kind)
+        return value is not None and value >= self.thresholds[kind].high
+
+    def waited_for(self, kind: str) -> set[NodeName]:
+        """Nodes for which in particular work waits that needs some of this kind."""
+        found = {only_node(one) for one in self.demand if kind in one.pending.shape.needs}
+        return {name for name in found if name is not None}
+
+    def is_young(self, lease: Lease) -> bool:
+        """No lease is returned or moved before it is older than this."""
+        return self.now - lease.allocated_at < timedelta(seconds=self.numbers.min_hold_s)
+
+    def own_leases(self, target: NodeName, kind: str, *causes: Cause) -> list[Lease]:
+        """What grid borrowed for a node by itself and has not given back, for these reasons or for any."""
+        return [
+            lease
+            for lease in self.leases
+            if (lease.target, lease.kind) == (target, kind)
+            and is_own(lease)
+            and not lease.is_winding_down
+            and (not causes or lease.cause in causes)
+        ]
+
+
+def is_own(lease: Lease) -> bool:
+    """Whether grid made the lease without being asked."""
+    return lease.cause not in (Cause.ASKED, Cause.SCHEDULED)
+
+
+_RENEWED_IN_LAST = 0.25
+"""The part of its time that is left when a lease is renewed."""
+
+
+def returns(seen: Observed, unneeded_for: dict[str, int]) -> Iterator[Return]:
+    """What goes home. Of one node's leases of one kind one in a round: the next round sees what that changed."""
+    done: set[tuple[str, str]] = set()
+    for lease in _own(seen):
+        rounds = unneeded_for.get(lease.id, 0)
+        key = (lease.target, lease.kind)
+        if rounds >= seen.numbers.low_rounds and not seen.is_young(lease) and key not in done:
+            done.add(key)
+            yield Return(lease, f"{_why_unneeded(seen, lease)}, for {rounds} rounds")
+
+
+def renewals(seen: Observed) -> Iterator[Renew]:
+    """What would end although it is needed: its target would lose it, and get it again some rounds later."""
+    for lease in _own(seen):
+        left = (lease.expires_at - seen.now).total_seconds()
+        if left <= _RENEWED_IN_LAST * lease.duration_s and (why := _why_needed(seen, lease)) is not None:
+            yield Renew(lease, why)
+
+
+def is_unneeded(seen: Observed, lease: Lease) -> bool | None:
+    """Whether what grid borrowed is not needed now; None: nobody knows."""
+    if lease.cause is Cause.DEMAND:
+        target = seen.nodes.get(lease.target)
+        idle = target is not None and target.free[lease.kind] >= lease.units
+        return idle and lease.target not in seen.waited_for(lease.kind)
+    value = seen.value(lease.target, lease.kind)
+    if value is None:
+        return None
+    threshold = seen.thresholds[lease.kind]
+    foreseen = seen.foreseen(lease.target, lease.kind)
+    return (
+        (lease.target, lease.kind) not in seen.pressed
+        and value <= threshold.low
+        and _use_without(seen, lease, value) <= middle(threshold)
+        and (foreseen is None or foreseen <= middle(threshold))
+    )
+
+
+def _use_without(seen: Observed, lease: Lease, value: float) -> float:
+    """How pressed the target would be without the lease: where it is measured by what it offers, returning some of
+    that makes it busier, and must not bring the pressure back.
+    """
+    snapshot = seen.snapshots[lease.target]
+    total = snapshot.total[lease.kind]
+    if lease.delivery is not Delivery.TRANSFER or not snapshot.shares_its_host or total <= lease.units:
+        return value
+    return value * total / (total - lease.units)
+
+
+def _own(seen: Observed) -> list[Lease]:
+    """The oldest first."""
+    own = (lease for lease in seen.leases if is_own(lease) and lease.state is LeaseState.ACTIVE)
+    return sorted(own, key=lambda lease: (lease.allocated_at, lease.id))
+
+
+def _why_unneeded(seen: Observed, lease: Lease) -> str:
+    if lease.cause is Cause.DEMAND:
+        return f"nothing waits for {lease.target}, and {describe(lease.kind, lease.units)} are idle there"
+    value = seen.value(lease.target, lease.kind) or 0.0
+    return f"{lease.target}'s {lease.kind} is at {value:.0%}, not above {seen.thresholds[lease.kind].low:.0%}"
+
+
+def _why_needed(seen: Observed, lease: Lease) -> str | None:
+    key = (lease.target, lease.kind)
+    if lease.cause is Cause.DEMAND:
+        return None if is_unneeded(seen, lease) else f"{lease.target} still uses it, or work still waits for it"
+    if key in seen.pressed:
+        return f"{lease.target} is still under {lease.kind} pressure"
+    return f"{lease.target} is expected to come under {lease.kind} pressure" if seen.will_be_pressed(*key) else None
+
+
+_NOTHING: Final = ResourceVector()
+
+
+def pressed_key(node: NodeName, kind: str) -> Hashable:
+    return "pressed", node, kind
+
+
+def foreseen_key(node: NodeName, kind: str) -> Hashable:
+    return "foreseen", node, kind
+
+
+def overloaded_key(node: NodeName, kind: str) -> Hashable:
+    """A lender whose own work needs what it lent."""
+    return "overloaded", node, kind
+
+
+def waiting_key(node: NodeName, shape: Shape) -> Hashable:
+    return "waiting", node, shape
+
+
+def unneeded_key(lease: Lease) -> Hashable:
+    return "unneeded", lease.id
+
+
+def count(seen: Observed, before: Streaks) -> dict[Hashable, int]:
+    """One more for what is so now; what nobody knows now stays as it was; all else begins again."""
+    found: dict[Hashable, int] = {}
+    for key, is_so in _facts(seen):
+        if is_so is None:
+            found[key] = before.get(key, 0)
+        elif is_so:
+            found[key] = before.get(key, 0) + 1
+    return {key: rounds for key, rounds in found.items() if rounds}
+
+
+def _facts(seen: Observed) -> Iterator[tuple[Hashable, bool | None]]:
+    others = reserved(seen.leases)
+    for name in seen.nodes:
+        for kind in BUILT_IN:
+            known = seen.value(name, kind) is not None
+            lends = bool(seen.loans.lent(name, kind))
+            # Who lends gets its own back first, and then has as long as all to see whether that is enough.
+            yield pressed_key(name, kind), (name, kind) in seen.pressed and not lends if known else None
+            yield foreseen_key(name, kind), seen.will_be_pressed(name, kind) and not lends
+            if lends:
+                yield overloaded_key(name, kind), _is_overloaded(seen, name, kind, others.get(name, _NOTHING)[kind])
+    for demand in seen.demand:
+        if (node := only_node(demand)) is not None:
+            yield waiting_key(node, demand.pending.shape), True
+    for lease in seen.leases:
+        if is_own(lease) and not lease.is_winding_down:
+            yield unneeded_key(lease), is_unneeded(seen, lease)
+
+
+def _is_overloaded(seen: Observed, name: NodeName, kind: str, for_others: int) -> bool | None:
+    snapshot = seen.snapshots.get(name)
+    part = None if snapshot is None else own_part(snapshot, kind, for_others)
+    return None if part is None else part >= seen.thresholds[kind].high

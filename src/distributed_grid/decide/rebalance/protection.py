@@ -1,0 +1,157 @@
+"""Lender protection: a lender whose own work needs what it lent gets it back, from another lender if one can be found.
+
+This holds under every policy and mode in which anything is lent at all; only moving needs a policy that acts by itself.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from distributed_grid.decide.capacity.lending import plan_grant
+from distributed_grid.decide.monitoring.demand import wanted_from
+from distributed_grid.decide.queue.preemption import plan_relief, relief_units
+from distributed_grid.decide.rebalance.borrowing import may_not_lend
+from distributed_grid.decide.rebalance.observed import (
+    Observed,
+    Streaks,
+    fits_on_one_node,
+    gap,
+    overloaded_key,
+    own_part,
+    reserved,
+    short_by,
+    waiting_key,
+    with_nothing_to_lend,
+)
+from distributed_grid.model.actions import Move, Relieve
+from distributed_grid.model.leases import Delivery, Lease, LeaseState
+from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.plans import Grant, RulesFor
+from distributed_grid.model.requests import Ask
+from distributed_grid.model.resources import ResourceVector, total
+
+
+def protections(
+    seen: Observed, streaks: Streaks, rules_for: RulesFor, lending: set[NodeName]
+) -> Iterator[Move | Relieve]:
+    """For each lender that needs its own: leases that others can take over, then those that are asked back.
+
+    Nobody takes over twice in a round: those who do are added to `lending`.
+    """
+    for name in seen.nodes:
+        lacking, why = _lacking(seen, name, streaks)
+        if not lacking:
+            continue
+        moves = list(_moves(seen, name, lacking, why, lending, rules_for)) if seen.acts_by_itself else []
+        yield from moves
+        moved = {move.lease.id for move in moves}
+        left = (lacking - total([move.lease.resources for move in moves])).at_least_zero()
+        if not left:
+            continue
+        others = tuple(one for one in seen.leases if one.id not in moved and not _comes_of(one))
+        if victims := plan_relief(name, left, others, seen.numbers, seen.now, teams=seen.teams, loans=seen.loans):
+            yield Relieve(name, victims, relief_units(victims, left, others), why)
+
+
+def _lacking(seen: Observed, name: NodeName, streaks: Streaks) -> tuple[ResourceVector, str]:
+    """What a lender needs back of what it lent, without what is on its way already; and why."""
+    lent = seen.loans.lent_by(name)
+    if not lent:
+        return lent, ""
+    needs: dict[str, int] = {}
+    reasons: list[str] = []
+    for kind in lent:
+        rounds = streaks.get(overloaded_key(name, kind), 0)
+        if rounds >= seen.numbers.high_rounds and (found := _short_of_own(seen, name, kind)) is not None:
+            part, needs[kind] = found
+            reasons.append(f"{name}'s own use of {kind} has been high for {rounds} rounds: {part:.0%}")
+    for demand in wanted_from(seen.demand, name):
+        shape = demand.pending.shape
+        missing = gap(shape, seen.nodes[name])
+        waited = streaks.get(waiting_key(name, shape), 0) >= seen.numbers.high_rounds
+        # Only what its own base would serve, and what was lent is what is in the way.
+        if waited and missing and fits_on_one_node(shape) and _would_serve(seen, name, shape.needs, missing):
+            needs |= {kind: max(needs.get(kind, 0), units) for kind, units in missing.items()}
+            reasons.append(f"{shape.describe()} waits for what {name} lent")
+    if not needs:
+        return ResourceVector(), ""
+    coming = total([_comes_of(lease) for lease in seen.leases if lease.source == name])
+    wanted = ResourceVector({kind: min(units, lent[kind]) - coming[kind] for kind, units in needs.items()})
+    return wanted.at_least_zero(), "; ".join(reasons)
+
+
+def _short_of_own(seen: Observed, name: NodeName, kind: str) -> tuple[float, int] | None:
+    snapshot = seen.snapshots.get(name)
+    if snapshot is None:
+        return None
+    for_others = reserved(seen.leases).get(name, ResourceVector())[kind]
+    part = own_part(snapshot, kind, for_others)
+    if part is None or part < seen.thresholds[kind].high:
+        return None
+    return part, short_by(kind, part, max(0, snapshot.total[kind] - for_others), seen.thresholds[kind])
+
+
+def _would_serve(seen: Observed, name: NodeName, needs: ResourceVector, missing: ResourceVector) -> bool:
+    return seen.nodes[name].base.covers(needs) and seen.loans.lent_by(name).covers(missing)
+
+
+def _comes_of(lease: Lease) -> ResourceVector:
+    """What is on its way home of a lease already, or was asked of its holder."""
+    if lease.is_winding_down or lease.wanted_back:
+        return lease.resources
+    return ResourceVector({lease.kind: lease.notice.units}) if lease.notice is not None else ResourceVector()
+
+
+def _moves(
+    seen: Observed, name: NodeName, lacking: ResourceVector, why: str, lending: set[NodeName], rules_for: RulesFor
+) -> Iterator[Move]:
+    """Transfers that a cool lender can take over, large ones first, until the rest is covered.
+
+    Reservations stay: work runs in them, on this node.
+    """
+    for kind in (kind for kind in lacking if kind not in seen.queued):
+        left = lacking[kind]
+        for lease in sorted(seen.leases, key=lambda lease: (-lease.units, lease.id)):
+            if left <= 0:
+                break
+            if lease.source != name or lease.kind != kind or not _is_movable(seen, lease):
+                continue
+            asked = _same_again(lease, seen)
+            hot = (may_not_lend(seen, kind) | lending | {name}) - {lease.target}
+            rules = rules_for(asked)
+            if rules.no_transfers_because is not None:
+                return
+            plan = plan_grant(asked, with_nothing_to_lend(seen.nodes, hot), seen.loans, rules)
+            if isinstance(plan, Grant):
+                left -= lease.units
+                lending.add(plan.source)
+                yield Move(lease, replace(plan, ask=replace(plan.ask, source=plan.source)), why)
+
+
+def _is_movable(seen: Observed, lease: Lease) -> bool:
+    """One that is nearly over comes home by itself before another has taken its place."""
+    return (
+        lease.delivery is Delivery.TRANSFER
+        and lease.state is LeaseState.ACTIVE
+        and seen.is_there(lease.target)
+        and not _comes_of(lease)
+        and not seen.is_young(lease)
+        and (lease.expires_at - seen.now).total_seconds() > seen.numbers.min_hold_s
+    )
+
+
+def _same_again(lease: Lease, seen: Observed) -> Ask:
+    """The ask for the same loan from somebody else, for the time that is left."""
+    return Ask(
+        target=lease.target,
+        kind=lease.kind,
+        units=lease.units,
+        priority=lease.priority,
+        duration_s=(lease.expires_at - seen.now).total_seconds(),
+        delivery=str(Delivery.TRANSFER),
+        grace_s=lease.grace_s,
+        on_grace_end=lease.on_grace_end,
+        requester=lease.requester,
+        team=lease.team,
+        cause=lease.cause,
+        reclaim_hook=lease.reclaim_hook,
+    )

@@ -1,0 +1,72 @@
+"""Rebalancing: what grid does when nobody asks. One look, then a bounded list of actions, each with its reason.
+
+Nothing is done on one round alone: what is short for `high_rounds` rounds borrows, what is relieved for `low_rounds`
+returns, and in between nothing changes.
+"""
+
+from collections.abc import Iterator
+
+from distributed_grid.decide.rebalance.borrowing import OWN_LEASE_S, borrowings
+from distributed_grid.decide.rebalance.observed import (
+    Forecasts,
+    Observed,
+    Streaks,
+    count,
+    renewals,
+    returns,
+    unneeded_key,
+)
+from distributed_grid.decide.rebalance.protection import protections
+from distributed_grid.model.actions import Action, Borrow, Relieve
+from distributed_grid.model.leases import Lease
+from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.plans import RulesFor
+
+__all__ = ["OWN_LEASE_S", "Forecasts", "Observed", "Streaks", "rebalance"]
+
+
+def rebalance(seen: Observed, before: Streaks, rules_for: RulesFor) -> tuple[tuple[Action, ...], Streaks]:
+    """What to do now, and what to remember for the next round.
+
+    1. Lenders that need their own are protected: under every policy, in every mode.
+    2. What grid borrowed and is not needed any more goes home: also when the policy was changed since.
+    3. What is needed and would end lasts on, 4. and who is short borrows: where grid acts by itself.
+
+    At most `changes_per_round` actions, and one for each lease; one action, under a policy that does nothing by itself.
+    """
+    streaks = count(seen, before)
+    allowed = max(1, seen.numbers.changes_per_round)
+    actions: list[Action] = []
+    touched: set[str] = set()
+    for together in _wanted(seen, streaks, rules_for):
+        ids = {lease.id for action in together for lease in _leases_of(action)}
+        if len(actions) + len(together) <= allowed and touched.isdisjoint(ids):
+            actions.extend(together)
+            touched |= ids
+        if len(actions) >= allowed:
+            break
+    return tuple(actions), streaks
+
+
+def _wanted(seen: Observed, streaks: Streaks, rules_for: RulesFor) -> Iterator[tuple[Action, ...]]:
+    """By importance; what is of use together only comes together."""
+    lending: set[NodeName] = set()
+    for protection in protections(seen, streaks, rules_for, lending):
+        yield (protection,)
+    unneeded = {lease.id: streaks.get(unneeded_key(lease), 0) for lease in seen.leases}
+    for back in returns(seen, unneeded):
+        yield (back,)
+    if seen.acts_by_itself:
+        for renewed in renewals(seen):
+            yield (renewed,)
+        yield from borrowings(seen, streaks, rules_for, lending)
+
+
+def _leases_of(action: Action) -> tuple[Lease, ...]:
+    match action:
+        case Borrow():
+            return ()
+        case Relieve():
+            return action.victims
+        case _:
+            return (action.lease,)

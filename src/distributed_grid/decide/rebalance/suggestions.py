@@ -1,0 +1,339 @@
+"""Suggestions: what a person could do before something runs short, from measurements, forecasts and pending demand; the
+request to make, or what would have to change, with a likelihood."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Final
+
+from distributed_grid.decide.monitoring.demand import only_node
+from distributed_grid.decide.monitoring.trends import Trend
+from distributed_grid.decide.rebalance.borrowing import may_not_lend
+from distributed_grid.decide.rebalance.observed import (
+    MOVABLE,
+    Observed,
+    find_lender,
+    fits_on_one_node,
+    gap,
+    short_by,
+    with_nothing_to_lend,
+)
+from distributed_grid.model.demand import Demand, WaitReason
+from distributed_grid.model.leases import Cause, Delivery
+from distributed_grid.model.nodes import Node, NodeName
+from distributed_grid.model.plans import Grant, Refusal, RefusalCode, Refused, RulesFor
+from distributed_grid.model.requests import Ask
+from distributed_grid.model.resources import GPU, amount_of, describe, scale
+from distributed_grid.model.series import CONFIDENCE, Forecast
+from distributed_grid.model.times import span
+
+_HALF_WIDTH: Final = 1.645
+"""So many standard deviations either side hold nine tenths of a normal distribution."""
+_FEW: Final = 10
+"""With so many checked forecasts a track record counts three quarters."""
+_IN_WORDS: Final = ((0.85, "very likely"), (0.65, "likely"), (0.45, "possible"), (0.0, "a guess"))
+
+
+def how_sure(forecast: Forecast, threshold: float) -> tuple[float, str]:
+    """0..1 that the value is at or above the threshold then, and that in words with what it rests on."""
+    likely = passes(forecast, threshold)
+    accuracy = forecast.accuracy
+    if accuracy is None:
+        sure = likely / 2
+        return sure, f"{in_words(sure)} ({sure:.0%}): no such forecast has come due yet"
+    sure = likely * (1 - _FEW / 2 / (_FEW + accuracy.checked))
+    if accuracy.covered is not None:  # intervals that were too narrow promised too much
+        sure *= min(1.0, accuracy.covered / CONFIDENCE)
+    checked = f"{accuracy.checked} such forecast{'s' * (accuracy.checked != 1)}"
+    return sure, f"{in_words(sure)} ({sure:.0%}): {checked} came due, off by {accuracy.error:.0%} on average"
+
+
+def passes(forecast: Forecast, threshold: float) -> float:
+    """The part of the forecast's distribution that is not below the threshold. Either side of it is half a normal."""
+    away = threshold - forecast.value
+    reach = forecast.high - forecast.value if away > 0 else forecast.value - forecast.low
+    if reach <= 0:
+        return 0.0 if away > 0 else 1.0
+    return 0.5 * (1 - math.erf(away * _HALF_WIDTH / reach / math.sqrt(2)))
+
+
+def in_words(sure: float) -> str:
+    return next(word for least, word in _IN_WORDS if sure >= least)
+
+
+_MOST_REASONS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Help:
+    """What can be done, in words; and the request that does it, if one does."""
+
+    told: str
+    ask: Ask | None = None
+    command: str | None = None
+    because: str = ""
+    """Why nobody helps, by node."""
+
+
+def who_helps(seen: Observed, ask: Ask, rules_for: RulesFor, *, least: int) -> Help:
+    """The node that can lend what is asked, or part of it; else what would let one."""
+    rules = rules_for(ask)
+    if ask.delivery == Delivery.TRANSFER and rules.no_transfers_because is not None:
+        return Help(f"capacity cannot be moved to {ask.target}", because=rules.no_transfers_because)
+    short = may_not_lend(seen, ask.kind) - {ask.target}
+    plan = find_lender(ask, with_nothing_to_lend(seen.nodes, short), seen.loans, rules, least=least)
+    if isinstance(plan, Refused):
+        return _nobody(plan, short, least)
+    asked = replace(plan.ask, source=plan.source, delivery=_said(plan))
+    verb = "lend" if plan.delivery is Delivery.TRANSFER else "reserve"
+    told = f"{plan.source} can {verb} {describe(asked.kind, asked.units)}"
+    return Help(told, asked, command(asked))
+
+
+def command(ask: Ask) -> str:
+    """ "grid boost request gpu-master memory 8 --source gpu2 --duration 3600"."""
+    delivery = f" --delivery {ask.delivery}" if ask.delivery else ""
+    return (
+        f"grid boost request {ask.target} {ask.kind} {amount_of(ask.kind, ask.units)} "
+        f"--source {ask.source} --duration {ask.duration_s:.0f}{delivery}"
+    )
+
+
+def _said(plan: Grant) -> str | None:
+    """The delivery, where a plain request would not be delivered so."""
+    return str(Delivery.RESERVE) if plan.delivery is Delivery.RESERVE and plan.ask.kind != GPU else None
+
+
+def _nobody(refused: Refused, short: set[NodeName], least: int) -> Help:
+    ask = refused.ask
+    others = [one for one in refused.refusals if one.code is not RefusalCode.IS_TARGET]
+    reasons = [f"{one.node} {'needs it itself' if one.node in short else one.detail}" for one in others]
+    more = f"; {len(reasons) - _MOST_REASONS} more" if len(reasons) > _MOST_REASONS else ""
+    because = "; ".join(reasons[:_MOST_REASONS]) + more
+    if refused.team_limit is not None:
+        return Help(f"no node may lend it: {refused.team_limit}", because=because)
+    remedy = _remedy(ask, [one for one in others if one.node not in short])
+    even = "even " if least < ask.units else ""
+    return Help(f"no node can lend {even}{describe(ask.kind, least)}: {remedy}", because=because)
+
+
+def _remedy(ask: Ask, refusals: list[Refusal]) -> str:
+    """What somebody could change, the easiest first."""
+    by_code = {one.code: one.node for one in reversed(refusals)}
+    limit = {"cpu": "max_share_cpu", "memory": "max_share_memory_gb", "gpu": "max_share_gpu"}.get(ask.kind, "limit")
+    remedies = {
+        RefusalCode.COOLING_DOWN: "{0} is cooling down: grid cooldown {0} --off",
+        RefusalCode.GPU_IN_USE: "end the programs that use GPUs of {0} beside Ray",
+        RefusalCode.KEPT_FREE: "a bolder policy would let {0} lend what it keeps free",
+        RefusalCode.LENDING_LIMIT_REACHED: f"a higher {limit} of {{0}} would help",
+        RefusalCode.SHARING_DISABLED: "can_share: true on {0} would help",
+        RefusalCode.STALE: "{0} lends again once its probe answers",
+        RefusalCode.NODE_DOWN: "{0} is down, and would help if it were back",
+    }
+    for code, text in remedies.items():
+        if code in by_code:
+            return text.format(by_code[code])
+    return "work that ends elsewhere would help, or another node"
+
+
+HORIZONS_S: Final = (300.0, 600.0, 900.0, 1200.0, 1800.0, 3600.0)
+MOST: Final = 5
+_LEAST_SURE: Final = 0.3
+_WAITED: Final = timedelta(seconds=30)
+"""What waits for less is not worth a word yet."""
+_MOST_CANDIDATES: Final = 4
+_WORDS: Final = {"cpu": "CPUs", "memory": "memory", "gpu": "GPUs"}
+
+Ahead = Mapping[tuple[NodeName, str], Sequence[Forecast]]
+"""By node and kind: what is expected, the nearest time first."""
+Trends = Mapping[tuple[NodeName, str], Trend]
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """One thing that would help one node, why, and how sure that is."""
+
+    node: NodeName
+    kind: str
+    cause: Cause
+    what: str
+    reason: str
+    confidence: float
+    """0..1: that the node is, or will be, short of it."""
+    how_sure: str
+    ask: Ask | None = None
+    command: str | None = None
+    by_itself: bool = False
+    """The policy does such a thing by itself, if it lasts."""
+    in_s: float | None = None
+    """When; None: it is so now."""
+
+    @property
+    def key(self) -> tuple[NodeName, str, Cause]:
+        """What makes it the same as one made before."""
+        return self.node, self.kind, self.cause
+
+
+def suggest(seen: Observed, ahead: Ahead, trends: Trends, rules_for: RulesFor) -> tuple[Suggestion, ...]:
+    """The most urgent few: who is short now, what waits, who will be short; each with who could help."""
+    found: dict[tuple[NodeName, str, Cause], Suggestion] = {}
+    for suggestion in _all(seen, ahead, trends, rules_for):
+        found.setdefault(suggestion.key, suggestion)
+        if len(found) == MOST:
+            break
+    return tuple(found.values())
+
+
+def _all(seen: Observed, ahead: Ahead, trends: Trends, rules_for: RulesFor) -> Iterator[Suggestion]:
+    values = [(seen.value(name, kind), name, kind) for name, kind in seen.pressed]
+    pressed = [(value, name, kind) for value, name, kind in values if value is not None]
+    for value, name, kind in sorted(pressed, key=lambda one: (-one[0], one[1], one[2])):
+        yield _is_short(seen, name, kind, value, trends.get((name, kind)), rules_for)
+    for demand in seen.demand:
+        yield from _waits(seen, demand, rules_for)
+    calm = (key for key in ahead if key not in seen.pressed and seen.is_there(key[0]) and key[0] in seen.snapshots)
+    coming = [one for key in calm for one in _crossing(seen, key, ahead[key])]
+    for forecast, sure, words, (name, kind) in sorted(coming, key=lambda one: (one[0].horizon_s, -one[1], one[3])):
+        yield _will_be_short(seen, name, kind, forecast, (sure, words), trends.get((name, kind)), rules_for)
+
+
+# -- use ----------------------------------------------------------------------------------------------------------
+
+
+def _is_short(
+    seen: Observed, name: NodeName, kind: str, value: float, trend: Trend | None, rules_for: RulesFor
+) -> Suggestion:
+    helped = who_helps(seen, _ask_for_use(seen, name, kind, value), rules_for, least=scale(kind))
+    limit = seen.thresholds[kind]
+    state = f"at {value:.0%}, above the limit of {limit.high:.0%}"
+    if value < limit.high:
+        state = f"at {value:.0%}; it was above {limit.high:.0%}, and has not come down to {limit.low:.0%}"
+    return Suggestion(
+        node=name,
+        kind=kind,
+        cause=Cause.PRESSURE,
+        what=f"{name} is short of {_WORDS[kind]}; {helped.told}",
+        reason=_joined(f"{kind} is {state}{_heading(trend)}", helped.because),
+        confidence=1.0,
+        how_sure="certain: measured",
+        ask=helped.ask,
+        command=helped.command,
+        by_itself=seen.acts_by_itself and kind in MOVABLE,
+    )
+
+
+def _crossing(
+    seen: Observed, key: tuple[NodeName, str], ahead: Sequence[Forecast]
+) -> Iterator[tuple[Forecast, float, str, tuple[NodeName, str]]]:
+    """The first time at which more than the limit is expected, if that is more than a guess."""
+    high = seen.thresholds[key[1]].high
+    for forecast in ahead:
+        if forecast.value >= high:
+            sure, words = how_sure(forecast, high)
+            if sure >= _LEAST_SURE:
+                yield forecast, sure, words, key
+            return
+
+
+def _will_be_short(
+    seen: Observed,
+    name: NodeName,
+    kind: str,
+    forecast: Forecast,
+    sure: tuple[float, str],
+    trend: Trend | None,
+    rules_for: RulesFor,
+) -> Suggestion:
+    helped = who_helps(seen, _ask_for_use(seen, name, kind, forecast.value), rules_for, least=scale(kind))
+    now = seen.value(name, kind)
+    is_now = "" if now is None else f" (now {now:.0%}{_heading(trend)})"
+    minutes = math.ceil(forecast.horizon_s / 60 - 0.5)
+    return Suggestion(
+        node=name,
+        kind=kind,
+        cause=Cause.FORECAST,
+        what=f"{name} will run out of {_WORDS[kind]} in about {minutes} minutes; {helped.told}",
+        reason=_joined(
+            f"{kind} at {forecast.value:.0%} is expected then, the limit is {seen.thresholds[kind].high:.0%}{is_now}",
+            helped.because,
+        ),
+        confidence=round(sure[0], 4),
+        how_sure=sure[1],
+        ask=helped.ask,
+        command=helped.command,
+        by_itself=seen.acts_by_itself and seen.numbers.foresees and kind in MOVABLE,
+        in_s=forecast.horizon_s,
+    )
+
+
+def _ask_for_use(seen: Observed, name: NodeName, kind: str, use: float) -> Ask:
+    total = seen.snapshots[name].total[kind]
+    return Ask(name, kind, short_by(kind, use, total, seen.thresholds[kind]), delivery=None if kind == GPU else "auto")
+
+
+def _heading(trend: Trend | None) -> str:
+    """ ", rising by 1.2 points a minute": what its last quarter of an hour shows."""
+    points = None if trend is None or trend.per_minute is None else round(100 * trend.per_minute, 1)
+    if not points:
+        return ""
+    return f", {'rising' if points > 0 else 'falling'} by {abs(points):g} points a minute"
+
+
+# -- what waits ---------------------------------------------------------------------------------------------------
+
+
+def _waits(seen: Observed, demand: Demand, rules_for: RulesFor) -> Iterator[Suggestion]:
+    """For each kind that the work lacks on the node that would serve it."""
+    if demand.waited(seen.now) < _WAITED or not fits_on_one_node(demand.pending.shape):
+        return
+    pinned = only_node(demand)
+    for node in _where(seen, demand, pinned):
+        found = [_lacks(seen, demand, node, kind, rules_for) for kind in gap(demand.pending.shape, node)]
+        if pinned is not None or all(one.ask is not None for one in found):
+            yield from found
+            return
+
+
+def _where(seen: Observed, demand: Demand, pinned: NodeName | None) -> list[Node]:
+    """The node that it waits for; for what fits nowhere, those that lack least of it."""
+    if pinned is not None:
+        return [seen.nodes[pinned]] if seen.is_there(pinned) else []
+    if demand.reason is not WaitReason.INFEASIBLE:
+        return []  # it waits for work to end, and moving capacity about would make room for nobody
+    shape = demand.pending.shape
+    allowed = [node for node in seen.nodes.alive if not demand.wanted_on or node.name in demand.wanted_on]
+
+    def lacking(node: Node) -> float:
+        return sum(units / shape.needs[kind] for kind, units in gap(shape, node).items())
+
+    return sorted(allowed, key=lambda node: (lacking(node), node.name))[:_MOST_CANDIDATES]
+
+
+def _lacks(seen: Observed, demand: Demand, node: Node, kind: str, rules_for: RulesFor) -> Suggestion:
+    shape, count = demand.pending.shape, demand.pending.count
+    # Work that is to run elsewhere needs all of it there; for what stays, what is missing is enough.
+    lacking = shape.needs[kind] if kind == GPU else gap(shape, node)[kind]
+    units = -(-lacking // scale(kind)) * scale(kind)
+    delivery = None if kind == GPU else "transfer"
+    helped = who_helps(seen, Ask(node.name, kind, units, delivery=delivery), rules_for, least=units)
+    what = "placement group" if shape.is_group else "task"
+    waiting = f"{count} {what}s have" if count != 1 else f"{count} {what} has"
+    waited = span(demand.waited(seen.now).total_seconds())
+    elsewhere = "GPUs cannot move between nodes: the work has to be started in the reservation" if kind == GPU else ""
+    return Suggestion(
+        node=node.name,
+        kind=kind,
+        cause=Cause.DEMAND,
+        what=f"{waiting} waited {waited} for {describe(kind, shape.needs[kind])} on {node.name}; {helped.told}",
+        reason=_joined(demand.detail, elsewhere, helped.because),
+        confidence=1.0,
+        how_sure="certain: it waits in Ray's queues",
+        ask=helped.ask,
+        command=helped.command,
+        by_itself=seen.acts_by_itself and kind in MOVABLE and only_node(demand) == node.name,
+    )
+
+
+def _joined(*parts: str) -> str:
+    return "; ".join(part for part in parts if part)

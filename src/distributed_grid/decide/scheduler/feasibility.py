@@ -1,0 +1,241 @@
+"""Which nodes can carry a task: a mask for deciding, and reasons for those who ask why not.
+
+A task that waits must get a place in the end, so nodes can be kept for it.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from distributed_grid.decide.scheduler.table import Floats, Mask, NodeColumns, Units
+from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.resources import ResourceVector, amount_of, describe
+from distributed_grid.model.scheduling import Affinity, SchedulingRequest
+
+Peers = Mapping[str, Collection[NodeName]]
+"""Where tasks run that have a place, by their ids and by their tags."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoostRoom:
+    """A reserved boost of the target, and what is left in it."""
+
+    id: str
+    runs_on: NodeName
+    free: ResourceVector
+
+    def less(self, needs: ResourceVector) -> "BoostRoom":
+        return replace(self, free=self.free - needs)
+
+
+@dataclass(frozen=True)
+class Sought:
+    """What is sought for one task."""
+
+    request: SchedulingRequest
+    needs: ResourceVector
+    """With all that comes along: it is what a place takes away."""
+    target: NodeName
+    columns: NodeColumns
+    boosts: tuple[BoostRoom, ...] = ()
+    peers: Peers = field(default_factory=dict)
+    not_on: frozenset[NodeName] = frozenset()
+    """Nodes that turned out to have nothing for it after all; the target's boosts are not meant."""
+    kept: frozenset[NodeName] = frozenset()
+    """Nodes that are left alone for somebody who waits longer."""
+
+    @cached_property
+    def home(self) -> int:
+        """The target's row; -1 where the table does not have it."""
+        return self.columns.row.get(self.target, -1)
+
+    @cached_property
+    def rooms(self) -> dict[str, Units]:
+        """By kind: what it can have on each node."""
+        return {kind: self.columns.rooms(kind, self.home) for kind in self.needs}
+
+    @cached_property
+    def left(self) -> Floats:
+        """0..1: of the kind that is then scarcest, what would be left free on each node, as a part of what it has."""
+        found: Floats | None = None
+        for kind, units in self.needs.items():
+            total = self.columns.total.get(kind)
+            part = (self.rooms[kind] - units) / (np.maximum(total, 1) if total is not None else 1.0)
+            found = part if found is None else np.minimum(found, part)
+        return np.clip(np.ones(len(self.columns)) if found is None else found, 0.0, 1.0)
+
+    def carrier(self) -> BoostRoom | None:
+        """The boost that it would fill the most; None if none has room for all of it."""
+        able = [boost for boost in self.boosts if boost.free.covers(self.needs)]
+        kinds = tuple(self.needs)
+        return min(able, key=lambda boost: (tuple(boost.free[kind] for kind in kinds), boost.id), default=None)
+
+
+def feasible(sought: Sought) -> Mask:
+    """The nodes that may and can carry it; the target can also with a boost."""
+    columns, home = sought.columns, sought.home
+    if home >= 0 and columns.rests[home]:
+        return np.zeros(len(columns), dtype=bool)
+    mask = columns.lends.copy()
+    if home >= 0:
+        mask[home] = columns.up[home]
+    for kind, units in sought.needs.items():
+        mask &= sought.rooms[kind] >= units
+    for name in sought.not_on | sought.kept:
+        if name in columns.row:
+            mask[columns.row[name]] = False
+    if home >= 0 and not mask[home] and sought.boosts:
+        mask[home] = sought.carrier() is not None
+    return allowed(sought, mask)
+
+
+def fits_itself(sought: Sought, row: int) -> bool:
+    """Whether a node has room of its own for it, rather than in a boost."""
+    columns = sought.columns
+    return (
+        bool(columns.up[row])
+        and columns.names[row] not in sought.not_on | sought.kept
+        and all(sought.rooms[kind][row] >= units for kind, units in sought.needs.items())
+    )
+
+
+def allowed(sought: Sought, mask: Mask) -> Mask:
+    """Of these nodes, those that its own conditions do not rule out; whether they have room does not matter."""
+    request = sought.request
+    if (only := request.only_node) is not None:
+        mask &= sought.columns.named([only])
+    near, far = request.near, request.far
+    if near and near.required:
+        for one in _wanted(sought, near):
+            mask &= one
+    if far and far.required:
+        for one in _met(sought, far):
+            mask &= ~one
+    return mask
+
+
+def preferred(sought: Sought) -> Units | None:
+    """How many of the wishes that are no conditions each node meets; None where there are none."""
+    near, far = sought.request.near, sought.request.far
+    wishes = [one.astype(np.int64) for one in _met(sought, near)] if near and not near.required else []
+    wishes += [-one.astype(np.int64) for one in _met(sought, far)] if far and not far.required else []
+    return sum(wishes[1:], wishes[0]) if wishes else None
+
+
+def _met(sought: Sought, affinity: Affinity) -> Iterator[Mask]:
+    """One mask for each thing to be near to, or far from."""
+    columns = sought.columns
+    if affinity.nodes:
+        yield columns.named(affinity.nodes)
+    for key, value in affinity.labels.items():
+        yield columns.with_label(key, value)
+    if affinity.tasks:
+        yield columns.named(_with_tasks(sought, affinity))
+
+
+def _wanted(sought: Sought, near: Affinity) -> Iterator[Mask]:
+    """The same; but the first of those who want to be together may be anywhere."""
+    together = not _with_tasks(sought, near) and _is_its_own_peer(sought, near)
+    yield from _met(sought, Affinity(near.nodes, near.labels) if together else near)
+
+
+def _with_tasks(sought: Sought, affinity: Affinity) -> set[NodeName]:
+    return {name for task in affinity.tasks for name in sought.peers.get(task, ())}
+
+
+def _is_its_own_peer(sought: Sought, affinity: Affinity) -> bool:
+    request = sought.request
+    return not {request.task_id, *request.tags}.isdisjoint(affinity.tasks)
+
+
+def stays_together(sought: Sought) -> bool:
+    """A gang whose members must be on one node."""
+    near = sought.request.near
+    return bool(near.tasks) and near.required and _is_its_own_peer(sought, near)
+
+
+# -- words ---------------------------------------------------------------------------------------------------
+
+
+def why_not(sought: Sought, name: NodeName) -> str:
+    """The first reason why a node cannot carry it; empty if it can."""
+    columns, request = sought.columns, sought.request
+    row = columns.row[name]
+    if (only := request.only_node) is not None and name != only:
+        return f"only {only} will do"
+    is_home = row == sought.home
+    if sought.home >= 0 and columns.rests[sought.home]:
+        return f"{sought.target} is cooling down; to end that: grid cooldown {sought.target} --off"
+    if columns.closed[row] and not (is_home and columns.up[row]):
+        return columns.closed[row]
+    if told := _why_not_allowed(sought, row):
+        return told
+    if fits_itself(sought, row) or (is_home and sought.carrier() is not None):
+        return ""
+    return _lacking(sought, row)
+
+
+def _why_not_allowed(sought: Sought, row: int) -> str:
+    near, far = sought.request.near, sought.request.far
+    if near.required:
+        for what, mask in zip(_parts(near), _wanted(sought, near), strict=False):
+            if not mask[row]:
+                return f"it must be near {what}"
+    if far.required:
+        for what, mask in zip(_parts(far), _met(sought, far), strict=False):
+            if mask[row]:
+                return f"it must be far from {what}"
+    return ""
+
+
+def _parts(affinity: Affinity) -> Iterator[str]:
+    if affinity.nodes:
+        yield " or ".join(affinity.nodes)
+    for key, value in affinity.labels.items():
+        yield f"{key}={value}"
+    if affinity.tasks:
+        yield f"the tasks {', '.join(affinity.tasks)}"
+
+
+def _lacking(sought: Sought, row: int) -> str:
+    columns, name = sought.columns, sought.columns.names[row]
+    short = next(((k, u) for k, u in sought.needs.items() if sought.rooms[k][row] < u), None)
+    if short is None:
+        kept = "it is kept for a task that has waited longer"
+        return kept if name in sought.kept else "it was busy after all, or its room is kept for requests ahead of it"
+    kind, units = short
+    has = max(0, int(sought.rooms[kind][row]))
+    total = int(columns.total[kind][row]) if kind in columns.total else 0
+    asked = f"{amount_of(kind, units)} asked"
+    if row != sought.home:
+        return f"{amount_of(kind, has)} of {describe(kind, total)} can be had, {asked}"
+    boosts = f", and no boost of {len(sought.boosts)} has room for it" if sought.boosts else ""
+    return f"{amount_of(kind, has)} of {describe(kind, total)} free, {asked}{boosts}"
+
+
+def kept_for(sought: Sought) -> set[NodeName]:
+    """The nodes that those behind leave alone, so that the task's place can become free there.
+
+    As many as it has members: those that lack the least of what would carry it if they were idle.
+    """
+    columns = sought.columns
+    idle = Sought(sought.request, sought.needs, sought.target, _Idle(columns), peers=sought.peers, not_on=sought.not_on)
+    rows = np.flatnonzero(feasible(idle))
+    lacking = np.zeros(len(columns))
+    for kind, units in sought.needs.items():
+        lacking = np.maximum(lacking, (units - sought.rooms[kind]) / units)
+    order = sorted(rows.tolist(), key=lambda row: (lacking[row], row))
+    return {columns.names[row] for row in order[: sought.request.count]}
+
+
+class _Idle(NodeColumns):
+    """The same nodes as if nothing ran on them."""
+
+    def __init__(self, columns: NodeColumns) -> None:
+        self.__dict__.update(columns.__dict__)
+
+    def rooms(self, kind: str, target: int) -> Units:
+        total = self.total.get(kind)
+        return np.zeros(len(self), dtype=np.int64) if total is None else total.copy()

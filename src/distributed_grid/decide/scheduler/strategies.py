@@ -1,0 +1,113 @@
+"""Strategies: each a small function that gives every node a score. The highest wins; then the first by name.
+
+A strategy need not ask who can carry the task: who cannot is out already. To add one:
+
+    @register_strategy("newest")
+    def newest(columns, sought):
+        return columns.with_label("generation", "5").astype(float)
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+
+from distributed_grid.decide.scheduler.feasibility import Sought
+from distributed_grid.decide.scheduler.table import Floats, NodeColumns
+from distributed_grid.errors import InvalidRequest
+from distributed_grid.model.resources import BUILT_IN
+from distributed_grid.model.scheduling import SchedulingStrategy, strategy_name
+
+Scorer = Callable[[NodeColumns, Sought], Floats]
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    name: str
+    scorer: Scorer
+    told: str
+    """What it prefers, in a line."""
+
+
+_REGISTERED: Final[dict[str, Strategy]] = {}
+
+
+def strategies() -> Mapping[str, Strategy]:
+    """All that there are, by name."""
+    return MappingProxyType(_REGISTERED)
+
+
+def register_strategy(name: str, told: str = "") -> Callable[[Scorer], Scorer]:
+    """Add a strategy, or replace one, in this process. Its docstring tells what it prefers."""
+
+    def register(scorer: Scorer) -> Scorer:
+        known = strategy_name(name)
+        _REGISTERED[known] = Strategy(known, scorer, told or (scorer.__doc__ or known).strip().splitlines()[0])
+        return scorer
+
+    return register
+
+
+def strategy_named(name: str) -> Strategy:
+    """Raises `InvalidRequest` where there is none of that name."""
+    found = _REGISTERED.get(name)
+    if found is None:
+        raise InvalidRequest(
+            f"Unknown strategy: {name!r}", try_next=f"Use one of: {', '.join(sorted(map(str, _REGISTERED)))}."
+        )
+    return found
+
+
+def load(columns: NodeColumns, sought: Sought) -> Floats:
+    """0..1: how busy each node would be with the task, measured or by what is spoken for, whichever is more."""
+    found: Floats = 1.0 - sought.left
+    for kind in BUILT_IN:
+        found = np.fmax(found, columns.pressure[kind])  # NaN has no part in it
+    return found
+
+
+@register_strategy(SchedulingStrategy.LOAD_BALANCED)
+def load_balanced(columns: NodeColumns, sought: Sought) -> Floats:
+    """The node that is then the least busy."""
+    return -load(columns, sought)
+
+
+@register_strategy(SchedulingStrategy.LOCAL_FIRST)
+def local_first(columns: NodeColumns, sought: Sought) -> Floats:
+    """The target, with its boosts; where it has no room, the node that is then the least busy."""
+    scores = -load(columns, sought)
+    if sought.home >= 0:
+        scores[sought.home] += 2.0
+    return scores
+
+
+@register_strategy(SchedulingStrategy.BEST_FIT)
+def best_fit(_: NodeColumns, sought: Sought) -> Floats:
+    """The node that is left with the least, so that large gaps stay for large tasks."""
+    return -sought.left
+
+
+@register_strategy(SchedulingStrategy.SPREAD)
+def spread(columns: NodeColumns, sought: Sought) -> Floats:
+    """The node with the fewest tasks that the scheduler has placed; of these the least busy."""
+    return -columns.tasks - 0.5 * load(columns, sought)
+
+
+@register_strategy(SchedulingStrategy.PERFORMANCE_OPTIMIZED)
+def performance_optimized(columns: NodeColumns, sought: Sought) -> Floats:
+    """The node that has the most to give: its speed (label grid/speed), times what is idle."""
+    return columns.speed * (1.0 - 0.9 * load(columns, sought))
+
+
+@register_strategy(SchedulingStrategy.COST_OPTIMIZED)
+def cost_optimized(columns: NodeColumns, sought: Sought) -> Floats:
+    """The cheapest node (label grid/cost, else 1/priority); of equal ones the fullest."""
+    return -columns.cost - 1e-3 * sought.left
+
+
+@register_strategy(SchedulingStrategy.NODE_SPECIFIC)
+def node_specific(columns: NodeColumns, _: Sought) -> Floats:
+    """The node that was named, and no other; the target, if none was."""
+    return np.zeros(len(columns))

@@ -1,0 +1,173 @@
+"""All nodes as columns: a decision looks at a thousand of them in a few numpy operations.
+
+Amounts are whole numbers of units, as everywhere. A row is set anew when its node changes; nothing else is.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distributed_grid.decide.capacity.lending import own_room, room
+from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.model.nodes import Node, NodeName, NodeTable
+from distributed_grid.model.plans import NO_RULES, Rules
+from distributed_grid.model.resources import BUILT_IN, ResourceVector
+from distributed_grid.model.snapshots import NodeSnapshot
+
+Units = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+COST_LABEL: Final = "grid/cost"
+SPEED_LABEL: Final = "grid/speed"
+
+
+class NodeColumns:
+    """One row for each node, in name order."""
+
+    def __init__(self, names: Iterable[NodeName]) -> None:
+        self.names = tuple(sorted(names))
+        self.row: Mapping[NodeName, int] = {name: row for row, name in enumerate(self.names)}
+        count = len(self.names)
+        self.total: dict[str, Units] = {}
+        self.own: dict[str, Units] = {}
+        """What a node's own tasks can have."""
+        self.lend: dict[str, Units] = {}
+        """What others' can: by its limits, and by what it keeps free."""
+        self.promised: dict[str, Units] = {}
+        """What was given away since the amounts were taken."""
+        self.pending: dict[str, Units] = {}
+        """What waits in Ray's queues for this very node."""
+        self.pressure: dict[str, Floats] = {kind: np.full(count, np.nan) for kind in BUILT_IN}
+        """0..1 as measured; NaN: not known."""
+        self.cost = np.ones(count)
+        self.speed = np.ones(count)
+        self.tasks = np.zeros(count, dtype=np.int64)
+        """Tasks that have a place there."""
+        self.up = np.zeros(count, dtype=bool)
+        self.lends = np.zeros(count, dtype=bool)
+        self.rests = np.zeros(count, dtype=bool)
+        """It is cooling down: it shares nothing, and its own tasks get nothing new."""
+        self.closed: list[str] = [""] * count
+        """Why a node takes nobody's tasks, or no others'."""
+        self.labels: list[Mapping[str, str]] = [{}] * count
+        self._masks: dict[tuple[str, str], Mask] = {}
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @classmethod
+    def of(
+        cls,
+        nodes: NodeTable,
+        loans: Loans | None = None,
+        rules: Rules = NO_RULES,
+        snapshots: Mapping[NodeName, NodeSnapshot] | None = None,
+    ) -> "NodeColumns":
+        columns = cls(nodes)
+        for node in nodes.values():
+            columns.put(node, loans or Loans(), rules)
+        columns.measured(snapshots or {})
+        return columns
+
+    # -- rows -----------------------------------------------------------------------------------------------
+
+    def put(self, node: Node, loans: Loans, rules: Rules) -> None:
+        """Set one node's row from what is known of it now."""
+        row = self.row[node.name]
+        kinds = dict.fromkeys((*self.total, *node.total, *node.base))
+        for kind in kinds:
+            self._add(kind)
+            self.total[kind][row] = max(node.total[kind], 0)
+            self.own[kind][row] = own_room(node, kind, loans)
+            self.lend[kind][row] = room(node, kind, loans, rules.reserve)
+        self.closed[row] = _why_closed(node, rules)
+        self.up[row] = node.alive and node.silent is None
+        self.lends[row] = not self.closed[row]
+        self.rests[row] = node.name in rules.cooling
+        if self.labels[row] != node.labels:
+            self.labels[row] = node.labels
+            self._masks.clear()
+        self.cost[row] = _number(node.labels.get(COST_LABEL), 1.0 / max(node.limits.priority, 1e-6))
+        self.speed[row] = _number(node.labels.get(SPEED_LABEL), 1.0)
+
+    def measured(self, snapshots: Mapping[NodeName, NodeSnapshot]) -> None:
+        """How hard every node is pressed now; who is not in it, or does not answer, is not known."""
+        for kind, column in self.pressure.items():
+            column.fill(np.nan)
+            for name, seen in snapshots.items():
+                value = None if seen.stale or seen.pressure is None else seen.pressure.own(kind)
+                if value is not None and name in self.row:
+                    column[self.row[name]] = value
+
+    def waits_for(self, pending: Mapping[NodeName, ResourceVector]) -> None:
+        """What waits for each node; who is not in it has nothing waiting."""
+        self.pending = {}
+        for name, units in pending.items():
+            for kind, amount in units.items() if name in self.row else ():
+                column = self.pending.setdefault(kind, np.zeros(len(self), dtype=np.int64))
+                column[self.row[name]] += amount
+
+    def promise(self, row: int, needs: ResourceVector, times: int = 1) -> None:
+        """Give so much away; with -1, take that back."""
+        for kind, units in needs.items():
+            self._add(kind)
+            self.promised[kind][row] += times * units
+        self.tasks[row] += times
+
+    def _add(self, kind: str) -> None:
+        if kind not in self.total:
+            for each in (self.total, self.own, self.lend, self.promised):
+                each[kind] = np.zeros(len(self), dtype=np.int64)
+
+    # -- questions ------------------------------------------------------------------------------------------
+
+    def rooms(self, kind: str, target: int) -> Units:
+        """What a task of the target can have on each node."""
+        if kind not in self.total:
+            return np.zeros(len(self), dtype=np.int64)
+        found: Units = self.lend[kind] - self.promised[kind]
+        if target >= 0:
+            found[target] = self.own[kind][target] - self.promised[kind][target]
+        return found
+
+    def used(self, kind: str, row: int) -> float:
+        """0..1: what is spoken for on a node, of what it has; 0 where it has nothing of it."""
+        total = int(self.total[kind][row]) if kind in self.total else 0
+        if total <= 0:
+            return 0.0
+        left = int(self.own[kind][row]) - int(self.promised[kind][row])
+        return min(1.0, max(0.0, 1.0 - left / total))
+
+    def with_label(self, key: str, value: str) -> Mask:
+        """Which nodes have it. Kept until a node's labels change."""
+        known = self._masks.get((key, value))
+        if known is None:
+            known = np.fromiter((labels.get(key) == value for labels in self.labels), dtype=bool, count=len(self))
+            self._masks[key, value] = known
+        return known
+
+    def named(self, names: Iterable[NodeName]) -> Mask:
+        mask = np.zeros(len(self), dtype=bool)
+        mask[[self.row[name] for name in names if name in self.row]] = True
+        return mask
+
+
+def _why_closed(node: Node, rules: Rules) -> str:
+    if not node.alive:
+        return "it is not connected to the cluster"
+    if node.silent is not None:
+        return f"nobody knows what it does: {node.silent}"
+    if node.name in rules.cooling:
+        return f"it is cooling down; to end that: grid cooldown {node.name} --off"
+    return "" if node.limits.can_share else "its configuration says can_share: false"
+
+
+def _number(text: str | None, otherwise: float) -> float:
+    try:
+        value = float(text) if text is not None else otherwise
+    except ValueError:
+        return otherwise
+    return value if value > 0 and value != float("inf") else otherwise

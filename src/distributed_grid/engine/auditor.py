@@ -1,0 +1,223 @@
+"""The auditor: looks at the books, the disk, the nodes, the groups and the work, and says where they disagree.
+
+Most of what can be wrong, reconciler puts right within a second. So a second look follows a first one that found
+something: what is gone by then was on its way, or has been repaired, and is told apart from what stays.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from distributed_grid import threads
+from distributed_grid.decide.audit import (
+    RepairPlan,
+    audit,
+    groups_where_work_matters,
+    plan_repair,
+    where_work_matters,
+    why_left,
+)
+from distributed_grid.execution.capacity import marks_of
+from distributed_grid.execution.port import NodeView
+from distributed_grid.leases.reconciler import Reconciler
+from distributed_grid.leases.state import Parts
+from distributed_grid.model.audit import AuditedGroup, AuditedNode, AuditFacts, Finding, OnDisk
+from distributed_grid.model.leases import OnGraceEnd
+from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.resources import ResourceVector, amount_of
+from distributed_grid.model.times import instant
+
+# Reconciler makes a full turn every second; a view may be half a second old.
+_SECOND_LOOK_S: Final = 1.7
+_STEADY_TRIES: Final = 5
+_REPAIRED_WITHIN: Final = timedelta(seconds=8)
+# Two full turns of the reconciler: what they did not change, the next will not either.
+_STAYS_AFTER: Final = timedelta(seconds=3)
+_LOOK_AGAIN_S: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What an audit found, and what a repair did about it."""
+
+    at: datetime
+    counted: Mapping[str, int]
+    findings: tuple[Finding, ...]
+    settled: tuple[Finding, ...] = ()
+    """Seen at first, and gone at the second look."""
+    repaired: tuple[Finding, ...] = ()
+    did: tuple[str, ...] = ()
+    left_because: Mapping[tuple[str, ...], str] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        because = self.left_because or {}
+        return {
+            "sound": not self.findings,
+            "at": instant(self.at),
+            **self.counted,
+            "findings": [finding_dict(f) | {"left_because": because.get(f.key)} for f in self.findings],
+            "settled": [finding_dict(f) for f in self.settled],
+            "repaired": [finding_dict(f) for f in self.repaired],
+            "did": list(self.did),
+        }
+
+
+def finding_dict(finding: Finding) -> dict[str, Any]:
+    kind = finding.resource_type
+    return {
+        "kind": str(finding.kind),
+        "subject": finding.subject,
+        "detail": finding.detail,
+        "what_to_do": finding.what_to_do,
+        "node": finding.node,
+        "boost_id": finding.boost_id,
+        "resource_type": kind,
+        "off_by": amount_of(kind, finding.off_by) if kind else None,
+        "placement_group": finding.group_id,
+        "work": list(finding.work),
+    }
+
+
+class Auditor:
+    """Looks by its own means, and acts by the reconciler's."""
+
+    def __init__(self, parts: Parts, reconciler: Reconciler) -> None:
+        self._p = parts
+        self._reconciler = reconciler
+
+    async def audit(self) -> Report:
+        """Look, and look again if something was found. Changes nothing."""
+        facts = await self._look()
+        first = audit(facts)
+        if not first:
+            return _report(facts, ())
+        await asyncio.sleep(_SECOND_LOOK_S)
+        facts = await self._look()
+        both, gone = _compared(first, audit(facts))
+        return _report(facts, both, settled=gone)
+
+    async def repair(self, *, may_kill: bool = False, who: str = "") -> Report:
+        """Do what is safe about all findings; then say what is left, and why."""
+        p = self._p
+        first = audit(await self._look())
+        did = [] if not first else await self._carry_out(plan_repair(first, may_kill=may_kill))
+        facts = await self._look_until_repaired()
+        left, gone = _compared(first, audit(facts), all_of_now=True)
+        no_resizing = p.cluster.why_no_transfers()
+        because = {f.key: why_left(f, may_kill=may_kill, no_resizing=no_resizing) for f in left}
+        if first:
+            told = f"{len(gone)} of {len(first)} findings repaired; {len(left)} left"
+            p.journal.note("audit_repair", "; ".join([told, *did]), who=who, left=[f.detail for f in left])
+        return _report(facts, left, repaired=gone, did=tuple(did), left_because=because)
+
+    async def _look_until_repaired(self) -> AuditFacts:
+        """As things are once nothing is left, or what is left stays as it is."""
+        p = self._p
+        deadline, unchanged_since = p.now() + _REPAIRED_WITHIN, p.now()
+        facts = await self._look()
+        left = {finding.key for finding in audit(facts)}
+        while left and p.now() < deadline and p.now() - unchanged_since < _STAYS_AFTER:
+            await asyncio.sleep(_LOOK_AGAIN_S)
+            facts = await self._look()
+            now_left = {finding.key for finding in audit(facts)}
+            if now_left != left:
+                left, unchanged_since = now_left, p.now()
+        return facts
+
+    async def _carry_out(self, plan: RepairPlan) -> list[str]:
+        p = self._p
+        did = []
+        if plan.rewrite_file:
+            p.file.mistrust()
+            await p.commit()
+            did.append(f"wrote {p.file.path.name} as grid knows the boosts")
+        if p.cluster.why_no_transfers() is None:
+            for node, kinds in plan.claim.items():
+                if await p.applier.claim(node, kinds):
+                    did.append(f"took the change of {', '.join(sorted(kinds))} on {node} for one to undo")
+        for group_id in sorted(plan.remove_groups):
+            await p.applier.remove_group(group_id, in_use=False)
+            did.append(f"removed the placement group {group_id}, in which nothing ran")
+        for lease_id in plan.kill_for:
+            if (lease := p.ledger.get(lease_id)) is not None and lease.is_winding_down:
+                p.ledger.put(replace(lease, grace_s=0.0, on_grace_end=OnGraceEnd.KILL))
+                did.append(f"let work be ended that still holds boost {lease.id[:8]}")
+        if plan.kill_for:
+            await p.commit()
+        turned = await self._reconciler.turn_fully()
+        p.something_changed()  # what still drains has the reconciler's whole attention
+        did.append(
+            "compared boosts, groups and totals once more, and did what was missing"
+            if turned
+            else "tried to do what was missing, and failed: see the controller's log"
+        )
+        return did
+
+    # -- looking -------------------------------------------------------------------------------------------
+
+    async def _look(self) -> AuditFacts:
+        """Everything at one moment: repeated if boosts changed meanwhile, but not for ever on a busy cluster."""
+        for _ in range(_STEADY_TRIES):
+            await self._p.flush()
+            before = self._p.ledger.snapshot(), frozenset(self._p.in_flight)
+            facts = await self._look_once()
+            if before == (facts.leases, facts.in_flight):
+                break
+        return await self._with_work(facts)
+
+    async def _with_work(self, facts: AuditFacts) -> AuditFacts:
+        """Who is at work, asked only where nobody should be: each such question goes to every worker of a node."""
+        work_on = self._p.applier.work_on
+        empty = groups_where_work_matters(facts)
+        groups = [
+            replace(group, work=await work_on(group.node, group_id=group.id))
+            if group.node and group.id in empty
+            else group
+            for group in facts.groups
+        ]
+        work = {(node, kind): await work_on(node, kind=kind) for node, kind in where_work_matters(facts)}
+        return replace(facts, groups=tuple(groups), work=work)
+
+    async def _look_once(self) -> AuditFacts:
+        p = self._p
+        nodes = await p.look()
+        said = await p.applier.ask_nodes()
+        raylets = p.observer.naming.raylets
+        names = {raylet.node_id: name for name, raylet in raylets.items()}
+        groups = [
+            AuditedGroup(group.id, group.name, group.stands, names.get(group.node_id or ""), group.resources)
+            for group in await threads.AUDITS.run(p.cluster.groups, afresh=True)
+        ]
+        stored = await threads.AUDITS.run(p.file.look)
+        return AuditFacts(
+            now=p.now(),
+            leases=p.ledger.snapshot(),
+            on_disk=OnDisk(stored.leases, "; ".join(stored.problems) or None),
+            nodes=tuple(_audited(node.name, node.base, said.get(node.name), node.total) for node in nodes.alive),
+            groups=tuple(groups),
+            in_flight=frozenset(p.in_flight),
+        )
+
+
+def _audited(name: NodeName, base: ResourceVector, said: NodeView | None, shown: ResourceVector) -> AuditedNode:
+    if said is None:
+        return AuditedNode(name, base, None, ResourceVector(), shown)
+    total, free = ResourceVector.from_ray(said.total), ResourceVector.from_ray(said.free)
+    return AuditedNode(name, base, total, total - free, shown, marks_of(said.total))
+
+
+def _compared(
+    first: tuple[Finding, ...], now: tuple[Finding, ...], *, all_of_now: bool = False
+) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
+    """What stays (or is there now), as it is now, and what is gone."""
+    known = {finding.key for finding in first}
+    there = {finding.key for finding in now}
+    stays = tuple(finding for finding in now if all_of_now or finding.key in known)
+    return stays, tuple(finding for finding in first if finding.key not in there)
+
+
+def _report(facts: AuditFacts, findings: tuple[Finding, ...], **more: Any) -> Report:
+    counted = {"nodes": len(facts.nodes), "boosts": len(facts.leases), "groups": len(facts.groups)}
+    return Report(facts.now, counted, findings, **more)

@@ -1,0 +1,331 @@
+"""The engine of one cluster: state, request service, reconciler, scheduler, rebalancing, offloading and measuring,
+started and stopped together in one event loop."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from distributed_grid.config import GridConfig
+from distributed_grid.decide.leases.hooks import check_hook
+from distributed_grid.decide.leases.ownership import check_priority
+from distributed_grid.decide.monitoring.pressure import PressureChange
+from distributed_grid.decide.monitoring.snapshots import Answers
+from distributed_grid.engine.auditor import Auditor
+from distributed_grid.errors import GridError, Refused, StoreBroken
+from distributed_grid.execution.port import Cluster
+from distributed_grid.execution.processes import Hands
+from distributed_grid.leases.reconciler import Reconciler
+from distributed_grid.leases.recovery import Recovery
+from distributed_grid.leases.release import begin_release
+from distributed_grid.leases.state import Parts, utc_now
+from distributed_grid.logs import logger
+from distributed_grid.model.demand import Pending
+from distributed_grid.model.endings import EndCause, Ending
+from distributed_grid.model.leases import Lease, OnGraceEnd, Purpose
+from distributed_grid.model.nodes import NodeName, NodeTable
+from distributed_grid.model.principals import Principal
+from distributed_grid.model.requests import Ask, Waiting, make_ask
+from distributed_grid.model.series import RunTimes
+from distributed_grid.model.snapshots import NodeSnapshot
+from distributed_grid.monitoring.collector import Collector, settings_of
+from distributed_grid.monitoring.observer import AskedOnce
+from distributed_grid.monitoring.senses import Senses
+from distributed_grid.offload.offloader import Offloading
+from distributed_grid.queue.ownership import check_room
+from distributed_grid.queue.service import BoostService
+from distributed_grid.rebalance.rebalancer import Rebalancing
+from distributed_grid.scheduler.scheduler import Scheduling
+from distributed_grid.store.boost_file import ClusterIdentity
+from distributed_grid.store.home import GridHome
+
+log = logger()
+
+
+class Watching:
+    """The collector at work for one engine; it tells the journal about pressure, and the observer what it knows."""
+
+    def __init__(self, parts: Parts, senses: Senses) -> None:
+        self._p = parts
+        self._senses = senses
+        self.collector = Collector(_EngineSources(parts, senses), settings_of(parts.config), parts.now)
+        self.collector.on_pressure(self._note)
+        parts.observer.silent = self.collector.silent
+        parts.observer.hardware = lambda _: self.collector.hardware()
+        parts.observer.in_use = self.collector.in_use
+        parts.forecast = self.collector.forecast
+        self._stopping = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self.collector.run(self._stopping, self._failed))
+
+    async def stop(self) -> None:
+        self._stopping.set()
+        if self._task is not None:
+            await self._task
+
+    async def leave(self) -> None:
+        """Grid goes, and so do its probes."""
+        await self.stop()
+        await self._senses.leave()
+
+    def _note(self, change: PressureChange) -> None:
+        details: dict[str, Any] = {"node": change.node, "resource_type": change.kind, "value": change.value}
+        if change.is_high:
+            self._p.journal.note("pressure_high", change.describe(), **details)
+        else:
+            self._p.journal.note("pressure_low", change.describe(), **details)
+
+    def _failed(self, error: Exception) -> None:
+        log.error("a round of measuring failed; the next one tries again", error=repr(error))
+
+
+class _EngineSources:
+    def __init__(self, parts: Parts, senses: Senses) -> None:
+        self._p = parts
+        self._senses = senses
+
+    async def nodes(self) -> NodeTable:
+        return await self._p.look()
+
+    def leases(self) -> tuple[Lease, ...]:
+        return self._p.ledger.snapshot()
+
+    async def answers(self, nodes: NodeTable, within_s: float) -> Answers:
+        return await self._senses.read(dict(self._p.observer.naming.raylets), within_s)
+
+    async def pending(self, nodes: NodeTable) -> tuple[Pending, ...]:
+        return await self._senses.pending({node.node_id: node.name for node in nodes.alive})
+
+
+_TRIES = 3
+
+
+class Engine:
+    """Runs in one event loop of one process, which holds the writer's lock meanwhile."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: GridConfig,
+        home: GridHome,
+        *,
+        adopt: bool = False,
+        senses: Senses | None = None,
+        hands: Hands | None = None,
+        now: Callable[[], datetime] = utc_now,
+    ) -> None:
+        """`adopt`: take over boosts of other clusters that this home holds. Without `senses` nothing is measured, and
+        without `hands` no process is moved.
+        """
+        self.config = config
+        self.parts = Parts(cluster, config, home, now=now)
+        self.service = BoostService(self.parts)
+        self._adopt = adopt
+        self._recovery = Recovery(self.parts, adopt=adopt)
+        self._reconciler = Reconciler(self.parts, self._recovery)
+        self.watching = Watching(self.parts, senses) if senses is not None else None
+        if self.watching is None:
+            self.parts.observer.hardware = AskedOnce(cluster)
+        self.rebalancing = (
+            Rebalancing(self.parts, self.service, self.watching.collector) if self.watching is not None else None
+        )
+        self.offloading = None if hands is None else Offloading(self.parts, self.service, hands, self._snapshots)
+        self.runs = RunTimes()
+        collector = self.watching.collector if self.watching else None
+        self.scheduling = Scheduling(self.parts, self.service, self.runs, collector)
+        self.has_started = False
+        self.trouble: tuple[str, ...] = ()
+        """What keeps the engine from starting, and what else concerns its process, for `problems`."""
+
+    def _snapshots(self) -> Mapping[NodeName, NodeSnapshot]:
+        return {} if self.watching is None else self.watching.collector.snapshots()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What whoever started grid should know."""
+        return (*self._recovery.belongings.notes, *self.problems())
+
+    async def start(self, *, strict: bool = True) -> None:
+        """Take the lock, read the store, settle what a crash left, and begin the reconciler.
+
+        With `strict`, a store that cannot be read raises `StoreBroken`. Without, the engine starts with what it can
+        read. A store that cannot be written keeps no engine from starting: what is lent has to come home all the same.
+        Where another process holds the lock, `AlreadyRunning` is raised; after any error `start` can be repeated.
+        """
+        self._recovery = self._reconciler.recovery = Recovery(self.parts, adopt=self._adopt)
+        self._recovery.lock(strict=strict)
+        try:
+            await self._start(strict=strict)
+        except BaseException:
+            for lease in self.parts.ledger:
+                self.parts.ledger.forget(lease)
+            self.parts.lock.release()
+            raise
+
+    async def _start(self, *, strict: bool) -> None:
+        p = self.parts
+        nodes = await p.look()
+        names = frozenset(node.name for node in self.config.nodes) or frozenset(nodes)
+        p.identity = ClusterIdentity(self.config.name, names)
+        await self._recovery.load(nodes, strict=strict)
+        if await p.try_commit():
+            self._recovery.settle()
+        p.journal.note("started", f"grid is in charge of {len(nodes)} nodes; {len(p.ledger)} boosts are known")
+        # What a crash cut off is settled before anybody is answered.
+        for _ in range(_TRIES):
+            if await self._reconciler.try_turn():
+                break
+        self._reconciler.start()
+        self.service.queue.start()
+        self.scheduling.start()
+        if self.watching is not None:
+            self.watching.start()
+        if self.rebalancing is not None:
+            self.rebalancing.start()
+        if self.offloading is not None:
+            self.offloading.processes.start()
+        self.has_started = True
+
+    async def request(self, body: Mapping[str, Any], *, caller: Principal, idempotency_key: str | None = None) -> Lease:
+        """Grant what the body of a request asks for. Every request is audited: a granted one by its grant."""
+        with self._refusals_noted(body, caller.name):
+            ask = self.ask_of(body, caller=caller, idempotency_key=idempotency_key)
+            return await self.service.request(ask, wait_s=body["wait_seconds"])
+
+    async def enqueue(
+        self, body: Mapping[str, Any], *, caller: Principal, idempotency_key: str | None = None
+    ) -> Lease | Waiting:
+        """The same for a request that waits in the queue while its caller does not."""
+        with self._refusals_noted(body, caller.name):
+            ask = self.ask_of(body, caller=caller, idempotency_key=idempotency_key)
+            return await self.service.enqueue(ask, wait_s=body["wait_seconds"])
+
+    def ask_of(self, body: Mapping[str, Any], *, caller: Principal, idempotency_key: str | None = None) -> Ask:
+        """What the body of a request or a plan asks for, checked; also that the caller may ask for so much."""
+        check_room(self.parts, self.config.limits, caller)
+        ask = make_ask(
+            body["target_node"],
+            body["resource_type"],
+            body["amount"],
+            priority=body["priority"],
+            duration_s=body["duration_seconds"],
+            source=body["source_node"],
+            delivery=body["delivery"],
+            grace_s=body["grace_seconds"],
+            on_grace_end=body["on_grace_end"],
+            requester=caller.name,
+            idempotency_key=idempotency_key,
+            fractional_gpus=self.config.resource_sharing.fractional_gpus,
+            team=caller.team,
+            reclaim_hook=check_hook(body.get("reclaim_url"), self.parts.addresses()),
+            along=body.get("along"),
+            purpose=body.get("purpose") or Purpose.BOOST,
+            label=body.get("label") or "",
+            own_too=bool(body.get("own_too")),
+            ends_with=body.get("ends_with"),
+            longest_grace_s=self.parts.longest_grace_s,
+        )
+        check_priority(caller, ask.priority, self.parts.teams)
+        return ask
+
+    @contextlib.contextmanager
+    def _refusals_noted(self, body: Mapping[str, Any], who: str) -> Iterator[None]:
+        try:
+            yield
+        except GridError as error:
+            asked = f"{body['amount']} {body['resource_type']} for {body['target_node']}"
+            self.parts.journal.note(
+                "refused",
+                f"{asked}: {error.message}",
+                node=body["target_node"],
+                who=who,
+                code=error.code,
+                because=list(error.because),
+            )
+            raise
+
+    @property
+    def auditor(self) -> Auditor:
+        return Auditor(self.parts, self._reconciler)
+
+    @property
+    def is_degraded(self) -> bool:
+        """Something keeps the controller from doing all that it should."""
+        p = self.parts
+        return bool(self.trouble or self._recovery.is_degraded or p.unwritten is not None or p.journal.problems)
+
+    def problems(self) -> tuple[str, ...]:
+        """What a person should know about the state of things."""
+        p = self.parts
+        unwritten = () if p.unwritten is None else (f"{str(p.unwritten) or 'A write was cut off'}; grid tries again",)
+        return (
+            *self.trouble,
+            *self._recovery.problems(),
+            *unwritten,
+            *p.journal.problems,
+            *p.observer.naming.problems,
+        )
+
+    async def give_all_back(self, *, force: bool = False, wait_s: float = 30.0, who: str = "grid") -> int:
+        """End all boosts; return how many. Raise `Refused` if work still holds some and `force` is not given.
+
+        Raises `StoreBroken` when all is home but the file does not say so: the next start would bring the boosts back.
+        """
+        self.take_requests(False)
+        try:
+            async with contextlib.nullcontext() if self.rebalancing is None else self.rebalancing.at_rest():
+                return await self._give_all_back(force, wait_s, who)
+        except BaseException:
+            self.take_requests()
+            raise
+
+    def take_requests(self, is_open: bool = True) -> None:
+        """Go on granting what waits; or no longer, since grid leaves."""
+        self.service.queue.is_open = self.scheduling.flights.is_open = is_open
+
+    async def _give_all_back(self, force: bool, wait_s: float, who: str) -> int:
+        p = self.parts
+        ending = list(p.ledger)
+        for lease in ending:
+            winding = lease
+            if not lease.is_winding_down:
+                stops = Ending(EndCause.STOPPED, who)
+                winding = begin_release(p, lease, "grid stops", grace_s=0.0, who=who, wanted_back=False, ending=stops)
+            if force:
+                p.ledger.put(replace(winding, grace_s=0.0, on_grace_end=OnGraceEnd.KILL))
+        await p.try_commit()
+        p.something_changed()
+        deadline = p.now() + timedelta(seconds=wait_s)
+        while len(p.ledger) and p.now() < deadline:  # noqa: ASYNC110 - the end of the reconciler's work, not one event
+            await asyncio.sleep(0.05)
+        if len(p.ledger):
+            raise Refused(
+                f"{len(p.ledger)} boosts are still in use",
+                because=[f"{lease.describe()}: {'; '.join(p.notes.get(lease.id, ('in use',)))}" for lease in p.ledger],
+                try_next="Wait for that work to end, or end it: grid stop --force",
+            )
+        await p.commit()
+        return len(ending)
+
+    async def stop(self) -> None:
+        """End the reconciler and let go of the lock; boosts stay as they are."""
+        if self.offloading is not None:
+            await self.offloading.processes.stop()
+        if self.rebalancing is not None:
+            await self.rebalancing.stop()
+        if self.watching is not None:
+            await self.watching.stop()
+        await self.scheduling.stop()
+        await self.service.queue.stop()
+        await self._reconciler.stop()
+        await self.parts.flush()
+        with contextlib.suppress(StoreBroken):
+            await self.parts.commit_sharing()
+        if self.parts.unwritten is not None:
+            await self.parts.try_commit()
+        await self.parts.audit_log.finish()
+        self.parts.lock.release()

@@ -1,0 +1,298 @@
+"""Nodes, the cluster and sharing as the API and `--json` show them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.monitoring.demand import wanted_from
+from distributed_grid.decide.monitoring.pressure import combined
+from distributed_grid.decide.monitoring.trends import LONGEST, Trend
+from distributed_grid.decide.queue.admission import Verdict
+from distributed_grid.decide.queue.claims import burden
+from distributed_grid.engine.engine import Engine
+from distributed_grid.leases.rules import numbers
+from distributed_grid.leases.state import Parts
+from distributed_grid.leases.view import boost_dict, listed, status_dict
+from distributed_grid.model.demand import Demand
+from distributed_grid.model.leases import Lease
+from distributed_grid.model.nodes import Node, NodeName, NodeTable
+from distributed_grid.model.requests import Waiting
+from distributed_grid.model.resources import BUILT_IN, CPU, GPU, MEMORY, amount_of
+from distributed_grid.model.teams import DEFAULT_TEAM, Team
+from distributed_grid.model.times import instant
+from distributed_grid.monitoring.collector import Collector
+from distributed_grid.monitoring.forecasting import Forecast
+from distributed_grid.monitoring.views import demand_dict, snapshot_dict
+from distributed_grid.queue.queue import Queue
+from distributed_grid.rebalance.rebalancer import suggestion_dict
+
+_UNMEASURED = (
+    "stale_because",
+    "shares_its_host",
+    "taken_at",
+    "seen_since",
+    "measured_at",
+    "age_seconds",
+    "pressure",
+    "measured",
+)
+
+
+def node_dicts(
+    nodes: NodeTable, leases: tuple[Lease, ...], collector: Collector | None, now: datetime
+) -> list[dict[str, Any]]:
+    """Every node, also one that is configured and not there."""
+    loans = Loans.of(leases)
+    snapshots = collector.snapshots() if collector is not None else {}
+    return [
+        dict.fromkeys(_UNMEASURED)
+        | (snapshot_dict(snapshots[node.name], now) if node.alive and node.name in snapshots else {})
+        | _logical(node, loans)
+        | {"state": _state(node, snapshots[node.name].state if node.name in snapshots else "starting")}
+        for node in nodes.values()
+    ]
+
+
+def _state(node: Node, measured: str) -> str:
+    return measured if node.alive else "down"
+
+
+def _logical(node: Node, loans: Loans) -> dict[str, Any]:
+    """As Ray shows it now: newer than the last measurement."""
+    return {
+        "name": node.name,
+        "node_id": node.node_id,
+        "alive": node.alive,
+        "is_head": node.is_head,
+        "labels": dict(node.labels),
+        "base": node.base.to_amounts(),
+        "total": node.total.to_amounts(),
+        "used": (node.total - node.free).at_least_zero().to_amounts(),
+        "free": node.free.at_least_zero().to_amounts(),
+        "lent": loans.lent_by(node.name).to_amounts(),
+        "borrowed": loans.borrowed_by(node.name).to_amounts(),
+        "withheld": node.in_use.withheld.to_amounts(),
+        "warnings": list(node.in_use.warnings),
+    }
+
+
+def demand_dicts(demand: Iterable[Demand], now: datetime) -> list[dict[str, Any]]:
+    return [demand_dict(one, now) for one in demand]
+
+
+def outlook_dict(collector: Collector, name: NodeName, horizon_s: float, now: datetime) -> dict[str, Any]:
+    """One node's last hour, its trends, what is expected of it, and what waits for it."""
+    return {
+        "history": _history_dict(collector, name),
+        "trends": {kind: _trend_dicts(collector.trends(name, kind)) for kind in BUILT_IN},
+        "forecast": {kind: _forecast_dict(collector.forecast(name, kind, horizon_s)) for kind in BUILT_IN},
+        "pressed": [kind for kind in BUILT_IN if collector.is_pressed(name, kind)],
+        "demand": demand_dicts(wanted_from(collector.demand, name), now),
+    }
+
+
+def _history_dict(collector: Collector, name: NodeName) -> dict[str, Any]:
+    history = collector.history
+    found = {series: history.of(name, series) for series in history.series}
+    times = next(iter(found.values())).times
+    return {
+        "interval_seconds": history.interval_s,
+        "times": [instant(datetime.fromtimestamp(float(at), UTC)) for at in times],
+        # NaN is not JSON, and a gap is not a number.
+        "series": {
+            series: [None if value != value else round(float(value), 4) for value in one.values]
+            for series, one in found.items()
+        },
+    }
+
+
+def recent_dicts(
+    collector: Collector, names: Iterable[NodeName], points: int, now: datetime
+) -> dict[NodeName, dict[str, Any]]:
+    """The last hour of many nodes in few points, for who draws them all; of a node that is not known, gaps."""
+
+    means = {
+        kind: collector.history.in_buckets(kind, points, until=now.timestamp(), window_s=LONGEST) for kind in BUILT_IN
+    }
+    gaps: list[float | None] = [None] * points
+
+    def recent(name: NodeName) -> dict[str, list[float | None]]:
+        found = {kind: means[kind].get(name, gaps) for kind in BUILT_IN}
+        overall = [
+            None if cpu is None or memory is None else combined(cpu, memory, gpu).overall
+            for cpu, memory, gpu in zip(found[CPU], found[MEMORY], found[GPU], strict=True)
+        ]
+        return {
+            kind: [None if value is None else round(value, 4) for value in series]
+            for kind, series in {"overall": overall, **found}.items()
+        }
+
+    return {name: {"window_seconds": LONGEST, "until": instant(now), "series": recent(name)} for name in names}
+
+
+def _trend_dicts(trends: dict[str, Trend]) -> dict[str, Any]:
+    return {
+        window: {
+            "per_minute": None if one.per_minute is None else round(one.per_minute, 6),
+            "samples": one.samples,
+            "covered": round(one.covered, 3),
+        }
+        for window, one in trends.items()
+    }
+
+
+def _forecast_dict(forecast: Forecast | None) -> dict[str, Any] | None:
+    if forecast is None:
+        return None
+    return {
+        "horizon_seconds": forecast.horizon_s,
+        "value": round(forecast.value, 4),
+        "low": round(forecast.low, 4),
+        "high": round(forecast.high, 4),
+        "confidence": forecast.confidence,
+        "accuracy": None if forecast.accuracy is None else asdict(forecast.accuracy),
+    }
+
+
+async def cluster_dict(engine: Engine) -> dict[str, Any]:
+    """As `grid cluster status --json`, but for where the controller is."""
+    nodes = await engine.parts.look()
+    return {
+        "cluster": engine.config.name,
+        **nodes_dict(engine, nodes),
+        **waiting_dict(engine.parts, engine.service.queue),
+        "boosts": status_dict(engine.service.boosts(), engine.parts.notes),
+        "problems": list(engine.problems()),
+    }
+
+
+def nodes_dict(engine: Engine, nodes: NodeTable) -> dict[str, Any]:
+    """The nodes, what waits for room in all of them, and what would help."""
+    collector = engine.watching.collector if engine.watching else None
+    now = engine.parts.now()
+    return {
+        "nodes": node_dicts(nodes, engine.parts.ledger.snapshot(), collector, now),
+        "demand": demand_dicts(collector.demand, now) if collector else [],
+        "suggestions": suggestion_dicts(engine),
+    }
+
+
+def suggestion_dicts(engine: Engine) -> list[dict[str, Any]]:
+    """As of the last look at what would help."""
+    rebalancing = engine.rebalancing
+    return [] if rebalancing is None else [suggestion_dict(one) for one in rebalancing.suggestions.current]
+
+
+_FIRST_OF_QUEUE: Final = 8
+
+
+def sharing_dict(p: Parts, queue: Queue, nodes: NodeTable) -> dict[str, Any]:
+    """What `grid resource-sharing status` shows: the policy in force, every node's limits, every team's part, and who
+    waits.
+    """
+    sharing = p.config.resource_sharing
+    return policy_dict(p) | {
+        "enabled": sharing.enabled,
+        "delivery": sharing.delivery or "transfer (reserve for GPUs)",
+        "nodes": [_node_dict(p, node) for node in nodes.values()],
+        "teams": [_team_dict(p, team) for team in _teams(p)],
+        **waiting_dict(p, queue),
+        "cooling": sorted(p.sharing.cooling),
+    }
+
+
+def policy_dict(p: Parts) -> dict[str, Any]:
+    return {
+        "policy": str(p.sharing.policy),
+        "mode": str(p.sharing.mode),
+        "configured_policy": str(p.sharing.configured_policy),
+        "configured_mode": str(p.sharing.configured_mode),
+        "numbers": asdict(numbers(p)),
+    }
+
+
+def _node_dict(p: Parts, node: Node) -> dict[str, Any]:
+    loans = p.ledger.loans
+    return {
+        "name": node.name,
+        "alive": node.alive,
+        "can_share": node.limits.can_share,
+        "cooling": node.name in p.sharing.cooling,
+        "limits": {
+            kind: None if (limit := node.limits.limit(kind)) is None else amount_of(kind, limit) for kind in BUILT_IN
+        },
+        "lent": loans.lent_by(node.name).to_amounts(),
+        "borrowed": loans.borrowed_by(node.name).to_amounts(),
+        "free": node.free.at_least_zero().to_amounts(),
+    }
+
+
+def _teams(p: Parts) -> list[Team]:
+    """Those that are configured, and those that have something all the same."""
+    others = {lease.team for lease in p.ledger} - set(p.teams)
+    return [*p.teams.values(), *(Team(name) for name in sorted(others or ({DEFAULT_TEAM} - set(p.teams))))]
+
+
+def _team_dict(p: Parts, team: Team) -> dict[str, Any]:
+    return {
+        "name": team.name,
+        "guaranteed": team.guaranteed.to_amounts(),
+        "borrowing_limit": {kind: amount_of(kind, units) for kind, units in team.borrowing_limit.items()},
+        "lending_limit": {kind: amount_of(kind, units) for kind, units in team.lending_limit.items()},
+        "weight": team.weight,
+        "held": p.ledger.loans.held_by(team.name).to_amounts(),
+        "recent_use": round(burden(team, p.sharing.accounts, p.now()) * team.weight, 4),
+    }
+
+
+def queued_dict(waiting: Waiting, verdict: Verdict | None, now: datetime) -> dict[str, Any]:
+    ask = waiting.ask
+    start = None if verdict is None else verdict.expected_start
+    return {
+        "request_id": waiting.id,
+        "position": None if verdict is None else verdict.position,
+        "target_node": ask.target,
+        "resource_type": ask.kind,
+        "amount": amount_of(ask.kind, ask.units),
+        "priority": str(ask.priority),
+        "duration_seconds": ask.duration_s,
+        "team": ask.team,
+        "requester": ask.requester,
+        "since": instant(waiting.since),
+        "waited_seconds": round(max(0.0, (now - waiting.since).total_seconds()), 3),
+        "until": None if waiting.until is None else instant(waiting.until),
+        "reason": verdict.reason if verdict is not None else f"{ask.target} is not connected, or nobody has looked yet",
+        "expected_start": None if start is None else instant(start),
+        "expected_source": None if verdict is None else verdict.expected_source,
+    }
+
+
+def queue_dict(waiting: Mapping[str, Waiting], verdicts: tuple[Verdict, ...], now: datetime) -> dict[str, Any]:
+    """Everybody who waits, the next one first; or as many as fit into an answer."""
+    return listed("requests", _queued(waiting, verdicts, now), "requester")
+
+
+def _queued(
+    waiting: Mapping[str, Waiting], verdicts: tuple[Verdict, ...], now: datetime, most: int | None = None
+) -> list[dict[str, Any]]:
+    known = {verdict.waiting.id: verdict for verdict in verdicts if verdict.waiting.id in waiting}
+    ids = [*known, *(request_id for request_id in waiting if request_id not in known)]
+    return [queued_dict(waiting[each], known.get(each), now) for each in ids[:most]]
+
+
+def waiting_dict(p: Parts, queue: Queue) -> dict[str, Any]:
+    """How many requests wait, and the first of them as the queue's list has them: what every status shows."""
+    first = _queued(p.sharing.waiting, queue.verdicts(), p.now(), _FIRST_OF_QUEUE)
+    return {"waiting": len(p.sharing.waiting), "queue": first}
+
+
+def allocation_dict(
+    found: Lease | Waiting, verdict: Verdict | None, notes: tuple[str, ...], now: datetime
+) -> dict[str, Any]:
+    """A request, whether it waits or has become a boost."""
+    if isinstance(found, Waiting):
+        queued = queued_dict(found, verdict, now)
+        return {"request_id": found.id, "state": "waiting", "waiting": queued, "boost": None}
+    return {"request_id": found.id, "state": str(found.state), "waiting": None, "boost": boost_dict(found, notes)}

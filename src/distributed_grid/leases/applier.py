@@ -1,0 +1,211 @@
+"""Making leases true in the cluster: transfers in shared rounds, reservations one by one."""
+
+import asyncio
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from distributed_grid import threads
+from distributed_grid.errors import GridError, Unavailable
+from distributed_grid.execution.capacity import Capacity, Convergence
+from distributed_grid.execution.port import Cluster, Group, Holder, NodeView, says_who, youngest_covering
+from distributed_grid.faults import Point, fault_point
+from distributed_grid.leases.ledger import Ledger
+from distributed_grid.model.leases import Delivery, Lease
+from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.resources import CPU, ResourceVector, scale
+from distributed_grid.model.roles.runs import RunId
+from distributed_grid.monitoring.observer import Observer
+from distributed_grid.store.durable import GroupCommit
+
+# Ray may take up to a second to see that something was freed.
+GROUP_S: Final = 2
+_SWEEP_AFTER_S: Final = 0.05
+_STEADY_TRIES: Final = 3
+
+
+class Applier:
+    """The one way in which the ledger reaches the cluster. Blocking calls run in threads."""
+
+    def __init__(self, cluster: Cluster, observer: Observer, ledger: Ledger) -> None:
+        self._cluster = cluster
+        self._observer = observer
+        self._ledger = ledger
+        self._capacity = Capacity(cluster)
+        self._one_at_a_time = threading.Lock()
+        """For rounds and for what else changes nodes. No caller of the API can draw out what is done under it."""
+        self._reached: Mapping[NodeName, ResourceVector] = {}
+        """Every node's total, as of the last round."""
+        self._rounds = GroupCommit(self._converge, ledger.snapshot, threads.ENGINE)
+        self._gated: set[NodeName] = set()
+        self._sweeps: set[asyncio.Task[None]] = set()
+
+    async def converge(self) -> Convergence:
+        """One round over all nodes, shared by everybody who asks at the same time."""
+        return await self._rounds.commit()
+
+    def _converge(self, leases: tuple[Lease, ...]) -> Convergence:
+        raylets = self._observer.naming.raylets
+        with self._one_at_a_time:
+            done = self._capacity.converge(
+                {name: raylet.node_id for name, raylet in raylets.items()},
+                {name: ResourceVector.from_ray(raylet.base) for name, raylet in raylets.items()},
+                leases,
+                frozenset(self._gated),
+            )
+            self._reached = done.totals
+            return done
+
+    async def tidy(self) -> None:
+        """Let the nodes' markers show what is so, after rounds that had no time for it."""
+        if not self._capacity.is_tidy:
+            await threads.ENGINE.run(self._tidy)
+
+    def _tidy(self) -> None:
+        with self._one_at_a_time:
+            self._capacity.tidy()
+
+    async def claim(self, name: NodeName, kinds: frozenset[str]) -> bool:
+        """Let the next round undo what somebody else changed on a node."""
+        return await threads.ENGINE.run(self._claim, name, kinds)
+
+    def _claim(self, name: NodeName, kinds: frozenset[str]) -> bool:
+        raylet = self._observer.naming.raylets.get(name)
+        if raylet is None:
+            return False
+        with self._one_at_a_time:
+            return self._capacity.claim(raylet.node_id, ResourceVector.from_ray(raylet.base), set(kinds))
+
+    async def ask_nodes(self) -> dict[NodeName, NodeView | None]:
+        """What every raylet says that it has; None from one that does not answer. For the auditor."""
+        return await threads.AUDITS.run(self._ask_nodes)
+
+    def _ask_nodes(self) -> dict[NodeName, NodeView | None]:
+        """Asked again if a round moved something meanwhile. A round never waits for this."""
+        reached = self._settled()
+        for _ in range(_STEADY_TRIES):
+            before = reached
+            said = {name: self._cluster.said_by(raylet) for name, raylet in self._observer.naming.raylets.items()}
+            if (reached := self._settled()) == before:
+                break
+        return said
+
+    def _settled(self) -> Mapping[NodeName, ResourceVector]:
+        """Where the nodes are, once no round is under way."""
+        with self._one_at_a_time:
+            return self._reached
+
+    async def work_on(self, name: NodeName, *, kind: str | None = None, group_id: str | None = None) -> tuple[str, ...]:
+        """Who holds a kind of resource on a node, or runs in a group there, in words. For the auditor."""
+        raylet = self._observer.naming.raylets.get(name)
+        if raylet is None:
+            return ()
+        if group_id is not None:
+            found = await threads.AUDITS.run(self._cluster.holders_in_group, raylet, group_id)
+        else:
+            found = await threads.AUDITS.run(self._cluster.holders_of, raylet, kind or CPU)
+        return tuple(holder.describe() for holder in found)
+
+    async def look_ahead(self, lease: Lease) -> None:
+        """Read what a round for this lease will ask for, while there is something else to wait for."""
+        if lease.delivery is Delivery.TRANSFER:
+            await threads.ENGINE.run(self._capacity.look_ahead)
+
+    async def reserve(self, lease: Lease, within_s: int = GROUP_S) -> str | None:
+        """The new group's id, or None if the source could not give it in time (or is not there)."""
+        raylet = self._observer.naming.raylets.get(lease.source)
+        if raylet is None:
+            return None
+        return await threads.GRANTS.run(self._cluster.reserve, lease, raylet.node_id, within_s)
+
+    async def dead_processes(self, worker_ids: Iterable[str]) -> frozenset[str]:
+        """Those of these processes of Ray that are gone, as far as Ray can say; none, where it does not answer."""
+        try:
+            return await threads.ENGINE.run(self._cluster.dead_processes, worker_ids)
+        except Unavailable:
+            return frozenset()
+
+    async def lost_runs(self) -> frozenset[RunId]:
+        """Runs of roles whose owner is gone, as far as Ray can say; none, where it does not answer."""
+        try:
+            return await threads.ENGINE.run(self._cluster.lost_runs)
+        except (GridError, ValueError, LookupError, TypeError):  # records are written by any process of the cluster
+            return frozenset()
+
+    async def remove_groups_of_run(self, run: RunId) -> int | None:
+        """How many there were; None, where Ray does not answer."""
+        try:
+            return await threads.ENGINE.run(self._cluster.remove_groups_of_run, run)
+        except Unavailable:
+            return None
+
+    async def groups(self) -> dict[str, Group]:
+        """The cluster's groups of grid's, by name. Somebody else's may have the same: a boost's own comes first."""
+        found = await threads.ENGINE.run(self._cluster.groups)
+        recorded = {lease.placement_group for lease in self._ledger}
+        return {group.name: group for group in sorted(found, key=lambda group: group.id in recorded)}
+
+    async def remove_group(self, group_id: str, *, in_use: bool = True) -> None:
+        """Cancel what is left in a group and remove it.
+
+        A task that is not cancelled could hang for ever: Ray would retry it in a group that is gone. One may also
+        have begun while nobody looked, so its owner is asked once more afterwards.
+        """
+        if in_use:
+            await threads.ENGINE.run(self._cluster.cancel_tasks_in_group, group_id)
+        fault_point(Point.GROUP_CANCELLED)
+        await threads.ENGINE.run(self._cluster.remove_group, group_id)
+        fault_point(Point.GROUP_REMOVED)
+        sweep = asyncio.create_task(self._sweep(group_id))
+        self._sweeps.add(sweep)
+        sweep.add_done_callback(self._sweeps.discard)
+
+    async def _sweep(self, group_id: str) -> None:
+        await asyncio.sleep(_SWEEP_AFTER_S)  # who waits for the removal has its answer by then
+        await threads.ENGINE.run(self._cluster.cancel_tasks_in_group, group_id)
+
+    async def is_idle(self, lease: Lease) -> bool:
+        """True if surely nothing runs in a reservation; quicker than asking who does."""
+        raylet = self._observer.naming.raylets.get(lease.source)
+        if raylet is None or lease.placement_group is None:
+            return False
+        return await threads.ENGINE.run(self._cluster.is_group_idle, raylet, lease.placement_group)
+
+    async def holders(self, lease: Lease) -> tuple[Holder, ...]:
+        """Who uses what this lease granted; those to take back first in front."""
+        place = lease.source if lease.delivery is Delivery.RESERVE else lease.target
+        raylet = self._observer.naming.raylets.get(place)
+        if raylet is None:
+            return ()
+        if lease.delivery is Delivery.TRANSFER:
+            return await threads.ENGINE.run(self._cluster.holders_of, raylet, lease.kind)
+        if lease.placement_group is None:
+            return ()
+        return await threads.ENGINE.run(self._cluster.holders_in_group, raylet, lease.placement_group)
+
+    async def who_holds(self, lease: Lease, units: int) -> str:
+        return says_who(await self.holders(lease), lease.kind, units)
+
+    async def kill_youngest(self, lease: Lease, units: int) -> tuple[Holder, ...]:
+        """End the youngest work on the borrowed part; Ray retries it elsewhere."""
+        raylet = self._observer.naming.raylets.get(lease.target)
+        victims = youngest_covering(await self.holders(lease), lease.kind, units)
+        if raylet is not None and victims:
+            await threads.ENGINE.run(self._cluster.kill, raylet.node_id, victims)
+        return victims
+
+    async def gate(self, wanted: set[NodeName], totals: Mapping[NodeName, ResourceVector]) -> None:
+        """Have gates standing on exactly these nodes."""
+        raylets = self._observer.naming.raylets
+        for name in self._gated - wanted:
+            if name in raylets:
+                await threads.ENGINE.run(self._cluster.lift_gate, raylets[name].node_id)
+        for name in wanted:
+            if name in raylets and name in totals:
+                cpus = totals[name][CPU] / scale(CPU)
+                await threads.ENGINE.run(self._cluster.gate, raylets[name].node_id, cpus)
+        self._gated = {name for name in wanted if name in raylets}  # from now on, rounds insist there
+
+    async def clear_gates(self) -> None:
+        """Remove the gates that a process that died has left."""
+        await threads.ENGINE.run(self._cluster.clear_gates)

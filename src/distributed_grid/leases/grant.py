@@ -1,0 +1,210 @@
+"""One grant: planned, written, delivered; or undone, if the source cannot give it after all.
+
+Intent is on disk before the cluster changes, the outcome after.
+"""
+
+import asyncio
+import math
+import uuid
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from distributed_grid.decide.capacity.lending import counter_offer, plan_grant
+from distributed_grid.decide.queue.admission import Verdict
+from distributed_grid.decide.queue.answers import considered
+from distributed_grid.errors import NoCapacity, SourceNotFound, TargetNotFound
+from distributed_grid.faults import Point, fault_point
+from distributed_grid.leases.applier import GROUP_S
+from distributed_grid.leases.rules import rules_for
+from distributed_grid.leases.state import Parts
+from distributed_grid.leases.view import considered_dicts
+from distributed_grid.model.leases import Delivery, Lease, LeaseState, OnGraceEnd, Purpose
+from distributed_grid.model.nodes import NodeTable
+from distributed_grid.model.plans import Grant, RefusalCode, Refused
+from distributed_grid.model.policies import AllocationPriority
+from distributed_grid.model.requests import Ask
+from distributed_grid.model.resources import amount_of
+from distributed_grid.model.times import instant, span
+
+_MOST_REASONS: Final = 50
+_MARGIN_S: Final = 30.0
+_LONGEST_WAIT_S: Final = 86_400
+"""What the API takes."""
+
+
+def new_id() -> str:
+    return str(uuid.uuid4())
+
+
+def make_plan(p: Parts, ask: Ask, nodes: NodeTable) -> Grant | Refused:
+    """Who lends what is asked, or why each node does not; raises `NotFound` where a name is wrong."""
+    check_names(ask, nodes)
+    return plan_grant(ask, nodes, p.ledger.loans, rules_for(p, ask))
+
+
+def check_names(ask: Ask, nodes: NodeTable) -> None:
+    """Raise `NotFound` where a name is wrong, or its node is not there."""
+    known = f"Nodes: {', '.join(nodes) or 'none'}"
+    if ask.target not in nodes:
+        raise TargetNotFound(
+            "Target node not found in cluster",
+            because=[f"no node is named {ask.target!r}"],
+            try_next=known,
+        )
+    if not nodes[ask.target].alive:
+        raise TargetNotFound(
+            "Target node not found in cluster",
+            because=[f"{ask.target} is configured but not connected to the cluster"],
+            try_next="See which nodes are up: grid cluster status",
+        )
+    if ask.source is not None and ask.source not in nodes:
+        raise SourceNotFound(
+            "Source node not found in cluster",
+            because=[f"no node is named {ask.source!r}"],
+            try_next=known,
+        )
+
+
+def refusal(verdict: Verdict, now: datetime) -> NoCapacity:
+    """The error for a request that is not met: the message users know, the queue's verdict, and a reason per node."""
+    refused, start = verdict.refused, verdict.expected_start
+    because = [verdict.reason if start is None else f"{verdict.reason}; expected in {span(_left_s(start, now))}"]
+    if refused is not None:
+        if refused.team_limit is not None and refused.team_limit not in verdict.reason:
+            because.append(f"{refused.team_limit} [TeamLimitReached]")
+        told = (r for r in refused.refusals if r.code is not RefusalCode.NOT_THE_SOURCE)
+        because += [f"{r.node}: {r.detail} [{r.code}]" for r in told]
+    error = NoCapacity(
+        "No nodes have sufficient available resources", because=because, try_next=_what_would_help(verdict, now)
+    )
+    error.expected_start = None if start is None else instant(start)
+    return error
+
+
+def _what_would_help(verdict: Verdict, now: datetime) -> str:
+    """Less, if less can be had now; and to wait, for as long as it takes and longer than before, if that helps."""
+    waiting, start = verdict.waiting, verdict.expected_start
+    ask, less = waiting.ask, None if verdict.refused is None else counter_offer(verdict.refused)
+    if verdict.is_hopeless:
+        return less or "Waiting does not help. What nodes may lend and teams may have: grid resource-sharing status"
+    helps = [] if less is None else [less]
+    if start is not None:
+        wait_s = max(_left_s(start, now) + _MARGIN_S, (now - waiting.since).total_seconds())
+        if (minutes := math.ceil(wait_s / 60)) * 60 <= _LONGEST_WAIT_S:
+            helps.append(f"wait for it with --wait {minutes * 60}")
+    if ask.purpose is Purpose.BOOST:
+        priority = None if ask.priority is AllocationPriority.NORMAL else ask.priority
+        options = {"--source": ask.source, "--delivery": ask.delivery, "--priority": priority}
+        given = [f" {option} {value}" for option, value in options.items() if value is not None]
+        asked = f"{ask.target} {ask.kind} {amount_of(ask.kind, ask.units)}{''.join(given)}"
+        helps.append(f"let it wait in the queue: grid resource-sharing request {asked}")
+    said = "; or ".join(helps) or "See what is free and who waits: grid cluster status"
+    return said[0].upper() + said[1:]
+
+
+def _left_s(until: datetime, now: datetime) -> float:
+    return max(0.0, (until - now).total_seconds())
+
+
+def begin_grant(p: Parts, plan: Grant, nodes: NodeTable, lease_id: str | None = None) -> Lease:
+    """Put a plan into the ledger: from now on nobody else gets what it takes. `carry_out` must follow.
+
+    There must be no await between making the plan from these nodes and this: nobody else can have taken what it found.
+    """
+    lease = _lease(p, plan, lease_id or new_id())
+    p.reasons[lease.id] = _reasons(p, plan, nodes)
+    p.ledger.put(lease)
+    p.in_flight.add(lease.id)
+    return lease
+
+
+async def carry_out(p: Parts, lease: Lease, group_s: int = GROUP_S) -> Lease | None:
+    """Deliver what was begun; None if the source could not give it after all."""
+    try:
+        fault_point(Point.GRANT_PLANNED)
+        try:
+            await asyncio.gather(p.commit(), p.applier.look_ahead(lease))
+        except BaseException:
+            p.ledger.forget(lease)  # nothing has happened yet, and nothing will
+            p.commit_soon()
+            raise
+        fault_point(Point.GRANT_WRITTEN)
+        granted = await deliver(p, lease, group_s)
+        fault_point(Point.GRANT_DELIVERED)
+        p.commit_soon()
+    finally:
+        p.in_flight.discard(lease.id)
+        p.reasons.pop(lease.id, None)
+        p.something_changed()
+    return granted
+
+
+def _reasons(p: Parts, plan: Grant, nodes: NodeTable) -> list[dict[str, Any]]:
+    """For every node, or the first of many, why it lends or does not: asked later, nobody could tell any more."""
+    some = NodeTable(nodes[name] for name in (*list(nodes)[:_MOST_REASONS], plan.source, plan.ask.target))
+    found = considered(plan.ask, some, p.ledger.loans, rules_for(p, plan.ask), chosen=plan.source)
+    return considered_dicts(plan.ask.kind, found)
+
+
+def _lease(p: Parts, plan: Grant, lease_id: str) -> Lease:
+    ask, now = plan.ask, p.now()
+    sharing = p.config.resource_sharing
+    return Lease(
+        id=lease_id,
+        source=plan.source,
+        target=ask.target,
+        kind=ask.kind,
+        units=ask.units,
+        resources=plan.resources,
+        priority=ask.priority,
+        delivery=plan.delivery,
+        delivery_reason=plan.delivery_reason,
+        state=LeaseState.GRANTING,
+        allocated_at=now,
+        expires_at=now + timedelta(seconds=ask.duration_s),
+        duration_s=ask.duration_s,
+        grace_s=sharing.grace_seconds if ask.grace_s is None else ask.grace_s,
+        on_grace_end=ask.on_grace_end or OnGraceEnd(sharing.on_grace_end),
+        requester=ask.requester,
+        idempotency_key=ask.idempotency_key,
+        warnings=plan.warnings,
+        team=ask.team,
+        cause=ask.cause,
+        reclaim_hook=ask.reclaim_hook,
+        purpose=ask.purpose,
+        label=ask.label,
+        ends_with=ask.ends_with,
+    )
+
+
+async def deliver(p: Parts, lease: Lease, group_s: int = GROUP_S) -> Lease | None:
+    """Make a granting lease true in the cluster; it is then active, or gone again and nothing has changed."""
+    changes: dict[str, object] = {}
+    if lease.delivery is Delivery.RESERVE:
+        group = await p.applier.reserve(lease, group_s)
+        delivered, changes["placement_group"] = group is not None, group
+    else:
+        delivered = (await p.applier.converge()).delivered(lease)
+    if delivered:
+        active = p.ledger.put(lease.to(LeaseState.ACTIVE, **changes))
+        p.journal.note(
+            "granted",
+            f"{active.describe()} until {active.expires_at:%H:%M:%S} UTC",
+            lease=active,
+            node=active.target,
+            who=active.requester,
+            considered=p.reasons.get(active.id, []),
+        )
+        return active
+    undone = p.ledger.put(
+        lease.to(LeaseState.RELEASING, release_reason="the source was busy after all", release_asked_at=p.now())
+    )
+    if lease.delivery is Delivery.RESERVE or (await p.applier.converge()).returned(undone):
+        p.ledger.put(undone.to(LeaseState.RELEASED))
+    p.journal.note(
+        "not_granted",
+        f"{lease.describe()}: the source was busy after all",
+        lease=undone,
+        who=lease.requester,
+    )
+    return None

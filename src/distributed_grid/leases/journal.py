@@ -1,0 +1,219 @@
+"""What happened, told twice: to whoever watches now (events) and for good (the audit log).
+
+What one caller writes into it is bounded: texts are cut, and of many events of a kind most are only counted.
+"""
+
+import asyncio
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timedelta
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from distributed_grid.errors import StoreBroken
+from distributed_grid.model.leases import Lease
+from distributed_grid.model.principals import GRID
+from distributed_grid.model.times import instant
+from distributed_grid.store.audit_log import SECURITY, AuditLog, Found, Wanted
+
+_KEPT: Final = 1000
+_KEPT_BYTES: Final = 4 * 2**20
+_LONGEST_TEXT: Final = 1000
+_MOST_ITEMS: Final = 200
+_MOST_BYTES: Final = 32 * 1024
+"""Of an event's details."""
+FOLDED: Final[Mapping[str, int]] = {"refused": 10, "offload_refused": 10, "access_refused": 100, "put_off": 100}
+"""What a caller can cause as often as it likes, and nothing comes of it: so many a minute are told as they are."""
+FOLDED_ABOVE: Final = 60
+"""So many a minute of whatever else one user causes, of each kind."""
+ALL_TOLD: Final = SECURITY | {"granted", "not_granted", "split", "returned"}
+"""Always told: who may do what, and what was lent, which also answers those who ask a second time."""
+_FOLDED_FOR: Final = timedelta(minutes=1)
+_MOST_FOLDS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    number: int
+    at: str
+    event: str
+    message: str
+    boost_id: str | None = None
+    node: str | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass
+class _Fold:
+    """Events of one kind and of one caller, since the first of them."""
+
+    since: datetime
+    count: int = 0
+
+
+class Journal:
+    """What cannot be written waits for its turn: no capacity stays out because a line could not be written."""
+
+    def __init__(self, audit: AuditLog, now: Callable[[], datetime]) -> None:
+        self._audit = audit
+        self._now = now
+        self._events: deque[tuple[Event, int]] = deque(maxlen=_KEPT)
+        """Each with its size."""
+        self._bytes = 0
+        self.counts: Counter[str] = Counter()
+        """How often each kind of event was noted since the start."""
+        self._number = 0
+        self._owed: dict[Path, deque[dict[str, Any]]] = defaultdict(lambda: deque(maxlen=_KEPT))
+        """By the file that has not taken it yet: nothing else can push out what concerns access."""
+        self._missed = 0
+        self._trouble: str | None = None
+        self._listeners: set[asyncio.Event] = set()
+        self._folds: dict[tuple[str, str], _Fold] = {}
+        """The oldest first."""
+
+    @contextmanager
+    def listening(self) -> Iterator[asyncio.Event]:
+        """An event that is set whenever something was noted, for as long as somebody listens."""
+        news = asyncio.Event()
+        self._listeners.add(news)
+        try:
+            yield news
+        finally:
+            self._listeners.discard(news)
+
+    def note(
+        self,
+        event: str,
+        message: str,
+        *,
+        lease: Lease | None = None,
+        node: str | None = None,
+        who: str = GRID,
+        **details: Any,
+    ) -> None:
+        """Tell watchers and the audit log about one thing."""
+        self.counts[event] += 1
+        is_a_users = who not in (GRID, "") and event not in ALL_TOLD
+        if not (event in FOLDED or is_a_users) or self._is_told(event, who):
+            self._note(event, message, lease, node, who, details)
+
+    def _is_told(self, event: str, who: str) -> bool:
+        """Whether an event is told as it is; else it is counted, and the count told after a while."""
+        self._tell_folded()
+        fold = self._folds.get((event, who))
+        if fold is None:
+            if len(self._folds) >= _MOST_FOLDS:
+                return False
+            fold = self._folds[(event, who)] = _Fold(self._now())
+        fold.count += 1
+        return fold.count <= _told_of(event)
+
+    def _tell_folded(self) -> None:
+        now = self._now()
+        for (event, who), fold in list(takewhile(lambda each: now - each[1].since >= _FOLDED_FOR, self._folds.items())):
+            del self._folds[(event, who)]
+            if (more := fold.count - _told_of(event)) > 0:
+                told = f"{more} more of these within {_FOLDED_FOR.total_seconds():.0f} s are not listed"
+                self._note(event, told, None, None, who, {"count": more})
+
+    def _note(
+        self, event: str, message: str, lease: Lease | None, node: str | None, who: str, details: dict[str, Any]
+    ) -> None:
+        at = self._now()
+        self._number += 1
+        boost_id = lease.id if lease else None
+        if lease is not None:
+            details = {
+                "source": lease.source,
+                "target": lease.target,
+                "resource_type": lease.kind,
+                "units": lease.units,
+                "state": str(lease.state),
+            } | details
+        message, node, details = _cut(message), _cut(node), _bounded(details)
+        self._keep(Event(self._number, instant(at), event, message, boost_id, node, details))
+        for news in self._listeners:
+            news.set()
+        owed = self._owed[self._audit.file_for(event)]
+        self._missed += len(owed) == _KEPT
+        owed.append(
+            {"event": event, "at": at, "who": who, "boost_id": boost_id, "node": node, "message": message} | details
+        )
+        self._write()
+
+    def _keep(self, event: Event) -> None:
+        size = len(orjson.dumps(event.to_dict(), default=str, option=orjson.OPT_NON_STR_KEYS))
+        if len(self._events) == _KEPT:
+            self._bytes -= self._events.popleft()[1]
+        self._events.append((event, size))
+        self._bytes += size
+        while self._bytes > _KEPT_BYTES:
+            self._bytes -= self._events.popleft()[1]
+
+    def catch_up(self) -> None:
+        """Write what the audit log has not taken yet."""
+        self._tell_folded()
+        self._write()
+
+    def _write(self) -> None:
+        trouble = None
+        for owed in self._owed.values():
+            try:
+                while owed:
+                    self._audit.append(**owed[0])
+                    owed.popleft()
+            except StoreBroken as error:
+                trouble = error.message
+        try:
+            if self._missed and trouble is None:
+                message = f"{self._missed} older entries could not be written and are lost"
+                self._audit.append("audit_gap", self._now(), who=GRID, message=message)
+                self._missed = 0
+            self._audit.flush()
+        except StoreBroken as error:
+            trouble = error.message
+        self._trouble = trouble
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        trouble = self._audit.trouble or self._trouble
+        waiting = sum(map(len, self._owed.values())) + self._audit.waiting
+        return () if trouble is None else (f"{trouble}; {waiting} entries wait to be written",)
+
+    def recorded(self, wanted: Wanted, limit: int) -> Found:
+        """What the audit log says, of this and of earlier lives. Reads files: not for an event loop."""
+        return self._audit.find(wanted, limit)
+
+    def since(self, number: int) -> list[Event]:
+        return [event for event, _ in self._events if event.number > number]
+
+
+def _told_of(event: str) -> int:
+    return FOLDED.get(event, FOLDED_ABOVE)
+
+
+def _bounded(details: dict[str, Any]) -> dict[str, Any]:
+    """Details with long texts and lists cut; of those that are still too much, only the plain values stay."""
+    cut = {key: _cut(value) for key, value in details.items()}
+    if len(orjson.dumps(cut, default=str, option=orjson.OPT_NON_STR_KEYS)) <= _MOST_BYTES:
+        return cut
+    return {key: value for key, value in cut.items() if not isinstance(value, list | dict)} | {"cut": True}
+
+
+def _cut(value: Any) -> Any:
+    match value:
+        case str() if len(value) > _LONGEST_TEXT:
+            return f"{value[:_LONGEST_TEXT]}... ({len(value)} characters)"
+        case list() | tuple():
+            return [_cut(each) for each in value[:_MOST_ITEMS]]
+        case dict():
+            return {_cut(key): _cut(each) for key, each in list(value.items())[:_MOST_ITEMS]}
+    return value

@@ -1,0 +1,104 @@
+"""Programs that run inside a reserved lease."""
+
+import re
+from collections.abc import Collection
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Final
+
+from distributed_grid.decide.leases.hooks import private_head
+from distributed_grid.errors import InvalidRequest, NotReserved
+from distributed_grid.leases.state import Parts
+from distributed_grid.leases.view import boost_dict
+from distributed_grid.model.leases import Lease, LeaseState, Program
+from distributed_grid.model.resources import CPU, GPU, whole
+from distributed_grid.model.work import Work, together
+
+_JOB: Final = re.compile(r"[0-9a-f]{8}")
+_MOST_JOBS: Final = 64
+_PROGRAM: Final = re.compile(r"[0-9A-Za-z-]{1,64}")
+_MOST_PROGRAMS: Final = 64
+_MOST_LABEL: Final = 200
+_SILENT_S: Final = 30.0
+"""A program that has not said for so long that it is there counts as gone."""
+
+
+def work_in(p: Parts, lease: Lease, job_ids: tuple[str, ...]) -> Work:
+    """What these jobs do, and how much of the lease is in use. Blocks."""
+    group = _group_of(lease)
+    if len(job_ids) > _MOST_JOBS or not all(map(_JOB.fullmatch, job_ids)):
+        raise InvalidRequest(f"A Ray job's id has eight hexadecimal digits, and at most {_MOST_JOBS} are looked up")
+    raylet = p.observer.naming.raylets.get(lease.source)
+    used = 0.0 if raylet is None else p.cluster.cpus_in_use(raylet, group)
+    return together((p.cluster.work_of_job(job_id, group) for job_id in job_ids), used)
+
+
+def private_head_for(p: Parts, lease: Lease, address: str, caller: Collection[str], shared_head: str) -> str:
+    """The address that a raylet inside the lease may join, checked; raises what a person should read."""
+    _group_of(lease)
+    parts = [kind for kind in (CPU, GPU) if not whole(kind, lease.resources[kind])]
+    if parts:
+        raise InvalidRequest(
+            f"A Ray of its own has whole {' and '.join(kind.upper() + 's' for kind in parts)}",
+            try_next="Ask for a whole number, or use --isolation group.",
+        )
+    return private_head(address, lender=lease.source, nodes=p.addresses(), caller=caller, shared_head=shared_head)
+
+
+async def attend(p: Parts, lease: Lease, program_id: str, label: str, *, who: str = "grid") -> Lease:
+    """A program says that it is inside a lease: it keeps its place until the deadline, also between two tasks.
+
+    On disk, since the controller may be killed between the asking and the deadline; written again only now and then.
+    """
+    if not _PROGRAM.fullmatch(program_id) or len(label) > _MOST_LABEL:
+        raise InvalidRequest(
+            f"A program's id has at most 64 letters, digits and hyphens, and its label at most {_MOST_LABEL} characters"
+        )
+    lease = p.ledger.find(lease.id)  # as it is now: what was read earlier must not undo a release
+    now, lasts_s = p.now(), min(_SILENT_S, lease.duration_s / 2)
+    there = lease.programs_at(now)
+    known = next((program for program in there if program.id == program_id), None)
+    if known is not None and (known.until - now).total_seconds() > lasts_s / 2:
+        return lease
+    if known is None:
+        if lease.placement_group is None or lease.state is LeaseState.LOST:
+            _group_of(lease)
+        if len(there) >= _MOST_PROGRAMS:
+            raise InvalidRequest(f"Boost {lease.id[:8]} has {_MOST_PROGRAMS} programs inside, and takes no more")
+    others = tuple(program for program in there if program.id != program_id)
+    here = Program(program_id, label, now + timedelta(seconds=lasts_s))
+    attended = p.ledger.put(replace(lease, programs=(*others, here)))
+    if known is None:
+        told = f"{lease.describe()}: {label or program_id} runs inside"
+        p.journal.note("program_entered", told, lease=lease, node=lease.source, who=who, program=program_id)
+    await p.try_commit()
+    return p.ledger.get(lease.id) or attended
+
+
+async def leave(p: Parts, lease: Lease, program_id: str, *, who: str = "grid") -> Lease:
+    """A program has ended: where it was the last one, its lease need not wait for the deadline."""
+    lease = p.ledger.find(lease.id)
+    left = tuple(program for program in lease.programs if program.id != program_id)
+    if left == lease.programs:
+        return lease
+    alone = p.ledger.put(replace(lease, programs=left))
+    told = f"{lease.describe()}: a program inside has ended"
+    p.journal.note("program_left", told, lease=lease, node=lease.source, who=who, program=program_id)
+    await p.try_commit()
+    p.something_changed()
+    return alone
+
+
+def attended_dict(p: Parts, lease: Lease) -> dict[str, Any]:
+    """What a program inside has to know; the time that is left is told, since clocks differ between machines."""
+    left_s = None if lease.deadline is None else round((lease.deadline - p.now()).total_seconds(), 3)
+    return {"boost": boost_dict(lease, p.notes.get(lease.id, ())), "ends_in_seconds": left_s}
+
+
+def _group_of(lease: Lease) -> str:
+    if lease.placement_group is None or lease.state is not LeaseState.ACTIVE:
+        raise NotReserved(
+            f"Boost {lease.id[:8]} is {lease.state}, by {lease.delivery}: nothing to run inside of",
+            try_next="Ask for one with --delivery reserve.",
+        )
+    return lease.placement_group

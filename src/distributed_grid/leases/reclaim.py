@@ -1,0 +1,270 @@
+"""Reclaim: leases that are taken back because a request, a lender or a cordoned node needs the capacity.
+
+A holder with a reclaim hook (`Lease.reclaim_hook`) is asked first. It has half of the grace period to save its work and
+to give up the amount itself; what it does not give up by then is taken. In any case the capacity is back at the end of
+the grace period, because the waiting request was promised so.
+
+Holders are told by file and by hook. This is level-triggered: after a restart every pending notice is sent again.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final
+
+import orjson
+
+from distributed_grid import threads
+from distributed_grid.client.connections import Answer
+from distributed_grid.client.hook_call import HookFailed, call_hook
+from distributed_grid.decide.leases.hooks import HookPlace, hook_place
+from distributed_grid.errors import GridError, TargetNotFound
+from distributed_grid.faults import Point, fault_point
+from distributed_grid.leases.release import begin_release, change_grace, part_id, part_to_give, split_off
+from distributed_grid.leases.state import Parts
+from distributed_grid.leases.view import ending_of
+from distributed_grid.logs import logger
+from distributed_grid.model.endings import Claimant, EndCause, Ending
+from distributed_grid.model.leases import WATCHED, Delivery, Lease, LeaseState, Notice
+from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.notices import Reply, asks_more, reply_of, told_dict
+from distributed_grid.model.requests import Waiting, grace_period
+from distributed_grid.model.resources import describe
+from distributed_grid.store.reclaim_files import ReclaimFiles
+
+
+def preempted_by(waiting: Waiting) -> Ending:
+    """For leases that yield to a request."""
+    ask = waiting.ask
+    claimant = Claimant(waiting.id, ask.requester, ask.team, ask.priority, ask.describe())
+    return Ending(EndCause.PREEMPTED, ask.requester or "grid", claimant)
+
+
+def by_policy(p: Parts, cause: EndCause) -> Ending:
+    """For what grid does by itself."""
+    return Ending(cause, f"grid, policy {p.sharing.policy}")
+
+
+def ask_back(p: Parts, lease: Lease, reason: str, ending: Ending, *, units: int | None = None) -> Lease:
+    """Take a lease back, or `units` of it, for somebody who needs it. It is not on disk yet: the caller commits.
+
+    `ending` says who asks, and for whom: the holder is told.
+
+    Returns the lease with its notice, if its holder is asked first; else the lease that winds down: this one, or, if
+    part of it is enough, a new one with that part. A reservation comes back whole. One that is still being granted, or
+    has ended, is returned as it is.
+
+    Where nobody is asked first, each call takes `units` more: who calls counts what is `coming_back` already.
+    """
+    current = p.ledger.get(lease.id)
+    if current is None:
+        return replace(lease, state=LeaseState.RELEASED)
+    if current.state is LeaseState.RELEASING and not current.wanted_back:
+        # On its way already; now somebody waits for it. Why it goes, and by when, stays.
+        before = current.ending or ending
+        waited_for = p.ledger.put(
+            replace(current, wanted_back=True, ending=replace(before, claimant=before.claimant or ending.claimant))
+        )
+        _tell(p, f"{current.describe()}: {reason}", waited_for, ending.by)
+        p.something_changed()
+        return waited_for
+    if current.state is not LeaseState.ACTIVE or current.id in p.in_flight:
+        return current
+    wanted = _can_come(current, units)
+    told = f"{describe(current.kind, wanted)} of {current.describe()}"
+    if current.reclaim_hook is None or current.grace_s <= 0:
+        winding = take(p, current, wanted, reason, ending)
+        _tell(p, f"{told}: {reason}", winding, ending.by)
+        return winding
+    if current.notice is not None and current.notice.units >= wanted:
+        return current
+    now = p.now()
+    notice = Notice(wanted, reason, now, now + timedelta(seconds=current.grace_s / 2))
+    if current.notice is not None:  # asked for more than before: that buys no time
+        notice = replace(current.notice, units=wanted, reason=reason)
+    asked = p.ledger.put(current.to(LeaseState.ACTIVE, notice=notice, ending=ending))
+    fault_point(Point.NOTICE_GIVEN)
+    until = f"{notice.deadline:%H:%M:%S} UTC"
+    _tell(p, f"{told}: {reason}; taken at {until} if not given", asked, ending.by)
+    p.something_changed()
+    return asked
+
+
+def _tell(p: Parts, told: str, lease: Lease, by: str) -> None:
+    p.journal.note("reclaim_asked", told, lease=lease, node=lease.target, who=by, ending=ending_of(lease))
+
+
+def take(p: Parts, lease: Lease, units: int, reason: str, ending: Ending | None = None) -> Lease:
+    """Let `units` of an active lease, or all of it, wind down for somebody who waits. The caller commits."""
+    ending = ending or lease.ending
+    who = "grid" if ending is None else ending.by
+    part = lease if units >= lease.units else split_off(p, lease, units, part_id(None), who=who)
+    winding = begin_release(p, part, reason, who=who, wanted_back=True, ending=ending)
+    p.something_changed()
+    return winding
+
+
+def take_what_is_due(p: Parts) -> bool:
+    """Notices whose time is over: what was not given is taken. True: something was, and is not on disk yet."""
+    now = p.now()
+    due = [lease for lease in p.ledger if lease.notice is not None and lease.notice.deadline <= now]
+    for lease in due:
+        assert lease.notice is not None
+        if lease.state is LeaseState.ACTIVE:
+            take(p, lease, _can_come(lease, lease.notice.units), lease.notice.reason)
+        else:
+            p.ledger.put(replace(lease, notice=None))  # it goes already, and nobody need be asked for it
+    return bool(due)
+
+
+async def take_reply(p: Parts, asked: Lease, reply: Reply, *, who: str) -> None:
+    """Carry out what the holder of a lease answered to its notice; raises `Refused` if it cannot be done.
+
+    An answer that comes when the notice is over gives nothing up: what was asked is taken, or given, by then.
+    """
+    lease = p.ledger.get(asked.id)
+    if lease is None or reply == Reply():
+        return
+    if reply.checkpointed:
+        lease = note_checkpoint(p, lease, who=who)
+    try:
+        if (reply.release or reply.give_up) and lease.notice and lease.notice.is_of(asked.notice):
+            units = lease.units if reply.release else min(reply.give_up, lease.units)
+            part = part_to_give(p, lease, units, part_id(None), who=who)
+            # A program inside whose hook gives the lease up is done: it is ended now, not at the deadline.
+            grace_s = 0.0 if reply.release and lease.programs_at(p.now()) else None
+            begin_release(p, part, lease.notice.reason, who=who, grace_s=grace_s)
+    finally:
+        await p.try_commit()
+        p.something_changed()
+
+
+def note_checkpoint(p: Parts, lease: Lease, *, who: str) -> Lease:
+    """The holder has saved its work: if somebody must yield, this one loses little. The caller commits."""
+    saved = p.ledger.put(replace(lease, checkpointed_at=p.now()))
+    p.journal.note("checkpointed", f"{saved.describe()}: its work is saved", lease=saved, node=saved.target, who=who)
+    return saved
+
+
+def _can_come(lease: Lease, units: int | None) -> int:
+    """What can be taken of a lease for somebody who wants `units`: a placement group cannot shrink."""
+    if units is None or lease.delivery is not Delivery.TRANSFER:
+        return lease.units
+    return max(1, min(units, lease.units))
+
+
+log = logger()
+
+# Hooks that hang must not take all the threads in which the cluster is asked.
+_AT_ONCE: Final = 4
+
+CallHook = Callable[[HookPlace, bytes], Answer]
+
+
+class Notices:
+    """Runs beside the reconciler, on the same parts."""
+
+    def __init__(self, parts: Parts, call: CallHook = call_hook) -> None:
+        self._p = parts
+        self._call = call
+        self._files = ReclaimFiles(parts.home.reclaim)
+        self._told: dict[str, tuple[datetime, float]] = {}
+        self._calls: set[asyncio.Task[None]] = set()
+        self._trouble = ""
+        self._free = asyncio.Semaphore(_AT_ONCE)
+
+    async def tell(self) -> None:
+        """Have every notice's file written, and every hook called; does not wait for hooks."""
+        asked = {lease.id: lease for lease in self._p.ledger if lease.notice and lease.state is LeaseState.ACTIVE}
+        wanted = {lease_id: orjson.dumps(told_dict(lease)) + b"\n" for lease_id, lease in asked.items()}
+        if self._files.differ(wanted):
+            await self._show(wanted)
+        before, self._told = self._told, {}
+        for lease in asked.values():
+            notice = lease.notice
+            assert notice is not None
+            self._told[lease.id] = (notice.asked_at, notice.units)
+            if _has_url(lease) and asks_more(before.get(lease.id), notice.asked_at, notice.units):
+                call = asyncio.create_task(self._ask(lease))
+                self._calls.add(call)
+                call.add_done_callback(self._calls.discard)
+
+    async def _show(self, wanted: dict[str, bytes]) -> None:
+        try:
+            await threads.DISK.run(self._files.show, wanted)
+        except OSError as error:  # the deadline holds without it; the next turn tries again
+            if str(error) != self._trouble:
+                self._trouble = str(error)
+                log.error("a notice could not be written; trying again", error=self._trouble)
+        else:
+            self._trouble = ""
+
+    async def stop(self) -> None:
+        for call in self._calls:
+            call.cancel()
+        await asyncio.gather(*self._calls, return_exceptions=True)
+
+    async def _ask(self, lease: Lease) -> None:
+        """One call of a hook. Whatever goes wrong changes nothing: what is not given is taken at the deadline."""
+        try:
+            reply = await self._reply(lease)
+            await take_reply(self._p, lease, reply, who=lease.requester or "its holder")
+        except (HookFailed, ValueError, GridError) as error:
+            why = "; ".join([error.message, *error.because]) if isinstance(error, GridError) else str(error)
+            told = f"{lease.describe()}: its holder could not be asked: {why}"
+            self._p.journal.note("reclaim_hook_failed", told, lease=lease, node=lease.target)
+        except Exception:
+            log.exception("a hook's answer could not be carried out", boost=lease.id)
+
+    async def _reply(self, lease: Lease) -> Reply:
+        # Checked again: nodes may have come and gone since it was accepted.
+        place = hook_place(lease.reclaim_hook or "", self._p.addresses())
+        async with self._free:
+            answer = await threads.ERRANDS.run(self._call, place, orjson.dumps(told_dict(lease)))
+        if not answer.is_success:
+            raise HookFailed(f"it answered {answer.status}")
+        return reply_of(lease.kind, answer.json()) if answer.body.strip() else Reply()
+
+
+def _has_url(lease: Lease) -> bool:
+    return lease.reclaim_hook is not None and lease.reclaim_hook != WATCHED
+
+
+async def cool_down(p: Parts, name: NodeName, *, grace_s: object = None, who: str = "grid") -> list[Lease]:
+    """Take the node out of sharing; returns the leases that are on their way home because of it."""
+    grace = None if grace_s is None else grace_period(grace_s, p.longest_grace_s)
+    await _check(p, name)
+    if name not in p.sharing.cooling:
+        p.sharing.cooling.add(name)
+        p.journal.note("cooling", f"{name} gives everything back and shares nothing until told", node=name, who=who)
+    await p.commit_sharing()  # before anything is taken: after a crash the reconciler takes the rest
+    asked = []
+    for lease in p.ledger:
+        if name in (lease.source, lease.target):
+            if grace is not None:
+                lease = change_grace(p, lease, grace, who=who)
+            asked.append(ask_back(p, lease, f"{name} is cooling down", Ending(EndCause.COOLDOWN, who)))
+    await p.try_commit()
+    p.something_changed()
+    return asked
+
+
+async def end_cooldown(p: Parts, name: NodeName, *, who: str = "grid") -> None:
+    """Let the node share again."""
+    await _check(p, name)
+    if name in p.sharing.cooling:
+        p.sharing.cooling.discard(name)
+        p.journal.note("warm_again", f"{name} lends and borrows again", node=name, who=who)
+    await p.commit_sharing()
+    p.something_changed()
+
+
+async def _check(p: Parts, name: NodeName) -> None:
+    nodes = await p.look()
+    if name not in nodes and name not in p.sharing.cooling:
+        raise TargetNotFound(
+            "Target node not found in cluster",
+            because=[f"no node is named {name!r}"],
+            try_next=f"Nodes: {', '.join(nodes) or 'none'}",
+        )

@@ -1,0 +1,421 @@
+"""The reconciler: compares the ledger with the cluster and does what is missing, whatever happened before.
+
+It ends what expires, drains what winds down, completes grants that a crash interrupted, and repairs reservations:
+missing placement groups are made again, unknown ones removed.
+"""
+
+import asyncio
+import contextlib
+from datetime import datetime, timedelta
+from typing import Final
+
+from distributed_grid.errors import GridError, StoreBroken
+from distributed_grid.execution.capacity import Convergence
+from distributed_grid.execution.port import Group
+from distributed_grid.leases.grant import deliver
+from distributed_grid.leases.reclaim import Notices, take_what_is_due
+from distributed_grid.leases.recovery import Recovery
+from distributed_grid.leases.release import begin_release, end_all_if_file_was_removed, try_finish
+from distributed_grid.leases.rules import charge
+from distributed_grid.leases.state import Parts
+from distributed_grid.logs import logger
+from distributed_grid.model.endings import EndCause, Ending
+from distributed_grid.model.leases import Delivery, Lease, LeaseState, OnGraceEnd
+from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.resources import describe
+from distributed_grid.model.roles.runs import RunId
+
+
+async def mend_groups(p: Parts) -> None:
+    """Groups nobody knows are removed; a reservation whose group does not stand is made again, or ends."""
+    # Noted before the look: a group that is made during it is not listed yet, or does not stand yet; one that is
+    # removed during it may still be.
+    before = _reserved(p)
+    active = [lease for lease in before if lease.state is LeaseState.ACTIVE]
+    groups = await p.applier.groups()
+    known = {lease.group_name for lease in (*before, *_reserved(p))}
+    for name, group in groups.items():
+        if name not in known:
+            p.journal.note("unknown_group", f"removed the placement group {name}, which belongs to no boost")
+            await p.applier.remove_group(group.id)
+    standing = {name: group.id for name, group in groups.items() if group.stands}
+    for lease in active:
+        if standing.get(lease.group_name, lease.placement_group) != lease.placement_group:
+            _keep(p, lease, standing[lease.group_name])  # it was made again, and the answer was lost
+    fallen = [lease for lease in active if lease.group_name not in standing]
+    if fallen:
+        await p.look()  # a source may have gone, or come back, since the turn began
+    for lease in fallen:
+        if _still_active(p, lease) and lease.source in p.observer.naming.raylets:  # else it is not back, or soon lost
+            await without_remnant(p, groups.get(lease.group_name))
+            await _reserve_again(p, lease)
+
+
+async def without_remnant(p: Parts, group: Group | None) -> str | None:
+    """The id of a group that stands; of one that does not, nothing is left: the next has its name.
+
+    What waits in it is cancelled, as it would wait for ever.
+    """
+    if group is None:
+        return None
+    if group.stands:
+        return group.id
+    await p.applier.remove_group(group.id)
+    return None
+
+
+async def _reserve_again(p: Parts, lease: Lease) -> None:
+    group = await p.applier.reserve(lease)
+    current = _still_active(p, lease)
+    if current is None:
+        if group is not None:  # it was released while its group was made
+            await p.applier.remove_group(group)
+    elif group is not None:
+        _keep(p, lease, group)
+        p.journal.note("reserved_again", f"{lease.describe()}: its reservation was made again", lease=lease)
+    else:
+        told = "its reservation vanished"
+        lost = current.to(LeaseState.LOST, release_reason=told, placement_group=None, release_asked_at=p.now())
+        p.ledger.put(lost)
+        p.journal.note("lost", f"{lease.describe()}: {told} and could not be made again", lease=lost)
+        p.commit_soon()
+
+
+def _keep(p: Parts, lease: Lease, group_id: str) -> None:
+    """The lease has this group from now on; it may have been renewed meanwhile."""
+    if (current := _still_active(p, lease)) is not None:
+        p.ledger.put(current.to(LeaseState.ACTIVE, placement_group=group_id))
+        p.commit_soon()
+
+
+def _still_active(p: Parts, lease: Lease) -> Lease | None:
+    current = p.ledger.get(lease.id)
+    return current if current is not None and current.state is LeaseState.ACTIVE else None
+
+
+def _reserved(p: Parts) -> list[Lease]:
+    return [lease for lease in p.ledger if lease.delivery is Delivery.RESERVE]
+
+
+log = logger()
+
+_IDLE_S: Final = 1.0
+_DRAINING_S: Final = 0.05
+_TELL_EVERY = timedelta(seconds=2)
+_KILL_EVERY = timedelta(seconds=1)
+_NODE_GRACE = timedelta(seconds=2)
+_START_GRACE = timedelta(seconds=30)
+_RUNS_EVERY = timedelta(seconds=2)
+_CHARGE_EVERY = timedelta(seconds=30)
+_KEEP_CHARGES_EVERY = timedelta(minutes=5)
+
+
+class Reconciler:
+    """Runs beside a `BoostService`, on the same parts."""
+
+    def __init__(self, parts: Parts, recovery: Recovery | None = None) -> None:
+        self._p = parts
+        self.recovery = recovery or Recovery(parts)
+        self._notices = Notices(parts)
+        self._began = parts.now()
+        self._seen: set[NodeName] = set()
+        self._absent_since: dict[NodeName, datetime] = {}
+        self._told_at: dict[str, datetime] = {}
+        self._killed_at: dict[str, datetime] = {}
+        self._gated: set[NodeName] = set()
+        self._missing: set[str] = set()
+        self._dead: frozenset[str] = frozenset()
+        """The processes with which leases end that were gone at the last look."""
+        self._lost_runs: frozenset[RunId] = frozenset()
+        """The runs of roles whose owners were gone at the last look."""
+        self._cleared_runs: set[RunId] = set()
+        self._runs_seen_at = parts.now()
+        self._warned: set[tuple[str, datetime]] = set()
+        self._last_full: datetime | None = None
+        self._charged_at = self._charges_kept_at = parts.now()
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = False
+        self._one_turn = asyncio.Lock()
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """End after the present turn: a turn that is cut off would leave the next writer more to repair."""
+        self._stopping = True
+        self._p.changed.set()
+        if self._task:
+            await self._task
+        await self._notices.stop()
+        await self._tidy()
+
+    async def _tidy(self) -> None:
+        """Leave no marker of a boost that is home."""
+        try:
+            await self._p.applier.tidy()
+        except Exception:
+            log.exception("markers are left on nodes; the next start of grid removes them")
+
+    async def _run(self) -> None:
+        while not self._stopping:
+            await self.try_turn()
+            self._p.changed.clear()
+            if self._stopping:
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._pause()):
+                    await self._p.changed.wait()
+
+    async def try_turn(self) -> bool:
+        """A turn whose failure is told and not raised: the next turn repeats what is missing."""
+        try:
+            async with self._one_turn:
+                await self.turn()
+        except GridError as error:
+            log.error("reconciler", error=error.message, because=error.because)
+        except Exception:
+            log.exception("reconciler turn failed; trying again")
+        else:
+            return True
+        self._last_full = None  # the next turn does all of it again
+        return False
+
+    async def turn_fully(self) -> bool:
+        """A whole turn for somebody who waits for it, beside those that come by themselves."""
+        self._last_full = None
+        return await self.try_turn()
+
+    def _pause(self) -> float:
+        if any(lease.is_winding_down for lease in self._p.ledger):
+            return _DRAINING_S
+        now = self._p.now()
+        next_end = min((lease.next_due for lease in self._p.ledger), default=now + timedelta(seconds=_IDLE_S))
+        return min(_IDLE_S, max(0.0, (next_end - now).total_seconds()))
+
+    async def turn(self) -> None:
+        """One turn: 1 the files, 2 lost nodes, dead owners, lost runs, 3 expiry, notices, 4 half-done grants, groups,
+        5 draining, 6 markers.
+        """
+        p = self._p
+        self._check_lock()
+        full = self._last_full is None or p.now() - self._last_full >= timedelta(seconds=_IDLE_S * 0.9)
+        if full:
+            self._last_full = p.now()
+            await self.recovery.go_on()
+            if self.recovery.holds:
+                return
+            await end_all_if_file_was_removed(p)
+            nodes = await p.look()
+            await self._end_lost({node.name for node in nodes.alive})
+            await self._end_orphaned()
+            await self._clear_lost_runs()
+            await p.applier.clear_gates()
+        await self._end_expired()
+        if take_what_is_due(p):
+            await p.try_commit()
+        await self._notices.tell()
+        if full:
+            if p.unwritten is not None:
+                await p.try_commit()
+            p.journal.catch_up()
+            await self._charge()
+            self._warn_before_expiry()
+            await self._finish_grants()
+            await mend_groups(p)
+        elif self.recovery.holds:
+            return
+        await self._drain(full)
+        await p.applier.tidy()
+
+    def _check_lock(self) -> None:
+        """Two who bring the cluster to two ledgers would work against each other: where another took over, end here."""
+        with contextlib.suppress(StoreBroken):  # the folder is gone, so nobody else has it
+            self._p.lock.keep()
+
+    async def _charge(self) -> None:
+        """What teams used counts, also while nobody waits; now and then it is put on disk."""
+        p = self._p
+        if p.now() - self._charged_at >= _CHARGE_EVERY:
+            self._charged_at = p.now()
+            charge(p)
+        if p.sharing.accounts and p.now() - self._charges_kept_at >= _KEEP_CHARGES_EVERY:
+            self._charges_kept_at = p.now()
+            with contextlib.suppress(StoreBroken):
+                await p.commit_sharing()
+
+    async def _end_lost(self, alive: set[NodeName]) -> None:
+        """A node that is gone ends its leases; what the other side has goes home."""
+        p = self._p
+        now = p.now()
+        named = {name for lease in p.ledger for name in (lease.source, lease.target)}
+        self._absent_since = {name: self._absent_since.get(name, now) for name in named - alive}
+        self._seen |= alive
+        # After a restart of the whole cluster, nodes come back one by one: those that were not there yet have longer.
+        starting = now - self._began < _START_GRACE
+        gone = {
+            name
+            for name, since in self._absent_since.items()
+            if now - since >= (_START_GRACE if starting and name not in self._seen else _NODE_GRACE)
+        }
+        changed = False
+        for lease in p.ledger:
+            missing = sorted({lease.source, lease.target} & gone)
+            if not missing or lease.state is LeaseState.LOST or lease.id in p.in_flight:
+                continue
+            # A reservation lives on its source; its target is only a name.
+            if lease.delivery is Delivery.RESERVE and lease.source not in gone:
+                continue
+            why, ending = f"{missing[0]} left the cluster", Ending(EndCause.LOST, "grid")
+            lost = p.ledger.put(
+                lease.to(LeaseState.LOST, release_reason=why, release_asked_at=now, notice=None, ending=ending)
+            )
+            p.journal.note("lost", f"{lost.describe()}: {why}", lease=lost, node=missing[0])
+            changed = True
+        if changed:
+            await p.try_commit()
+
+    async def _end_orphaned(self) -> None:
+        """What was to end with a process that is gone ends now: nobody is left who could use it or give it back.
+
+        Two looks must agree: a process that began just now may not be known yet.
+        """
+        p = self._p
+        held = [lease for lease in p.ledger if lease.ends_with is not None and lease.state is LeaseState.ACTIVE]
+        processes = {lease.ends_with for lease in held if lease.ends_with is not None}
+        dead = await p.applier.dead_processes(processes) if processes else frozenset()
+        sure, self._dead = dead & self._dead, dead
+        orphaned = [lease for lease in held if lease.ends_with in sure and p.ledger.get(lease.id) is lease]
+        for lease in orphaned:
+            why = "the process that held it is gone"
+            begin_release(p, lease, why, grace_s=0.0, ending=Ending(EndCause.ORPHANED, "grid"))
+        if orphaned:
+            await p.try_commit()
+
+    async def _clear_lost_runs(self) -> None:
+        """The placement groups of a run whose owner is gone: Ray keeps them until the owner's job ends.
+
+        Here, too, two looks must agree.
+        """
+        p = self._p
+        if p.now() - self._runs_seen_at < _RUNS_EVERY:
+            return
+        self._runs_seen_at = p.now()
+        lost = await p.applier.lost_runs()
+        sure, self._lost_runs = lost & self._lost_runs, lost
+        self._cleared_runs &= lost
+        for run in sorted(sure - self._cleared_runs):
+            groups = await p.applier.remove_groups_of_run(run)
+            if groups is not None:
+                self._cleared_runs.add(run)
+            if groups:
+                told = f"{run.name}: its owner is gone; removed {groups} placement group{'s' * (groups != 1)} of it"
+                p.journal.note("role_run_cleared", told, run=run.name)
+
+    async def _end_expired(self) -> None:
+        p = self._p
+        due = [lease for lease in p.ledger if lease.state is LeaseState.ACTIVE and lease.expires_at <= p.now()]
+        for lease in due:
+            # One that is asked for meanwhile keeps its deadline, and what its holder was told.
+            begin_release(p, lease, "expired", ending=lease.ending or Ending(EndCause.EXPIRED, "grid"))
+        if due:
+            await p.try_commit()
+
+    def _warn_before_expiry(self) -> None:
+        p = self._p
+        now = p.now()
+        for lease in p.ledger:
+            if lease.state is not LeaseState.ACTIVE:
+                continue
+            ahead = min(p.config.resource_sharing.expiry_warning_seconds, lease.duration_s / 2)
+            left = (lease.expires_at - now).total_seconds()
+            if left > ahead:
+                continue
+            p.notes[lease.id] = (f"expires in {max(0, left):.0f} s; to keep it: grid boost renew {lease.id[:8]}",)
+            if (lease.id, lease.expires_at) not in self._warned:
+                self._warned.add((lease.id, lease.expires_at))
+                p.journal.note("expiring", f"{lease.describe()} expires in {max(0, left):.0f} s", lease=lease)
+        self._warned = {key for key in self._warned if p.ledger.get(key[0])}
+
+    async def _finish_grants(self) -> None:
+        """Grants that a crash cut off: complete them, or undo them."""
+        p = self._p
+        for lease in p.ledger:
+            if lease.state is not LeaseState.GRANTING or lease.id in p.in_flight:
+                continue
+            p.in_flight.add(lease.id)  # whoever wants to release it waits until it is settled
+            try:
+                groups = await p.applier.groups() if lease.delivery is Delivery.RESERVE else {}
+                if (group := await without_remnant(p, groups.get(lease.group_name))) is not None:
+                    p.ledger.put(lease.to(LeaseState.ACTIVE, placement_group=group))
+                else:
+                    await deliver(p, lease)
+            finally:
+                p.in_flight.discard(lease.id)
+            p.commit_soon()
+
+    async def _drain(self, full: bool) -> None:
+        """Ask winding-down leases back, and act at the end of their grace period."""
+        p = self._p
+        winding = [lease for lease in p.ledger if lease.is_winding_down]
+        if not winding and not full:
+            return
+        convergence = await p.applier.converge()
+        self._tell_what_is_missing(convergence)
+        gated: set[NodeName] = set()
+        finished = False
+        for lease in winding:
+            current = await try_finish(p, lease, convergence)
+            if current.state is LeaseState.RELEASED:
+                finished = True
+            elif lease.delivery is Delivery.TRANSFER and await self._press(current, convergence):
+                gated.add(lease.target)
+        self._told_at = {key: at for key, at in self._told_at.items() if p.ledger.get(key)}
+        await p.applier.gate(gated, convergence.totals)
+        self._gated = gated
+        if finished:
+            p.commit_soon()
+            p.something_changed()
+
+    def _tell_what_is_missing(self, convergence: Convergence) -> None:
+        """A boost that was applied again, after a restart of its nodes, may find its source busy."""
+        p = self._p
+        missing: set[str] = set()
+        for lease_id, units in convergence.growth.untaken.items():
+            lease = p.ledger.get(lease_id)
+            if lease is not None and lease.state is LeaseState.ACTIVE:
+                what = describe(lease.kind, units)
+                missing.add(lease_id)
+                p.notes[lease_id] = (f"{lease.source} is busy: {what} will come as work there ends",)
+        for lease_id in self._missing - missing:
+            p.notes.pop(lease_id, None)
+        self._missing = missing
+
+    async def _press(self, lease: Lease, convergence: Convergence) -> bool:
+        """At the end of the grace period, do what the lease says. True: let nothing new start on the target.
+
+        On what somebody waits for, nothing new starts from the beginning.
+        """
+        p = self._p
+        now = p.now()
+        units = convergence.growth.outstanding.get(lease.id, lease.units)
+        over = now - (lease.release_asked_at or now) >= timedelta(seconds=lease.grace_s)
+        told_at = self._told_at.get(lease.id)
+        if told_at is None or now - told_at >= _TELL_EVERY:
+            self._told_at[lease.id] = now
+            p.notes[lease.id] = (await p.applier.who_holds(lease, units),)
+            p.journal.note("held", f"{lease.describe()}: {p.notes[lease.id][0]}", lease=lease, node=lease.target)
+        # Who waits for it was promised that it comes: whatever the holder asked for, it ends with the grace period.
+        at_the_end = OnGraceEnd.KILL if lease.wanted_back else lease.on_grace_end
+        # The gate stands before anything is killed: otherwise the queue would take what the kill frees.
+        if over and at_the_end is OnGraceEnd.KILL and lease.target in self._gated:
+            last = self._killed_at.get(lease.id)
+            if last is None or now - last >= _KILL_EVERY:
+                self._killed_at[lease.id] = now
+                for victim in await p.applier.kill_youngest(lease, units):
+                    p.journal.note(
+                        "killed",
+                        f"{victim.describe()}: ended to give {lease.describe()} back",
+                        lease=lease,
+                        node=lease.target,
+                    )
+        return lease.wanted_back or (over and at_the_end in (OnGraceEnd.KILL, OnGraceEnd.DRAIN))

@@ -1,0 +1,206 @@
+"""Release: a lease, or a part of it, winds down until its capacity is back.
+
+Release by the user, expiry, preemption and the end of grid all go this way; only the reason differs. To release a part,
+the lease is split in two, and the second one winds down.
+"""
+
+import uuid
+from dataclasses import replace
+from datetime import datetime
+from typing import Final
+
+from distributed_grid.errors import InvalidAmount, Refused
+from distributed_grid.execution.capacity import Convergence
+from distributed_grid.faults import Point, fault_point
+from distributed_grid.leases import grant
+from distributed_grid.leases.state import Parts
+from distributed_grid.leases.view import boost_dict, ending_of
+from distributed_grid.model.endings import ENDING_S, EndCause, Ending
+from distributed_grid.model.leases import Delivery, Lease, LeaseState
+from distributed_grid.model.resources import amount_of, describe, units_of
+
+_PARTS: Final = uuid.UUID("5b0ff39e-5f0c-4c0e-8a52-8f6b0f0f2c51")
+
+
+def part_id(idempotency_key: str | None) -> str:
+    """The id of a part that is given up. One who asks again with the same key means the same part."""
+    return grant.new_id() if idempotency_key is None else str(uuid.uuid5(_PARTS, idempotency_key))
+
+
+def units_to_give(p: Parts, boost_id: str, amount: object) -> int | None:
+    """How much of a boost somebody wants to give up, who writes it as people do; None: all of it."""
+    return None if amount is None else units_of(p.ledger.find(boost_id).kind, amount)
+
+
+def part_to_give(p: Parts, lease: Lease, units: int, given_id: str, *, who: str) -> Lease:
+    """The lease that goes home when `units` of this one are given up: a new one, or this one if that is all of it.
+
+    Raises `InvalidAmount` if it has less, and `Refused` if it cannot be divided.
+    """
+    if units > lease.units:
+        raise InvalidAmount(
+            f"Boost {lease.id[:8]} is {describe(lease.kind, lease.units)}: {describe(lease.kind, units)} is more",
+            try_next=f"To give all of it back: grid boost release {lease.id[:8]}",
+        )
+    if units == lease.units:
+        return lease
+    if lease.delivery is not Delivery.TRANSFER:
+        left = amount_of(lease.kind, lease.units - units)
+        raise Refused(
+            f"Boost {lease.id[:8]} is reserved, and cannot be given back in part",
+            because=["Ray cannot make a placement group smaller"],
+            try_next=f"Give all of it back (grid boost release {lease.id[:8]}), and ask for less: "
+            f"grid boost request {lease.target} {lease.kind} {left} --delivery reserve --source {lease.source}",
+        )
+    return split_off(p, lease, units, given_id, who=who)
+
+
+def split_off(p: Parts, lease: Lease, units: int, given_id: str, *, who: str) -> Lease:
+    """A new lease with `units` of this one, which answers for that much of its notice; the caller lets it wind down.
+
+    From here to the next write there is no lease of which nobody knows on disk: until then it is one, then it is two.
+    """
+    kept, given = p.ledger.split(lease, units, given_id)
+    if (notice := lease.notice) is not None:
+        left = notice.units - units
+        p.ledger.put(
+            replace(
+                kept,
+                notice=replace(notice, units=left) if left > 0 else None,
+                ending=lease.ending if left > 0 else None,
+            )
+        )
+        given = p.ledger.put(replace(given, notice=replace(notice, units=min(units, notice.units))))
+    fault_point(Point.RELEASE_SPLIT)
+    p.journal.note(
+        "split",
+        f"{describe(lease.kind, units)} of {lease.describe()} are boost {given.id[:8]} now",
+        lease=given,
+        node=lease.target,
+        who=who,
+        part_of=lease.id,
+    )
+    return given
+
+
+def begin_release(
+    p: Parts,
+    lease: Lease,
+    reason: str,
+    *,
+    grace_s: float | None = None,
+    who: str = "grid",
+    wanted_back: bool | None = None,
+    ending: Ending | None = None,
+) -> Lease:
+    """Mark a lease as winding down. It is not on disk yet: the caller commits.
+
+    `wanted_back`: whether somebody waits for it; if not given, whether its holder was asked for it. One that was asked
+    has no more time for having answered: the grace period began when it was asked. `ending`: why, by whom and for
+    whom; if not given, what its holder was told when it was asked, else that `who` released it.
+    """
+    now = p.now()
+    wanted_back = lease.notice is not None if wanted_back is None else wanted_back
+    grace_s = lease.grace_s if grace_s is None else grace_s
+    if wanted_back and lease.notice is not None:
+        spent_s = (now - lease.notice.asked_at).total_seconds()
+        grace_s = max(0.0, min(grace_s, lease.grace_s - spent_s))
+    winding = p.ledger.put(
+        lease.to(
+            LeaseState.RELEASING,
+            release_reason=reason,
+            release_asked_at=now,
+            grace_s=grace_s,
+            wanted_back=wanted_back,
+            notice=None,
+            ending=ending or lease.ending or Ending(EndCause.RELEASED, who),
+        )
+    )
+    until = "" if winding.deadline is None else f"; kept until {winding.deadline:%H:%M:%S} UTC"
+    p.journal.note(
+        "release_asked",
+        f"{winding.describe()}: {reason}{until if winding.grace_s > 0 else ''}",
+        lease=winding,
+        node=winding.target,
+        who=who,
+        ending=ending_of(winding),
+    )
+    return winding
+
+
+def change_grace(p: Parts, lease: Lease, grace_s: float, *, who: str) -> Lease:
+    """Give a lease another grace period. The caller commits.
+
+    A lease that another request waits for keeps its deadline or gets an earlier one, never a later one.
+    """
+    is_claimed = lease.wanted_back or lease.notice is not None
+    if grace_s == lease.grace_s or (is_claimed and grace_s > lease.grace_s):
+        return lease
+    if lease.is_winding_down:
+        told = f"{lease.describe()}: the grace period is {grace_s:g} s, not {lease.grace_s:g} s"
+        p.journal.note("grace_changed", told, lease=lease, node=lease.target, who=who)
+    return p.ledger.put(replace(lease, grace_s=grace_s))
+
+
+async def try_finish(p: Parts, lease: Lease, convergence: Convergence | None = None, *, idle: bool = False) -> Lease:
+    """One try to bring a winding-down lease home; it stays as it is while its capacity is in use.
+
+    `convergence`: a round that was made after the lease began to wind down; `idle`: its group was seen idle
+    since. The caller commits.
+    """
+    if lease.delivery is Delivery.TRANSFER:
+        home = (convergence or await p.applier.converge()).returned(lease)
+    else:
+        home = await _reservation_gone(p, lease, idle=idle)
+    current = p.ledger.get(lease.id)
+    if current is None:  # somebody else brought it home meanwhile
+        return replace(lease, state=LeaseState.RELEASED)
+    if not home:
+        return current
+    done = p.ledger.put(current.to(LeaseState.RELEASED))
+    p.last_return = p.now()
+    fault_point(Point.RELEASE_HOME)
+    p.notes.pop(lease.id, None)
+    p.journal.note(
+        "returned",
+        f"{done.describe()}: capacity is back ({done.release_reason})",
+        lease=done,
+        node=done.source,
+        boost=boost_dict(done),
+    )
+    return done
+
+
+async def _reservation_gone(p: Parts, lease: Lease, *, idle: bool) -> bool:
+    if lease.placement_group is None:
+        return True
+    now = p.now()
+    left_s = ((lease.deadline or now) - now).total_seconds()
+    holders = () if idle or lease.state is LeaseState.LOST else await p.applier.holders(lease)
+    if left_s > 0 and (holders or lease.is_inhabited(now)):
+        who = holders[0].describe() if holders else _who_is_inside(lease, now)
+        p.notes[lease.id] = (f"in use: {who}; ended in {left_s:.0f} s",)
+        return False
+    if left_s > -ENDING_S and lease.state is not LeaseState.LOST and lease.programs_at(now):
+        p.notes[lease.id] = (f"{_who_is_inside(lease, now)} is being ended",)  # by whoever started it
+        return False
+    await p.applier.remove_group(lease.placement_group, in_use=bool(holders))
+    return True
+
+
+def _who_is_inside(lease: Lease, now: datetime) -> str:
+    return ", ".join(program.label for program in lease.programs_at(now)) or lease.label or "its program"
+
+
+async def end_all_if_file_was_removed(p: Parts) -> None:
+    """A user may delete the state file at any time: the boosts that were in it end."""
+    if not p.file.was_removed():
+        return
+    live = [lease for lease in p.ledger if not lease.is_winding_down and lease.id not in p.in_flight]
+    if p.unwritten is None or live:  # until it can be written again, it stays removed
+        p.journal.note("state_file_removed", f"{p.file.path.name} was removed: {len(live)} boosts end")
+    for lease in live:
+        removed = Ending(EndCause.FILE_REMOVED, "grid")
+        begin_release(p, lease, "the state file was removed", grace_s=0.0, wanted_back=False, ending=removed)
+    await p.try_commit()
+    p.something_changed()

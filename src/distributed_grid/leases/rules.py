@@ -1,0 +1,107 @@
+"""The rules in force: the configuration's, and what commands have changed since. Changes last over restarts."""
+
+from dataclasses import replace
+
+from distributed_grid.decide.policies import POLICIES, PolicyNumbers
+from distributed_grid.decide.queue.claims import charged
+from distributed_grid.errors import SharingDisabled
+from distributed_grid.leases.state import Parts
+from distributed_grid.model.plans import Companions, Reserve, Rules, RulesFor
+from distributed_grid.model.policies import SharingMode, check_change
+from distributed_grid.model.requests import Ask
+from distributed_grid.model.resources import BUILT_IN, CPU, MEMORY, scale, total
+
+_LONGEST_HORIZON_S = 3600.0
+_STEP_S = 300.0
+
+
+def check_enabled(p: Parts) -> None:
+    """Raise `SharingDisabled` where the configuration lets nothing be lent."""
+    if not p.config.resource_sharing.enabled:
+        raise SharingDisabled(
+            "Resource sharing not enabled",
+            try_next="Set resource_sharing.enabled: true in the configuration and start the cluster again with it.",
+        )
+
+
+def rules_for(p: Parts, ask: Ask) -> Rules:
+    """What bounds this request."""
+    sharing = p.config.resource_sharing
+    extra = sharing.gpu_companions
+    return Rules(
+        default_delivery=sharing.delivery,
+        companions=Companions(
+            cpu_per_gpu=round(extra.cpu * scale(CPU)), memory_per_gpu=round(extra.memory_gb * scale(MEMORY))
+        ),
+        no_transfers_because=_why_no_transfers(p),
+        reserve=_reserve(p, ask),
+        teams=p.teams,
+        cooling=frozenset(p.sharing.cooling),
+    )
+
+
+def rules_of_one_look(p: Parts) -> RulesFor:
+    """The rules for all that is decided at one moment: what they foresee hangs on how long a lease lasts, and is asked
+    of every node, so it is asked once for all that last about as long.
+    """
+    known: dict[float, Rules] = {}
+
+    def rules(ask: Ask) -> Rules:
+        horizon = round(min(ask.duration_s, _LONGEST_HORIZON_S) / _STEP_S)
+        if horizon not in known:
+            known[horizon] = rules_for(p, ask)
+        return known[horizon]
+
+    return rules
+
+
+def numbers(p: Parts) -> PolicyNumbers:
+    """The policy's, with what the configuration says instead."""
+    sharing, found = p.config.resource_sharing, POLICIES[p.sharing.policy]
+    if found.keeps_of_base is None:
+        found = replace(found, keeps_of_base=float(sharing.thresholds.excess_threshold))
+    if sharing.min_hold_seconds is not None:
+        found = replace(found, min_hold_s=float(sharing.min_hold_seconds))
+    return found
+
+
+def _why_no_transfers(p: Parts) -> str | None:
+    if p.sharing.mode is SharingMode.OFFLOAD_ONLY:
+        return "the mode offload_only moves work to where there is room, not capacity"
+    return p.cluster.why_no_transfers()
+
+
+def _reserve(p: Parts, ask: Ask) -> Reserve:
+    policy = numbers(p)
+    excess = float(p.config.resource_sharing.thresholds.excess_threshold)
+    of_base = policy.keeps_of_base or 0.0
+    foreseen: dict[tuple[str, str], float] = {}
+    if policy.foresees and p.forecast is not None:
+        horizon = min(ask.duration_s, _LONGEST_HORIZON_S)
+        for name in p.observer.naming.raylets:
+            for kind in BUILT_IN:
+                expected = p.forecast(name, kind, horizon)
+                # Before enough is known, the interval is all there is: then as much is kept as `balanced` would.
+                if expected is not None:
+                    foreseen[name, kind] = expected.high if expected.accuracy is not None else expected.value + excess
+    if policy.foresees and not foreseen:
+        of_base = excess
+    return Reserve(str(p.sharing.policy), of_base, policy.keeps_of_idle, foreseen)
+
+
+def charge(p: Parts) -> None:
+    """Put down what each team has had since the last time; it decides who comes first of those who wait."""
+    bases = total([node.base for node in p.last_seen.alive])
+    p.sharing.accounts = charged(p.sharing.accounts, p.ledger.snapshot(), bases, p.now())
+
+
+async def set_policy(p: Parts, *, policy: str | None = None, mode: str | None = None, who: str = "grid") -> None:
+    """Change what is given; `configured` goes back to what the configuration says."""
+    new_policy, new_mode = check_change(policy, mode)
+    if policy is not None:
+        p.sharing.set_policy = new_policy
+    if mode is not None:
+        p.sharing.set_mode = new_mode
+    await p.commit_sharing()
+    p.journal.note("policy_set", f"policy {p.sharing.policy}, mode {p.sharing.mode}", who=who)
+    p.something_changed()

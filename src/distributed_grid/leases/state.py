@@ -1,0 +1,342 @@
+"""The state of one cluster's leases, and everything that reads or changes it.
+
+`Parts` wires the ledger, the stores, the journal and the cluster together. `SharingState` holds what was decided beside
+the leases: the policy in force, cordoned nodes, waiting requests. `SchedulingState` holds tasks and how accurate
+earlier predictions were.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from distributed_grid import threads
+from distributed_grid.config import GridConfig
+from distributed_grid.decide.queue.claims import Account
+from distributed_grid.decide.scheduler.confidence import Calibrator, Outcome, Predicted, StartDelays
+from distributed_grid.errors import StoreBroken
+from distributed_grid.execution.port import Cluster
+from distributed_grid.leases.applier import Applier
+from distributed_grid.leases.journal import Journal
+from distributed_grid.leases.ledger import Ledger
+from distributed_grid.logs import logger
+from distributed_grid.model.leases import Delivery, Lease, LeaseState
+from distributed_grid.model.nodes import NodeName, NodeTable
+from distributed_grid.model.policies import SharingMode, SharingPolicy
+from distributed_grid.model.requests import Waiting
+from distributed_grid.model.resources import ResourceVector, total
+from distributed_grid.model.scheduling import ScheduledTask, SchedulingRecord
+from distributed_grid.model.series import Forecast
+from distributed_grid.model.teams import Teams
+from distributed_grid.monitoring.observer import Observer
+from distributed_grid.store.audit_log import QueuedAuditLog
+from distributed_grid.store.boost_file import BoostFile, ClusterIdentity
+from distributed_grid.store.durable import GroupCommit
+from distributed_grid.store.home import GridHome
+from distributed_grid.store.sharing_file import SharingFile, SharingRecord
+from distributed_grid.store.writer_lock import WriterLock
+
+# All are rewritten with every task, so only so many are kept over a restart.
+_OUTCOMES_KEPT: Final = 200
+_DELAYS_KEPT: Final = 50
+
+
+@dataclass
+class SchedulingState:
+    """Owned by the one writer."""
+
+    tasks: dict[str, ScheduledTask] = field(default_factory=dict)
+    """By id: those that have a place, and those that wait, in the order in which they came."""
+    calibrator: Calibrator = field(default_factory=Calibrator)
+    delays: StartDelays = field(default_factory=StartDelays)
+    results: Counter[str] = field(default_factory=Counter)
+    """How often it was said: accepted, queued, rejected."""
+
+    def take(self, record: SchedulingRecord) -> None:
+        """Go on from what was on disk."""
+        self.tasks = {task.id: task for task in record.tasks}
+        found = (Outcome(Predicted(model, said), happened) for model, said, happened in record.outcomes)
+        self.calibrator, self.delays = Calibrator(found), StartDelays(record.start_delays_s)
+
+    def record(self) -> SchedulingRecord:
+        last = list(self.calibrator.outcomes)[-_OUTCOMES_KEPT:]
+        return SchedulingRecord(
+            tuple(task for task in self.tasks.values() if not task.waits or task.request.wait),
+            tuple((round(o.predicted.model, 4), round(o.predicted.said, 4), o.happened) for o in last),
+            tuple(round(delay, 3) for delay in list(self.delays.known)[-_DELAYS_KEPT:]),
+        )
+
+    @property
+    def placed(self) -> list[ScheduledTask]:
+        return [task for task in self.tasks.values() if not task.waits]
+
+    @property
+    def waiting(self) -> list[ScheduledTask]:
+        """In the order in which they came; whose turn it is, the order of claims says."""
+        return [task for task in self.tasks.values() if task.waits]
+
+    def peers(self) -> dict[str, set[NodeName]]:
+        """Where tasks count as placed, by their ids and tags."""
+        found: dict[str, set[NodeName]] = {}
+        for task in self.placed:
+            for name in (task.id, *task.request.tags):
+                found.setdefault(name, set()).update(member.node for member in task.members)
+        return found
+
+    def inside(self, boost_id: str) -> ResourceVector:
+        """What tasks were promised in a boost."""
+        return total([needs for where, needs in self._in_boosts() if where == boost_id])
+
+    def _in_boosts(self) -> Iterator[tuple[str, ResourceVector]]:
+        for task in self.placed:
+            for member in task.members:
+                if member.boost_id is not None:
+                    yield member.boost_id, ResourceVector(task.needs)
+
+
+@dataclass
+class SharingState:
+    """Owned by the one writer."""
+
+    configured_policy: SharingPolicy
+    configured_mode: SharingMode
+    set_policy: SharingPolicy | None = None
+    set_mode: SharingMode | None = None
+    cooling: set[NodeName] = field(default_factory=set)
+    waiting: dict[str, Waiting] = field(default_factory=dict)
+    """By id, in the order in which they came."""
+    accounts: dict[str, Account] = field(default_factory=dict)
+    scheduling: SchedulingState = field(default_factory=SchedulingState)
+
+    @classmethod
+    def configured(cls, config: GridConfig) -> "SharingState":
+        return cls(config.resource_sharing.policy, config.resource_sharing.mode)
+
+    @property
+    def policy(self) -> SharingPolicy:
+        return self.set_policy or self.configured_policy
+
+    @property
+    def mode(self) -> SharingMode:
+        return self.set_mode or self.configured_mode
+
+    def take(self, record: SharingRecord) -> None:
+        """Go on from what was on disk. What was decided since the start stays, where the disk was silent until now."""
+        self.set_policy = self.set_policy or record.policy
+        self.set_mode = self.set_mode or record.mode
+        self.cooling |= set(record.cooling)
+        self.waiting = {each.id: each for each in record.waiting} | self.waiting
+        self.accounts = dict(record.accounts) | self.accounts
+        self.scheduling.take(record.scheduling)
+
+    def record(self) -> SharingRecord:
+        """What goes to disk. Who waits on an open line asks again by itself, and is not kept."""
+        return SharingRecord(
+            self.set_policy,
+            self.set_mode,
+            tuple(sorted(self.cooling)),
+            tuple(_without_nodes(each) for each in self.waiting.values() if each.is_kept),
+            dict(self.accounts),
+            self.scheduling.record(),
+        )
+
+
+def _without_nodes(waiting: Waiting) -> Waiting:
+    """Which nodes will do is worked out anew before every plan."""
+    return waiting if not waiting.ask.nodes else replace(waiting, ask=replace(waiting.ask, nodes=()))
+
+
+log = logger()
+
+# The cluster's view of a change of ours may be this old.
+VIEW_LAG: Final = timedelta(seconds=0.4)
+# The reconciler looks every second: what it saw serves to decide until it looks again.
+_KNOWN_FOR: Final = timedelta(seconds=1.5)
+# Outcomes are written after the answer is out, and those of one moment together.
+_SOON_S: Final = 0.005
+
+
+Foresight = Callable[[NodeName, str, float], Forecast | None]
+"""Node, kind and horizon in seconds -> what part of it will be in use."""
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass
+class Parts:
+    """One cluster's ledger, store, journal and hands, wired together."""
+
+    cluster: Cluster
+    config: GridConfig
+    home: GridHome
+    now: Callable[[], datetime] = utc_now
+    ledger: Ledger = field(default_factory=Ledger)
+    notes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Boost id -> what a person should know about it just now; not worth a write to disk."""
+    reasons: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    """Of a grant that is under way: why each node was chosen or not."""
+
+    def __post_init__(self) -> None:
+        self.observer = Observer(self.cluster, self.config)
+        self.applier = Applier(self.cluster, self.observer, self.ledger)
+        self.lock = WriterLock(self.home.lock)
+        self.file = BoostFile(self.home.boosts)
+        self.audit_log = QueuedAuditLog(self.home.audit_log)
+        self.journal = Journal(self.audit_log, self.now)
+        self.sharing = SharingState.configured(self.config)
+        self.teams = Teams(team.team() for team in self.config.resource_sharing.teams)
+        self.forecast: Foresight | None = None
+        """What a node is expected to do, where somebody measures."""
+        self.changed = asyncio.Event()
+        self.news_for_the_queue = asyncio.Event()
+        self.news_for_the_scheduler = asyncio.Event()
+        self.in_flight: set[str] = set()
+        self.last_change = self.last_return = datetime.min.replace(tzinfo=UTC)
+        self.identity = ClusterIdentity(self.config.name, frozenset(node.name for node in self.config.nodes))
+        self._store = GroupCommit(self._save, self.ledger.snapshot)
+        self._sharing_file = SharingFile(self.home.sharing)
+        self._sharing_store = GroupCommit(self._save_sharing, self.sharing.record)
+        self._looks = GroupCommit(self._look, self.now, threads.ENGINE)
+        self.unwritten: BaseException | None = None
+        """Why the last write failed: the next turn of the reconciler repeats it."""
+        self._committing: set[asyncio.Task[None]] = set()
+        self._seen: tuple[datetime, NodeTable] = (self.last_change, NodeTable(()))
+
+    def _save(self, leases: tuple[Lease, ...]) -> None:
+        self.lock.keep()  # somebody may have removed its file, and another process taken it
+        self.file.save(leases, self.identity)
+
+    def load_sharing(self) -> tuple[str, ...]:
+        """Go on from what was decided before, beside what was decided since; what a person should know about that."""
+        record, problems = self._sharing_file.load(self.identity)
+        self.sharing.take(record)
+        return problems
+
+    def _save_sharing(self, record: SharingRecord) -> None:
+        self.lock.keep()
+        self._sharing_file.save(record, self.identity)
+
+    async def commit_sharing(self) -> None:
+        """Put on disk who waits, which nodes rest, and what was set."""
+        await self._sharing_store.commit()
+
+    async def commit(self) -> None:
+        """Put the ledger on disk."""
+        try:
+            await self._store.commit()
+        except BaseException as error:
+            before, self.unwritten = self.unwritten, error
+            if isinstance(error, StoreBroken) and not isinstance(before, StoreBroken):
+                self.journal.note("store_unwritable", "; ".join([error.message, *error.because]))
+            raise
+        before, self.unwritten = self.unwritten, None
+        if isinstance(before, StoreBroken):
+            self.journal.note("store_written", f"{self.file.path.name} shows all boosts as they are again")
+
+    async def try_commit(self) -> bool:
+        """Put the ledger on disk if it can be; for what must go on anyway, since it brings capacity home.
+
+        False: a crash before a later write would bring back what has ended.
+        """
+        try:
+            await self.commit()
+        except StoreBroken:
+            return False
+        return True
+
+    def commit_soon(self) -> None:
+        """Put an outcome on disk without waiting for it.
+
+        What was intended is there already, and from that a restart reaches the same outcome.
+        """
+        task = asyncio.create_task(self._commit_in_a_moment())
+        self._committing.add(task)
+        task.add_done_callback(self._committed)
+
+    async def _commit_in_a_moment(self) -> None:
+        await asyncio.sleep(_SOON_S)
+        await self.commit()
+
+    async def flush(self) -> None:
+        """Wait for outcomes that are still being written."""
+        if self._committing:
+            await asyncio.wait(self._committing)
+
+    def _committed(self, task: "asyncio.Task[None]") -> None:
+        self._committing.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("an outcome could not be written; the next write repeats it", error=str(error))
+
+    async def look(self) -> NodeTable:
+        """The nodes as the cluster shows them now. All who ask at the same time share a look."""
+        self._seen = await self._looks.commit()
+        return self._seen[1]
+
+    def _look(self, began: datetime) -> tuple[datetime, NodeTable]:
+        return began, self.observer.look()
+
+    @property
+    def last_seen(self) -> NodeTable:
+        """The nodes as of the last look, however long ago."""
+        return self._seen[1]
+
+    async def look_to_decide(self) -> NodeTable:
+        """The nodes now, with what the cluster may not show yet counted as taken."""
+        recent = self.now() - VIEW_LAG
+        nodes = await self.look()
+        return _less(nodes, (lease for lease in self._taken_since(recent) if not _is_shown(lease)))
+
+    def known(self) -> NodeTable | None:
+        """The nodes as last seen, with everything granted since counted as taken; None if that is too long ago.
+
+        Enough to try a grant, which the cluster itself checks; too old to refuse one.
+        """
+        seen_at, nodes = self._seen
+        if self.now() - seen_at > _KNOWN_FOR:
+            return None
+        return _less(nodes, self._taken_since(seen_at - VIEW_LAG))
+
+    def _taken_since(self, instant: datetime) -> list[Lease]:
+        return [
+            lease
+            for lease in self.ledger
+            if lease.state is LeaseState.GRANTING or (lease.state is LeaseState.ACTIVE and lease.allocated_at > instant)
+        ]
+
+    def addresses(self) -> dict[NodeName, str]:
+        """Where Ray has each node that is there."""
+        return {name: raylet.ip for name, raylet in self.observer.naming.raylets.items()}
+
+    @property
+    def longest_grace_s(self) -> float:
+        """The configured limit of grace periods. A longer default is in order: the configuration says so itself."""
+        sharing = self.config.resource_sharing
+        return float(max(sharing.max_grace_seconds, sharing.grace_seconds))
+
+    def something_changed(self) -> None:
+        self.last_change = self.now()
+        self.changed.set()
+        self.news_for_the_queue.set()
+        self.news_for_the_scheduler.set()
+
+
+def _is_shown(lease: Lease) -> bool:
+    """A transfer is active only once the cluster shows what its source gave up; a reservation is so at once."""
+    return lease.delivery is Delivery.TRANSFER and lease.state is LeaseState.ACTIVE
+
+
+def _less(nodes: NodeTable, leases: Iterable[Lease]) -> NodeTable:
+    """The nodes without what these leases take from their sources."""
+    taken: dict[str, list[ResourceVector]] = {}
+    for lease in leases:
+        taken.setdefault(lease.source, []).append(lease.resources)
+    if not taken:
+        return nodes
+    return NodeTable(
+        replace(node, free=node.free - total(taken[node.name])) if node.name in taken else node
+        for node in nodes.values()
+    )

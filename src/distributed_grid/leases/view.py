@@ -1,0 +1,196 @@
+"""Boosts, plans and reasons as the API, `--json` and the Python classes show them."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from itertools import accumulate, zip_longest
+from typing import Any, Final
+
+import orjson
+
+from distributed_grid.decide.queue.answers import NodeReason, Outlook
+from distributed_grid.decide.queue.preemption import Preemption
+from distributed_grid.model.endings import ending_dict
+from distributed_grid.model.leases import Lease, LeaseState
+from distributed_grid.model.notices import notice_dict
+from distributed_grid.model.resources import ResourceVector, amount_of
+from distributed_grid.model.times import instant
+
+MOST_BYTES: Final = 2 * 2**20
+"""So much of a list is given out at a time."""
+_TEXTS: Final = 8
+_TEXT: Final = 80
+
+
+def fitting(entries: Sequence[tuple[str, int]]) -> tuple[int, ...]:
+    """Which of the entries of a list are given out, by their numbers; each entry is whose it is, and how long.
+
+    Where all would be too much, the users take turns, each with its last ones first: however much one user has, the
+    others' are there.
+    """
+    if sum(size for _, size in entries) <= MOST_BYTES:
+        return tuple(range(len(entries)))
+    of_users: dict[str, list[int]] = defaultdict(list)
+    for number in reversed(range(len(entries))):
+        of_users[entries[number][0]].append(number)
+    in_turns = [number for turn in zip_longest(*of_users.values()) for number in turn if number is not None]
+    sizes = accumulate(entries[number][1] for number in in_turns)
+    return tuple(sorted(number for number, size in zip(in_turns, sizes, strict=True) if size <= MOST_BYTES))
+
+
+def listed(name: str, dicts: Sequence[dict[str, Any]], whose: str) -> dict[str, Any]:
+    """A list of an answer, under its name, and whether something was left out; `whose` is the key of the user."""
+    numbers = fitting([(each[whose], len(orjson.dumps(each))) for each in dicts])
+    return {"cut": len(numbers) < len(dicts), name: [dicts[number] for number in numbers]}
+
+
+def shortened(texts: Sequence[str]) -> list[str]:
+    """What users wrote, as a list of many shows it: others' answers must not grow with it."""
+    more = [f"and {len(texts) - _TEXTS} more"] if len(texts) > _TEXTS else []
+    return [text if len(text) <= _TEXT else f"{text[: _TEXT - 3]}..." for text in texts[:_TEXTS]] + more
+
+
+def ending_of(lease: Lease) -> dict[str, Any] | None:
+    """Why it goes home or is asked for, by whom, for whom and by when; None while nobody has asked for it."""
+    reason = lease.notice.reason if lease.notice is not None else lease.release_reason
+    return ending_dict(lease.ending, reason=reason, asked_at=lease.asked_at, deadline=lease.deadline)
+
+
+def boost_dict(lease: Lease, notes: tuple[str, ...] = ()) -> dict[str, Any]:
+    return {
+        "boost_id": lease.id,
+        "source_node": lease.source,
+        "target_node": lease.target,
+        "resource_type": lease.kind,
+        "amount": amount_of(lease.kind, lease.units),
+        "priority": str(lease.priority),
+        "delivery": str(lease.delivery),
+        "delivery_reason": lease.delivery_reason,
+        "state": str(lease.state),
+        "allocated_at": instant(lease.allocated_at),
+        "expires_at": instant(lease.expires_at),
+        "placement_group": lease.placement_group,
+        "requester": lease.requester,
+        "team": lease.team,
+        "cause": str(lease.cause),
+        "notice": notice_dict(lease.kind, lease.notice),
+        "checkpointed_at": None if lease.checkpointed_at is None else instant(lease.checkpointed_at),
+        "resources": {kind: amount_of(kind, units) for kind, units in sorted(lease.resources.items())},
+        "purpose": str(lease.purpose),
+        "label": lease.label,
+        "ending": ending_of(lease),
+        "programs": shortened([program.label for program in lease.programs]),
+        "warnings": [*lease.warnings, *notes],
+    }
+
+
+def status_dict(leases: list[Lease], notes: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+    """Totals per resource type over what is active, then every boost, or as many as fit into an answer."""
+    boosts = [boost_dict(lease, notes.get(lease.id, ())) for lease in leases]
+    return _summary(leases) | listed("boosts", boosts, "requester")
+
+
+def _summary(leases: list[Lease]) -> dict[str, Any]:
+    active = [lease for lease in leases if lease.state is LeaseState.ACTIVE]
+    sums: dict[str, int] = defaultdict(int)
+    for lease in active:
+        sums[lease.kind] += lease.units
+    return {"total_active": len(active), "resources": ResourceVector(sums).to_amounts()}
+
+
+class StatusText:
+    """`status_dict` as JSON text, for when there are many boosts and many who ask.
+
+    Leases never change, so each is encoded once, and the whole text stands until one comes, goes or moves on.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Lease, bytes]] = {}
+        self._of: tuple[list[Lease], dict[str, tuple[str, ...]]] = ([], {})
+        self._text = b""
+
+    def render(self, leases: list[Lease], notes: Mapping[str, tuple[str, ...]]) -> bytes:
+        """The text for all the boosts there are."""
+        shown = (leases, dict(notes))
+        if not self._text or shown != self._of:  # the same leases are the same objects: this is quick
+            self._text, self._of = self._joined(leases, notes), shown
+        return self._text
+
+    def _joined(self, leases: list[Lease], notes: Mapping[str, tuple[str, ...]]) -> bytes:
+        known: dict[str, tuple[Lease, bytes]] = {}
+        for lease in leases:
+            entry = self._known.get(lease.id)
+            known[lease.id] = entry if entry and entry[0] is lease else (lease, orjson.dumps(boost_dict(lease)))
+        self._known = known
+        texts = [
+            orjson.dumps(boost_dict(lease, notes[lease.id])) if lease.id in notes else text
+            for lease, text in known.values()
+        ]
+        numbers = fitting([(lease.requester, len(text)) for lease, text in zip(leases, texts, strict=True)])
+        head = orjson.dumps(_summary(leases) | {"cut": len(numbers) < len(texts)})
+        return head[:-1] + b',"boosts":[' + b",".join(texts[number] for number in numbers) + b"]}"
+
+
+def plan_dict(outlook: Outlook, now: datetime) -> dict[str, Any]:
+    """What `grid plan` shows."""
+    ask, grant, preemption, start = outlook.ask, outlook.grant, outlook.preemption, outlook.expected_start
+    return {
+        "target_node": ask.target,
+        "resource_type": ask.kind,
+        "amount": amount_of(ask.kind, ask.units),
+        "priority": str(ask.priority),
+        "team": ask.team,
+        "at": instant(now),
+        "fits": grant is not None,
+        "source_node": None if grant is None else grant.source,
+        "delivery": None if grant is None else str(grant.delivery),
+        "delivery_reason": None if grant is None else grant.delivery_reason,
+        "warnings": [] if grant is None else list(grant.warnings),
+        "preemption": None if preemption is None else _preemption_dict(preemption),
+        "ahead": outlook.ahead,
+        "expected_start": None if start is None else instant(start),
+        "expected_wait_s": None if start is None else round(max(0.0, (start - now).total_seconds()), 3),
+        "largest_now": {
+            "amount": amount_of(ask.kind, outlook.largest_now),
+            "source_node": outlook.largest_source,
+        },
+        "team_limit": outlook.team_limit,
+        "nodes": considered_dicts(ask.kind, outlook.considered),
+        "summary": outlook.summary,
+    }
+
+
+def considered_dicts(kind: str, reasons: Iterable[NodeReason]) -> list[dict[str, Any]]:
+    """What every node has to do with a request."""
+    return [
+        {
+            "node": reason.node,
+            "verdict": str(reason.verdict),
+            "detail": reason.detail,
+            "could_lend": amount_of(kind, reason.could_lend),
+        }
+        for reason in reasons
+    ]
+
+
+def _preemption_dict(preemption: Preemption) -> dict[str, Any]:
+    return {
+        "source_node": preemption.source,
+        "reason": preemption.reason,
+        "takes_own": preemption.takes_own,
+        "delivery": str(preemption.grant.delivery),
+        "at": instant(preemption.at),
+        "back_by": instant(preemption.back_by),
+        "victims": [
+            {
+                "boost_id": victim.id,
+                "target_node": victim.target,
+                "resource_type": victim.kind,
+                "amount": amount_of(victim.kind, victim.units),
+                "takes": amount_of(victim.kind, preemption.takes[victim.id]),
+                "priority": str(victim.priority),
+                "team": victim.team,
+            }
+            for victim in preemption.victims
+        ],
+    }

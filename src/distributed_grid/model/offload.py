@@ -1,0 +1,269 @@
+"""Processes that could run on another node, and those that move or have moved."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from distributed_grid.model.nodes import NodeName
+
+
+class ProcessKind(StrEnum):
+    PYTHON = "python"
+    BUILD = "build"
+    SHELL = "shell"  # a script of a shell; one that somebody types into is a launcher
+    OTHER = "other"
+    RAY_DRIVER = "ray driver"
+    RAY = "ray"  # Ray itself, and what runs below one of its nodes
+    GRID = "grid"
+    SERVICE = "service"
+    LAUNCHER = "launcher"  # init, a login, somebody's shell: others run because of it
+
+
+class FileRole(StrEnum):
+    """What a process has to do with a file or folder."""
+
+    FOLDER = "its working directory"
+    PROGRAM = "its program"
+    NAMED = "named by its command"
+    READ = "read by it"
+    WRITTEN = "written by it"
+    INPUT = "its input"
+    OUTPUT = "its output"  # its standard output or error: where it is not there, a log takes its place
+
+
+class StreamKind(StrEnum):
+    """What a standard stream is connected to."""
+
+    NOTHING = "nothing"
+    FILE = "file"
+    TERMINAL = "terminal"
+    PIPE = "pipe"
+    SOCKET = "socket"
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    kind: StreamKind = StreamKind.NOTHING
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """A file as one node sees it."""
+
+    path: str
+    role: FileRole
+    size: int
+    """0 for a folder."""
+    inode: int
+    is_network: bool
+    """On a file system that other machines may have, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileThere:
+    """What another node finds under the same path."""
+
+    is_folder: bool
+    size: int
+    inode: int
+    is_network: bool
+    may_write: bool
+    may_execute: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """What a process would meet on another node."""
+
+    node: NodeName
+    machine: str
+    """Names the kernel and the file systems that are seen: equal ones see the same files."""
+    user: str
+    uid: int
+    files: Mapping[str, FileThere] = field(default_factory=dict)
+    """Those that were asked for and are there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ancestor:
+    pid: int
+    name: str
+    command: tuple[str, ...]
+    uid: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessFacts:
+    """A process with all that it started. Of its environment only the names are known."""
+
+    pid: int
+    created_at: float
+    """Seconds after its machine's boot: with the pid it names one process for good."""
+    node: NodeName
+    machine: str
+    name: str
+    command: tuple[str, ...]
+    cwd: str
+    uid: int
+    user: str
+    worker_uid: int
+    """As whom Ray runs work on that node: whoever is moved runs as that user."""
+    age_s: float
+    cpu: float
+    """Cores in use, with all below it."""
+    memory: int
+    """Bytes, likewise."""
+    cpu_wanted: float = 0.0
+    """Cores that it would use if none were busy: what it uses, and what it waits for. Zero: not known."""
+    gpus: int = 0
+    """Devices that it has open."""
+    gpu_memory: int | None = None
+    """None where nobody can tell."""
+    gpu_utilisation: float | None = None
+    state: str = "S"
+    """As the kernel says it: R, S, D, T, Z ..."""
+    can_be_started: bool = True
+    """Its command line names a program that exists; some processes overwrite theirs."""
+    terminal: str | None = None
+    streams: tuple[Stream, Stream, Stream] = (Stream(), Stream(), Stream())
+    listening: int = 0
+    established: int = 0
+    files: tuple[FileFacts, ...] = ()
+    ancestors: tuple[Ancestor, ...] = ()
+    """The nearest first."""
+    children: int = 0
+    family: tuple[int, ...] = ()
+    """The pids of it and of all below it."""
+    uses_ray: bool = False
+    service: str | None = None
+    """The unit of the service manager that it belongs to."""
+    environment: tuple[str, ...] = ()
+
+    @property
+    def has_terminal(self) -> bool:
+        return self.terminal is not None
+
+    @property
+    def is_child_of_ray(self) -> bool:
+        return any(one.name == "raylet" for one in self.ancestors)
+
+    def files_of(self, *roles: FileRole) -> tuple[FileFacts, ...]:
+        return tuple(file for file in self.files if file.role in roles)
+
+
+class ObstacleCode(StrEnum):
+    """Why a process cannot move."""
+
+    RAYS_OWN = "RaysOwn"
+    RAY_DRIVER = "RayDriver"
+    GRIDS_OWN = "GridsOwn"
+    SERVICE = "Service"
+    LAUNCHER = "Launcher"
+    OTHER_USER = "OtherUser"
+    PART_OF_ANOTHER = "PartOfAnother"
+    NO_COMMAND = "NoCommand"
+    NOT_RUNNING = "NotRunning"
+    TERMINAL = "Terminal"
+    PIPE = "Pipe"
+    SOCKETS = "Sockets"
+    NO_SUCH_USER = "NoSuchUser"
+    FILES_MISSING = "FilesMissing"
+    FILES_DIFFER = "FilesDiffer"
+    NO_CAPACITY = "NoCapacity"
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """One thing that is in the way; shown to users as it stands."""
+
+    code: ObstacleCode
+    detail: str
+
+    def describe(self) -> str:
+        return f"{self.detail} [{self.code}]"
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadingRecommendation:
+    """Work that would better run on another node: a process that runs already, a command, or a function."""
+
+    target_node: NodeName
+    """Whose work it is."""
+    cpu: float
+    memory: int
+    """Bytes."""
+    gpu: float = 0.0
+    destination: NodeName | None = None
+    """Where it should run; None: wherever there is room."""
+    process: ProcessFacts | None = None
+    command: tuple[str, ...] | None = None
+    function: Any | None = None
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    confidence: float = 1.0
+    """0..1: how likely it is that the work is better off there."""
+    reason: str = ""
+
+
+class OffloadState(StrEnum):
+    MOVING = "moving"  # checked and leased; the old process ends, the new one has not begun
+    RUNNING = "running"
+    ENDED = "ended"  # by itself, with an exit code
+    CANCELLED = "cancelled"
+    FAILED = "failed"  # it was never started on the other node
+    LOST = "lost"  # its node or its lease is gone, and so is it
+
+    @property
+    def is_over(self) -> bool:
+        return self not in (OffloadState.MOVING, OffloadState.RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class MoveRequest:
+    """Which process is to move, and how."""
+
+    pid: int
+    node: NodeName | None = None
+    """Where it is; None: the only node that has such a process."""
+    created_at: float | None = None
+    """As a scan told it: another process that has the same id by now is not meant."""
+    to: NodeName | None = None
+    """None: the best that there is."""
+    keep: bool = False
+    """The old one goes on."""
+    grace_s: float = 10.0
+    env: tuple[str, ...] = ()
+    cpu: float | None = None
+    memory: int | None = None
+    gpu: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Offloaded:
+    """A process that was moved, or is being. Its id is that of the lease that it runs in."""
+
+    id: str
+    label: str
+    from_node: NodeName
+    from_pid: int
+    to_node: NodeName
+    requester: str
+    kept: bool
+    state: OffloadState
+    began_at: datetime
+    pid: int | None = None
+    exit_code: int | None = None
+    why: str | None = None
+    output: str = ""
+    output_from: int = 0
+    ended_at: datetime | None = None
+    team: str = ""
+    by_hand: str = ""
+    """The command that starts it again where it was."""
+
+    @property
+    def is_over(self) -> bool:
+        return self.state.is_over

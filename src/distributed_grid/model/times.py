@@ -1,0 +1,50 @@
+"""Instants and durations as text: ISO 8601 in UTC, and as people write them."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from distributed_grid.errors import InvalidRequest
+
+
+def instant(at: datetime) -> str:
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def parse_instant(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_LENGTH: Final = re.compile(r"(?P<number>\d{1,9}(\.\d{1,6})?) ?(?P<unit>[smhdw])")
+
+
+def moment(text: str, *, now: datetime) -> datetime:
+    """ "2h" is two hours before `now`; "2025-06-01T12:00" is that moment, in UTC if it does not say otherwise."""
+    try:
+        if (ago := length(text)) is not None:
+            return now - timedelta(seconds=ago)
+        at = datetime.fromisoformat(text.strip())
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise InvalidRequest(
+            f"{text!r} is neither a length of time nor a moment",
+            try_next="Say how long ago (30s, 15m, 2h, 7d) or when (2025-06-01, 2025-06-01T12:00:00Z).",
+        ) from None
+
+
+def length(text: str) -> float | None:
+    """The seconds in "2h"; None if it is not a length of time with a unit."""
+    found = _LENGTH.fullmatch(text.strip().lower())
+    return None if found is None else float(found["number"]) * _SECONDS[found["unit"]]
+
+
+def span(seconds: float) -> str:
+    """ "29 min": as long as people care."""
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    if seconds < 99 * 60:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 48 * 3600:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86400:.1f} days"

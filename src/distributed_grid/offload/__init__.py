@@ -1,0 +1,1 @@
+"""Processes that move to another node, by what `decide.offload` says."""

@@ -1,0 +1,234 @@
+"""Following the processes that were moved: how each one is, and what is left to do when one ends or was cut off.
+
+What is known of each is in the actor that runs it, so a new controller finds all of them again.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Final
+
+from distributed_grid import threads
+from distributed_grid.errors import CannotMove, GridError, MoveFailed, OffloadNotFound
+from distributed_grid.execution.processes import Hands, RunnerGone
+from distributed_grid.leases.programs import attend
+from distributed_grid.leases.state import Parts
+from distributed_grid.logs import logger
+from distributed_grid.model.endings import TERM_S
+from distributed_grid.model.leases import Lease, LeaseState
+from distributed_grid.model.offload import Offloaded, OffloadState
+from distributed_grid.model.times import parse_instant
+from distributed_grid.offload.move import KEY, PROGRAM, Mover
+from distributed_grid.queue.service import BoostService
+
+log = logger()
+
+_LOOK_S: Final = 0.5
+_KEPT: Final = 50
+"""So many that are over are remembered."""
+
+
+class OffloadedProcesses:
+    def __init__(self, parts: Parts, service: BoostService, hands: Hands, mover: Mover) -> None:
+        self._p = parts
+        self._service = service
+        self._hands = hands
+        self._mover = mover
+        self._known: dict[str, Offloaded] = {}
+        self.moving: set[str] = set()
+        """Somebody is at it just now; what is found half-done besides was cut off by a crash."""
+        self.cancelled: set[str] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()
+        self._stopping = False
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        self._stopping = True
+        self._news.set()
+        if self._task is not None:
+            await self._task
+
+    async def _run(self) -> None:
+        found = False
+        while not self._stopping:
+            try:
+                found = found or await self._find_again()
+                await self.turn()
+            except Exception:
+                log.exception("following offloaded processes failed; trying again")
+            self._news.clear()
+            is_busy = any(not one.is_over for one in self._known.values())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_S if is_busy or not found else None):
+                    await self._news.wait()
+
+    # -- what is known -------------------------------------------------------------------------------------
+
+    def all(self) -> list[Offloaded]:
+        """Those that run, and those that ended lately; the newest first."""
+        return sorted(self._known.values(), key=lambda one: (one.began_at, one.id), reverse=True)
+
+    def get(self, lease_id: str) -> Offloaded | None:
+        return self._known.get(lease_id)
+
+    def find(self, prefix: str) -> Offloaded:
+        """The one with this id, or whose id begins like this."""
+        wanted = prefix.strip().lower()
+        found = [one for one in self._known.values() if wanted and one.id.startswith(wanted)]
+        if len(found) != 1:
+            told = f"{len(found)} offloaded processes have" if found else "No offloaded process has"
+            raise OffloadNotFound(f"{told} the id {prefix!r}", try_next="See all of them: grid offload status")
+        return found[0]
+
+    def put(self, one: Offloaded) -> Offloaded:
+        self._known[one.id] = one
+        self._news.set()
+        return one
+
+    # -- following -----------------------------------------------------------------------------------------
+
+    async def turn(self) -> None:
+        """See how each one is, and do what is missing."""
+        for one in [one for one in self._known.values() if not one.is_over and one.id not in self.moving]:
+            await self.look(one)
+        over = [one for one in self.all() if one.is_over]
+        for one in over[_KEPT:]:
+            del self._known[one.id]
+
+    async def look(self, one: Offloaded) -> None:
+        gone, said = False, None
+        try:
+            said = await threads.ERRANDS.run(self._hands.runners.about, one.id)
+        except RunnerGone:
+            gone = True
+        lease = self._p.ledger.get(one.id)  # as it is now: it may have been released while the runner was asked
+        is_taken = lease is None or lease.is_winding_down
+        if gone:
+            state = OffloadState.CANCELLED if one.id in self.cancelled else OffloadState.LOST
+            await self._over(one, state, "its lease ended" if is_taken else f"{one.to_node} lost it")
+            return
+        if said is None:
+            return
+        if said["state"] == "prepared":
+            await self._go_on(one, said)
+        elif said["state"] == "running":
+            self.put(as_told(one, said, OffloadState.RUNNING))
+            await self._keep_lease(one, lease)
+        elif said["state"] == "ended":
+            state = OffloadState.CANCELLED if is_taken or one.id in self.cancelled else OffloadState.ENDED
+            await self._over(as_told(one, said, state), state, lease.release_reason if lease is not None else None)
+        else:
+            await self._over(as_told(one, said, OffloadState.FAILED), OffloadState.FAILED, said["why"])
+
+    async def _find_again(self) -> bool:
+        """After a restart: what runs, by its actor; and leases of moves that never got so far.
+
+        Whether all have answered; one that is only busy may run somebody's process, so it is asked again.
+        """
+        silent = set()
+        for lease_id in await threads.ERRANDS.run(self._hands.runners.known):
+            try:
+                said = await threads.ERRANDS.run(self._hands.runners.about, lease_id)
+            except RunnerGone:
+                continue
+            if said is None:
+                silent.add(lease_id)
+            elif said.get("kind") == "offload" and lease_id not in self._known:
+                self.put(_from_record(lease_id, said))
+        for lease in self._p.ledger:
+            is_known = lease.id in self._known or lease.id in self.moving or lease.id in silent
+            if (lease.idempotency_key or "").startswith(KEY) and not is_known:
+                await self._mover.take_back(lease.id, "the move was cut off before anything was stopped")
+        return not silent
+
+    async def _go_on(self, one: Offloaded, said: Mapping[str, Any]) -> None:
+        """A move that was cut off: the old process decides whether it is completed or given up."""
+        raylet = self._p.observer.naming.raylets.get(one.from_node)
+        if raylet is None:
+            return  # it may come back
+        answers = await threads.ERRANDS.run(self._hands.processes.look_at, [raylet.node_id], one.from_pid)
+        if raylet.node_id not in answers:
+            return
+        is_there = any(found["created_at"] == said["created_at"] for found in answers[raylet.node_id]["processes"])
+        if is_there or not said["stopping"]:
+            await self.give_up(one, CannotMove("the move was cut off before the process was stopped"))
+            return
+        with contextlib.suppress(RunnerGone, TimeoutError):
+            await threads.ERRANDS.run(self._hands.runners.go, one.id)
+
+    async def _keep_lease(self, one: Offloaded, lease: Lease | None) -> None:
+        """The lease lasts as long as the process; and the process no longer than the lease, and its grace period."""
+        p = self._p
+        if lease is not None and lease.state is not LeaseState.LOST:
+            lease = await attend(p, lease, PROGRAM, one.label)  # the lease stays until the process has ended
+        if lease is None or lease.is_winding_down:
+            if lease is not None and lease.deadline is not None and p.now() < lease.deadline:
+                return  # it may use what it has until then
+            with contextlib.suppress(RunnerGone, TimeoutError):
+                await threads.ERRANDS.run(self._hands.runners.end, one.id, TERM_S, 0.0)
+        elif lease.expires_at - p.now() < timedelta(seconds=lease.duration_s / 2):
+            with contextlib.suppress(GridError):
+                await self._service.renew(lease.id, who="grid")
+
+    async def give_up(self, one: Offloaded, error: GridError) -> None:
+        """It is not started on the other node."""
+        because = "; ".join([error.message, *error.because])
+        self.put(replace(one, state=OffloadState.FAILED, why=because, ended_at=self._p.now()))
+        self._p.journal.note(
+            "offload_failed",
+            f"{one.label}: not moved from {one.from_node} to {one.to_node}: {because}",
+            node=one.from_node,
+            offload=one.id,
+            runs_nowhere=isinstance(error, MoveFailed) and not one.kept,
+            by_hand=one.by_hand,
+        )
+        await self._mover.take_back(one.id, "the process was not moved")
+
+    async def _over(self, one: Offloaded, state: OffloadState, why: str | None) -> None:
+        if self._known[one.id].is_over:
+            return  # somebody else saw it, too
+        done = self.put(replace(one, state=state, why=why, ended_at=self._p.now()))
+        self.cancelled.discard(one.id)
+        code = "" if done.exit_code is None else f" with exit code {done.exit_code}"
+        self._p.journal.note(
+            "offload_ended",
+            f"{one.label}: {state} on {one.to_node}{code}" + (f" ({why})" if why else ""),
+            node=one.to_node,
+            offload=one.id,
+            state=str(state),
+            exit_code=done.exit_code,
+        )
+        await self._mover.take_back(one.id, f"the process {state}")
+
+    async def may_have_stopped(self, lease_id: str) -> bool:
+        """Whether the old process may have been stopped, as far as the runner of the new one says."""
+        try:
+            said = await threads.ERRANDS.run(self._hands.runners.about, lease_id)
+        except RunnerGone:
+            return False
+        return said is None or bool(said["stopping"])
+
+
+def _from_record(lease_id: str, said: Mapping[str, Any]) -> Offloaded:
+    plain = {key: said[key] for key in ("label", "from_node", "from_pid", "to_node", "requester", "kept", "by_hand")}
+    state = OffloadState.MOVING if said["state"] == "prepared" else OffloadState.RUNNING
+    began_at, team = parse_instant(said["began_at"]), str(said.get("team", ""))
+    found = Offloaded(id=lease_id, state=state, began_at=began_at, team=team, **plain)
+    return as_told(found, said, state)
+
+
+def as_told(one: Offloaded, said: Mapping[str, Any], state: OffloadState) -> Offloaded:
+    """With what its runner says of it."""
+    return replace(
+        one,
+        state=state,
+        pid=said["pid"],
+        exit_code=said["exit_code"],
+        output=said["output"],
+        output_from=said["output_from"],
+    )

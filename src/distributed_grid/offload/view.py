@@ -1,0 +1,134 @@
+"""Processes that could move, and those that did, as the API's JSON. No value of an environment is in it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from distributed_grid.decide.offload.movable import kind_of_process
+from distributed_grid.decide.offload.recommend import Stuck, recommendation_of, would_use
+from distributed_grid.decide.offload.secrets import shown_command
+from distributed_grid.model.offload import Offloaded, OffloadingRecommendation, ProcessFacts
+from distributed_grid.model.resources import GB
+from distributed_grid.model.times import instant
+from distributed_grid.offload.move import Move
+from distributed_grid.offload.survey import Survey
+
+
+def survey_dict(survey: Survey) -> dict[str, Any]:
+    movable, stuck, silent = survey
+    return {
+        "candidates": [candidate_dict(one) for one in movable],
+        "others": [stuck_dict(one) for one in stuck],
+        "silent": list(silent),
+    }
+
+
+def candidate_dict(one: OffloadingRecommendation) -> dict[str, Any]:
+    assert one.process is not None
+    return _process_dict(one.process) | _needs_dict(one) | {"obstacles": []}
+
+
+def recommendation_from(candidate: Mapping[str, Any]) -> OffloadingRecommendation:
+    """What a client makes of a candidate's JSON. Its command line may have holes: it is moved by its pid."""
+    needs = candidate["needs"]
+    command = tuple(candidate["command"])
+    facts = ProcessFacts(
+        pid=candidate["pid"],
+        created_at=candidate["created_at"],
+        node=candidate["node"],
+        machine="",
+        name=candidate["name"],
+        command=command,
+        cwd=candidate["cwd"],
+        uid=-1,
+        user=candidate["user"],
+        worker_uid=-1,
+        age_s=candidate["age_seconds"],
+        cpu=candidate["cpu"],
+        cpu_wanted=candidate["cpu_wanted"],
+        memory=round(candidate["memory"] * GB),
+        gpus=candidate["gpus"],
+        children=candidate["children"],
+    )
+    return OffloadingRecommendation(
+        target_node=facts.node,
+        cpu=needs["cpu"],
+        memory=round(needs["memory"] * GB),
+        gpu=needs["gpu"],
+        destination=candidate["destination"],
+        process=facts,
+        confidence=candidate["confidence"],
+        reason=candidate["reason"],
+    )
+
+
+def stuck_dict(one: Stuck) -> dict[str, Any]:
+    needs = _needs_dict(recommendation_of(one.process)) | {"destination": None, "confidence": 0.0}
+    obstacles = [{"code": str(obstacle.code), "detail": obstacle.detail} for obstacle in one.obstacles]
+    return _process_dict(one.process) | needs | {"obstacles": obstacles}
+
+
+def _process_dict(facts: ProcessFacts) -> dict[str, Any]:
+    return {
+        "pid": facts.pid,
+        "created_at": facts.created_at,
+        "node": facts.node,
+        "name": facts.name,
+        "kind": str(kind_of_process(facts)),
+        "command": list(shown_command(facts.command)),
+        "cwd": facts.cwd,
+        "user": facts.user,
+        "age_seconds": round(facts.age_s, 1),
+        "cpu": round(facts.cpu, 2),
+        "cpu_wanted": round(would_use(facts), 2),
+        "memory": _gb(facts.memory),
+        "gpus": facts.gpus,
+        "gpu_memory": None if facts.gpu_memory is None else _gb(facts.gpu_memory),
+        "gpu_utilisation": facts.gpu_utilisation,
+        "children": facts.children,
+    }
+
+
+def _needs_dict(one: OffloadingRecommendation) -> dict[str, Any]:
+    return {
+        "destination": one.destination,
+        "needs": {"cpu": one.cpu, "memory": _gb(one.memory), "gpu": one.gpu},
+        "confidence": one.confidence,
+        "reason": one.reason,
+    }
+
+
+def move_dict(move: Move) -> dict[str, Any]:
+    """What is, or would be, done."""
+    return candidate_dict(move.wanted) | {
+        "keep": move.request.keep,
+        "grace_seconds": move.request.grace_s,
+        "environment": {
+            "copied": list(move.environment.copied),
+            "given": sorted(move.environment.given),
+            "left_behind": list(move.environment.left_behind),
+        },
+        "output": move.order["stdout"],
+    }
+
+
+def offloaded_dict(one: Offloaded) -> dict[str, Any]:
+    return {
+        "offload_id": one.id,
+        "label": one.label,
+        "state": str(one.state),
+        "from_node": one.from_node,
+        "from_pid": one.from_pid,
+        "to_node": one.to_node,
+        "pid": one.pid,
+        "exit_code": one.exit_code,
+        "why": one.why,
+        "requester": one.requester,
+        "kept": one.kept,
+        "began_at": instant(one.began_at),
+        "ended_at": None if one.ended_at is None else instant(one.ended_at),
+        "output": one.output,
+    }
+
+
+def _gb(amount: int) -> float:
+    return round(amount / GB, 3)

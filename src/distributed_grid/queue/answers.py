@@ -1,0 +1,126 @@
+"""What `grid plan` and `grid why` answer: from the same code that decides, without doing anything."""
+
+from datetime import datetime
+from typing import Any, Final
+
+from distributed_grid import threads
+from distributed_grid.decide.queue.answers import look_ahead, refused_by
+from distributed_grid.errors import RequestNotFound
+from distributed_grid.leases.grant import check_names
+from distributed_grid.leases.rules import numbers, rules_of_one_look
+from distributed_grid.leases.state import Parts
+from distributed_grid.leases.view import considered_dicts, ending_of, plan_dict
+from distributed_grid.model.endings import why_it_ends
+from distributed_grid.model.leases import Cause, Lease, LeaseState
+from distributed_grid.model.requests import Ask, Waiting
+from distributed_grid.model.times import instant
+from distributed_grid.queue.queue import Queue
+from distributed_grid.queue.service import BoostService
+from distributed_grid.store.audit_log import Wanted
+
+_TOLD: Final = ("granted", "queued", "renewed", "reclaim_asked", "checkpointed", "release_asked", "rebalanced")
+
+
+async def plan_answer(p: Parts, queue: Queue, ask: Ask) -> dict[str, Any]:
+    """What would happen to this request if it were made now; raises what the request would raise."""
+    await queue.check_open()
+    nodes = await p.look_to_decide()
+    check_names(ask, nodes)
+    now = p.now()
+    outlook = look_ahead(
+        ask,
+        nodes,
+        p.ledger.snapshot(),
+        p.ledger.loans,
+        p.sharing.waiting.values(),
+        p.sharing.accounts,
+        rules_of_one_look(p),
+        numbers(p),
+        now,
+        told=queue.told,
+    )
+    if outlook.grant is not None:
+        await p.commit()  # what a request does before anything else: a disk that does not take it refuses both
+    return plan_dict(outlook, now)
+
+
+async def why_answer(p: Parts, service: BoostService, prefix: str) -> dict[str, Any]:
+    """Why a request waits, as things are; or why a boost is as it is, from when it was granted."""
+    try:
+        found = service.find(prefix)
+    except RequestNotFound as error:
+        return await _ended(p, prefix, error)
+    if isinstance(found, Waiting):
+        return await _why_it_waits(p, service.queue, found)
+    return await _why_it_is_so(p, found)
+
+
+async def _why_it_waits(p: Parts, queue: Queue, waiting: Waiting) -> dict[str, Any]:
+    verdict = queue.verdict_now(waiting, await p.look_to_decide())
+    start = None if verdict is None else verdict.expected_start
+    ask = waiting.ask
+    task = [f"it waits for the task {ask.label}"] if ask.cause is Cause.SCHEDULED else []
+    return {
+        "id": waiting.id,
+        "kind": "request",
+        "state": "waiting",
+        "summary": "it has been answered by now" if verdict is None else verdict.reason,
+        "facts": [f"{ask.describe()}, priority {ask.priority}, team {ask.team}", *task],
+        "nodes": [] if verdict is None else considered_dicts(ask.kind, refused_by(verdict)),
+        "expected_start": None if start is None else instant(start),
+    }
+
+
+async def _why_it_is_so(p: Parts, lease: Lease) -> dict[str, Any]:
+    entries = await threads.READING.run(p.journal.recorded, Wanted(boost=lease.id), 100)
+    granted = next((entry for entry in entries if entry["event"] == "granted"), {})
+    facts = [
+        f"{lease.describe()}, priority {lease.priority}, until {_ends_at(lease):%H:%M:%S} UTC",
+        f"{lease.cause}, by {lease.requester or 'somebody'} of team {lease.team}",
+        *_going_home(lease),
+    ]
+    return {
+        "id": lease.id,
+        "kind": "boost",
+        "state": str(lease.state),
+        "summary": f"{lease.delivery}: {lease.delivery_reason}",
+        "facts": [*facts, *_story(entries), *p.notes.get(lease.id, ())],
+        "nodes": granted.get("considered", []),
+        "expected_start": None,
+    }
+
+
+def _ends_at(lease: Lease) -> datetime:
+    is_going = lease.state is LeaseState.RELEASING and lease.deadline is not None
+    return lease.deadline if is_going and lease.deadline is not None else lease.expires_at
+
+
+def _going_home(lease: Lease) -> list[str]:
+    """Who asked for it, for whom, and by when."""
+    if (ending := ending_of(lease)) is None:
+        return []
+    until = "" if lease.deadline is None else f"; what runs in it is ended at {lease.deadline:%H:%M:%S} UTC"
+    return [f"goes home: {why_it_ends(ending)}{until}"]
+
+
+async def _ended(p: Parts, prefix: str, not_found: RequestNotFound) -> dict[str, Any]:
+    """A boost that is home; the audit log remembers it."""
+    entries = await threads.READING.run(p.journal.recorded, Wanted(boost=prefix.strip()), 100)
+    ids = {entry["boost_id"] for entry in entries}
+    if len(ids) != 1:
+        raise not_found
+    granted = next((entry for entry in entries if entry["event"] == "granted"), {})
+    return {
+        "id": ids.pop(),
+        "kind": "boost",
+        "state": entries[-1].get("state", "released"),
+        "summary": str(entries[-1]["message"]),
+        "facts": _story(entries),
+        "nodes": granted.get("considered", []),
+        "expected_start": None,
+    }
+
+
+def _story(entries: list[dict[str, Any]]) -> list[str]:
+    """What happened to it, in order."""
+    return [f"{entry['at']}  {entry['event']}: {entry['message']}" for entry in entries if entry["event"] in _TOLD]

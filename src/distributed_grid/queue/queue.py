@@ -1,0 +1,319 @@
+"""The queue: requests that were not met at once, in their order, admitted as capacity comes back.
+
+What happens to each is decided in `decide.admission`, by the order in `decide.claims`; here it is carried out, round by
+round.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Container, Iterable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final, Protocol
+
+from distributed_grid.decide.queue.admission import Verdict, plan_queue
+from distributed_grid.decide.queue.claims import ordered
+from distributed_grid.decide.queue.preemption import Preemption
+from distributed_grid.errors import GridError, NoCapacity, Refused, RequestNotFound, StoreBroken
+from distributed_grid.leases.grant import begin_grant, carry_out, check_names, refusal
+from distributed_grid.leases.reclaim import ask_back, preempted_by
+from distributed_grid.leases.rules import charge, check_enabled, numbers, rules_of_one_look
+from distributed_grid.leases.state import Parts
+from distributed_grid.logs import logger
+from distributed_grid.model.endings import ENDING_S
+from distributed_grid.model.leases import Lease
+from distributed_grid.model.nodes import NodeName, NodeTable
+from distributed_grid.model.requests import Waiting
+
+log = logger()
+
+# Capacity also comes back when work of others ends, and Ray tells nobody: it has to be looked for.
+_HASTY_S: Final = 0.05
+_SOON_S: Final = 0.25
+_CALM_S: Final = 1.0
+_CALM_AFTER: Final = timedelta(minutes=1)
+_AFTER_GRACE: Final = timedelta(seconds=ENDING_S + 5)
+# What came home a moment ago may not be seen yet: nobody yields for what is there already.
+_SEEN_AFTER: Final = timedelta(seconds=1)
+
+
+class TasksInQueue(Protocol):
+    """The scheduler, as far as tasks wait here: where they may run depends on more than an ask can say for long."""
+
+    def refresh(self, nodes: NodeTable) -> None:
+        """Bring up to date what tasks ask for, before a plan is made; there is no await."""
+
+    def may_have(self, waiting: Waiting, source: NodeName) -> bool:
+        """Whether it still may be there, after what was granted in the same round."""
+
+
+class Queue:
+    """Whoever waits is in `p.sharing.waiting`; who is on the line for it, in `_answers`."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._p = parts
+        self._answers: dict[str, asyncio.Future[Lease]] = {}
+        self._verdicts: dict[str, Verdict] = {}
+        self._put_off: dict[str, datetime] = {}
+        """By request: since when its preemption waits for a newer view."""
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = False
+        self._one_round = asyncio.Lock()
+        self.is_open = True
+        """While it is not, nobody is admitted."""
+        self.tasks: TasksInQueue | None = None
+
+    def __len__(self) -> int:
+        return len(self._p.sharing.waiting)
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        self._stopping = True
+        self._p.news_for_the_queue.set()
+        if self._task is not None:
+            await self._task
+
+    # -- coming and going -----------------------------------------------------------------------------------
+
+    async def check_open(self) -> None:
+        """Raise why no request is taken now, whatever it asks for. A plan passes here as every request does.
+
+        Nothing is granted that is not on disk first. A write that failed is repeated: perhaps the disk takes it by now.
+        """
+        check_enabled(self._p)
+        if not self.is_open:
+            raise _stopping()
+        if self._p.unwritten is not None:
+            await self._p.commit()
+
+    async def join(self, waiting: Waiting) -> "asyncio.Future[Lease]":
+        """Wait for capacity from now on. The future is the lease, or why there will be none."""
+        p = self._p
+        answer: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
+        answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody listens
+        p.sharing.waiting[waiting.id] = waiting
+        self._answers[waiting.id] = answer
+        if waiting.is_kept:
+            try:
+                await p.commit_sharing()
+            except BaseException:
+                self._drop(waiting.id)
+                raise
+        p.news_for_the_queue.set()
+        return answer
+
+    async def leave(self, request_id: str, *, who: str = "grid", why: str = "taken back") -> Waiting:
+        """Wait no longer; raises `RequestNotFound` if nobody with this id waits."""
+        waiting = self.find(request_id)
+        self._end(waiting, NoCapacity(f"{waiting.ask.describe()}: the request was {why}"))
+        self._p.journal.note("unqueued", f"{waiting.ask.describe()}: {why}", who=who, request_id=waiting.id)
+        if waiting.is_kept:
+            await self._p.commit_sharing()
+        return waiting
+
+    def withdraw(self, waiting: Waiting) -> None:
+        """The same for what stands for a task: the scheduler tells who is concerned, and commits."""
+        self._drop(waiting.id)
+
+    def abandon(self, idempotency_key: str) -> None:
+        """Nobody is on the line any more: it is not granted to nobody. A grant that is under way is completed."""
+        waiting = self.with_key(idempotency_key)
+        if waiting is not None and not waiting.is_kept and waiting.id not in self._p.in_flight:
+            self._end(waiting, NoCapacity(f"Nobody waits for {waiting.ask.describe()} any more"))
+
+    def find(self, prefix: str) -> Waiting:
+        """The waiting request with this id, or the only one whose id begins like this."""
+        wanted = prefix.strip().lower()
+        found = [each for each in self._p.sharing.waiting.values() if wanted and each.id.startswith(wanted)]
+        if len(found) != 1:
+            raise RequestNotFound(
+                f"{'No request' if not found else f'{len(found)} requests'} with the id {prefix!r} in the queue",
+                try_next="See who waits: grid resource-sharing queue",
+            )
+        return found[0]
+
+    def with_key(self, idempotency_key: str | None) -> Waiting | None:
+        waiting = self._p.sharing.waiting.values()
+        return next((w for w in waiting if idempotency_key and w.ask.idempotency_key == idempotency_key), None)
+
+    def _drop(self, request_id: str) -> "asyncio.Future[Lease] | None":
+        self._p.sharing.waiting.pop(request_id, None)
+        self._verdicts.pop(request_id, None)
+        self._put_off.pop(request_id, None)
+        return self._answers.pop(request_id, None)
+
+    def _end(self, waiting: Waiting, why: Exception) -> None:
+        answer = self._drop(waiting.id)
+        if answer is not None and not answer.done():
+            answer.set_exception(why)
+
+    # -- what is known --------------------------------------------------------------------------------------
+
+    def in_order(self) -> tuple[Waiting, ...]:
+        """Those who wait, the next one first."""
+        p = self._p
+        return ordered(p.sharing.waiting.values(), p.ledger.loans, p.sharing.accounts, p.teams, p.now())
+
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """Of the last round: who waits, in order, and for what."""
+        found = [v for v in self._verdicts.values() if v.waiting.id in self._p.sharing.waiting]
+        return tuple(sorted(found, key=lambda verdict: verdict.position))
+
+    def verdict_now(self, waiting: Waiting, nodes: NodeTable) -> Verdict | None:
+        """What the next round will say about one request, with what every node has to do with it."""
+        if waiting.id in self._p.in_flight:  # it is being granted
+            return self._verdicts.get(waiting.id)
+        queue = self.in_order()
+        upto = queue[: queue.index(waiting) + 1] if waiting in queue else ()
+        return self._plan(upto, nodes, (waiting.id,))[-1] if upto else None
+
+    @property
+    def told(self) -> dict[str, NodeName]:
+        """Where those who wait were told that their place is."""
+        return {each.waiting.id: each.expected_source for each in self._verdicts.values() if each.expected_source}
+
+    def _plan(self, queue: Iterable[Waiting], nodes: NodeTable, explain: Container[str]) -> tuple[Verdict, ...]:
+        p = self._p
+        return plan_queue(
+            queue,
+            nodes,
+            p.ledger.snapshot(),
+            p.ledger.loans,
+            rules_of_one_look(p),
+            p.now(),
+            explain=explain,
+            told=self.told,
+            numbers=numbers(p),
+        )
+
+    # -- rounds ---------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        news = self._p.news_for_the_queue
+        while not self._stopping:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._pause()):
+                    await news.wait()
+            news.clear()
+            if self._p.sharing.waiting and not self._stopping and not await self.try_round():
+                await asyncio.sleep(_SOON_S)  # what failed is not repeated at once
+
+    def _pause(self) -> float | None:
+        waiting = self._p.sharing.waiting.values()
+        if not waiting:
+            return None
+        now = self._p.now()
+        if any(each.until is not None and each.until - now < timedelta(seconds=_SOON_S) for each in waiting):
+            return _HASTY_S
+        return _SOON_S if any(now - each.since < _CALM_AFTER for each in waiting) else _CALM_S
+
+    async def try_round(self) -> bool:
+        """A round whose failure is told, and ends nobody's waiting: the next one tries again."""
+        try:
+            async with self._one_round:
+                await self.round()
+        except GridError as error:
+            log.error("the queue", error=error.message, because=error.because)
+        except Exception:
+            log.exception("a round of the queue failed; trying again")
+        else:
+            return True
+        return False
+
+    async def round(self) -> None:
+        """1 look, 2 decide, 3 grant, 4 ask back what yields, 5 let those go whose time is over."""
+        p = self._p
+        nodes = await p.look_to_decide()
+        charge(p)
+        if self.tasks is not None:
+            self.tasks.refresh(nodes)
+        now = p.now()
+        waiting = self.in_order() if self.is_open else ()
+        over = {each.id for each in waiting if each.is_over(now)}  # who is let go learns about every node
+        verdicts = self._plan(waiting, nodes, over)
+        self._verdicts = {verdict.waiting.id: verdict for verdict in verdicts}
+        # There is no await from the look to here: nobody else can have taken what the plan found.
+        begun = [
+            (v.waiting, begin_grant(p, v.grant, nodes, v.waiting.id))
+            for v in verdicts
+            if v.grant is not None and (self.tasks is None or self.tasks.may_have(v.waiting, v.grant.source))
+        ]
+        asked = [self._ask_back(v.waiting, v.preemption) for v in verdicts if v.preemption is not None]
+        if any(asked):
+            await p.try_commit()
+        if begun:
+            await asyncio.gather(*(self._admit(waiting, lease) for waiting, lease in begun))
+        await self._let_go(now, nodes)
+
+    async def _admit(self, waiting: Waiting, lease: Lease) -> None:
+        """Where the source was busy after all, it stays in the queue. Who is on the line learns what went wrong."""
+        try:
+            granted = await carry_out(self._p, lease)
+        except Exception as error:
+            if waiting.is_kept:
+                raise
+            self._end(waiting, error)
+            return
+        if granted is None:
+            return
+        answer = self._drop(waiting.id)
+        if waiting.is_kept:
+            with contextlib.suppress(StoreBroken):  # the lease is on disk, and of the two it is right
+                await self._p.commit_sharing()
+        if answer is not None and not answer.done():
+            answer.set_result(granted)
+
+    def _ask_back(self, waiting: Waiting, plan: Preemption) -> bool:
+        """Ask for what yields to a request, if that may be asked by now. True: the caller commits."""
+        p, now = self._p, self._p.now()
+        if plan.at > now:
+            return False
+        if self._may_not_be_seen(waiting.id, now) or any(victim.id in p.in_flight for victim in plan.victims):
+            self._be_patient(waiting, now + _SEEN_AFTER)  # a later round sees what became of that
+            return False
+        self._put_off.pop(waiting.id, None)
+        for victim in plan.victims:
+            ask_back(p, victim, plan.reason, preempted_by(waiting), units=plan.takes.get(victim.id))
+        self._be_patient(waiting, plan.back_by + _AFTER_GRACE)
+        return True
+
+    def _may_not_be_seen(self, request_id: str, now: datetime) -> bool:
+        """Whether something came home a moment ago. No request puts its preemption off for long for that: where boosts
+        end all the time, it would wait for ever."""
+        if now >= self._p.last_return + _SEEN_AFTER:
+            return False
+        return now < self._put_off.setdefault(request_id, now) + 2 * _SEEN_AFTER
+
+    def _be_patient(self, waiting: Waiting, until: datetime) -> None:
+        """What is on its way to a request is not lost because that did not want to wait."""
+        if waiting.until is not None and waiting.id in self._p.sharing.waiting:
+            self._p.sharing.waiting[waiting.id] = replace(waiting, until=max(waiting.until, until))
+
+    async def _let_go(self, now: datetime, nodes: NodeTable) -> None:
+        over = [each for each in self._p.sharing.waiting.values() if each.is_over(now)]
+        if self.is_open:  # who came during this round is decided about in the next one
+            over = [each for each in over if each.id in self._verdicts]
+        for waiting in over:
+            self._end(waiting, self._why_not(waiting, nodes))
+        if any(each.is_kept for each in over):
+            await self._p.commit_sharing()
+
+    def _why_not(self, waiting: Waiting, nodes: NodeTable) -> GridError:
+        try:
+            check_names(waiting.ask, nodes)
+        except GridError as error:
+            return error
+        verdict = self._verdicts.get(waiting.id)
+        if verdict is None:  # only a closed queue decides nothing
+            return _stopping()
+        return refusal(verdict, self._p.now())
+
+
+def _stopping() -> Refused:
+    return Refused(
+        "Grid is stopping, and grants nothing",
+        because=["all capacity that is lent goes home"],
+        try_next="Ask again once it has started again; if boosts in use keep it from stopping, it goes on by itself.",
+    )

@@ -1,0 +1,260 @@
+"""What users ask of grid: a boost, to keep it for longer, to give it back. Here they wait and are answered.
+
+What is then done is in `granting` and `returning`.
+"""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from distributed_grid import threads
+from distributed_grid.errors import BoostNotFound, NotFound, NotRenewable, RequestNotFound
+from distributed_grid.faults import Point, fault_point
+from distributed_grid.leases import grant
+from distributed_grid.leases.grant import begin_grant, carry_out, check_names, make_plan
+from distributed_grid.leases.reclaim import note_checkpoint
+from distributed_grid.leases.release import (
+    begin_release,
+    change_grace,
+    end_all_if_file_was_removed,
+    part_id,
+    part_to_give,
+    try_finish,
+)
+from distributed_grid.leases.state import VIEW_LAG, Parts
+from distributed_grid.model.leases import Lease, LeaseState
+from distributed_grid.model.plans import Grant
+from distributed_grid.model.requests import Ask, Waiting, grace_period, seconds
+from distributed_grid.queue.queue import Queue
+from distributed_grid.store.audit_log import Wanted
+
+_LOOK_AGAIN_S = 0.05
+_ANSWER_LOST_WITHIN = timedelta(minutes=10)
+_GROUP_AT_ONCE_S = 1
+
+
+class BoostService:
+    """What users ask of grid, done on one cluster by its one writer."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._p = parts
+        self._asking: dict[str, asyncio.Task[Lease]] = {}
+        self._waiting: Counter[str] = Counter()
+        self.queue = Queue(parts)
+
+    # -- asking ---------------------------------------------------------------------------------------------
+
+    async def request(self, ask: Ask, *, wait_s: float = 0.0, since: datetime | None = None) -> Lease:
+        """Grant what is asked, now or within `wait_s`; or raise why not, with a reason per node.
+
+        `since`: when it was first wanted, if that is longer ago. Age counts where others wait.
+        """
+        p = self._p
+        if ask.idempotency_key is None:
+            return await self._request(ask, wait_s, since)
+        if (earlier := p.ledger.with_key(ask.idempotency_key)) is not None:
+            return await self._settled(earlier)
+        # A client that asks again while its first try is still under way waits for that one.
+        if ask.idempotency_key not in self._asking:
+            asking = asyncio.create_task(self._request(ask, wait_s, since))
+            self._asking[ask.idempotency_key] = asking
+            asking.add_done_callback(lambda _: self._forget(ask.idempotency_key or ""))
+        self._waiting[ask.idempotency_key] += 1
+        try:
+            return await asyncio.shield(self._asking[ask.idempotency_key])
+        finally:
+            self._waiting[ask.idempotency_key] -= 1
+
+    def abandon(self, idempotency_key: str) -> None:
+        """One who waited for this request is gone. When all are, it is not granted to nobody.
+
+        A grant that is under way is completed.
+        """
+        self._waiting[idempotency_key] -= 1
+        if idempotency_key in self._asking and self._waiting[idempotency_key] <= 0:
+            self.queue.abandon(idempotency_key)
+
+    def _forget(self, idempotency_key: str) -> None:
+        self._asking.pop(idempotency_key, None)
+        self._waiting += Counter()  # keeps what is above zero
+
+    async def _request(self, ask: Ask, wait_s: float, since: datetime | None) -> Lease:
+        p = self._p
+        await self.queue.check_open()
+        await end_all_if_file_was_removed(p)  # before there is a new boost that it does not mean
+        asked_at = p.now()
+        if (granted := await self._grant_at_once(ask)) is not None:
+            return granted
+        if ask.target not in p.last_seen or ask.source not in (None, *p.last_seen):
+            check_names(ask, await p.look())
+        # A refusal may rest on a view that does not show our last change yet: look again until it must.
+        settled_at = min(p.last_change, asked_at) + VIEW_LAG
+        until = max(asked_at + timedelta(seconds=wait_s), settled_at)
+        return await (await self.queue.join(Waiting(grant.new_id(), ask, since or asked_at, until)))
+
+    async def _grant_at_once(self, ask: Ask) -> Lease | None:
+        """Grant from what was seen lately, without another look; None if that does not go, or others wait."""
+        p = self._p
+        if (nodes := p.known()) is None or self.queue:
+            return None
+        try:
+            plan = make_plan(p, ask, nodes)
+        except NotFound:  # it may have joined just now
+            return None
+        return await carry_out(p, begin_grant(p, plan, nodes), _GROUP_AT_ONCE_S) if isinstance(plan, Grant) else None
+
+    # -- waiting without being on the line ------------------------------------------------------------------
+
+    async def enqueue(self, ask: Ask, *, wait_s: float | None = None) -> Lease | Waiting:
+        """Ask for something and let it wait, at most `wait_s`, also over restarts; the lease if it can be had now.
+
+        The lease that it becomes has the waiting request's id.
+        """
+        p = self._p
+        if (earlier := p.ledger.with_key(ask.idempotency_key)) is not None:
+            return await self._settled(earlier)
+        if (known := self.queue.with_key(ask.idempotency_key)) is not None:
+            return known
+        await self.queue.check_open()
+        await end_all_if_file_was_removed(p)
+        check_names(ask, await p.look())
+        now = p.now()
+        until = None if wait_s is None else now + timedelta(seconds=wait_s)
+        waiting = Waiting(grant.new_id(), ask, now, until, is_kept=True)
+        answer = await self.queue.join(waiting)
+        await self.queue.try_round()
+        if answer.done():
+            return await answer
+        p.journal.note("queued", f"{ask.describe()} waits", node=ask.target, who=ask.requester, request_id=waiting.id)
+        return p.sharing.waiting.get(waiting.id, waiting)
+
+    async def _settled(self, lease: Lease) -> Lease:
+        """A lease once its grant is through; for a client that asks a second time."""
+        while lease.id in self._p.in_flight:
+            await self._something_new(_LOOK_AGAIN_S)
+        return self._p.ledger.get(lease.id) or lease
+
+    async def _something_new(self, within_s: float) -> None:
+        self._p.changed.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._p.changed.wait()
+
+    # -- giving back ----------------------------------------------------------------------------------------
+
+    async def release(
+        self,
+        boost_id: str,
+        *,
+        units: int | None = None,
+        reason: str = "released",
+        grace_s: object = None,
+        who: str = "",
+        wait_s: float = 1.0,
+        idempotency_key: str | None = None,
+    ) -> Lease:
+        """Ask a boost back. The answer is `released` if the capacity is home within `wait_s`, else `releasing`.
+
+        With `units`, only so much of it: the answer is then about that part, which has an id of its own. Who asks again
+        with the same `idempotency_key` gives up nothing more.
+        """
+        p = self._p
+        grace = None if grace_s is None else grace_period(grace_s, p.longest_grace_s)
+        given_id = part_id(idempotency_key) if units is not None else ""
+        lease = await self._settled(p.ledger.get(given_id) or p.ledger.find(boost_id))
+        deadline = p.now() + timedelta(seconds=wait_s)
+        written, idle = True, False
+        if not lease.is_winding_down:
+            if units is not None:
+                lease = part_to_give(p, lease, units, given_id, who=who)
+            lease = begin_release(p, lease, reason, grace_s=grace, who=who)
+            fault_point(Point.RELEASE_BEGUN)
+            # Looking changes nothing, so it need not wait for the disk.
+            written, idle = await asyncio.gather(p.try_commit(), p.applier.is_idle(lease))
+            fault_point(Point.RELEASE_WRITTEN)
+        elif grace is not None:
+            lease = change_grace(p, lease, grace, who=who)
+        lease = await try_finish(p, lease, idle=idle)
+        if lease.state is LeaseState.RELEASED:
+            p.commit_soon()
+        p.something_changed()  # reconciler drains what is still in use; here we only watch for a moment
+        while lease.state is not LeaseState.RELEASED and p.now() < deadline:
+            await asyncio.sleep(_LOOK_AGAIN_S)
+            lease = p.ledger.get(lease.id) or replace(lease, state=LeaseState.RELEASED)
+        if lease.state is LeaseState.RELEASED:
+            lease = replace(lease, warnings=())  # what they were about is over
+        if not written and p.unwritten is not None:
+            told = f"{p.unwritten}; if the controller starts again before that is put right, this boost is back"
+            lease = replace(lease, warnings=(*lease.warnings, told))
+        return lease
+
+    async def released_before(self, boost_id: str) -> dict[str, Any] | None:
+        """How a boost ended, from the audit log: for a client that lost the answer to its release."""
+        p = self._p
+        wanted = Wanted(boost=boost_id.strip(), event="returned", since=p.now() - _ANSWER_LOST_WITHIN)
+        entries = await threads.READING.run(p.journal.recorded, wanted, 1)
+        return entries[0].get("boost") if entries else None
+
+    # -- keeping --------------------------------------------------------------------------------------------
+
+    async def renew(self, boost_id: str, duration_s: object = None, *, who: str = "") -> Lease:
+        """Let a boost last `duration_s` from now (as long again as it was asked for, if not given)."""
+        p = self._p
+        lease = await self._settled(p.ledger.find(boost_id))
+        if lease.state is not LeaseState.ACTIVE:
+            raise NotRenewable(
+                f"Boost {lease.id[:8]} is {lease.state} and cannot be renewed",
+                try_next=f"Ask for a new one: grid boost request {lease.target} {lease.kind} AMOUNT",
+            )
+        length = lease.duration_s if duration_s is None else seconds("duration", duration_s)
+        renewed = p.ledger.put(
+            lease.to(LeaseState.ACTIVE, expires_at=p.now() + timedelta(seconds=length), duration_s=length)
+        )
+        fault_point(Point.RENEW_BEGUN)
+        try:
+            await p.commit()
+        except BaseException:
+            self._shorten_again(renewed, lease)
+            raise
+        fault_point(Point.RENEW_WRITTEN)
+        p.notes.pop(lease.id, None)
+        p.journal.note(
+            "renewed", f"{renewed.describe()} until {renewed.expires_at:%H:%M:%S} UTC", lease=renewed, who=who
+        )
+        return renewed
+
+    def _shorten_again(self, renewed: Lease, was: Lease) -> None:
+        """A renewal that is not on disk was none; whatever else happened to the boost meanwhile stays."""
+        current = self._p.ledger.get(was.id)
+        if current is not None and current.expires_at == renewed.expires_at:
+            self._p.ledger.put(replace(current, expires_at=was.expires_at, duration_s=was.duration_s))
+
+    def find(self, prefix: str, shows: Callable[[Lease], bool] = lambda _: True) -> Lease | Waiting:
+        """A request by its id, or by the beginning of it: as it waits, or as the boost that it became.
+
+        `shows`: which boosts whoever asks may see.
+        """
+        with contextlib.suppress(RequestNotFound):
+            return self.queue.find(prefix)
+        try:
+            return self._p.ledger.find(prefix, shows)
+        except BoostNotFound:
+            raise RequestNotFound(
+                f"No request and no boost with the id {prefix!r}",
+                try_next="See who waits: grid resource-sharing queue; all boosts: grid boost status",
+            ) from None
+
+    async def checkpointed(self, boost_id: str, *, who: str = "") -> Lease:
+        """Note that the holder of a boost has saved its work."""
+        p = self._p
+        lease = note_checkpoint(p, await self._settled(p.ledger.find(boost_id)), who=who)
+        await p.try_commit()
+        return lease
+
+    def boosts(self, target: str | None = None) -> list[Lease]:
+        found = [lease for lease in self._p.ledger if target is None or target in (lease.target, lease.source)]
+        return sorted(found, key=lambda lease: (lease.allocated_at, lease.id))

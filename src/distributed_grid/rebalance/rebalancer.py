@@ -1,0 +1,280 @@
+"""The rebalancing loop: observe, decide, act a little, and say why.
+
+Actions go the same way as users' requests, so every limit is checked again. Suggestions are computed in every round and
+announced once.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from distributed_grid.decide.monitoring.trends import Trend
+from distributed_grid.decide.rebalance.round import OWN_LEASE_S, Forecasts, Observed, Streaks, rebalance
+from distributed_grid.decide.rebalance.suggestions import HORIZONS_S, Suggestion, suggest
+from distributed_grid.errors import GridError
+from distributed_grid.leases.reclaim import ask_back, by_policy
+from distributed_grid.leases.release import begin_release
+from distributed_grid.leases.rules import numbers, rules_of_one_look
+from distributed_grid.leases.state import Parts
+from distributed_grid.logs import logger
+from distributed_grid.model.actions import Action, Borrow, Move, Relieve, Renew, Return
+from distributed_grid.model.endings import EndCause
+from distributed_grid.model.leases import Cause, Lease, LeaseState
+from distributed_grid.model.nodes import NodeName, NodeTable
+from distributed_grid.model.plans import RulesFor
+from distributed_grid.model.resources import BUILT_IN, amount_of, describe
+from distributed_grid.model.series import Forecast
+from distributed_grid.monitoring.collector import Collector
+from distributed_grid.queue.service import BoostService
+
+_FIRST_S: Final = (900.0, 3600.0)
+"""Who is not expected to be pressed at one of these is not asked about the others: a short peak is no need."""
+_AT_ONCE: Final = 50
+"""So many nodes are looked at before somebody else may go on: a forecast takes a thirtieth of a millisecond."""
+_TREND: Final = "15m"
+_FORGOTTEN_AFTER: Final = timedelta(minutes=10)
+"""One that was away for less is not news."""
+
+
+class Suggestions:
+    """What would help, as of the last round."""
+
+    def __init__(self, parts: Parts, collector: Collector) -> None:
+        self._p = parts
+        self._collector = collector
+        self.current: tuple[Suggestion, ...] = ()
+        self._told: dict[tuple[NodeName, str, Cause], datetime] = {}
+
+    async def renew(self, seen: Observed, rules_for: RulesFor) -> None:
+        ahead = await self._ahead(seen)
+        self.current = suggest(seen, ahead, self._trends(seen, ahead), rules_for)
+        self._tell(seen.now)
+
+    async def _ahead(self, seen: Observed) -> dict[tuple[NodeName, str], tuple[Forecast, ...]]:
+        found: dict[tuple[NodeName, str], tuple[Forecast, ...]] = {}
+        for number, name in enumerate(seen.snapshots):
+            if number % _AT_ONCE == _AT_ONCE - 1:
+                await asyncio.sleep(0)
+            for kind in BUILT_IN:
+                high = seen.thresholds[kind].high
+                if any(one.value >= high for one in self._forecasts(name, kind, _FIRST_S)):
+                    found[name, kind] = self._forecasts(name, kind, HORIZONS_S)
+        return found
+
+    def _forecasts(self, name: NodeName, kind: str, horizons_s: tuple[float, ...]) -> tuple[Forecast, ...]:
+        found = (self._collector.forecast(name, kind, horizon_s) for horizon_s in horizons_s)
+        return tuple(one for one in found if one is not None)
+
+    def _trends(
+        self, seen: Observed, ahead: dict[tuple[NodeName, str], tuple[Forecast, ...]]
+    ) -> dict[tuple[NodeName, str], Trend]:
+        return {key: self._collector.trends(*key)[_TREND] for key in {*seen.pressed, *ahead}}
+
+    def _tell(self, now: datetime) -> None:
+        for one in self.current:
+            if one.key not in self._told:
+                told = f"{one.what}: {one.command}" if one.command else one.what
+                self._p.journal.note("suggested", told, node=one.node, suggestion=suggestion_dict(one))
+            self._told[one.key] = now
+        self._told = {key: at for key, at in self._told.items() if now - at < _FORGOTTEN_AFTER}
+
+
+def suggestion_dict(one: Suggestion) -> dict[str, Any]:
+    """As the API and `--json` show it."""
+    return {
+        "node": one.node,
+        "resource_type": one.kind,
+        "cause": str(one.cause),
+        "what": one.what,
+        "reason": one.reason,
+        "confidence": round(one.confidence, 3),
+        "how_sure": one.how_sure,
+        "in_seconds": one.in_s,
+        "amount": None if one.ask is None else amount_of(one.kind, one.ask.units),
+        "source_node": None if one.ask is None else one.ask.source,
+        "command": one.command,
+        "by_itself": one.by_itself,
+    }
+
+
+class Hands:
+    """Does one action at a time. What has changed since it was decided is not forced."""
+
+    def __init__(self, parts: Parts, service: BoostService) -> None:
+        self._p = parts
+        self._service = service
+
+    async def do(self, action: Action) -> None:
+        match action:
+            case Borrow():
+                lease = await self._service.request(action.ask)
+                self._note("borrow", f"lent {lease.describe()}", action.reason, lease)
+            case Renew():
+                lease = await self._service.renew(action.lease.id, who="grid")
+                self._note("renew", f"renewed {lease.describe()}", action.reason, lease)
+            case Return():
+                await self._return(action)
+            case Move():
+                await self._move(action)
+            case Relieve():
+                await self._relieve(action)
+
+    async def _return(self, action: Return) -> None:
+        if (lease := self._still_active(action.lease)) is not None:
+            begin_release(self._p, lease, action.reason, ending=by_policy(self._p, EndCause.UNNEEDED))
+            self._note("return", f"gives {lease.describe()} back", action.reason, lease)
+            await self._done()
+
+    async def _move(self, action: Move) -> None:
+        """Make before break: the target has its capacity from the new lender before the old one takes its own back.
+
+        The new loan is known by the old one's id: a move that a crash cut off in between is taken up where it was.
+        """
+        p = self._p
+        if self._still_active(action.lease) is None:
+            return
+        new = await self._service.request(replace(action.grant.ask, idempotency_key=f"moved:{action.lease.id}"))
+        old = self._still_active(action.lease)
+        if old is None:  # it ended meanwhile: nobody wants the new one
+            begin_release(p, new, "what it was to replace has ended", ending=by_policy(p, EndCause.UNNEEDED))
+        else:
+            told = f"moved to {new.source} as boost {new.id[:8]}: {action.reason}"
+            begin_release(p, old, told, wanted_back=True, ending=by_policy(p, EndCause.MOVED))
+            # Whoever asks again with the key of the old one means the loan as it is now.
+            p.ledger.put(replace(new, idempotency_key=old.idempotency_key))
+            what = describe(new.kind, new.units)
+            told = f"{what} for {new.target} now come from {new.source}, not {old.source}, as boost {new.id[:8]}"
+            self._note("move", told, action.reason, new, moved_from=old.id, old_source=old.source)
+        await self._done()
+
+    async def _relieve(self, action: Relieve) -> None:
+        for victim in action.victims:
+            if (lease := self._still_active(victim)) is not None:
+                told, ending = f"its lender needs it: {action.reason}", by_policy(self._p, EndCause.LENDER)
+                ask_back(self._p, lease, told, ending, units=action.takes.get(lease.id))
+                self._note("relieve", f"asks {lease.describe()} back for {action.node}", action.reason, lease)
+        await self._done()
+
+    def _still_active(self, lease: Lease) -> Lease | None:
+        current = self._p.ledger.get(lease.id)
+        return current if current is not None and current.state is LeaseState.ACTIVE else None
+
+    async def _done(self) -> None:
+        await self._p.try_commit()
+        self._p.something_changed()
+
+    def _note(self, action: str, what: str, reason: str, lease: Lease, **details: str) -> None:
+        node = lease.source if action == "relieve" else lease.target
+        self._p.journal.note(
+            "rebalanced", f"{what}: {reason}", lease=lease, node=node, action=action, reason=reason, **details
+        )
+
+
+log = logger()
+
+_HORIZON_S = OWN_LEASE_S / 2
+"""What is expected for the middle of a lease that would be made now."""
+
+_ALIKE_S = 300.0
+
+
+class Rebalancing:
+    """Runs beside the reconciler and the measuring, on the same parts."""
+
+    def __init__(self, parts: Parts, service: BoostService, collector: Collector) -> None:
+        self._p = parts
+        self._collector = collector
+        self._hands = Hands(parts, service)
+        self._streaks: Streaks = {}
+        self._seen_at: datetime | None = None
+        self.suggestions = Suggestions(parts, collector)
+        self._stopping = asyncio.Event()
+        self._one_round = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        if self._p.config.resource_sharing.enabled:
+            self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """End after the present round."""
+        self._stopping.set()
+        if self._task is not None:
+            await self._task
+
+    @contextlib.asynccontextmanager
+    async def at_rest(self) -> AsyncIterator[None]:
+        """While everything is given back, nothing new is lent; nor ever after, if that went well."""
+        async with self._one_round:
+            yield
+            self._stopping.set()
+
+    async def _run(self) -> None:
+        interval_s = float(self._p.config.resource_sharing.rebalance_interval_seconds)
+        while not self._stopping.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(interval_s):
+                    await self._stopping.wait()
+                    return
+            try:
+                await self.round()
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next round looks again
+                log.error("a round of rebalancing failed; the next one tries again", error=repr(error))
+
+    async def round(self) -> tuple[Action, ...]:
+        """Look, decide, act. What was measured once counts as one round, however often it is looked at."""
+        async with self._one_round:
+            return () if self._stopping.is_set() else await self._round()
+
+    async def _round(self) -> tuple[Action, ...]:
+        measured = max((one.taken_at for one in self._collector.snapshots().values()), default=None)
+        if measured is None or measured == self._seen_at:
+            return ()
+        self._seen_at = measured
+        nodes = await self._p.look_to_decide()
+        rules = rules_of_one_look(self._p)
+        seen = self._observe(nodes)
+        actions, self._streaks = rebalance(seen, self._streaks, rules)
+        await self.suggestions.renew(seen, rules)
+        for action in actions:
+            await self._try(action)
+        return actions
+
+    def _observe(self, nodes: NodeTable) -> Observed:
+        p, collector = self._p, self._collector
+        return Observed(
+            nodes=nodes,
+            snapshots=collector.snapshots(),
+            pressed=collector.pressed,
+            demand=collector.demand,
+            leases=p.ledger.snapshot(),
+            loans=p.ledger.loans,
+            thresholds=collector.thresholds,
+            numbers=numbers(p),
+            mode=p.sharing.mode,
+            now=p.now(),
+            forecasts=self._forecasts(nodes) if numbers(p).foresees else {},
+            queued=frozenset(waiting.ask.kind for waiting in p.sharing.waiting.values()),
+            teams=p.teams,
+        )
+
+    def _forecasts(self, nodes: NodeTable) -> Forecasts:
+        found = {(name, kind): self._collector.forecast(name, kind, _HORIZON_S) for name in nodes for kind in BUILT_IN}
+        return {key: forecast for key, forecast in found.items() if forecast is not None}
+
+    async def _try(self, action: Action) -> None:
+        """One that fails is told, and keeps nobody from the others."""
+        try:
+            await self._hands.do(action)
+        except GridError as error:
+            self._not_done(action, error, "; ".join([error.message, *error.because]))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the others are done
+            self._not_done(action, error, repr(error))
+
+    def _not_done(self, action: Action, error: Exception, told: str) -> None:
+        what = type(action).__name__.lower()
+        log.warning("rebalancing could not do what it wanted", action=what, reason=action.reason, error=told)
+        self._p.journal.note("not_rebalanced", f"{what}: {told}", action=what, reason=action.reason, error=repr(error))

@@ -1,0 +1,110 @@
+"""Which processes of a run are alive: asked in a concurrency group of its own, so a busy one answers too.
+
+Work beside the rounds runs in threads that the end of the process does not wait for.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Final, TypeVar
+
+import ray
+
+from distributed_grid.decide.monitoring.naming import Raylet
+from distributed_grid.execution.actors import why_gone
+from distributed_grid.execution.ray_gateway import RayGateway
+from distributed_grid.execution.ray_rpc import Worker, workers_on
+from distributed_grid.roles.supervision.managed import LIVES, Crew, Fault, Post, PostState
+
+T = TypeVar("T")
+
+
+def aside(name: str, work: Callable[[], T]) -> "Future[T]":
+    """Do it in a thread of its own, which does not keep the process from ending, however long it takes."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001 (for whoever asks for the result)
+            future.set_exception(error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return future
+
+
+EVERY_S: Final = 1.0
+_PINGS_A_SECOND: Final = 200
+"""Of a thousand actors, each is asked every five seconds: what looks after them must not be what they wait for."""
+_QUEUES_S: Final = 2.0
+_QUEUES_SOON_S: Final = 0.5
+"""While somebody is to go who may be busy."""
+
+
+class Health:
+    def __init__(self, crew: Crew, gateway: RayGateway, silent_after_s: float) -> None:
+        self._crew = crew
+        self._gateway = gateway
+        self._silent_after_s = silent_after_s
+        self._queues_at = 0.0
+        self._counting: Future[dict[str, Worker]] | None = None
+
+    def look(self) -> list[Fault]:
+        """Ask those whose turn it is; those that have failed since the last look."""
+        now = time.monotonic()
+        lives = [post for post in self._crew.posts.values() if post.handle is not None and post.state in LIVES]
+        self._count_queues(now, lives)
+        asked = {post.ping: post for post in lives if post.ping is not None}
+        done = ray.wait([*asked], num_returns=len(asked), timeout=0, fetch_local=False)[0] if asked else []
+        faults = [fault for ref in done if (fault := self._answered(asked[ref], now)) is not None]
+        failed = {id(fault.post) for fault in faults}
+        every_s = max(EVERY_S, len(lives) / _PINGS_A_SECOND)
+        silent_after_s = max(self._silent_after_s, 2 * every_s)
+        for post in lives:
+            if id(post) in failed:
+                continue
+            if post.ping is None and now - post.pinged_at >= every_s:
+                post.ping, post.pinged_at = post.handle.grid_ping.remote(), now
+            elif post.ping is not None and now - post.pinged_at > silent_after_s:
+                faults.append(Fault(post, f"it has not answered for {now - post.pinged_at:.0f} s", what="was silent"))
+            elif post.ping is not None and now - post.pinged_at > silent_after_s / 3:
+                post.state = PostState.SILENT
+        return faults
+
+    def _answered(self, post: Post, now: float) -> Fault | None:
+        ref, post.ping = post.ping, None
+        try:
+            ray.get(ref)
+        except ray.exceptions.RayError as error:
+            return Fault(post, why_gone(error))
+        post.state = PostState.UP
+        return None
+
+    def _count_queues(self, now: float, lives: list[Post]) -> None:
+        """Asked beside everything else: a node answers only once all of its workers have, and one may be stuck."""
+        if self._counting is not None and self._counting.done():
+            counting, self._counting = self._counting, None
+            with suppress(Exception):  # they are counted again soon
+                self._take_in(counting.result(), lives)
+        every_s = _QUEUES_SOON_S if any(post.leaving_since is not None for post in lives) else _QUEUES_S
+        if self._counting is None and now - self._queues_at >= every_s and lives:
+            self._queues_at = now
+            nodes = {post.held.node_id for post in lives}
+            # Ray itself is asked here: a thread that outlives the run must not call it.
+            raylets = [raylet for raylet in self._gateway.raylets() if raylet.node_id in nodes]
+            self._counting = aside("grid-roles-queues", lambda: _count(raylets))
+
+    def _take_in(self, workers: dict[str, Worker], lives: list[Post]) -> None:
+        for post in lives:
+            worker = workers.get(post.handle._actor_id.hex())
+            if worker is not None:
+                post.queue, post.running, post.counted_at = worker.waiting, worker.running, self._queues_at
+            for seat in post.seats:
+                seat.busy = post.running + post.queue
+
+
+def _count(raylets: list[Raylet]) -> dict[str, Worker]:
+    """By actor."""
+    return {worker.actor_id: worker for raylet in raylets for worker in workers_on(raylet) if worker.actor_id}

@@ -1,0 +1,228 @@
+"""Making the actors of a workload: one host for each process, with the methods of the roles in it."""
+
+import functools
+import inspect
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import ray
+from ray import cloudpickle
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
+
+from distributed_grid.errors import said_by
+from distributed_grid.execution.actors import once_its_name_is_free
+from distributed_grid.execution.groups import asking_for, group_handle
+from distributed_grid.execution.packing import own_folders, own_module, packed_whole
+from distributed_grid.execution.role_records import NAMESPACE
+from distributed_grid.model.nodes import NodeId, NodeName
+from distributed_grid.model.resources import ResourceVector
+from distributed_grid.model.roles.plan import Unit, UnitKind
+from distributed_grid.model.roles.spec import ConcurrencyOf, RoleSpec, environment_of
+from distributed_grid.model.roles.workload import Workload
+from distributed_grid.roles.on_node import actor, making, peers
+from distributed_grid.roles.role_class import class_of, concurrency_of
+from distributed_grid.roles.supervision.places import Held
+
+GREETING: Final = "grid_greet"
+_INLINE_BYTES: Final = 100_000
+
+for _module in (actor, making, peers):
+    cloudpickle.register_pickle_by_value(_module)
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process to be: the roles that live in it, and where."""
+
+    run: str
+    roles: tuple[str, ...]
+    index: int
+    node: NodeName
+    needs: ResourceVector
+
+    @property
+    def name(self) -> str:
+        """Of its actor."""
+        return f"{self.run}/{'+'.join(self.roles)}/{self.index}"
+
+
+def processes_of(run: str, unit: Unit) -> Iterator[Process]:
+    if unit.kind is not UnitKind.BUNDLE:
+        yield Process(run, tuple(m.role for m in unit.members), unit.index, unit.node, unit.resources)
+        return
+    for member in unit.members:
+        yield Process(run, (member.role,), member.index, unit.node, member.resources)
+
+
+class Hosting:
+    """Makes the actors of one workload. Classes and configurations are packed once for each role."""
+
+    def __init__(self, workload: Workload, caller: Mapping[str, str] | None = None) -> None:
+        self._workload = workload
+        self._caller = dict(os.environ if caller is None else caller)
+        self._classes = {role.name: class_of(role) for role in workload.roles}
+        self._kinds = {name: _kinds_of(cls) for name, cls in self._classes.items()}
+        self._async = {name: making.has_async_methods(cls) for name, cls in self._classes.items()}
+        self._limits = {
+            role.name: concurrency_of(self._classes[role.name], role.max_concurrency) for role in workload.roles
+        }
+        self._folders = _folders_to_search()
+        self._packed: dict[str, Any] = {}
+        self._actors: dict[tuple[str, ...], Any] = {}
+
+    def methods(self, role: str) -> frozenset[str]:
+        return frozenset(self._kinds[role])
+
+    def greets(self, role: str) -> bool:
+        """Its class wants to know the others."""
+        return making.told_of_peers(self._classes[role])
+
+    def ports_on(self, node_id: NodeId, count: int) -> Any:
+        """A reference to that node's address and so many free ports there."""
+        there = NodeAffinitySchedulingStrategy(node_id, soft=False)
+        return _addresses().options(num_cpus=0, scheduling_strategy=there, max_retries=1).remote(count)
+
+    def end_stuck(self, node_id: NodeId, pid: int) -> None:
+        """End a process that does not hear Ray any more."""
+        there = NodeAffinitySchedulingStrategy(node_id, soft=False)
+        _ender().options(num_cpus=0, scheduling_strategy=there, max_retries=0).remote(pid)
+
+    def start(self, process: Process, held: Held, ranks: Mapping[str, str], ports: Any, port: int) -> Any:
+        """The actor's handle, at once: it comes up by itself."""
+        env = environment_of([self._spec(role) for role in process.roles], self._caller)
+        made = self._actor_class(process.roles).options(
+            name=process.name,
+            namespace=NAMESPACE,
+            max_restarts=0,
+            max_task_retries=0,
+            runtime_env={"env_vars": env} if env else None,
+            scheduling_strategy=_inside(held),
+            **asking_for(process.needs),
+        )
+        place = {
+            "run": process.run,
+            "namespace": NAMESPACE,
+            "roles": process.roles,
+            "index": process.index,
+            "node": process.node,
+            "ranks": dict(ranks),
+            "port": port,
+            "folders": self._folders,
+        }
+        parts = [self._part(role) for role in process.roles]
+        # In a list, since Ray starts no process before it has the value of an argument.
+        return once_its_name_is_free(lambda: made.remote(place, [ports], self._threads(process.roles), *parts))
+
+    def _spec(self, role: str) -> RoleSpec:
+        found = self._workload.role(role)
+        assert found is not None
+        return found
+
+    def _part(self, role: str) -> Any:
+        """Class and configuration in one piece, so that what they share stays the same; large ones travel once."""
+        if role not in self._packed:
+            spec = self._spec(role)
+            by_name = bytes(cloudpickle.dumps((spec.cls, spec.config)))
+            packed = bytes(cloudpickle.dumps((by_name, *_spare(self._classes[role], spec.config))))
+            self._packed[role] = packed if len(packed) < _INLINE_BYTES else ray.put(packed)
+        return self._packed[role]
+
+    def _actor_class(self, roles: tuple[str, ...]) -> Any:
+        if roles not in self._actors:
+            self._actors[roles] = self._make_actor_class(roles)
+        return self._actors[roles]
+
+    def _make_actor_class(self, roles: tuple[str, ...]) -> Any:
+        is_async = self._is_async(roles)
+        threads = self._threads(roles)
+        found: dict[str, Any] = {}
+        for name in ("_ready", "_ping", "_meet"):
+            own = actor.own_method(name, is_async=is_async)
+            found[f"grid{name}"] = ray.method(concurrency_group=actor.HEALTH_GROUP)(own)
+        for role in roles:
+            if self.greets(role):
+                greet = actor.greeting(role, is_async=is_async)
+                found[peers.wire_name(role, GREETING)] = ray.method(concurrency_group=self._group(role))(greet)
+            for name, kind in self._kinds[role].items():
+                in_thread = kind == "function" and role in threads
+                made = actor.role_method(role, name, "threaded" if in_thread else kind)
+                _like(made, getattr(self._classes[role], name, None))
+                found[peers.wire_name(role, name)] = ray.method(concurrency_group=self._group(role))(made)
+        groups = {actor.HEALTH_GROUP: 2}
+        for role in roles:
+            groups[self._group(role)] = max(self.limit(role), groups.get(self._group(role), 1))
+        cls = type("+".join(roles), (actor.Host,), found)
+        return ray.remote(concurrency_groups=groups)(cls)
+
+    def _is_async(self, roles: tuple[str, ...]) -> bool:
+        return any(self._async[role] for role in roles)
+
+    def limit(self, role: str) -> int:
+        return self._limits[role]
+
+    def _group(self, role: str) -> str:
+        """Ray's concurrency group of its methods."""
+        return role if self._spec(role).concurrency_of == ConcurrencyOf.ROLE else actor.SHARED_GROUP
+
+    def _threads(self, roles: tuple[str, ...]) -> dict[str, int]:
+        """Roles without asynchronous methods whose calls run side by side, though a sibling's do not."""
+        if not self._is_async(roles):
+            return {}
+        return {role: self.limit(role) for role in roles if not self._is_async((role,)) and self.limit(role) > 1}
+
+
+def _folders_to_search() -> tuple[list[str], list[str]]:
+    """Before and after what a node has itself. What Ray brings to nodes comes first, as for everything else there."""
+    before, after = own_folders()
+    brought = ray.get_runtime_context().runtime_env if ray.is_initialized() else {}
+    return ([], before + after) if brought.get("working_dir") or brought.get("py_modules") else (before, after)
+
+
+def _spare(cls: type, config: Any) -> tuple[bytes, str]:
+    """For a node that cannot import the class's module: the class itself, or why it cannot be sent."""
+    module = own_module(cls)
+    if module is None:
+        return b"", ""
+    try:
+        return packed_whole(cls, config), ""
+    except Exception as error:  # noqa: BLE001 (what pickling a module runs into can be anything)
+        told = f"{module.__name__} is not on this node, and its class {cls.__name__} cannot be sent: {said_by(error)}"
+        return b"", f"{told}. Install it there, or have Ray bring it: ray.init(runtime_env={{'working_dir': ...}})"
+
+
+def _kinds_of(cls: type) -> dict[str, str]:
+    """The methods of a class, and what kind each is: Ray treats each kind in its own way."""
+    return {name: _kind(getattr(cls, name)) for name in making.methods_of(cls)}
+
+
+def _kind(function: Any) -> str:
+    if inspect.isasyncgenfunction(function):
+        return "async_generator"
+    if inspect.iscoroutinefunction(function):
+        return "coroutine"
+    return "generator" if inspect.isgeneratorfunction(function) else "function"
+
+
+def _like(made: Any, original: Any) -> None:
+    """What `ray.method` has written on the user's method holds for the actor's, but for its concurrency group."""
+    for key, value in vars(original).items() if original is not None and hasattr(original, "__dict__") else ():
+        if key.startswith("__ray_") and key != "__ray_concurrency_group__":
+            setattr(made, key, value)
+
+
+def _inside(held: Held) -> Any:
+    if held.group is None:
+        return NodeAffinitySchedulingStrategy(held.node_id, soft=False)
+    return PlacementGroupSchedulingStrategy(group_handle(held.group), placement_group_bundle_index=0)
+
+
+@functools.cache
+def _ender() -> Any:
+    return ray.remote(actor.end_stuck)
+
+
+@functools.cache
+def _addresses() -> Any:
+    return ray.remote(actor.local_addresses)

@@ -1,0 +1,103 @@
+"""Starting a whole workload: planned, held, started and up; or nothing is left of it, and why."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from distributed_grid.decide.roles.checks import what_waits
+from distributed_grid.decide.roles.planner import plan_workload
+from distributed_grid.errors import GridError, MemberFailed, NoCapacity, StartTimedOut
+from distributed_grid.execution.actors import how_far
+from distributed_grid.model.roles.plan import DoesNotFit
+from distributed_grid.roles.calls.failures import did_not_start
+from distributed_grid.roles.on_node.making import ON_PEERS
+from distributed_grid.roles.supervision.managed import Crew, Fault, Post
+from distributed_grid.roles.supervision.parts import RunParts
+from distributed_grid.roles.supervision.places import NotHeld
+
+Progress = Callable[[str], None]
+
+_TRIES: Final = 3
+"""Somebody else may be quicker between the look and the grasp."""
+_LOOK_AGAIN_S: Final = 1.0
+_LOOK_S: Final = 0.5
+_MOST_TOLD: Final = 8
+
+
+class Launching:
+    def __init__(self, parts: RunParts, progress: Progress) -> None:
+        self._p = parts
+        self._progress = progress
+
+    def place(self, wait_s: float) -> None:
+        """Find room for all and take it; raises `DoesNotFit` or `NoCapacity`, after having waited for so long."""
+        until = time.monotonic() + wait_s
+        tries = 0
+        while True:
+            survey = self._p.surveyor.look()
+            found = plan_workload(self._p.workload, survey.inventory)
+            error: GridError
+            if isinstance(found, DoesNotFit):
+                error = found.error()
+            else:
+                try:
+                    self._p.man(found, survey)
+                except NotHeld as refused:
+                    error, tries = self._explain(refused), tries + 1
+                    if tries < _TRIES:
+                        self._progress(f"somebody else was quicker; tried again: {error.because[0]}")
+                        continue
+                else:
+                    self._p.wanted = found.counts
+                    return
+            left = until - time.monotonic()
+            if left <= 0:
+                raise error
+            self._progress(f"it waits for room, for {left:.0f} s more: {(*error.because, error.message)[0]}")
+            time.sleep(min(_LOOK_AGAIN_S, left))
+
+    def _explain(self, refused: NotHeld) -> NoCapacity:
+        waits = what_waits(refused.holdings, self._p.surveyor.look().inventory)
+        return NoCapacity(
+            f"{self._p.name} could not get hold of its places",
+            because=[*waits, *refused.said],
+            try_next=refused.try_next or "Try again, or wait for them: wait_s=60, or grid roles up --wait 60.",
+        )
+
+    def await_up(self) -> None:
+        """Until everybody is up; raises for the first that failed, or that took too long."""
+        crew = self._p.crew
+        while crew.coming:
+            if faults := crew.look(within_s=_LOOK_S):
+                if all(map(_may_be_anothers, faults)):
+                    faults += crew.look(within_s=_LOOK_S)
+                raise self._failed(sorted(faults, key=_may_be_anothers))
+            total = len(crew.posts)
+            self._progress(f"{total - len(crew.coming)} of {total} actors are up")
+            if late := self._p.late():
+                raise self._timed_out([fault.post for fault in late])
+
+    def _failed(self, faults: Sequence[Fault]) -> MemberFailed:
+        fault = faults[0]
+        post = fault.post
+        seat = next((seat for seat in post.seats if seat.role == fault.role), post.seats[0])
+        error = did_not_start(seat, fault.why, fault.remote_traceback)
+        others = [f"{one.post.who} on {one.post.process.node}: {one.why}" for one in faults[1:_MOST_TOLD]]
+        error.because += tuple(others)
+        return error
+
+    def _timed_out(self, late: Sequence[Post]) -> StartTimedOut:
+        crew: Crew = self._p.crew
+        told = [f"{post.who} on {post.process.node}: {how_far(post.handle)}" for post in late[:_MOST_TOLD]]
+        more = [f"and {len(late) - _MOST_TOLD} more"] if len(late) > _MOST_TOLD else []
+        up = len(crew.posts) - len(crew.coming)
+        return StartTimedOut(
+            f"{up} of {len(crew.posts)} actors of {self._p.name} were up in time",
+            because=[*told, *more],
+            try_next="A constructor that needs longer: startup_deadline_seconds of its role.",
+        )
+
+
+def _may_be_anothers(fault: Fault) -> bool:
+    """Its own constructor is through, and it has called somebody in vain whose constructor is not: blame that first."""
+    return ON_PEERS in fault.what

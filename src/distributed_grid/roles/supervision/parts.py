@@ -1,0 +1,93 @@
+"""What the parts of a run share: its plan as it stands, its processes and what is held for them."""
+
+import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from distributed_grid.decide.roles.units import holdings
+from distributed_grid.model.roles.plan import Placement, Unit
+from distributed_grid.model.roles.runs import RunState
+from distributed_grid.model.roles.spec import RoleSpec
+from distributed_grid.model.roles.workload import Workload
+from distributed_grid.roles.events import Events
+from distributed_grid.roles.supervision.managed import Crew, Fault, Post
+from distributed_grid.roles.supervision.places import Held, Places
+from distributed_grid.roles.supervision.surveying import Survey, Surveyor
+
+_TAKE_S: Final = 3.0
+"""So long places are waited for that were seen to be free."""
+
+
+@dataclass(slots=True)
+class RunParts:
+    """Changed by one thread: the launcher's, then the supervisor's."""
+
+    name: str
+    workload: Workload
+    crew: Crew
+    places: Places
+    surveyor: Surveyor
+    began: float = field(default_factory=time.time)
+    state: RunState = RunState.STARTING
+    why: str = ""
+    progress: str = ""
+    held: list[Held] = field(default_factory=list)
+    wanted: dict[str, int] = field(default_factory=dict)
+    """How many of each role there are to be."""
+    failures: Counter[str] = field(default_factory=Counter)
+    events: Events = field(default_factory=Events)
+    scaling: dict[str, str] = field(default_factory=dict)
+    """What a role that scales last did, and why."""
+    short: dict[str, str] = field(default_factory=dict)
+    """Why a role has fewer members than it is to have, or was to have."""
+    sent_away: Counter[str] = field(default_factory=Counter)
+    """By role: how often members that were to be added did not start."""
+
+    def spec(self, role: str) -> RoleSpec:
+        found = self.workload.role(role)
+        assert found is not None
+        return found
+
+    def together(self, role: str) -> tuple[str, ...]:
+        """It, and those that share its place: they have as many members."""
+        groups = (tuple(spec.name for spec in group) for group in self.workload.together)
+        return next(names for names in groups if role in names)
+
+    def note(self, told: str) -> None:
+        self.events.note(told)
+
+    def late(self) -> list[Fault]:
+        """Those that should be up by now."""
+        now = time.monotonic()
+        found = []
+        for post in self.crew.coming:
+            allowed = min(self.spec(role).startup_deadline_seconds for role in post.key)
+            if now - post.since > allowed:
+                found.append(Fault(post, f"it was not up after {allowed:g} s", what="did not start"))
+        return found
+
+    def units(self) -> list[Unit]:
+        """All that stand, each once, also if several processes are in it."""
+        return list(dict.fromkeys(post.unit for post in self.crew.posts.values()))
+
+    def man(self, placement: Placement, survey: Survey) -> list[Post]:
+        """Take the places of a plan, all or none, and start its processes there."""
+        held = self.hold(placement.units, survey)
+        try:
+            return self.crew.enlist(held)
+        except BaseException:
+            self.give_back_empty()
+            raise
+
+    def hold(self, units: Iterable[Unit], survey: Survey) -> list[Held]:
+        held = self.places.take(holdings(units, self.workload), survey.ids, _TAKE_S)
+        self.held += held
+        return held
+
+    def give_back_empty(self) -> None:
+        """What no process needs any more goes home."""
+        needed = {id(post.held) for post in self.crew.posts.values()}
+        self.places.give_back([one for one in self.held if id(one) not in needed])
+        self.held = [one for one in self.held if id(one) in needed]

@@ -1,0 +1,86 @@
+"""Places of a run that are asked back: their members are told, keep their processes until the deadline, and may answer.
+
+A role says with a method `on_reclaim(notice)` that it wants to be told. It goes on with its calls meanwhile. Where all
+members in a place have answered True, the place goes home at once; else the controller takes it at the deadline. What
+was in it is mended as its failure policy says.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import ray
+
+from distributed_grid.model.endings import why_it_ends
+from distributed_grid.model.times import parse_instant
+from distributed_grid.roles.on_node.peers import wire_name
+from distributed_grid.roles.supervision.managed import LIVES, Post
+from distributed_grid.roles.supervision.parts import RunParts
+from distributed_grid.roles.supervision.places import Held
+
+ON_RECLAIM: Final = "on_reclaim"
+
+
+@dataclass(slots=True)
+class _Told:
+    """One place that is asked for, and what its members have not answered yet."""
+
+    waits: list[Any]
+    may_go: bool
+    """So far all have answered that they are done."""
+
+
+class Reclaims:
+    def __init__(self, parts: RunParts) -> None:
+        self._p = parts
+        self._told: dict[str, _Told] = {}
+
+    def look(self) -> None:
+        """Tell those whose place was asked for since the last look, and let places go whose members are done."""
+        asked = {
+            held.boost_id: (held, ending)
+            for held in self._p.held
+            if held.boost_id is not None and (ending := self._p.places.asked(held)) is not None
+        }
+        self._told = {boost_id: told for boost_id, told in self._told.items() if boost_id in asked}
+        for boost_id, (held, ending) in asked.items():
+            if boost_id not in self._told:
+                self._told[boost_id] = self._tell(held, ending)
+            elif self._are_done(self._told[boost_id]):
+                self._told[boost_id].may_go = False  # once
+                self._p.note(f"{self._who(held)}: done, and the place on {held.holding.node} goes home")
+                self._p.places.let_go(held)
+
+    def _tell(self, held: Held, ending: Mapping[str, Any]) -> _Told:
+        posts = self._in(held)
+        until = "" if ending["deadline"] is None else f"; kept until {parse_instant(ending['deadline']):%H:%M:%S} UTC"
+        self._p.note(f"the place of {self._who(held)} on {held.holding.node} goes home: {why_it_ends(ending)}{until}")
+        notice = {"boost_id": held.boost_id, **ending}
+        told: list[Any] = []
+        has_all = bool(posts)
+        for post in posts:
+            hooks = [role for role in post.key if ON_RECLAIM in self._p.crew.hosting.methods(role)]
+            has_all = has_all and bool(hooks)
+            told += [getattr(post.handle, wire_name(role, ON_RECLAIM)).remote(notice) for role in hooks]
+        return _Told(told, has_all)
+
+    def _are_done(self, told: _Told) -> bool:
+        """Whether all of them have answered so; one that failed to answer keeps its place until the deadline."""
+        if told.waits:
+            answered, told.waits = ray.wait(told.waits, num_returns=len(told.waits), timeout=0, fetch_local=True)
+            told.may_go = told.may_go and all(_says_done(ref) for ref in answered)
+        return told.may_go and not told.waits
+
+    def _in(self, held: Held) -> list[Post]:
+        posts = self._p.crew.posts.values()
+        return [post for post in posts if post.held is held and post.handle is not None and post.state in LIVES]
+
+    def _who(self, held: Held) -> str:
+        return ", ".join(post.who for post in self._p.crew.posts.values() if post.held is held) or "nobody"
+
+
+def _says_done(answer: Any) -> bool:
+    try:
+        return ray.get(answer) is True
+    except Exception:  # noqa: BLE001 (whatever it is, it has not said so)
+        return False

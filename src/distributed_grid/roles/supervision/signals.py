@@ -1,0 +1,154 @@
+"""Signals that roles follow: read from time to time beside the rounds, since reading one may take long."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, wait
+from functools import partial
+from typing import Any, Final, Protocol
+
+from distributed_grid.client.prometheus import instant_query
+from distributed_grid.decide.roles.scaling import NoReading, ScalingState, follow_signal
+from distributed_grid.errors import GridError
+from distributed_grid.model.roles.scaling import CallableSignal, MethodSignal, PrometheusSignal, QueueSignal
+from distributed_grid.model.roles.spec import RoleSpec
+from distributed_grid.model.roles.workload import Workload
+from distributed_grid.roles.calls.groups import RoleGroup
+from distributed_grid.roles.supervision.health import aside
+
+
+class Loaded(Protocol):
+    """A member, by how busy it is."""
+
+    @property
+    def queue(self) -> int: ...
+
+    @property
+    def running(self) -> int: ...
+
+
+class Counted(Protocol):
+    def count(self, role: str) -> int:
+        """How many it has, with those that are starting or are away for a moment."""
+
+    def of_roles(self, roles: Iterable[str]) -> Sequence[Loaded]: ...
+
+
+class Followed(Protocol):
+    @property
+    def workload(self) -> Workload: ...
+
+    @property
+    def crew(self) -> Counted: ...
+
+    @property
+    def wanted(self) -> dict[str, int]:
+        """How many of each role there are to be."""
+
+    @property
+    def scaling(self) -> dict[str, str]:
+        """What a role that scales last did, and why."""
+
+    def note(self, told: str) -> None: ...
+
+
+class SignalReader:
+    def __init__(self, parts: Followed, group: Callable[[str], RoleGroup[Any]]) -> None:
+        self._p = parts
+        self._group = group
+
+    def read(self, role: RoleSpec) -> float:
+        """The value now; raises what keeps it from being read."""
+        assert role.follows is not None
+        source = role.follows.source
+        if isinstance(source, QueueSignal):
+            calls = [post.running + post.queue for post in self._p.crew.of_roles([role.name])]
+            return sum(calls) / len(calls) if calls else 0.0
+        if isinstance(source, MethodSignal):
+            told = self._group(source.role).options(deadline_s=ANSWER_S).call(source.method)
+            if not told:
+                raise GridError(f"{source.role} has no members")
+            return sum(map(float, told)) / len(told)
+        if isinstance(source, CallableSignal):
+            return float(source.function())
+        return _ask(source)
+
+
+def _ask(source: PrometheusSignal) -> float:
+    """One number: the only sample of a vector, or a scalar."""
+    data = instant_query(source.prometheus, source.query, ANSWER_S)
+    if data["resultType"] == "scalar":
+        return float(data["result"][1])
+    if data["resultType"] != "vector" or len(data["result"]) != 1:
+        raise GridError(f"the query gave {len(data['result'])} series, and a signal is one number")
+    return float(data["result"][0]["value"][1])
+
+
+_RETRY_S: Final = 2.0
+ANSWER_S: Final = 5.0
+"""So long the answer to a signal is waited for."""
+
+Read = Callable[[RoleSpec], float]
+"""The value of a role's signal now; raises what keeps it from being read."""
+
+
+class Following:
+    def __init__(self, parts: Followed, read: Read) -> None:
+        self._p = parts
+        self._read = read
+        self._roles = [role for role in parts.workload.roles if role.scaling is not None]
+        self._states = {role.name: ScalingState() for role in self._roles}
+        self._readings: dict[str, Future[float]] = {}
+        self._asked_at: dict[str, float] = {}
+        self._tried_at: dict[str, float] = {}
+
+    def wanted(self) -> Iterator[tuple[str, int]]:
+        """The roles that are to have another number of members now."""
+        now = time.monotonic()
+        for role in self._roles:
+            scaling = role.follows
+            assert scaling is not None
+            reading = self._readings.get(role.name)
+            if reading is None:
+                if now - self._asked_at.get(role.name, -1e9) >= scaling.every_seconds:
+                    self._asked_at[role.name] = now
+                    self._readings[role.name] = aside(f"grid-roles-signal-{role.name}", partial(self._read, role))
+                continue
+            if not reading.done():
+                continue
+            del self._readings[role.name]
+            present = self._p.crew.count(role.name)
+            found = follow_signal(
+                scaling,
+                self._states[role.name],
+                _value(reading),
+                present=present,
+                least=role.least,
+                most=role.most,
+                now=now,
+            )
+            self._states[role.name] = found.state
+            self._p.scaling[role.name] = found.told
+            if found.wanted != present:
+                self._p.note(f"{role.name}: {found.reason}")
+            # Enough: what could not be had before is not wanted any more.
+            if found.wanted != present or (found.enough and self._p.wanted.get(role.name, present) > present):
+                yield role.name, found.wanted
+
+    def finish(self) -> None:
+        """Wait for those who call members just now; their calls have a deadline."""
+        for role in self._roles:
+            if role.name in self._readings and isinstance(role.follows and role.follows.source, MethodSignal):
+                wait([self._readings[role.name]], timeout=2 * ANSWER_S)
+
+    def may_retry(self, role: str) -> bool:
+        """Looking for room again and again costs something, so it is done now and then."""
+        now = time.monotonic()
+        if now - self._tried_at.get(role, -1e9) < _RETRY_S:
+            return False
+        self._tried_at[role] = now
+        return True
+
+
+def _value(reading: "Future[float]") -> float | NoReading:
+    error = reading.exception()
+    return NoReading(str(error) or type(error).__name__) if error is not None else float(reading.result())

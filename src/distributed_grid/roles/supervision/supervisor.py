@@ -1,0 +1,327 @@
+"""The supervisor of a run: one thread that handles deaths, commands and scaling one after the other, tells members of
+each other, and writes the run's record."""
+
+import math
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import ray
+
+from distributed_grid.errors import Unavailable, said_by
+from distributed_grid.execution.actors import why_gone
+from distributed_grid.execution.role_records import RoleRecords
+from distributed_grid.model.roles.runs import LEAVING, Record, RunState
+from distributed_grid.model.roles.spec import RoleSpec
+from distributed_grid.model.times import instant
+from distributed_grid.roles.asked_counts import scaled_counts
+from distributed_grid.roles.calls.ray_transport import unfinished
+from distributed_grid.roles.calls.roster import Seat
+from distributed_grid.roles.on_node.making import ON_PEERS
+from distributed_grid.roles.record_rows import member_row, role_row
+from distributed_grid.roles.supervision.failures import Mending
+from distributed_grid.roles.supervision.health import Health
+from distributed_grid.roles.supervision.managed import Fault, Post, PostState
+from distributed_grid.roles.supervision.parts import RunParts
+from distributed_grid.roles.supervision.reclaims import Reclaims
+from distributed_grid.roles.supervision.resizing import Resizing
+from distributed_grid.roles.supervision.signals import Following
+
+
+class Introducing:
+    def __init__(self, parts: RunParts) -> None:
+        self._p = parts
+        self._known: frozenset[tuple[str, int]] = frozenset()
+        self._told: dict[Any, Post] = {}
+        """References to somebody's having been told."""
+
+    def begin(self) -> None:
+        """Those that are there know each other already."""
+        self._known = self._there(self._p.crew.staying)
+
+    def look(self) -> None:
+        self._note_failures()
+        met = [post for post in self._p.crew.staying if not post.steps]
+        if self._there(met) != self._known:
+            told = self._p.crew.introduce(met)
+            self._known = self._there(met)
+            self._told |= {ref: post for post, refs in told for ref in refs}
+
+    def _note_failures(self) -> None:
+        """It is up and can be called, so it goes on; but somebody should know."""
+        if not self._told:
+            return
+        done, _ = ray.wait([*self._told], num_returns=len(self._told), timeout=0, fetch_local=False)
+        for ref in done:
+            post = self._told.pop(ref)
+            try:
+                ray.get(ref)
+            except ray.exceptions.RayTaskError as error:
+                self._p.note(f"{post.who} failed in {ON_PEERS}(): {why_gone(error)}")
+            except ray.exceptions.RayError:
+                pass  # it has ended, which is noticed otherwise
+
+    @staticmethod
+    def _there(posts: list[Post]) -> frozenset[tuple[str, int]]:
+        return frozenset((post.name, post.life) for post in posts)
+
+
+def record_of(parts: RunParts, job_id: str, worker_id: str, node: str) -> Record:
+    user, team = parts.surveyor.user_and_team
+    posts = sorted(parts.crew.posts.values(), key=lambda post: (post.key, post.process.index))
+    return {
+        "name": parts.name,
+        "workload": parts.workload.name,
+        "state": str(parts.state),
+        "why": parts.why,
+        "progress": parts.progress,
+        "owner": {
+            "node": node,
+            "pid": os.getpid(),
+            "job_id": job_id,
+            "worker_id": worker_id,
+            "user": user,
+            "team": team,
+        },
+        "began_at": _at(parts.began),
+        "updated_at": instant(datetime.now(UTC)),
+        "roles": [_role(parts, role, posts) for role in parts.workload.roles],
+        "members": _members(parts, posts),
+        "holdings": [
+            {
+                "node": one.holding.node,
+                "pool": one.holding.pool,
+                "resources": one.holding.resources.to_amounts(),
+                "boost_id": one.boost_id,
+            }
+            for one in list(parts.held)
+        ],
+        "events": parts.events.rows(),
+    }
+
+
+def _role(parts: RunParts, role: RoleSpec, posts: list[Post]) -> dict[str, Any]:
+    return role_row(
+        role,
+        wanted=parts.wanted.get(role.name, role.least),
+        up=len([post for post in posts if role.name in post.key and _state(post) == PostState.UP]),
+        failures=parts.failures[role.name],
+        scaling=parts.scaling.get(role.name, ""),
+    )
+
+
+def _members(parts: RunParts, posts: list[Post]) -> list[dict[str, Any]]:
+    found = [_member(post, seat) for post in posts for seat in post.seats]
+    order = {role.name: number for number, role in enumerate(parts.workload.roles)}
+    return sorted(found, key=lambda one: (order[one["role"]], one["rank"]))
+
+
+def _member(post: Post, seat: Seat) -> dict[str, Any]:
+    return member_row(
+        seat,
+        _state(post),
+        post.name,
+        gpus=post.gpus,
+        restarts=post.restarts,
+        queue=post.queue,
+        running=post.running,
+        pid=post.pid,
+        why=post.why,
+    )
+
+
+def _state(post: Post) -> str:
+    return str(post.state) if post.leaving_since is None else LEAVING
+
+
+def _at(moment: float) -> str:
+    return instant(datetime.fromtimestamp(moment, UTC))
+
+
+_TICK_S: Final = 0.25
+_WISHES_S: Final = 0.5
+_TELL_S: Final = 2.0
+_DROPPED: Final = "the program holds neither its manager nor any of its members any more"
+
+
+class Supervisor:
+    """`tick` is one round; a thread repeats it, sooner when it is poked."""
+
+    def __init__(self, parts: RunParts, records: RoleRecords, health: Health, following: Following) -> None:
+        self._p = parts
+        self._records = records
+        self._health = health
+        self._following = following
+        self._mending = Mending(parts)
+        self.resizing = Resizing(parts)
+        self._introducing = Introducing(parts)
+        self._reclaims = Reclaims(parts)
+        self._faults: list[Fault] = []
+        """Kept until something is done about them: what raises between must not make them forgotten."""
+        self._wishes: deque[tuple[str, int]] = deque()
+        self._poked = threading.Event()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._wishes_at = self._told_at = 0.0
+        self._job_id = ray.get_runtime_context().get_job_id()
+        self._worker_id = ray.get_runtime_context().get_worker_id()
+        self._node = parts.surveyor.name_of(ray.get_runtime_context().get_node_id())
+        self._on_down: Callable[[str, RunState], None] = lambda _why, _state: None
+        self.dropped = False
+        """No part of the program can use the run any more. It is read in every round, so setting it is enough."""
+
+    def start(self, on_down: Callable[[str, RunState], None]) -> None:
+        """`on_down`: ends the run, with why."""
+        self._introducing.begin()
+        self._on_down = on_down
+        self._thread = threading.Thread(target=self._run, name=f"grid-roles-{self._p.name}", daemon=True)
+        self._thread.start()
+
+    def stopping(self) -> None:
+        """The rounds end."""
+        self._stopping.set()
+        self._poked.set()
+
+    def stop(self) -> None:
+        self.stopping()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+            self._following.finish()
+
+    def poke(self) -> None:
+        self._poked.set()
+
+    def wish(self, role: str, count: int) -> None:
+        scaled_counts(self._p.workload, role, count)  # raises what makes no sense, before anybody waits
+        self._wishes.append((role, count))
+        self.poke()
+
+    def record(self) -> Record:
+        return record_of(self._p, self._job_id, self._worker_id, self._node)
+
+    def tell(self) -> None:
+        """Write down how things are."""
+        self._told_at = time.monotonic()
+        with suppress(ray.exceptions.RpcError, Unavailable):  # it is told again soon
+            self._records.write_record(self.record())
+
+    # -- rounds --------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._poked.wait(_TICK_S)
+            self._poked.clear()
+            if self._stopping.is_set():
+                return
+            try:
+                self.tick()
+            except Exception as error:  # noqa: BLE001 (a run that nobody looks after is worse than any error)
+                self._p.note(f"looking after the run failed, and is tried again: {said_by(error)}")
+
+    def tick(self) -> None:
+        before = self._shape()
+        self._faults += self._p.crew.look()
+        self._p.crew.settle()
+        self._reclaims.look()
+        self._faults += self._health.look()
+        self._faults += self._p.late() + self._unplaced()
+        here = [fault for fault in self._faults if self._p.crew.posts.get(fault.post.name) is fault.post]
+        faults, self._faults = self.resizing.take(here), []
+        if faults and (why := self._mending.mend(faults)):
+            self._on_down(why, RunState.FAILED)
+            return
+        if not faults:
+            self._mending.house()
+        self.resizing.look()
+        if self.dropped:
+            self._wind_up()
+            return
+        if self._take_wishes():
+            return
+        self._follow()
+        self._introducing.look()
+        self._judge()
+        if self._shape() != before or time.monotonic() - self._told_at > _TELL_S:
+            self._p.crew.roster.forget_finished(unfinished)
+            self.tell()
+
+    def _wind_up(self) -> None:
+        """All members finish the calls that they have, and the run ends with the last of them.
+
+        However long that takes: the program may still hold references to their results.
+        """
+        if self._p.state is not RunState.STOPPING:
+            self._p.state, self._p.why = RunState.STOPPING, _DROPPED
+            self._p.wanted = dict.fromkeys(self._p.wanted, 0)
+            self.resizing.leaving.leave(self._p.crew.staying, _DROPPED, finish_s=math.inf)
+            self.tell()
+        if not self._p.crew.posts:
+            self._on_down(_DROPPED, RunState.ENDED)
+
+    def _unplaced(self) -> list[Fault]:
+        """Those whose place was taken from them: a lease that was preempted, or ended otherwise."""
+        found = []
+        for post in self._p.crew.posts.values():
+            why = self._p.places.lost(post.held) if post.handle is not None else None
+            if why is not None:
+                found.append(Fault(post, why, what="lost its place"))
+        return found
+
+    def _take_wishes(self) -> bool:
+        """Whether it is to end."""
+        now = time.monotonic()
+        if now - self._wishes_at > _WISHES_S:
+            self._wishes_at = now
+            wished = self._records.take_wish(self._p.name)  # what is wished here is still there if this raises
+            if wished is not None:
+                if wished["down"]:
+                    self._on_down("it was asked to go down", RunState.ENDED)
+                    return True
+                self._wishes.extend(wished["counts"].items())
+        while self._wishes:
+            self._towards(*self._wishes.popleft())
+        return False
+
+    def _follow(self) -> None:
+        for role, count in self._following.wanted():
+            self._towards(role, count)
+        # Who could not grow when it was wished may be able to now.
+        for role, count in [*self._p.wanted.items()]:
+            if self._p.crew.count(role) < count and self._following.may_retry(role):
+                self._towards(role, count)
+
+    def _towards(self, role: str, count: int) -> None:
+        try:
+            why = self.resizing.towards(role, count)
+        except Exception as error:  # noqa: BLE001 (whatever it is, it is told, and others are still to be scaled)
+            why = said_by(error)
+        if why and why != self._p.short.get(role):
+            self._p.note(f"{role} does not have {count} members: {why}")
+        self._p.short[role] = why
+        together = self._p.together(role)
+        follows = any(self._p.spec(one).scaling is not None for one in together)
+        if why and follows and not self.resizing.borrowing.borrows_for(role):
+            # Their signal is asked again; a number that somebody wished stays wished.
+            self._p.wanted |= {one: self._p.crew.count(one) for one in together}
+
+    def _judge(self) -> None:
+        """Whether all is as it should be."""
+        away = [post for post in self._p.crew.staying if post.state is not PostState.UP]
+        few = [role for role, count in self._p.wanted.items() if self._p.crew.count(role) < count]
+        whys = [f"{post.name.partition('/')[2]} is {post.state}" for post in away]
+        whys += [f"{role} has {self._p.crew.count(role)} of {self._p.wanted[role]}" for role in few]
+        self._p.state = RunState.DEGRADED if whys else RunState.RUNNING
+        self._p.why = "; ".join(whys[:3]) + (f" and {len(whys) - 3} more" if len(whys) > 3 else "")
+
+    def _shape(self) -> object:
+        posts = self._p.crew.posts.values()
+        return (
+            self._p.state,
+            len(self._p.events),
+            [(p.name, p.state, p.restarts, p.pid, p.process.node, p.leaving_since) for p in posts],
+        )

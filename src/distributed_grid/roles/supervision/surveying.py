@@ -1,0 +1,138 @@
+"""The cluster as a launcher sees it: what is free on which node now, and whether grid leases it out."""
+
+import time
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
+
+import ray
+
+from distributed_grid.client import GridClient, user_name
+from distributed_grid.client.inventory import live_inventory
+from distributed_grid.config import loaded_config
+from distributed_grid.errors import GridError, NoCluster
+from distributed_grid.execution.ray_cluster import RayCluster
+from distributed_grid.model.nodes import NodeId, NodeName
+from distributed_grid.model.roles.plan import Inventory
+from distributed_grid.monitoring.observer import Observer
+from distributed_grid.store.home import GridHome
+
+_LEFT_ALONE_S: Final = 10.0
+"""A controller that did not answer is not asked again for so long: each time would hold up who looks after a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    inventory: Inventory
+    ids: dict[NodeName, NodeId]
+    """Of the nodes that are alive."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What Ray does not know of the nodes, and a controller does."""
+
+    names: dict[NodeId, NodeName]
+    """Of those that are alive."""
+    limits: Inventory
+
+
+class Surveyor:
+    """Looks through Ray. Where a controller runs, nodes have the names that it gives them, and what they may lend.
+
+    While that is away, they have those that it gave last: what runs without it is looked after without it.
+    """
+
+    def __init__(self, client: GridClient | None) -> None:
+        self.client = client
+        self.gateway = RayCluster(ray.get_runtime_context().gcs_address)
+        self._observer = Observer(self.gateway, loaded_config(None))
+        self._last: _Told | None = None
+        self._ask_at = 0.0
+
+    @classmethod
+    def connected(cls) -> "Surveyor":
+        connected()
+        return cls(controller_here())
+
+    @property
+    def is_shared(self) -> bool:
+        """Grid leases this cluster's capacity out, so whoever takes some does it by a lease."""
+        return self.client is not None and bool(self.client.sharing_status()["enabled"])
+
+    @cached_property
+    def user_and_team(self) -> tuple[str, str]:
+        """To whom what runs here belongs: the user of the token, or of this process where grid does not say."""
+        try:
+            known = {} if self.client is None else self.client.me()
+        except GridError:
+            known = {}
+        return str(known.get("name") or user_name()), str(known.get("team") or "")
+
+    def lender(self) -> GridClient:
+        """Whom leases are asked of."""
+        if self.client is None:
+            raise NoCluster("No controller of grid runs here, so nothing can be leased", try_next="grid start")
+        return self.client
+
+    def look(self) -> Survey:
+        nodes = self._observer.look()
+        seen = Inventory.of_nodes(nodes)
+        ids = {node.name: node.node_id for node in nodes.alive}
+        if self.client is None:
+            return Survey(seen, ids)
+        # Amounts are Ray's own, exact and new; names and limits are the controller's.
+        told = self._told_by(self.client)
+        named = {own: told.names.get(node_id, own) for own, node_id in ids.items()}
+        found = [
+            replace(seen[own], name=name, lends=told.limits[name].lends, closed=told.limits[name].closed)
+            if name in told.limits
+            else seen[own]
+            for own, name in named.items()
+        ]
+        return Survey(Inventory(found), {named[own]: node_id for own, node_id in ids.items()})
+
+    def _told_by(self, client: GridClient) -> _Told:
+        if self._last is not None and time.monotonic() < self._ask_at:
+            return self._last
+        try:
+            nodes, sharing = client.nodes(), client.sharing_status()
+        except GridError:
+            if self._last is None:
+                raise
+            self._ask_at = time.monotonic() + _LEFT_ALONE_S
+            return self._last
+        known = live_inventory(nodes, sharing)
+        names = {node["node_id"]: node["name"] for node in nodes["nodes"] if node["alive"]}
+        # Who is not there now may be, once the controller is away and cannot say so.
+        self._last = _Told(names, Inventory(known[name] for name in names.values()))
+        return _Told(names, known)
+
+    def name_of(self, node_id: NodeId) -> NodeName:
+        return next((name for name, one in self.look().ids.items() if one == node_id), node_id)
+
+
+def connected() -> None:
+    """Raises unless this process is connected to Ray."""
+    if not ray.is_initialized():
+        raise NoCluster("This process is not connected to Ray", try_next='Call ray.init(address="auto") first.')
+
+
+def controller_here() -> GridClient | None:
+    """The controller of the cluster that this process is connected to, if one answers. To be closed."""
+    return _controller_of(ray.get_runtime_context().gcs_address)
+
+
+def _controller_of(gcs_address: str) -> GridClient | None:
+    """The controller of this very cluster, if one answers."""
+    home = GridHome.find()
+    if not home.controller.exists():
+        return None
+    client = GridClient(home, retry_s=1.0)
+    try:
+        if client.ray_address() == gcs_address and client.config():
+            return client
+    except GridError:
+        pass
+    client.close()
+    return None

@@ -1,0 +1,92 @@
+"""A run without a terminal: the same wrapper, in a process of its own that outlives the command."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+from distributed_grid.client import GridClient
+from distributed_grid.errors import GridError, error_from_dict
+from distributed_grid.run.held_lease import Wanted
+from distributed_grid.run.monitor import Voice
+from distributed_grid.run.records import Run, Runs
+from distributed_grid.run.wrapper import Wrapper
+from distributed_grid.store.home import GridHome
+
+OUTPUT: Final = "output.log"
+_REFUSED: Final = "refused.json"
+_POLL_S: Final = 0.05
+
+
+def start(
+    runs: Runs, wanted: Wanted, command: Sequence[str], label: str, isolation: str, *, allow_escapes: bool = False
+) -> Run:
+    """Start it, and be back once the program runs; or raise why it does not."""
+    run_id = uuid.uuid4().hex[:12]
+    # What to run goes through a pipe, since there may be secrets in it.
+    how = {"isolation": isolation, "allow_escapes": allow_escapes}
+    told = {"id": run_id, "wanted": asdict(wanted), "command": list(command), "label": label, "how": how}
+    wrapper = subprocess.Popen(
+        [sys.executable, "-P", "-m", "distributed_grid.run.detached"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    assert wrapper.stdin is not None
+    with wrapper.stdin as pipe:
+        pipe.write(json.dumps(told).encode())
+    try:
+        return _once_it_runs(runs, run_id, wrapper)
+    except KeyboardInterrupt:
+        wrapper.terminate()  # or it would go on waiting for its lease, and begin one day
+        wrapper.wait()
+        raise
+
+
+def _once_it_runs(runs: Runs, run_id: str, wrapper: "subprocess.Popen[bytes]") -> Run:
+    while True:
+        is_over = wrapper.poll() is not None
+        found = next((run for run in runs.all() if run.id == run_id), None)
+        if found is not None and (is_over or not found.is_over):  # why it ended is told last
+            refused = Path(found.folder) / _REFUSED
+            if refused.exists():
+                raise error_from_dict(json.loads(refused.read_text()))
+            if found.state != "starting":
+                return found
+        if is_over:
+            raise GridError("The run ended before it began", try_next="grid tasks ls")
+        time.sleep(_POLL_S)
+
+
+def main() -> int:
+    told = json.loads(sys.stdin.buffer.read())
+    home = GridHome.find()
+    runs = Runs(home)
+    run = runs.begin(told["label"], **told["how"], detached=True, run_id=told["id"])
+    with (Path(run.folder) / OUTPUT).open("ab", buffering=0) as output:
+
+        def say(text: str) -> None:
+            output.write(text.encode() + b"\n")
+
+        voice = Voice(say, lambda _: None, lambda: None)
+        client = GridClient(home, on_wait=say)
+        try:
+            wanted = Wanted(**told["wanted"])
+            return Wrapper(client, wanted, told["command"], run, runs, voice).carry_out(output)
+        except GridError as error:
+            for line in (error.message, *error.because):
+                say(f"grid: {line}")
+            (Path(run.folder) / _REFUSED).write_text(json.dumps(error.to_dict()))
+            return error.exit_code
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PYTHONUNBUFFERED", "1")  # its output goes to a file that others follow
+    sys.exit(main())

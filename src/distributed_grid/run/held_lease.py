@@ -1,0 +1,219 @@
+"""The lease of a run: asked for, renewed while the run lives, given back at its end."""
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from distributed_grid.client import GridClient
+from distributed_grid.errors import GridError, InvalidRequest, NotFound, NotReserved, Refused
+from distributed_grid.model.endings import why_it_ends
+from distributed_grid.run.signals import kept_back
+
+DEFAULT_DURATION_S: Final = 120.0
+"""For how long a lease lasts if nobody renews it: soon after a machine is gone, what it held is free again."""
+
+_LOOK_S: Final = 1.0
+"""Its program has to hear soon that it is asked back: the grace period runs from the asking."""
+_MOST_LABEL: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a run is to have, as its user said it."""
+
+    cpus: str | None = None
+    gpus: str | None = None
+    memory: str | None = None
+    target: str | None = None
+    source: str | None = None
+    priority: str = "normal"
+    duration: str | None = None
+    wait: str | None = None
+    boost: str | None = None
+    grace: str | None = None
+    reclaim_url: str | None = None
+
+    def body(self, target: str, label: str) -> dict[str, Any]:
+        """The request for the lease: what is scarce leads, the rest comes along."""
+        asked = {kind: amount for kind, amount in self._amounts().items() if amount is not None}
+        first, *others = asked or {"cpu": "1"}
+        return {
+            "target_node": target,
+            "resource_type": first,
+            "amount": asked.get(first, "1"),
+            "along": {kind: asked[kind] for kind in others},
+            "priority": self.priority,
+            "duration_seconds": DEFAULT_DURATION_S if self.duration is None else self.duration,
+            "source_node": self.source,
+            "delivery": "reserve",
+            "wait_seconds": float(self.wait or 0),
+            "grace_seconds": self.grace,
+            "on_grace_end": "kill",
+            "reclaim_url": self.reclaim_url,
+            "purpose": "run",
+            "label": label,
+            "own_too": True,
+        }
+
+    def _amounts(self) -> Mapping[str, str | None]:
+        return {"gpu": self.gpus, "cpu": self.cpus, "memory": self.memory}
+
+    def check(self) -> None:
+        """What makes no sense needs no cluster to say so."""
+        from distributed_grid.model.requests import make_ask, seconds
+
+        if self.boost is not None and any(self._amounts().values()):
+            raise InvalidRequest("--boost says what the run has; --cpus, --gpus and --memory ask for a new lease")
+        if self.boost is not None and (self.grace is not None or self.reclaim_url is not None):
+            raise InvalidRequest("--boost has the grace period and the hook that the boost was asked for with")
+        seconds("wait", self.wait or 0, zero_allowed=True)
+        body = self.body(self.target or "target", "")
+        make_ask(
+            body["target_node"], body["resource_type"], body["amount"],
+            along=body["along"], priority=body["priority"], duration_s=body["duration_seconds"],
+            grace_s=self.grace, fractional_gpus=True,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class AskedBack:
+    """The lease goes home, or its holder is asked for it: its program may stay until then."""
+
+    ending: Mapping[str, Any]
+    """As the API tells it: the cause, by whom, for whom."""
+    until: float
+    """On this machine's monotonic clock: the controller's may show another time."""
+
+    @property
+    def left_s(self) -> float:
+        return max(0.0, self.until - time.monotonic())
+
+
+class HeldLease:
+    """One lease while it is needed, with the program inside it.
+
+    `asked`: it is asked back, and until when the program may stay. `ended`: it is there no more, and why.
+    """
+
+    def __init__(
+        self,
+        client: GridClient,
+        boost: dict[str, Any],
+        program_id: str,
+        label: str,
+        *,
+        is_ours: bool,
+        is_inside: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`is_inside`: whether something is in it now; a shell may only be open."""
+        self._is_inside = is_inside
+        self._client, self._program_id, self._label = client, program_id, label[:_MOST_LABEL]
+        self.boost = boost
+        self.is_ours = is_ours
+        self._stop = threading.Event()
+        self.asked: AskedBack | None = None
+        self.ended: str | None = None
+        self.ending: Mapping[str, Any] | None = None
+        """How it ended, where the controller could say."""
+        self._take_in(self._ask(client))
+        with kept_back():  # signals are for the main thread
+            threading.Thread(target=self._keep, daemon=True).start()
+
+    @classmethod
+    def of(cls, client: GridClient, wanted: Wanted, program_id: str, label: str) -> "HeldLease":
+        """Ask for it, or take the boost that was named."""
+        if wanted.boost is not None:
+            boost = reserved(client, client.boost(wanted.boost, to_use=True))
+            return cls(client, boost, program_id, label, is_ours=False)
+        target = wanted.target or _head(client)
+        granted = client.request_boost(wanted.body(target, label), idempotency_key=uuid.uuid4().hex)
+        try:
+            return cls(client, granted, program_id, label, is_ours=True)
+        except BaseException:
+            with suppress(GridError):
+                client.release_boost(granted["boost_id"], {"grace_seconds": 0})
+            raise
+
+    @property
+    def id(self) -> str:
+        return str(self.boost["boost_id"])
+
+    def give_back(self) -> None:
+        """What still runs in it is ended. A boost that was there before the run stays, empty."""
+        self._stop.set()
+        with suppress(GridError):  # then it counts as gone when it has been silent for a while
+            self._client.leave(self.id, self._program_id)
+        if self.is_ours and self.ended is None:
+            with suppress(NotFound):
+                self._client.release_boost(self.id, {"grace_seconds": 0, "wait_seconds": 20})
+
+    def _keep(self) -> None:
+        """Renew it at a third of its length, and look more often whether it is still there."""
+        length = _length(self.boost)
+        look_s = min(_LOOK_S, length / 6)
+        renew_at = time.monotonic() + length / 3
+        client = GridClient(self._client.home)
+        while not self._stop.wait(look_s):
+            renews = self.is_ours and self.asked is None and time.monotonic() >= renew_at
+            if renews:
+                renew_at = time.monotonic() + length / 3
+            if self._look(client, renews=renews) is not None:
+                break
+        client.close()
+
+    def why_ended(self) -> str | None:
+        """Asked now: when a program fails because its lease is gone, it may be the first to notice."""
+        return self.ended or self._look(self._client)
+
+    def _look(self, client: GridClient, *, renews: bool = False) -> str | None:
+        try:
+            if renews:
+                with suppress(Refused):  # it goes home: the next answer says why
+                    client.renew_boost(self.id)
+            self._take_in(self._ask(client))
+        except NotFound as error:
+            self.ended = error.message
+        except GridError:
+            pass  # the controller is away; it comes back, and the lease lasts a while
+        return self.ended
+
+    def _ask(self, client: GridClient) -> Mapping[str, Any]:
+        return client.attend(self.id, self._program_id, self._label, is_inside=self._is_inside())
+
+    def _take_in(self, said: Mapping[str, Any]) -> None:
+        state, ending = said["boost"]["state"], said["boost"]["ending"]
+        self.ending = ending
+        if state in ("lost", "released"):
+            self.ended = f"it is {state}" if ending is None else why_it_ends(ending)
+        elif ending is not None and said["ends_in_seconds"] is not None:
+            self.asked = AskedBack(ending, time.monotonic() + said["ends_in_seconds"])
+        else:
+            self.asked = None
+
+
+def _length(boost: Mapping[str, Any]) -> float:
+    from distributed_grid.model.times import parse_instant
+
+    return (parse_instant(boost["expires_at"]) - parse_instant(boost["allocated_at"])).total_seconds()
+
+
+def _head(client: GridClient) -> str:
+    nodes = client.nodes()["nodes"]
+    return str(next((node["name"] for node in nodes if node["is_head"]), nodes[0]["name"] if nodes else ""))
+
+
+def reserved(client: GridClient, boost: dict[str, Any]) -> dict[str, Any]:
+    """The boost, if there is something of it to run inside of; else `NotReserved`."""
+    if boost["placement_group"] is None or boost["state"] != "active":
+        raise NotReserved(
+            f"Boost {boost['boost_id'][:8]} is {boost['state']}, by {boost['delivery']}: nothing to run inside of",
+            because=[f"its capacity is on {boost['target_node']} itself, where every Ray program sees it"]
+            if boost["delivery"] == "transfer"
+            else [],
+            try_next=f"Run the program as it is, with RAY_ADDRESS={client.ray_address()}",
+        )
+    return boost

@@ -1,0 +1,216 @@
+"""The run monitor: beside the program while it runs. It passes reports on, delivers notices, and ends the program with
+its lease."""
+
+import json
+import os
+import signal
+import termios
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from distributed_grid.model.endings import TERM_S, why_it_ends
+from distributed_grid.model.times import span
+from distributed_grid.run.driver import GRACE_S, Driver
+from distributed_grid.run.held_lease import AskedBack, HeldLease
+from distributed_grid.run.reports import Reports
+from distributed_grid.run.signals import CANCELS, Signals, Told, stop_here
+
+UNATTENDED_S: Final = 5.0
+TYPED_S: Final = 30.0
+"""Whoever types Ctrl-C is there to type it again: the program may take its time to save what it has."""
+HINT_S: Final = 3.0
+_ECHO_S: Final = 1.0
+"""One request may come as several signals: `timeout` sends to a process and to its group, systemd TERM and HUP."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Somebody has asked for the program's end, then."""
+
+    by: Told
+    at: float
+    is_hinted: bool = False
+
+    def is_insisted_on(self, told: Told, now: float) -> bool:
+        """Whether this one means: now."""
+        return told.is_typed or told.sender != self.by.sender or now - self.at > _ECHO_S
+
+    def is_over(self, now: float) -> bool:
+        return now - self.at > (TYPED_S if self.by.is_typed else UNATTENDED_S)
+
+    def wants_a_hint(self, now: float) -> bool:
+        """Whether a person who waits should be told how it goes faster."""
+        return self.by.is_typed and not self.is_hinted and now - self.at > HINT_S
+
+
+_STDIN: Final = 0
+_STDOUT: Final = 1
+_STDERR: Final = 2
+
+
+def is_read_by_key() -> bool:
+    """Whether the program reads it key by key, as editors do, and shells and debuggers that ask for the next line."""
+    try:
+        return os.isatty(_STDOUT) and not termios.tcgetattr(_STDIN)[3] & termios.ICANON
+    except termios.error:
+        return False  # its input is not the terminal
+
+
+def is_ours() -> bool:
+    """Whether what we start is in its foreground; a run that was sent to the background is not."""
+    try:
+        return os.isatty(_STDOUT) and os.tcgetpgrp(_STDERR) == os.getpgrp()
+    except OSError:  # not a terminal, or somebody else's
+        return False
+
+
+_POLL_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Voice:
+    """How a run speaks to its user: lines that stay, and one that is written over, until it is wiped."""
+
+    say: Callable[[str], None]
+    status: Callable[[str], None]
+    wipe: Callable[[], None]
+
+
+class ReclaimTold:
+    """What a program's user and the program itself hear when its lease is asked back; once, and again if it changes."""
+
+    def __init__(self, lease: HeldLease, say: Callable[[str], None], file: Path | None = None) -> None:
+        """`file` is there while the lease is asked back: for the program, which may watch it."""
+        self._lease, self._say, self._file = lease, say, file
+        self._told: Mapping[str, Any] | None = None
+
+    def look(self, who: str = "The program") -> AskedBack | None:
+        """The lease's being asked back, of which everybody has heard then."""
+        asked = self._lease.asked
+        if asked is not None and asked.ending != self._told:
+            self._say(f"grid: {in_words(asked, self._lease.id, who)}")
+            self._write(asked)
+        elif asked is None and self._told is not None:
+            self._say(f"grid: boost {self._lease.id[:8]} is no longer asked back.")
+            if self._file is not None:
+                self._file.unlink(missing_ok=True)
+        self._told = None if asked is None else asked.ending
+        return asked
+
+    def gone(self) -> None:
+        """The lease is there no more, and its programs may be. From now on the hook in them refuses what they submit:
+        Ray would let it wait for ever for a placement group that was removed."""
+        ending = self._lease.ending or {}
+        why = self._lease.ended or (why_it_ends(ending) if ending else "its grace period is over")
+        self._put({"boost_id": self._lease.id, **ending, "ends_in_seconds": 0.0, "gone": why})
+
+    def _write(self, asked: AskedBack) -> None:
+        self._put({"boost_id": self._lease.id, **asked.ending, "ends_in_seconds": round(asked.left_s, 3)})
+
+    def _put(self, told: Mapping[str, Any]) -> None:
+        if self._file is None:
+            return
+        new = self._file.with_suffix(".new")
+        with suppress(OSError):  # it was said as well
+            new.write_text(json.dumps(told) + "\n")
+            new.replace(self._file)
+
+
+def in_words(asked: AskedBack, boost_id: str, who: str) -> str:
+    why, left_s = why_it_ends(asked.ending), asked.left_s
+    if left_s <= 0:
+        return f"boost {boost_id[:8]} goes home: {why}. Its grace period is over."
+    at = time.strftime("%H:%M:%S", time.localtime(time.time() + left_s))
+    return (
+        f"boost {boost_id[:8]} goes home: {why}. {who} keeps it until {at} (for {span(left_s)}), and has to save its "
+        f"work by then."
+    )
+
+
+class Attendant:
+    """`cancelled` has the signal that asked for the program's end, if one did; `is_taken`: the lease's end did."""
+
+    def __init__(
+        self, driver: Driver, lease: HeldLease, reports: Reports, voice: Voice, signals: Signals, reclaim_file: Path
+    ) -> None:
+        self._driver, self._lease, self._reports, self._voice = driver, lease, reports, voice
+        self._signals = signals
+        self._asked: Asked | None = None
+        self._reclaim = ReclaimTold(lease, voice.say, reclaim_file)
+        self.is_taken = False
+
+    @property
+    def cancelled(self) -> int | None:
+        return None if self._asked is None else self._asked.by.number
+
+    def until_it_ends(self) -> int:
+        """Its exit code. Nothing that it started is left then."""
+        while (code := self._driver.exit_code()) is None:
+            told = self._signals.next(_POLL_S)
+            self._tell_the_news()
+            asked = self._reclaim.look()
+            if self._lease.ended is not None:
+                self._voice.say(f"grid: the lease is gone: {self._lease.ended}. The program is ended.")
+                return self._taken()
+            if asked is not None and asked.left_s <= 0:
+                self._voice.say(
+                    f"grid: the grace period is over. The program gets SIGTERM, and SIGKILL in {TERM_S:g} s."
+                )
+                return self._taken()
+            if told is not None and self._is_enough(told):
+                return self._driver.end(0.0)
+            if self._asked is not None and self._is_too_long(time.monotonic()):
+                return self._driver.end(GRACE_S)
+        self._driver.end(0.0)  # what it has left
+        if code != 0 and self._asked is None and (why := self._lease.why_ended()) is not None:
+            self.is_taken = True
+            self._voice.say(f"grid: the lease is gone: {why}. That is why the program failed.")
+        return code
+
+    def _taken(self) -> int:
+        self.is_taken = True
+        return self._driver.end(TERM_S)
+
+    def _tell_the_news(self) -> None:
+        for text in self._reports.news():
+            self._voice.say(f"grid: {text}")
+
+    def _is_enough(self, told: Told) -> bool:
+        """The program gets it, once, if it has not; whether it is to end now, having been asked before."""
+        reached = told.has_reached(self._driver.pid)
+        if told.number == signal.SIGTSTP:
+            self._pause(told.number, reached)
+            return False
+        now = time.monotonic()
+        ends = told.number in CANCELS and not (told.is_typed and is_read_by_key())
+        if ends and self._asked is not None and self._asked.is_insisted_on(told, now):
+            return True
+        if not reached and not (ends and self._asked is not None and told.number == self._asked.by.number):
+            self._driver.tell(told.number)
+        if ends and self._asked is None:
+            self._asked = Asked(told, now)
+        return False
+
+    def _is_too_long(self, now: float) -> bool:
+        assert self._asked is not None
+        if self._asked.by.is_typed and is_read_by_key():
+            self._asked = None  # it was meant for the program: a shell, a debugger, that asks for the next line
+            return False
+        if self._asked.wants_a_hint(now):
+            left = self._asked.at + TYPED_S - now
+            self._voice.say(f"grid: the program has {left:.0f} s to end; Ctrl-C again ends it now")
+            self._asked = replace(self._asked, is_hinted=True)
+        return self._asked.is_over(now)
+
+    def _pause(self, number: int, reached: bool) -> None:
+        """Stop with the program, and go on with it."""
+        if not reached:
+            self._driver.tell(number)
+        self._voice.wipe()
+        stop_here()
+        if not reached:
+            self._driver.tell(signal.SIGCONT)

@@ -1,0 +1,173 @@
+"""How the run is getting on, by Ray's own records: for a line on a terminal, and to notice what goes wrong with it."""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from distributed_grid.client import GridClient
+from distributed_grid.errors import GridError
+from distributed_grid.run.reports import Reports
+from distributed_grid.run.signals import kept_back
+
+_EVERY_S: Final = 1.0
+_SETTLED_S: Final = 1.5
+_ASKING_COSTS: Final = 20
+"""The pause is at least so many times what the last answer took: a run of many tasks is asked less often."""
+_MOST_JOBS: Final = 64
+_CLOCKS_APART_S: Final = 60.0
+_WAITS_FOR_ITSELF_S: Final = 30.0
+_NOT_HOOKED: Final = (
+    "grid's hook is not in it: Python was started with -I, -E or -S, or without PYTHONPATH; "
+    "--isolation cluster keeps such programs inside"
+)
+_NOT_ITS_OWN: Final = "it is connected to the shared cluster, not to the private one that RAY_ADDRESS names"
+
+
+def of_the_run(
+    drivers: Iterable[Mapping[str, Any]], run_id: str, is_below: Callable[[int, str], bool]
+) -> list[Mapping[str, Any]]:
+    """The drivers that say that they belong to the run; those that say nothing, if they are below its program."""
+
+    def is_silent_below(driver: Mapping[str, Any]) -> bool:
+        says = driver["run_id"] or driver["is_hooked"]
+        return not says and is_below(driver["pid"], driver["address"])
+
+    return [driver for driver in drivers if driver["run_id"] == run_id or is_silent_below(driver)]
+
+
+class Progress:
+    """Asks the controller what the run's jobs do; counts the CPU seconds that they have used of the lease.
+
+    What is wrong it adds to the reports: a driver without the hook, a run that waits for itself.
+    """
+
+    def __init__(
+        self,
+        client: GridClient,
+        boost: Mapping[str, Any],
+        run_id: str,
+        is_below: Callable[[int, str], bool],
+        reports: Reports,
+        show: Callable[[str], None],
+        *,
+        is_private: bool = False,
+    ) -> None:
+        """`is_private`: the run has a Ray of its own, of which the controller knows nothing. Then only the time is
+        shown, and every job of the run in the shared cluster is an escape."""
+        self._client = GridClient(client.home, retry_s=0.0)
+        self._boost = boost
+        self._is_private = is_private
+        self._run_id, self._is_below, self._reports = run_id, is_below, reports
+        self._show = show
+        self._began = time.monotonic()
+        self._since = time.time() - _CLOCKS_APART_S
+        self._waits_since: float | None = None
+        self._waits_is_told = False
+        self._jobs: dict[str, bool] = {}
+        """The run's jobs in the shared cluster, and whether the hook keeps each in the lease."""
+        self._looked_into: tuple[str, ...] = ()
+        self._stop = threading.Event()
+        self.cpu_seconds = 0.0
+        self.work: dict[str, Any] | None = None
+        """What the run does in its lease, if the controller can see it."""
+        self.outside: Mapping[str, int] = {}
+        """What its jobs have run outside of the lease: how many, by name."""
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        with kept_back():  # signals are for the main thread
+            self._thread.start()
+
+    def finish(self) -> None:
+        """A last look, for the summary: what Ray's workers did last is known a second later."""
+        self._stop.set()
+        self._thread.join(10)
+        deadline = time.monotonic() + _SETTLED_S
+        self._look()
+        if self._looked_into != self.jobs:  # jobs that only this look has found
+            self._look()
+        while self.work and self.work["running"] + self.work["waiting"] and time.monotonic() < deadline:
+            time.sleep(_SETTLED_S / 10)
+            self._look()
+        self._client.close()
+
+    def line(self) -> str:
+        """ "12 s · 4 running, 10 waiting, 86 done · 31 of 48 CPU seconds"."""
+        elapsed = time.monotonic() - self._began
+        parts = [f"{elapsed:.0f} s"]
+        if self.work is not None:
+            parts.append(counts(self.work))
+        parts.append(self.used(elapsed))
+        return " · ".join(part for part in parts if part)
+
+    def used(self, elapsed: float | None = None) -> str:
+        cpus = 0.0 if self._is_private else float(self._boost["resources"].get("cpu", 0))
+        seconds = time.monotonic() - self._began if elapsed is None else elapsed
+        has = round(cpus * seconds)
+        return f"{self.cpu_seconds:.0f} of {has} CPU seconds used" if has else ""
+
+    def _watch(self) -> None:
+        pause, last = _EVERY_S, time.monotonic()
+        while not self._stop.wait(pause):
+            asked = time.monotonic()
+            self._look()
+            now = time.monotonic()
+            if self.work is not None:
+                self.cpu_seconds += self.work["cpus_in_use"] * (now - last)
+            last = now
+            pause = max(_EVERY_S, _ASKING_COSTS * (now - asked))
+            self._show(self.line())
+
+    @property
+    def jobs(self) -> tuple[str, ...]:
+        """The run's Ray jobs, as far as they are known."""
+        return tuple(dict.fromkeys((*self._reports.jobs, *self._jobs)))[-_MOST_JOBS:]
+
+    @property
+    def has_strays(self) -> bool:
+        """There are jobs of the run that the hook does not keep in the lease."""
+        return not all(self._jobs.values())
+
+    def _look(self) -> None:
+        jobs = self.jobs
+        try:
+            work = self._client.work_in(self._boost["boost_id"], jobs, self._since)
+        except GridError:
+            return
+        self._find_jobs(work["drivers"])
+        self._looked_into = jobs
+        if jobs:
+            self.outside = work["outside"]
+        if jobs and not self._is_private:
+            self.work = work
+            self._notice_waiting(work, time.monotonic())
+
+    def _find_jobs(self, drivers: Iterable[Mapping[str, Any]]) -> None:
+        for driver in of_the_run(drivers, self._run_id, self._is_below):
+            if driver["job_id"] not in self._jobs:
+                is_kept = self._jobs[driver["job_id"]] = driver["is_hooked"] and not self._is_private
+                if not is_kept:
+                    what = f"Ray job {driver['job_id']} of process {driver['pid']}, and all its work"
+                    self._reports.add("escaped", what, _NOT_ITS_OWN if self._is_private else _NOT_HOOKED)
+
+    def _notice_waiting(self, work: Mapping[str, Any], now: float) -> None:
+        if not work["waits_for_its_actors"]:
+            self._waits_since = None
+            return
+        self._waits_since = now if self._waits_since is None else self._waits_since
+        if now - self._waits_since >= _WAITS_FOR_ITSELF_S and not self._waits_is_told:
+            self._waits_is_told = True
+            self._reports.add(
+                "note",
+                f"the run waits for itself, for {_WAITS_FOR_ITSELF_S:.0f} s by now",
+                f"{work['unplaced']} of its tasks and actors wait for CPUs, and its own actors hold the "
+                f"{work['cpus_in_use']:g} that are in use until they end; a larger lease (--cpus) lets it go on",
+            )
+
+
+def counts(work: Mapping[str, Any]) -> str:
+    parts = [
+        f"{work[name]} {name}" for name in ("running", "waiting", "done", "failed") if work[name] or name == "done"
+    ]
+    if work["actors"]:
+        parts.append(f"{work['actors']} actor{'s' * (work['actors'] != 1)}")
+    return ", ".join(parts)

@@ -1,0 +1,143 @@
+"""What is known of each run on this machine: a folder with its record, its output if detached, and its reports."""
+
+import json
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+from distributed_grid.errors import RunNotFound
+from distributed_grid.model.times import instant
+from distributed_grid.store.durable import replace_durably
+from distributed_grid.store.home import GridHome
+
+_KEPT: Final = 200
+"""So many that have ended are remembered."""
+_SAME_PROCESS_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run. `state`: starting, running, then how it ended: done, failed, cancelled, lost, or refused: not begun."""
+
+    id: str
+    command: str
+    folder: str
+    state: str
+    pid: int
+    """Of the process that holds the lease and the program."""
+    pid_since: float
+    began: float
+    ended: float | None = None
+    exit_code: int | None = None
+    boost_id: str | None = None
+    source_node: str | None = None
+    target_node: str | None = None
+    isolation: str = "group"
+    allow_escapes: bool = False
+    detached: bool = False
+    told: tuple[str, ...] = ()
+    """What a person should know about it: what was rewritten, what escaped."""
+
+    @property
+    def is_over(self) -> bool:
+        return self.ended is not None
+
+    def shown(self) -> dict[str, Any]:
+        """As `--json` shows it."""
+        from datetime import UTC, datetime
+
+        def at(moment: float | None) -> str | None:
+            return None if moment is None else instant(datetime.fromtimestamp(moment, UTC))
+
+        kept = {key: value for key, value in asdict(self).items() if key not in ("pid_since", "began", "ended", "id")}
+        seconds = (self.ended or time.time()) - self.began
+        return {"task_id": self.id, **kept, "began_at": at(self.began), "ended_at": at(self.ended), "seconds": seconds}
+
+
+class Runs:
+    """The runs of one installation, as files that any process of the user may read."""
+
+    def __init__(self, home: GridHome) -> None:
+        self._path = home.runs
+
+    def begin(
+        self,
+        command: str,
+        *,
+        isolation: str,
+        detached: bool,
+        allow_escapes: bool = False,
+        run_id: str | None = None,
+    ) -> Run:
+        """A new one, held by this process."""
+        self._forget_old()
+        run_id = run_id or uuid.uuid4().hex[:12]
+        folder = self._path / run_id
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return self.save(
+            Run(
+                run_id,
+                command,
+                str(folder),
+                "starting",
+                os.getpid(),
+                psutil.Process().create_time(),
+                time.time(),
+                isolation=isolation,
+                allow_escapes=allow_escapes,
+                detached=detached,
+            )
+        )
+
+    def save(self, run: Run, **changes: Any) -> Run:
+        changed = replace(run, **changes)
+        replace_durably(Path(run.folder) / "run.json", json.dumps(asdict(changed), indent=2).encode() + b"\n")
+        return changed
+
+    def forget(self, run: Run) -> None:
+        shutil.rmtree(run.folder, ignore_errors=True)
+
+    def all(self) -> list[Run]:
+        """The youngest first. One whose process is gone without a word is lost."""
+        return sorted(self._read(), key=lambda run: (-run.began, run.id))
+
+    def find(self, run_id: str) -> Run:
+        """By its id, or the beginning of it."""
+        matches = [run for run in self.all() if run.id.startswith(run_id)] if run_id else []
+        if len(matches) == 1:
+            return matches[0]
+        raise RunNotFound(
+            f"{'Several runs begin' if matches else 'No run begins'} with {run_id!r}",
+            try_next="See the runs of this machine: grid tasks ls",
+        )
+
+    def process_of(self, run: Run) -> psutil.Process | None:
+        """The process that holds it, never a later one with the same id."""
+        try:
+            process = psutil.Process(run.pid)
+            same = abs(process.create_time() - run.pid_since) < _SAME_PROCESS_S
+            return process if same and process.status() != psutil.STATUS_ZOMBIE else None
+        except psutil.Error:
+            return None
+
+    def _read(self) -> Iterator[Run]:
+        for file in self._path.glob("*/run.json"):
+            try:
+                data = json.loads(file.read_text())
+                run = Run(**{**data, "told": tuple(data["told"])})
+            except (OSError, ValueError, TypeError, KeyError):
+                continue  # being written, or not ours
+            if not run.is_over and self.process_of(run) is None:
+                run = replace(run, state="lost", ended=file.stat().st_mtime)
+            yield run
+
+    def _forget_old(self) -> None:
+        for run in [run for run in self.all() if run.is_over][_KEPT:]:
+            self.forget(run)

@@ -1,0 +1,173 @@
+"""The process that owns a run of roles started with `grid roles up`. While it lives, the run does.
+
+`python -m distributed_grid.run.role_owner` reads its order from stdin. Once the run is up, or if it cannot be, it
+writes one JSON object to the pipe that the order names; then it keeps going until the run ends or it is told to.
+"""
+
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+from distributed_grid.client import GridClient
+from distributed_grid.config.roles_file import load_workload
+from distributed_grid.errors import GridError, NotOnHead
+from distributed_grid.execution.role_records import NAMESPACE, RoleRecords
+from distributed_grid.model.checkup_facts import Trouble
+from distributed_grid.model.plain_text import plain
+from distributed_grid.model.roles.runs import RunState
+from distributed_grid.model.roles.workload import Workload
+from distributed_grid.store.home import GridHome
+
+_ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_LOOK_S: Final = 1.0
+_SHOWN: Final = "\n\t"
+
+
+class ToldToEnd(BaseException):
+    """A signal came; as with KeyboardInterrupt, everything is let go on the way out."""
+
+
+class Answer:
+    """What whoever started this waits for; it may be gone by now."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd: int | None = fd
+
+    def give(self, told: Mapping[str, Any]) -> None:
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            with suppress(OSError), os.fdopen(fd, "wb") as pipe:
+                pipe.write(json.dumps(told).encode() + b"\n")
+
+
+def keep(order: Mapping[str, Any], answer: Answer) -> int:
+    """Start the run, keep it, end it; the exit code."""
+    workload = load_workload(order["file"]).workload
+    with _told_by_signals() as signals:
+        _connect(order)
+        signals.listen()  # Ray has handlers of its own, which would end the process without a word to the run
+        try:
+            return _keep_running(workload, order["name"], order["wait_s"], answer)
+        except ToldToEnd:
+            _say(f"{order['name']} was told to end")
+            return 0
+
+
+def _keep_running(workload: Workload, name: str, wait_s: float, answer: Answer) -> int:
+    from distributed_grid.roles import launch
+
+    try:
+        run = launch(workload, name=name, wait_s=wait_s, progress=_said_once(_say))
+    except BaseException:
+        with suppress(Exception):  # of a run that never was up nothing is left, and no record either
+            RoleRecords.connected().remove_mine(name)
+        raise
+    with run:
+        answer.give({"up": run.name})
+        _say(f"{run.name} is up")
+        while not run.wait(_LOOK_S):
+            pass
+        ended = run.status()
+    _say(f"{run.name} has {ended['state']}" + (f": {ended['why']}" if ended["why"] else ""))
+    return 1 if ended["state"] == RunState.FAILED else 0
+
+
+def _connect(order: Mapping[str, Any]) -> None:
+    from distributed_grid.controller import reach
+    from distributed_grid.controller.join import why_not_reached
+
+    client = GridClient(GridHome(Path(order["home"])))
+    try:
+        address = client.ray_address()
+    finally:
+        client.close()
+    environment = {"working_dir": order["working_dir"]} if order["working_dir"] else None
+    # What actors print comes out here: it is the run's output.
+    how = {"namespace": NAMESPACE, "log_to_driver": True, "logging_level": "WARNING", "runtime_env": environment}
+    unreached = reach.connect(address, **how)
+    if unreached is None:
+        return
+    if unreached.trouble is Trouble.ELSEWHERE:
+        raise NotOnHead(
+            "Roles are started on a machine of the cluster",
+            because=[unreached.why],
+            try_next="Type the same there, or start a Ray node here that joins the cluster.",
+        )
+    raise why_not_reached(address, unreached)
+
+
+class _Signals:
+    """The first one that asks for the end raises `ToldToEnd`; those after it are passed over: the end is under way."""
+
+    def __init__(self) -> None:
+        self._came = False
+
+    def listen(self) -> None:
+        for number in _ENDING:
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        if not self._came:
+            self._came = True
+            raise ToldToEnd(number)
+
+
+@contextmanager
+def _told_by_signals() -> Iterator[_Signals]:
+    signals = _Signals()
+    signals.listen()
+    try:
+        yield signals
+    finally:  # on its way out nothing can be asked of it any more
+        for number in _ENDING:
+            signal.signal(number, signal.SIG_IGN)
+
+
+def _said_once(say: Callable[[str], None]) -> Callable[[str], None]:
+    """What is told again and again is written down when it changes."""
+    last = ""
+
+    def tell(text: str) -> None:
+        nonlocal last
+        if text != last:
+            last = text
+            say(text)
+
+    return tell
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{plain(text, keep=_SHOWN)}\n")
+    sys.stderr.flush()
+
+
+def main() -> int:
+    order = json.loads(sys.stdin.buffer.read())
+    sys.path.insert(0, order["folder"])  # where "module:Class" is looked for first
+    answer = Answer(order["answer_fd"])
+    try:
+        return keep(order, answer)
+    except GridError as error:
+        if not order["foreground"]:  # where whoever waits tells it
+            _say("\n  ".join([error.message, *error.because]))
+        answer.give({"error": error.to_dict()})
+        return error.exit_code
+    except ToldToEnd:
+        return 0
+    except Exception as error:  # noqa: BLE001 - told to whoever waits; the traceback is in the output
+        traceback.print_exc()
+        told = GridError(f"{type(error).__name__}: {error}", try_next=f"grid roles logs {order['name']}")
+        answer.give({"error": told.to_dict()})
+        return told.exit_code
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PYTHONUNBUFFERED", "1")  # its output goes to a file that others follow
+    sys.exit(main())

@@ -1,0 +1,161 @@
+"""Starting the process that keeps a run of roles, and hearing from it whether the run came up."""
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from distributed_grid.errors import GridError, error_from_dict
+from distributed_grid.store.home import GridHome
+
+OUTPUT: Final = "output.log"
+_LOOK_S: Final = 0.3
+_END_S: Final = 60.0
+_LAST_LINES: Final = 5
+_FOR_A_FILE: Final = {"RAY_DEDUP_LOGS": "0", "RAY_COLOR_PREFIX": "0"}
+"""Of what actors print every line is kept, without colours; unless the user's environment says otherwise."""
+
+
+def output_of(home: GridHome, name: str) -> Path:
+    return home.roles / name / OUTPUT
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What to keep, and how."""
+
+    name: str
+    file: str
+    working_dir: str | None
+    """Taken to every node by Ray."""
+    wait_s: float
+    """For room."""
+    foreground: bool
+
+    @property
+    def folder(self) -> str:
+        """Where classes are looked for."""
+        return str(Path(self.working_dir or ".").absolute())
+
+    def told(self, home: GridHome, answer_fd: int) -> dict[str, Any]:
+        return {
+            "home": str(home.path),
+            "name": self.name,
+            "file": str(Path(self.file).absolute()),
+            "folder": self.folder,
+            "working_dir": self.folder if self.working_dir else None,
+            "wait_s": self.wait_s,
+            "foreground": self.foreground,
+            "answer_fd": answer_fd,
+        }
+
+
+class Keeping:
+    """A keeper that was started. Whoever leaves this block before the run is up ends the keeper."""
+
+    def __init__(self, home: GridHome, order: Order) -> None:
+        self._home = home
+        self._order = order
+        self._output = output_of(home, order.name)
+        self._is_up = False
+
+    def __enter__(self) -> Self:
+        reading, writing = os.pipe()
+        try:
+            self._process = self._start(writing)
+        finally:
+            os.close(writing)
+        self._answer = os.fdopen(reading, "rb")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._answer.close()
+        if not self._is_up:
+            self.end()
+
+    def until_up(self, look: Callable[[], None]) -> None:
+        """Wait until the run is up; `look` is called every now and then. Raises why it is not."""
+        while not select.select([self._answer], [], [], _LOOK_S)[0]:
+            look()
+        told = self._answer.readline()
+        if not told:  # it died, or was ended, without a word
+            code = self._process.wait()
+            raise GridError(
+                f"The process that was to keep {self._order.name} ended with {code} before the run was up",
+                because=self._last_lines(),
+            )
+        answer: dict[str, Any] = json.loads(told)
+        if "error" in answer:
+            self._process.wait()  # it has let go of everything by then
+            raise error_from_dict(answer["error"])
+        self._is_up = True
+
+    def stay(self) -> int:
+        """Until it ends. Ctrl-C reaches it as well, and is its affair: it takes everything down first."""
+        while True:
+            try:
+                return self._process.wait()
+            except KeyboardInterrupt:
+                continue
+
+    def end(self) -> None:
+        """Told to, it takes everything down that it has started; if it does not, Ray does once it is killed."""
+        if self._process.poll() is None:
+            self._process.terminate()
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _start(self, answer_fd: int) -> "subprocess.Popen[bytes]":
+        # What is on sys.path is chosen by the order, so the folder that this is typed in is not there by itself (-P).
+        command = [sys.executable, "-P", "-m", "distributed_grid.run.role_owner"]
+        folder = self._order.folder
+        if self._order.foreground:
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[answer_fd], cwd=folder)
+        else:
+            for path in (self._home.create().roles, self._output.parent):
+                path.mkdir(mode=0o700, exist_ok=True)
+            descriptor = os.open(self._output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "wb") as output:
+                process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    pass_fds=[answer_fd],
+                    cwd=folder,
+                    env=_FOR_A_FILE | os.environ,
+                    start_new_session=True,
+                )
+        assert process.stdin is not None
+        with process.stdin as pipe:
+            pipe.write(json.dumps(self._order.told(self._home, answer_fd)).encode())
+        return process
+
+    def _last_lines(self) -> list[str]:
+        if self._order.foreground:
+            return []
+        return self._output.read_text(errors="replace").splitlines()[-_LAST_LINES:]
+
+
+def follow_output(output: Path, is_over: Callable[[], bool], write: Callable[[bytes], None], *, on: bool) -> None:
+    """Write what a run has written; `on`: and what it will write, until it is over."""
+    with output.open("rb") as file:
+        while True:
+            ends_here = not on or is_over()
+            while piece := file.read(65536):
+                write(piece)
+            if ends_here:
+                return
+            time.sleep(_LOOK_S)

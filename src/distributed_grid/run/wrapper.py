@@ -1,0 +1,206 @@
+"""One run, from its lease to its exit code, with a private Ray cluster if asked for. Whatever happens, the lease is
+released and nothing is left over."""
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from distributed_grid.client import GridClient
+from distributed_grid.cluster.ports import ClaimedPorts, own_address
+from distributed_grid.errors import ClusterStartFailed, GridError, LeaseLost, Unavailable
+from distributed_grid.execution.on_node_raylet import OwnRay
+from distributed_grid.execution.ray_start import LOOPBACK, LOOPBACK_HOST
+from distributed_grid.model.endings import what_to_do, why_it_ends
+from distributed_grid.run.driver import Driver, captured, private
+from distributed_grid.run.held_lease import HeldLease, Wanted
+from distributed_grid.run.monitor import Attendant, Voice
+from distributed_grid.run.progress import Progress, counts
+from distributed_grid.run.records import Run, Runs
+from distributed_grid.run.reports import Reports
+from distributed_grid.run.signals import Cancelled, Signals, kept_back
+
+_STANDS_STILL_S: Final = 60.0
+"""A head that gets on may take as long as it needs on a busy machine."""
+
+
+class PrivateCluster:
+    """Starts with the object, and is gone after `end`, or when this process is."""
+
+    def __init__(self, client: GridClient, boost: Mapping[str, Any]) -> None:
+        self._client, self._boost_id = client, boost["boost_id"]
+        self._has_joined = False
+        with ClaimedPorts() as ports:
+            shared, port = client.ray_address(), ports.take()
+            # A private head of a cluster on loopback stays there, too.
+            on_loopback = shared.startswith(f"{LOOPBACK_HOST}:")
+            host = LOOPBACK if on_loopback else own_address(facing=shared.rpartition(":")[0])
+            self.address = f"{LOOPBACK_HOST if on_loopback else host}:{port}"
+            # Said to all parts of it: else Ray decides for each by whether there is a token's file on its machine.
+            self.auth_mode = str(client.cluster_status()["ray_auth_mode"])
+            self._head = OwnRay(_head_arguments(host, port, ports.take()), {"RAY_AUTH_MODE": self.auth_mode})
+            try:
+                why = self._head.why_not_up(_STANDS_STILL_S)
+                if why is not None:
+                    raise ClusterStartFailed("The head of the private cluster did not start", because=[why])
+                client.join_private_cluster(self._boost_id, self.address)
+                self._has_joined = True
+            except BaseException:
+                self.end()
+                raise
+
+    def end(self) -> None:
+        if self._has_joined:
+            with suppress(GridError):  # then its raylet goes with the lease, or after its head
+                self._client.leave_private_cluster(self._boost_id)
+        with suppress(OSError):
+            self._head.end()
+
+
+def _head_arguments(host: str, port: int, client_port: int) -> list[str]:
+    """Nothing can run on it: the lease is all that there is."""
+    return [
+        *("--head", "--port", str(port), "--node-ip-address", host),
+        *("--include-dashboard", "false", "--ray-client-server-port", str(client_port)),
+        *("--num-cpus", "0", "--num-gpus", "0", "--memory", "1"),
+        *("--object-store-memory", "100000000"),
+    ]
+
+
+class Wrapper:
+    """Holds the lease and the program together."""
+
+    def __init__(
+        self, client: GridClient, wanted: Wanted, command: Sequence[str], run: Run, runs: Runs, voice: Voice
+    ) -> None:
+        self._client, self._wanted, self._command = client, wanted, command
+        self._run, self._runs, self._voice = run, runs, voice
+        self._cancelled: int | None = None
+
+    def carry_out(self, output: Any = None) -> int:
+        """The program's exit code; 130 if it was cancelled; `LeaseLost` if its lease was taken meanwhile."""
+        with Signals() as signals:
+            lease: HeldLease | None = None
+            try:
+                lease = self._leased()
+                return self._inside(lease, output, signals)
+            except Cancelled as cancelled:
+                self._cancelled = cancelled.number
+                self._voice.say("grid: cancelled before the program began")
+                self._never_began("cancelled", ())
+                return self._cancelled_code
+            except BaseException as error:
+                if not self._run.is_over:
+                    self._note(state="failed", ended=time.time(), told=(*self._run.told, str(error)))
+                raise
+            finally:
+                if lease is not None:
+                    with kept_back():  # whoever is impatient now would only leave it behind
+                        lease.give_back()
+
+    def _leased(self) -> HeldLease:
+        try:
+            lease = HeldLease.of(self._client, self._wanted, self._run.id, self._run.command)
+        except GridError as error:
+            state = "failed" if isinstance(error, Unavailable) else "refused"
+            self._never_began(state, (error.message, *error.because))
+            raise
+        where = lease.boost
+        self._note(boost_id=lease.id, source_node=where["source_node"], target_node=where["target_node"])
+        return lease
+
+    def _inside(self, lease: HeldLease, output: Any, signals: Signals) -> int:
+        told = Path(self._run.folder) / "report.jsonl"
+        reports, reclaim = Reports(told), Path(self._run.folder) / "reclaim.json"
+        cluster = None
+        if self._run.isolation == "cluster":
+            self._voice.say(f"Starting a private cluster on {lease.boost['source_node']} ...")
+            cluster = PrivateCluster(self._client, lease.boost)
+            environment = private(lease.boost, cluster.address, cluster.auth_mode)
+        else:
+            environment = captured(
+                self._client, lease.boost, told, run_id=self._run.id, allow_escapes=self._run.allow_escapes
+            )
+        environment["GRID_RECLAIM_FILE"] = str(reclaim)
+        try:
+            with signals.while_the_program_runs():
+                driver = Driver(self._command, environment, output)
+                self._note(state="running")
+                progress = Progress(
+                    self._client,
+                    lease.boost,
+                    self._run.id,
+                    driver.is_above,
+                    reports,
+                    self._voice.status,
+                    is_private=cluster is not None,
+                )
+                attendant = Attendant(driver, lease, reports, self._voice, signals, reclaim)
+                try:
+                    code = attendant.until_it_ends()
+                finally:
+                    progress.finish()
+                self._cancelled = attendant.cancelled
+                if self._cancelled is not None and code != 0 and not attendant.is_taken:
+                    code = self._cancelled_code
+                return self._over(code, reports, progress, lease, lost=attendant.is_taken)
+        finally:
+            if cluster is not None:
+                cluster.end()
+
+    @property
+    def _cancelled_code(self) -> int:
+        """As a shell tells it."""
+        return 128 + (self._cancelled or 0)
+
+    def _never_began(self, state: str, why: Sequence[str]) -> None:
+        """Whoever sat in front of it has seen why; of a run in the background it has to be found again."""
+        if self._run.detached:
+            self._note(state=state, ended=time.time(), told=tuple(why))
+        else:
+            self._runs.forget(self._run)
+            self._run = replace(self._run, ended=time.time())
+
+    def _over(self, code: int, reports: Reports, progress: Progress, lease: HeldLease, *, lost: bool) -> int:
+        if progress.has_strays or self._run.allow_escapes:
+            self._end_what_is_left(progress, lease, reports)
+        for _ in reports.news():
+            pass
+        told = reports.summary(progress.outside)
+        self._sum_up(code, progress, told, reports)
+        state = "lost" if lost else "cancelled" if self._cancelled is not None else "done" if code == 0 else "failed"
+        self._note(state=state, ended=time.time(), exit_code=code, told=tuple(told))
+        if not lost:
+            with suppress(GridError):
+                self._client.report_run(lease.id, time.time() - self._run.began, code)
+        if lost:
+            ending = lease.ending
+            raise LeaseLost(
+                "The run's lease ended, and the program with it",
+                because=[lease.ended or "it is gone" if ending is None else why_it_ends(ending)],
+                try_next=what_to_do(
+                    ending, boost_id=lease.id, priority=lease.boost["priority"], is_own_lease=lease.is_ours
+                ),
+            )
+        return code
+
+    def _end_what_is_left(self, progress: Progress, lease: HeldLease, reports: Reports) -> None:
+        """Outside of the lease: what is inside ends with it."""
+        from distributed_grid.execution.group_work import end_what_is_left
+
+        address, group = self._client.ray_address(), lease.boost["placement_group"]
+        for what in end_what_is_left(address, progress.jobs, group):
+            reports.add("note", f"{what} is ended", "it was outside of the lease, and the run is over")
+
+    def _sum_up(self, code: int, progress: Progress, told: Sequence[str], reports: Reports) -> None:
+        work = f", {counts(progress.work)}" if progress.work is not None else ""
+        self._voice.say(f"grid: exit code {code}{work}, {progress.used()}".rstrip(", "))
+        for text in told:
+            self._voice.say(f"grid: {text}")
+        if told:
+            self._voice.say(f"grid: all of it is in {reports.path}")
+
+    def _note(self, **changes: Any) -> None:
+        self._run = self._runs.save(self._run, **changes)

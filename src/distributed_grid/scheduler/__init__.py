@@ -1,0 +1,1 @@
+"""Tasks: placed, watched and ended, by what `decide.scheduler` says."""

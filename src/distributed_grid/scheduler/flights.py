@@ -1,0 +1,435 @@
+"""Making chosen places real: a lease for each task that runs in no boost; for a gang all of them, or none.
+
+A waiting task stands in the queue with the request for its lease, so one order decides whose turn it is. While a place
+is being made, no other task can have it. Every change of a task is recorded in the journal.
+"""
+
+import asyncio
+import contextlib
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Final
+
+from distributed_grid import threads
+from distributed_grid.config import GridConfig
+from distributed_grid.decide.queue.claims import ordered
+from distributed_grid.decide.scheduler import Choice
+from distributed_grid.decide.scheduler.confidence import Predicted
+from distributed_grid.decide.scheduler.strategies import strategy_named
+from distributed_grid.errors import GridError, InvalidRequest, NotFound, Refused, RequestNotFound, StoreBroken
+from distributed_grid.leases import grant
+from distributed_grid.leases.state import Parts
+from distributed_grid.logs import logger
+from distributed_grid.model.leases import Cause, Delivery, Lease, LeaseState, Purpose
+from distributed_grid.model.nodes import NodeName, NodeTable
+from distributed_grid.model.requests import Ask, Waiting, make_ask
+from distributed_grid.model.resources import ResourceVector
+from distributed_grid.model.scheduling import PlacedBy, Placement, ScheduledTask, SchedulingDecision
+from distributed_grid.queue.service import BoostService
+from distributed_grid.scheduler.outcomes import Judge
+from distributed_grid.scheduler.placement import Chooser, Flight, carries_tasks
+
+
+@dataclass(frozen=True, slots=True)
+class NotToBeHad:
+    """Nodes that could not give it after all."""
+
+    nodes: tuple[NodeName, ...]
+
+
+def ask_for(
+    config: GridConfig,
+    task: ScheduledTask,
+    *,
+    source: NodeName | None = None,
+    nodes: tuple[NodeName, ...] | None = None,
+) -> Ask:
+    """The lease that one task needs: one bundle on one node, which may be the target's own.
+
+    `complete_task` ends it; where nobody says that the task is done, it ends by itself. Its cause says that it is the
+    scheduler's: callers can give a lease any label and purpose, but not that.
+    """
+    request = task.request
+    (kind, amount), *along = request.amounts.items()
+    ask = make_ask(
+        request.target or "",
+        kind,
+        amount,
+        along=dict(along),
+        priority=request.priority,
+        duration_s=task.held_s,
+        source=source,
+        delivery=Delivery.RESERVE,
+        requester=task.who,
+        team=task.team,
+        fractional_gpus=config.resource_sharing.fractional_gpus,
+        purpose=Purpose.TASK,
+        label=task.id,
+        own_too=True,
+    )
+    return replace(ask, cause=Cause.SCHEDULED, nodes=nodes)
+
+
+def in_order(p: Parts) -> tuple[Waiting, ...]:
+    """All that wait in the one order of claims, requests and tasks. A gang is one of them, with all that it needs."""
+    queue = p.sharing.waiting.values()
+    known = {each.ask.label for each in queue if each.is_for_a_task}
+    others = (_as_a_whole(p, task) for task in p.sharing.scheduling.waiting if task.id not in known)
+    return ordered((*queue, *others), p.ledger.loans, p.sharing.accounts, p.teams, p.now())
+
+
+def tasks_in_order(p: Parts) -> list[ScheduledTask]:
+    """The tasks that wait, the next one first."""
+    tasks = p.sharing.scheduling.tasks
+    ids = dict.fromkeys(each.ask.label for each in in_order(p) if each.ask.cause is Cause.SCHEDULED)
+    return [task for each in ids if (task := tasks.get(each)) is not None and task.waits]
+
+
+def positions(p: Parts) -> dict[str, int]:
+    """By task: how many wait before it, and itself."""
+    found: dict[str, int] = {}
+    for number, each in enumerate(in_order(p), start=1):
+        if each.ask.cause is Cause.SCHEDULED:
+            found.setdefault(each.ask.label, number)
+    return found
+
+
+def _as_a_whole(p: Parts, task: ScheduledTask) -> Waiting:
+    ask, count = ask_for(p.config, task), task.request.count
+    along = tuple((kind, count * units) for kind, units in ask.along)
+    return Waiting(task.id, replace(ask, units=count * ask.units, along=along), task.asked_at)
+
+
+class TaskLeases:
+    def __init__(self, parts: Parts, service: BoostService) -> None:
+        self._p = parts
+        self._service = service
+
+    # -- waiting in the queue -------------------------------------------------------------------------------
+
+    def waiting(self, task_id: str) -> Waiting | None:
+        """What waits in the queue for a task."""
+        queue = self._p.sharing.waiting.values()
+        return next((each for each in queue if each.ask.label == task_id and each.is_for_a_task), None)
+
+    async def join(self, task: ScheduledTask) -> None:
+        """Let a task wait in the queue, as old as it is. Which nodes will do is worked out before every plan."""
+        if self.waiting(task.id) is None:
+            ask = ask_for(self._p.config, task, nodes=())
+            await self._service.queue.join(Waiting(grant.new_id(), ask, task.asked_at, is_kept=True))
+
+    def withdraw(self, task_id: str) -> None:
+        """Nothing waits for it any more. The caller commits."""
+        if (waiting := self.waiting(task_id)) is not None:
+            self._service.queue.withdraw(waiting)
+
+    # -- leases ---------------------------------------------------------------------------------------------
+
+    async def make(
+        self, task: ScheduledTask, choices: tuple[Choice, ...], nodes: tuple[NodeName, ...] | None = None
+    ) -> tuple[Placement, ...] | NotToBeHad:
+        """All places, or what was in the way; then nothing is left of the others. Other errors are raised so, too.
+
+        `nodes`: where others wait, a single task takes the first of these that is left to it.
+        """
+        found = await asyncio.gather(*(self._place(task, choice, nodes) for choice in choices), return_exceptions=True)
+        failed = [
+            (choice, each) for choice, each in zip(choices, found, strict=True) if isinstance(each, BaseException)
+        ]
+        if not failed:
+            return tuple(each for each in found if not isinstance(each, BaseException))
+        await self.give_back(self.of(task.id, who=task.who), "the gang is not whole", who=task.who)
+        choice, error = failed[0]
+        if isinstance(error, Refused | NotFound):
+            return NotToBeHad(nodes or (choice.node,))
+        raise error
+
+    async def _place(self, task: ScheduledTask, choice: Choice, nodes: tuple[NodeName, ...] | None) -> Placement:
+        if (boost := choice.boost) is not None:
+            held = self._p.ledger.get(boost.id)
+            group = held.placement_group if held is not None else None
+            return Placement(choice.node, PlacedBy.BOOST, boost.runs_on, boost_id=boost.id, placement_group=group)
+        ask = ask_for(self._p.config, task, source=None if nodes else choice.node, nodes=nodes)
+        return placement(await self._service.request(ask, since=task.asked_at))
+
+    def of(self, task_id: str, *, who: str | None = None) -> list[Lease]:
+        """The leases that the scheduler made for a task, and that are not on their way home; `who`: only for this one.
+
+        They are known by what no caller can set: that the task's places are in them, or their cause. After a crash
+        there may be leases of which no place is recorded.
+        """
+        task = self._p.sharing.scheduling.tasks.get(task_id)
+        places = {member.lease_id for member in task.members} if task is not None else set()
+        return [
+            lease
+            for lease in self._p.ledger
+            if (lease.id in places or (lease.cause is Cause.SCHEDULED and lease.label == task_id))
+            and not lease.is_winding_down
+            and who in (None, lease.requester)
+        ]
+
+    async def give_back(self, leases: Iterable[Lease], reason: str, *, who: str) -> int:
+        """End these; how many there were."""
+        ended = (self._end(lease, reason, who) for lease in leases)
+        return sum(await asyncio.gather(*ended))
+
+    async def _end(self, lease: Lease, reason: str, who: str) -> int:
+        try:
+            await self._service.release(lease.id, reason=reason, who=who)
+        except NotFound:  # it has ended meanwhile
+            return 0
+        except GridError as error:
+            self._p.notes[lease.id] = (error.message,)
+            return 0
+        return 1
+
+
+def placement(lease: Lease) -> Placement:
+    """The place that a task's lease is."""
+    group = lease.placement_group
+    return Placement(lease.source, PlacedBy.RESERVE, lease.source, lease.id, placement_group=group)
+
+
+_REMEMBERED: Final = 1000
+"""So many decisions about tasks that are gone can still be asked for."""
+
+
+class TaskBook:
+    def __init__(self, parts: Parts, chooser: Chooser, leases: TaskLeases) -> None:
+        """`chooser` knows why the last look had no place for a task, and forgets that with the task."""
+        self._p = parts
+        self._leases = leases
+        self._chooser = chooser
+        self.state = parts.sharing.scheduling
+        self._ended: OrderedDict[str, SchedulingDecision] = OrderedDict()
+
+    def find(self, task_id: str) -> SchedulingDecision:
+        """What was decided about a task last; raises `RequestNotFound` if nobody knows it."""
+        task = self.state.tasks.get(task_id)
+        if task is not None:
+            return task.decision(positions(self._p).get(task_id) if task.waits else None)
+        if task_id in self._ended:
+            return self._ended[task_id]
+        raise RequestNotFound(f"No task with the id {task_id!r}")
+
+    def placed(self, flight: Flight, places: tuple[Placement, ...], *reasons: str) -> None:
+        task, first = self.state.tasks.get(flight.task.id, flight.task), flight.choices[0]
+        self.state.tasks[task.id] = replace(
+            task,
+            members=places,
+            placed_at=self._p.now(),
+            predicted=(*task.predicted, (flight.predicted.model, flight.predicted.said)),
+            reasons=reasons or _why(flight),
+            alternatives=first.alternatives,
+        )
+        self._chooser.forget(task.id)
+        self.state.results["accepted"] += 1
+        where = ", ".join(dict.fromkeys(choice.runs_on for choice in flight.choices))
+        told = f"task {task.id} has a place on {where}"
+        self._p.journal.note("task_placed", told, who=task.who, node=first.runs_on, task=task.id)
+
+    def queued(self, task: ScheduledTask, said: Predicted) -> None:
+        reasons = self._chooser.refusals.get(task.id, ())
+        self.state.tasks[task.id] = replace(task, predicted=((said.model, said.said),), reasons=reasons)
+        self.state.results["queued"] += 1
+        self._p.journal.note("task_queued", f"task {task.id} waits for a place", who=task.who, task=task.id)
+
+    def rejected(self, task: ScheduledTask, *first: str) -> SchedulingDecision:
+        reasons = (*first, *self._chooser.refusals.get(task.id, task.reasons))
+        self.state.results["rejected"] += 1
+        told = f"task {task.id} has no place: {'; '.join(reasons)}"
+        self._p.journal.note("task_rejected", told, who=task.who, task=task.id, because=list(reasons))
+        return self.ended(task, *reasons)
+
+    def done(self, task: ScheduledTask, *, who: str) -> None:
+        what = "was taken back before it had a place" if task.waits else "is done"
+        self._p.journal.note("task_done", f"task {task.id} {what}", who=who, task=task.id)
+        self.ended(task, f"it {what}")
+
+    def lost(self, task: ScheduledTask, gone: list[Placement]) -> None:
+        """What is left of a gang is kept: whoever runs it decides what becomes of that."""
+        told = f"task {task.id} has lost its place on {gone[0].runs_on}"
+        self._p.journal.note("task_lost", told, who=task.who, node=gone[0].runs_on, task=task.id)
+        left = tuple(member for member in task.members if member not in gone)
+        if left:
+            self.state.tasks[task.id] = replace(task, members=left, is_judged=True)
+        else:
+            self.ended(task, told)
+
+    def ended(self, task: ScheduledTask, *reasons: str) -> SchedulingDecision:
+        self.state.tasks.pop(task.id, None)
+        self._leases.withdraw(task.id)
+        self._chooser.forget(task.id)
+        decision = self._ended[task.id] = SchedulingDecision(task.id, accepted=False, reasons=reasons)
+        while len(self._ended) > _REMEMBERED:
+            self._ended.popitem(last=False)
+        return decision
+
+
+def _why(flight: Flight) -> tuple[str, ...]:
+    first, name = flight.choices[0], str(flight.task.request.strategy)
+    where = f"boost {first.boost.id[:8]} has room for it" if first.boost else "it has room for it"
+    others = f"{first.could} node{'s' * (first.could != 1)} could carry it"
+    gang = () if len(flight.choices) == 1 else (f"all {len(flight.choices)} have a place",)
+    return (f"{first.node}: {where}", f"{name}: {strategy_named(name).told}", others, *gang)
+
+
+log = logger()
+
+_VIEW_S: Final = 1.0
+_HOPE_AGAIN: Final = timedelta(seconds=1)
+
+
+class Flights:
+    """By task: from the choice of its place until it has it, or has not."""
+
+    def __init__(self, parts: Parts, chooser: Chooser, leases: TaskLeases, book: TaskBook, judge: Judge) -> None:
+        self._p = parts
+        self._judge = judge
+        self._chooser = chooser
+        self._leases = leases
+        self._book = book
+        self._flights: dict[str, Flight] = {}
+        self._flying: dict[str, asyncio.Task[None]] = {}
+        self._failed: dict[str, BaseException] = {}
+        self._deciding = asyncio.Lock()
+        self._hoped_at = parts.now()
+        self.is_open = True
+        """While it is not, nobody gets a place."""
+
+    def __contains__(self, task_id: object) -> bool:
+        return task_id in self._flights
+
+    def __len__(self) -> int:
+        return len(self._flights)
+
+    async def round(self, *, fresh: bool = False) -> None:
+        """Look, choose for all who want a place, and set out to make it true."""
+        p = self._p
+        async with self._deciding:
+            nodes = None if fresh else p.known()
+            if nodes is None:
+                nodes = await p.look_to_decide()
+            has_boosts = any(carries_tasks(lease) for lease in p.ledger)
+            view = await threads.ENGINE.run(p.cluster.view, _VIEW_S) if has_boosts else {}
+            # From here on there is no await: nobody else can have taken what is found.
+            if not self.is_open:
+                return
+            left, is_new = self._take_what_was_granted(tasks_in_order(p))
+            for flight in self._chooser.choose(nodes, view, left, self._flights):
+                self._leases.withdraw(flight.task.id)  # it is in the queue, or on its way
+                self._flights[flight.task.id] = flight
+                self._flying[flight.task.id] = asyncio.create_task(self._fly(flight))
+        if is_new:
+            with contextlib.suppress(StoreBroken):  # the lease is on disk: after a crash it is found again
+                await p.commit_sharing()
+
+    def _take_what_was_granted(self, waiting: list[ScheduledTask]) -> tuple[list[ScheduledTask], bool]:
+        """Tasks that the queue has granted a lease, or for which a crash left one, are placed in it.
+
+        Returns those that still want a place, and whether there was one. A lease that is just being granted belongs to
+        its task: that one waits for it.
+        """
+        left, is_new = [], False
+        for task in waiting:
+            leases = [] if task.id in self._flights else self._leases.of(task.id, who=task.who)
+            whole = next((lease for lease in leases if self._carries(lease, task)), None)
+            if whole is not None:
+                self._placed_in(whole, task)
+                is_new = True
+            elif not any(lease.id in self._p.in_flight or lease.state is LeaseState.GRANTING for lease in leases):
+                left.append(task)
+        return left, is_new
+
+    def _carries(self, lease: Lease, task: ScheduledTask) -> bool:
+        is_there = lease.state is LeaseState.ACTIVE and lease.id not in self._p.in_flight
+        return is_there and task.request.count == 1 and lease.resources.covers(ResourceVector(task.needs))
+
+    def left_over(self, task: ScheduledTask) -> list[Lease]:
+        """Leases of a task that waits, and is not on its way, which are no place for it."""
+        leases = (lease for lease in self._leases.of(task.id, who=task.who) if lease.id not in self._p.in_flight)
+        return [lease for lease in leases if lease.state is LeaseState.ACTIVE and not self._carries(lease, task)]
+
+    def _placed_in(self, lease: Lease, task: ScheduledTask) -> None:
+        choices = (Choice(lease.source, 0.0),)
+        flight = Flight(task, choices, self._judge.of_places(task, choices, self._chooser.table.last))
+        self._book.placed(flight, (placement(lease),), f"{lease.source}: it has room for it", "its turn has come")
+        self._leases.withdraw(task.id)
+
+    # -- tasks in the queue ---------------------------------------------------------------------------------
+
+    def refresh(self, nodes: NodeTable) -> None:
+        """Which nodes will do for the tasks that wait in the queue, as of now."""
+        queue, tasks = self._p.sharing.waiting, self._p.sharing.scheduling.tasks
+        entries = [each for each in queue.values() if each.is_for_a_task]
+        if not entries:
+            return
+        orders = self._chooser.orders(
+            nodes, tasks_in_order(self._p), {each.ask.label for each in entries}, self._flights
+        )
+        for each in entries:
+            task = tasks.get(each.ask.label)
+            if task is None or not task.waits or task.who != each.ask.requester:
+                self._leases.withdraw(each.ask.label)
+            elif (order := orders[task.id]) != each.ask.nodes:
+                queue[each.id] = replace(each, ask=replace(each.ask, nodes=order))
+
+    def may_have(self, waiting: Waiting, source: NodeName) -> bool:
+        task = self._p.sharing.scheduling.tasks.get(waiting.ask.label) if waiting.is_for_a_task else None
+        return task is None or self._chooser.may_be_on(task, source, self._flights.values())
+
+    # -- on their way ---------------------------------------------------------------------------------------
+
+    async def try_again(self) -> None:
+        """A round for those who wait, now and then also for what was not to be had a moment ago."""
+        if self._p.now() - self._hoped_at >= _HOPE_AGAIN:
+            self._hoped_at = self._p.now()
+            self._chooser.not_on.clear()
+        await self.round()
+
+    async def landed(self, task_id: str) -> bool:
+        """Wait until it is not on its way any more; False if it was not."""
+        if (flying := self._flying.get(task_id)) is not None:
+            await asyncio.wait([flying])
+        return flying is not None
+
+    def raise_what_went_wrong(self, task_id: str) -> None:
+        """For who asked and does not wait; once."""
+        if (error := self._failed.pop(task_id, None)) is not None:
+            raise error
+
+    async def all_landed(self) -> None:
+        if self._flying:
+            await asyncio.wait(self._flying.values())
+
+    async def _fly(self, flight: Flight) -> None:
+        task = flight.task
+        try:
+            places = await self._leases.make(task, flight.choices, flight.nodes)
+            if isinstance(places, NotToBeHad):
+                self._chooser.not_on.setdefault(task.id, set()).update(places.nodes)
+            else:
+                if flight.nodes and places[0].lease_id is not None:
+                    flight = replace(flight, choices=(replace(flight.choices[0], node=places[0].node),))
+                self._book.placed(flight, places)
+                await self._p.commit_sharing()
+        except Exception as error:  # noqa: BLE001 - told to who asked; who waits in the queue waits on
+            self._went_wrong(task, error)
+            left = self._leases.of(task.id, who=task.who)
+            await self._leases.give_back(left, "it could not be put down", who=task.who)
+        finally:
+            del self._flights[task.id], self._flying[task.id]
+            self._p.news_for_the_scheduler.set()
+
+    def _went_wrong(self, task: ScheduledTask, error: Exception) -> None:
+        """What is not on disk was not promised."""
+        tasks = self._p.sharing.scheduling.tasks
+        if task.request.wait and not isinstance(error, InvalidRequest):
+            log.error("a task that waits could not be placed; trying again", task=task.id, error=repr(error))
+            tasks[task.id] = task
+            return
+        self._failed[task.id] = error
+        tasks.pop(task.id, None)
+        self._chooser.forget(task.id)

@@ -1,0 +1,305 @@
+"""The scheduler: tasks arrive, are placed or wait, and end.
+
+`decide.scheduler` decides; this package carries it out. All callers ask the ledger's one writer, so capacity that was
+promised to one task is promised to no other.
+"""
+
+import asyncio
+import contextlib
+from dataclasses import replace
+from typing import Final
+
+from distributed_grid.decide.capacity.delivery import lent_resources
+from distributed_grid.decide.capacity.lending import own_room
+from distributed_grid.decide.leases.ownership import check_may_change, owned_task
+from distributed_grid.decide.scheduler.strategies import strategy_named
+from distributed_grid.errors import GridError, InvalidRequest, TargetNotFound
+from distributed_grid.leases.rules import rules_for
+from distributed_grid.leases.state import VIEW_LAG, Parts
+from distributed_grid.logs import logger
+from distributed_grid.model.leases import Delivery
+from distributed_grid.model.nodes import NodeTable
+from distributed_grid.model.principals import Principal, Scope
+from distributed_grid.model.scheduling import (
+    Placement,
+    ScheduledTask,
+    SchedulingDecision,
+    SchedulingRequest,
+    SchedulingStrategy,
+)
+from distributed_grid.model.series import RunTimes
+from distributed_grid.monitoring.collector import Collector
+from distributed_grid.queue.service import BoostService
+from distributed_grid.scheduler.flights import Flights, TaskBook, TaskLeases, ask_for
+from distributed_grid.scheduler.outcomes import Judge
+from distributed_grid.scheduler.placement import Chooser, load_strategies
+
+_LOOK_AGAIN_S: Final = 0.05
+
+
+async def task_for(p: Parts, request: SchedulingRequest, *, who: str, team: str) -> ScheduledTask:
+    """The task, with a target and its needs in full; `TargetNotFound` if it names a node that is not there."""
+    nodes = await _nodes_with(p, request)
+    target = request.target or next((node.name for node in nodes.values() if node.is_head), None)
+    request = replace(request, target=target)
+    for name in (target, request.node, *request.near.nodes):
+        if name is not None and name not in nodes:
+            raise TargetNotFound(
+                "Target node not found in cluster",
+                because=[f"no node is named {name!r}"],
+                try_next=f"Nodes: {', '.join(nodes) or 'none'}",
+            )
+    if target is None:
+        raise TargetNotFound("The cluster has no head to schedule for", try_next="Name a target.")
+    task = ScheduledTask(request, {}, p.now(), who, team)
+    ask = ask_for(p.config, task)
+    needs = lent_resources(ask, Delivery.RESERVE, rules_for(p, ask).companions)
+    return replace(task, needs=dict(needs.items()))
+
+
+async def _nodes_with(p: Parts, request: SchedulingRequest) -> NodeTable:
+    """As they were seen lately, if all that the request names are among them."""
+    known = p.known()
+    if known and all(name in known for name in (request.target, request.node, *request.near.nodes) if name):
+        return known
+    return await p.look()
+
+
+async def let_the_view_catch_up(p: Parts, task: ScheduledTask) -> None:
+    """What its own node has got back a moment ago may not be seen yet: that is no reason to send a task away."""
+    if task.request.strategy != SchedulingStrategy.LOCAL_FIRST:
+        return
+    while p.now() < p.last_change + VIEW_LAG:
+        node = (await p.look_to_decide()).get(task.request.target or "")
+        if node is None or not node.alive:
+            return
+        loans = p.ledger.loans
+        if all(units <= own_room(node, kind, loans) for kind, units in task.needs.items()):
+            return
+        idle = {kind: node.base[kind] + loans.moved_in(node.name, kind) for kind in task.needs}
+        if any(units > idle[kind] - loans.taken(node.name, kind) for kind, units in task.needs.items()):
+            return  # it would not fit there if nothing ran
+        await asyncio.sleep(_LOOK_AGAIN_S)
+
+
+class TaskWatch:
+    def __init__(self, parts: Parts, judge: Judge, book: TaskBook, leases: TaskLeases) -> None:
+        self._p = parts
+        self._leases = leases
+        self._judge = judge
+        self._book = book
+
+    def look_at(self, task: ScheduledTask) -> bool:
+        """Whether something about it has changed."""
+        return self._give_up_if_late(task) if task.waits else self._see_to_its_place(task)
+
+    def _give_up_if_late(self, task: ScheduledTask) -> bool:
+        if not task.request.wait or task.start_by is None or self._p.now() < task.start_by:
+            return False
+        if self._leases.of(task.id, who=task.who):  # it is just being given its place
+            return False
+        self._judge.settle(task, happened=False)
+        self._book.rejected(task, "its deadline has passed")
+        return True
+
+    def _see_to_its_place(self, task: ScheduledTask) -> bool:
+        gone = [member for member in task.members if not self._is_held(member)]
+        if gone:
+            lost = any(self._judge.is_lost(_lease_of(member)) for member in gone)
+            self._judge.settle(task, happened=False if lost else None)
+            self._book.lost(task, gone)
+        elif task.is_forgotten(self._p.now()):
+            self._judge.settle(task)
+            self._book.done(task, who="grid")
+        elif self._judge.is_due(task):
+            self._judge.settle(task)
+            self._p.sharing.scheduling.tasks[task.id] = replace(task, is_judged=True)
+        else:
+            return False
+        return True
+
+    def _is_held(self, member: Placement) -> bool:
+        lease = self._p.ledger.get(_lease_of(member))
+        return lease is not None and not lease.is_winding_down
+
+
+def _lease_of(member: Placement) -> str:
+    """One of its own, or the boost that it is in."""
+    return member.lease_id or member.boost_id or ""
+
+
+log = logger()
+
+_RECHECK_S: Final = 0.05
+_TICK_S: Final = 1.0
+
+
+class Scheduling:
+    """One cluster's tasks."""
+
+    def __init__(self, parts: Parts, service: BoostService, runs: RunTimes, collector: Collector | None = None) -> None:
+        """`runs` is told how long tasks took."""
+        self._p = parts
+        self._runs = runs
+        self.state = parts.sharing.scheduling
+        self.leases = TaskLeases(parts, service)
+        self._judge = Judge(parts, collector)
+        chooser = Chooser(parts, self._judge, collector)
+        self._book = TaskBook(parts, chooser, self.leases)
+        self.flights = Flights(parts, chooser, self.leases, self._book, self._judge)
+        self._watch = TaskWatch(parts, self._judge, self._book, self.leases)
+        self._queue = service.queue
+        self._queue.tasks = self.flights
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = False
+
+    def start(self) -> None:
+        load_strategies()
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        self._stopping = True
+        self._p.news_for_the_scheduler.set()
+        if self._task is not None:
+            await self._task
+        await self.flights.all_landed()
+
+    # -- asking ---------------------------------------------------------------------------------------------
+
+    async def schedule(self, request: SchedulingRequest, *, who: str, team: str = "default") -> SchedulingDecision:
+        """A place, now; or one in the queue, for who may wait; or why not, for every node.
+
+        Who asks again with the same id gets the same answer, or a better one. What makes no sense raises.
+        """
+        if not request.task_id:
+            raise InvalidRequest("A task needs an id")
+        strategy_named(str(request.strategy))
+        if request.task_id not in self.state.tasks:
+            task = await task_for(self._p, request, who=who, team=team)
+            if not self._p.config.resource_sharing.enabled:
+                return self._book.rejected(task, "Resource sharing not enabled")
+            await let_the_view_catch_up(self._p, task)
+            known = self.state.tasks.setdefault(task.id, task)
+            if known is not task:  # another caller took the same id a moment ago
+                check_may_change(Principal(who, team, frozenset({Scope.LEND})), owned_task(known))
+        try:
+            return await self._settled(request.task_id)
+        except asyncio.CancelledError:
+            self._abandon(request.task_id)
+            raise
+
+    async def _settled(self, task_id: str) -> SchedulingDecision:
+        """Until it has a place; or until it is sure that there is none: what was seen a moment ago does not tell."""
+        p = self._p
+        sure_at = min(p.last_change, p.now()) + VIEW_LAG
+        fresh = p.now() < p.last_change + VIEW_LAG  # what is known may count the last grant twice
+        while True:
+            await self.flights.round(fresh=fresh)
+            if await self.flights.landed(task_id):
+                continue
+            self.flights.raise_what_went_wrong(task_id)
+            task = self.state.tasks.get(task_id)
+            if task is None or not task.waits:
+                return self._book.find(task_id)
+            if task.request.wait:
+                return await self._queued(task)
+            if fresh and p.now() >= sure_at and not self.flights:
+                return self._book.rejected(task)
+            if fresh:
+                await asyncio.sleep(_RECHECK_S)
+            fresh = True
+
+    async def _queued(self, task: ScheduledTask) -> SchedulingDecision:
+        if not task.predicted and task.request.count == 1:
+            await self.leases.join(task)
+            await self._queue.try_round()
+            if self.leases.waiting(task.id) is None:  # it was its turn at once
+                await self.flights.round()
+            task = self.state.tasks.get(task.id, task)
+        if task.waits and not task.predicted and task.id in self.state.tasks:
+            self._book.queued(task, self._judge.of_waiting(task))
+            self._p.news_for_the_scheduler.set()  # whoever slept for want of tasks has one now
+            await self._p.commit_sharing()
+        return self._book.find(task.id)
+
+    def _abandon(self, task_id: str) -> None:
+        """Who asked is gone, and the task was not to wait: nobody gets a place for it. One on its way is completed."""
+        task = self.state.tasks.get(task_id)
+        if task is not None and task.waits and not task.request.wait and task_id not in self.flights:
+            self._book.ended(task, "nobody waits for it any more")
+
+    # -- telling --------------------------------------------------------------------------------------------
+
+    def find(self, task_id: str) -> SchedulingDecision:
+        """What was decided about a task last; raises `RequestNotFound` if nobody knows it."""
+        return self._book.find(task_id)
+
+    async def started(self, task_id: str, *, who: str) -> SchedulingDecision:
+        """Note that a task has begun; only the first time counts."""
+        task = self.state.tasks.get(task_id)
+        if task is not None and task.placed_at is not None and task.started_at is None:
+            now = self._p.now()
+            self.state.delays.add((now - task.placed_at).total_seconds())
+            self.state.tasks[task_id] = replace(task, started_at=now)
+            self._p.journal.note("task_started", f"task {task_id} has begun", who=who, task=task_id)
+        return self.find(task_id)
+
+    async def complete(self, task_id: str, *, who: str) -> bool:
+        """Free what a task held, and end a lease made for it; or wait for a place no longer. False: nobody knows it."""
+        await self.flights.landed(task_id)
+        task = self.state.tasks.get(task_id)
+        held = self.leases.of(task_id, who=None if task is None else task.who)
+        if task is not None:
+            if not task.waits:
+                self._judge.settle(task)
+            if task.started_at is not None:
+                self._runs.add((self._p.now() - task.started_at).total_seconds())
+            self._book.done(task, who=who)
+        freed = await self.leases.give_back(held, "its task is done", who=who)
+        if task is not None:
+            await self._p.commit_sharing()
+        self._p.news_for_the_scheduler.set()
+        return task is not None or freed > 0
+
+    # -- while time passes ----------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        news = self._p.news_for_the_scheduler
+        while not self._stopping:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_TICK_S if self.state.tasks else None):
+                    await news.wait()
+            news.clear()
+            if self._stopping:
+                return
+            try:
+                await self.turn()
+            except GridError as error:
+                log.error("the scheduler", error=error.message, because=error.because)
+            except Exception:
+                log.exception("a turn of the scheduler failed; trying again")
+                await asyncio.sleep(_TICK_S)
+
+    async def turn(self) -> None:
+        """Judge what is due, let go what is over, and try again for who waits."""
+        changed = False
+        for task in list(self.state.tasks.values()):
+            if task.id not in self.flights:
+                changed |= self._watch.look_at(task)
+        if any(task.request.wait and task.id not in self.flights for task in self.state.waiting):
+            await self.flights.try_again()
+            await self._see_to_the_waiting()
+        if changed:
+            await self._p.commit_sharing()
+
+    async def _see_to_the_waiting(self) -> None:
+        """What a crash cut off, or an error: no lease is left of a gang that is not whole, and single tasks are in the
+        queue.
+        """
+        for task in self.state.waiting:
+            if not task.request.wait or task.id in self.flights:
+                continue
+            if left := self.flights.left_over(task):
+                await self.leases.give_back(left, "its task has no place with it", who=task.who)
+            if task.request.count == 1 and not self.leases.of(task.id, who=task.who) and task.id in self.state.tasks:
+                await self.leases.join(task)

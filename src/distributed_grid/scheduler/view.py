@@ -1,0 +1,164 @@
+"""Tasks and decisions as the API and the Python classes show them."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from distributed_grid.decide.scheduler.confidence import Calibrator, base_rate, base_rate_brier, brier, reliability
+from distributed_grid.decide.scheduler.strategies import strategies
+from distributed_grid.leases.state import Parts
+from distributed_grid.leases.view import listed, shortened
+from distributed_grid.model.resources import ResourceVector
+from distributed_grid.model.scheduling import (
+    Affinity,
+    Alternative,
+    PlacedBy,
+    Placement,
+    ScheduledTask,
+    SchedulingDecision,
+    SchedulingRequest,
+)
+from distributed_grid.model.times import instant
+from distributed_grid.scheduler.flights import positions
+
+RESULTS = ("accepted", "queued", "rejected")
+
+
+def request_body(request: SchedulingRequest) -> dict[str, Any]:
+    """What is sent for it."""
+    return {
+        "task_id": request.task_id,
+        "cpu": request.cpu,
+        "memory": request.memory,
+        "gpu": request.gpu,
+        "custom": dict(request.custom),
+        "target": request.target,
+        "node": request.node,
+        "strategy": str(request.strategy),
+        "priority": str(request.priority),
+        "affinity": _affinity_dict(request.near),
+        "anti_affinity": _affinity_dict(request.far),
+        "tags": list(request.tags),
+        "deadline_seconds": request.deadline_seconds,
+        "duration_seconds": request.duration_seconds,
+        "count": request.count,
+        "wait": request.wait,
+    }
+
+
+def _affinity_dict(affinity: Affinity) -> dict[str, Any] | None:
+    if not affinity:
+        return None
+    return {
+        "nodes": list(affinity.nodes),
+        "labels": dict(affinity.labels),
+        "tasks": list(affinity.tasks),
+        "required": affinity.required,
+    }
+
+
+def decision_dict(decision: SchedulingDecision) -> dict[str, Any]:
+    return {
+        "task_id": decision.task_id,
+        "accepted": decision.accepted,
+        "node": decision.node,
+        "delivery": None if decision.delivery is None else str(decision.delivery),
+        "lease_id": decision.lease_id,
+        "boost_id": decision.boost_id,
+        "placement_group": decision.placement_group,
+        "confidence": round(decision.confidence, 4),
+        "reasons": list(decision.reasons),
+        "alternatives": [{"node": a.node, "score": a.score, "why": a.why} for a in decision.alternatives],
+        "members": [_member_dict(member) for member in decision.members],
+        "queued": decision.queued,
+        "position": decision.position,
+    }
+
+
+def _member_dict(member: Placement) -> dict[str, Any]:
+    return {
+        "node": member.node,
+        "delivery": str(member.delivery),
+        "runs_on": member.runs_on,
+        "lease_id": member.lease_id,
+        "boost_id": member.boost_id,
+        "placement_group": member.placement_group,
+    }
+
+
+def decision_from(data: Mapping[str, Any]) -> SchedulingDecision:
+    members = (Placement(**{**member, "delivery": PlacedBy(member["delivery"])}) for member in data["members"])
+    return SchedulingDecision(
+        data["task_id"],
+        data["accepted"],
+        data["confidence"],
+        tuple(data["reasons"]),
+        tuple(members),
+        tuple(Alternative(**each) for each in data["alternatives"]),
+        data["queued"],
+        data["position"],
+    )
+
+
+def scheduling_dict(p: Parts) -> dict[str, Any]:
+    """All tasks, or as many as fit into an answer, what was decided, and how good what was said of places was."""
+    state = p.sharing.scheduling
+    waiting = positions(p) if state.waiting else {}
+    return {
+        "placed": len(state.placed),
+        "waiting": len(state.waiting),
+        **listed("tasks", [_task_dict(task, waiting) for task in state.tasks.values()], "who"),
+        "decisions": {result: state.results[result] for result in RESULTS},
+        "strategies": {str(name): strategy.told for name, strategy in sorted(strategies().items())},
+        "calibration": calibration_dict(state.calibrator),
+    }
+
+
+def _task_dict(task: ScheduledTask, waiting: Mapping[str, int]) -> dict[str, Any]:
+    request = task.request
+    return {
+        "task_id": task.id,
+        "state": "waiting" if task.waits else "placed",
+        "position": waiting.get(task.id) if task.waits else None,
+        "target": request.target,
+        "strategy": str(request.strategy),
+        "priority": str(request.priority),
+        "count": request.count,
+        "tags": shortened(request.tags),
+        "resources": ResourceVector(task.needs).to_amounts(),
+        "who": task.who,
+        "team": task.team,
+        "asked_at": instant(task.asked_at),
+        "placed_at": _when(task.placed_at),
+        "started_at": _when(task.started_at),
+        "confidence": round(task.confidence, 4),
+        "members": [_member_dict(member) for member in task.members],
+    }
+
+
+def _when(at: datetime | None) -> str | None:
+    return None if at is None else instant(at)
+
+
+def calibration_dict(calibrator: Calibrator) -> dict[str, Any]:
+    outcomes = calibrator.outcomes
+    return {
+        "count": len(outcomes),
+        "base_rate": _rounded(base_rate(outcomes)),
+        "brier_score": _rounded(brier(outcomes)),
+        "base_rate_brier_score": _rounded(base_rate_brier(outcomes)),
+        "reliability": [
+            {
+                "from": one.low,
+                "to": one.high,
+                "count": one.count,
+                "said": round(one.said, 4),
+                "happened": round(one.happened, 4),
+            }
+            for one in reliability(outcomes)
+        ],
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)

@@ -1,0 +1,379 @@
+"""Where a Python caller's requests go: to a running controller, or to an engine in this process.
+
+`Connected` is what the public classes have in common: the first call finds the controller, or starts the engine.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar
+
+from distributed_grid import threads
+from distributed_grid.config import ConfigLike, GridConfig, loaded_config
+from distributed_grid.engine.views import cluster_dict
+from distributed_grid.errors import NoCluster, NotFound, Unavailable
+from distributed_grid.leases.view import boost_dict, status_dict
+from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.principals import THE_OWNER
+from distributed_grid.model.scheduling import SchedulingRequest
+from distributed_grid.model.snapshots import NodeSnapshot
+from distributed_grid.model.teams import DEFAULT_TEAM
+from distributed_grid.monitoring.views import snapshots_from
+from distributed_grid.scheduler.view import decision_dict, scheduling_dict
+from distributed_grid.store.home import GridHome
+
+T = TypeVar("T")
+
+
+class Backend(Protocol):
+    """The calls behind the public classes. Answers are the API's JSON."""
+
+    async def request(self, body: Mapping[str, Any], idempotency_key: str | None) -> dict[str, Any]: ...
+    async def release(
+        self, boost_id: str, amount: float | None = None, grace_s: float | None = None
+    ) -> dict[str, Any]: ...
+    async def renew(self, boost_id: str, duration_s: float | None) -> dict[str, Any]: ...
+    async def checkpointed(self, boost_id: str) -> dict[str, Any]: ...
+    async def boost(self, boost_id: str) -> dict[str, Any]: ...
+    async def status(self) -> dict[str, Any]: ...
+    async def enqueue(self, body: Mapping[str, Any], idempotency_key: str | None) -> dict[str, Any]: ...
+    async def allocation(self, request_id: str) -> dict[str, Any]: ...
+    async def release_allocation(self, request_id: str) -> dict[str, Any]: ...
+    async def sharing(self) -> dict[str, Any]: ...
+    async def queue(self) -> dict[str, Any]: ...
+    async def plan(self, body: Mapping[str, Any]) -> dict[str, Any]: ...
+    async def schedule_task(self, body: Mapping[str, Any]) -> dict[str, Any]: ...
+    async def task(self, task_id: str) -> dict[str, Any]: ...
+    async def task_started(self, task_id: str) -> dict[str, Any]: ...
+    async def complete_task(self, task_id: str) -> bool: ...
+    async def tasks(self) -> dict[str, Any]: ...
+    async def offload_candidates(self, node: str | None) -> dict[str, Any]: ...
+    async def offload(self, body: Mapping[str, Any]) -> dict[str, Any]: ...
+    async def offloads(self) -> dict[str, Any]: ...
+    async def offload_log(self, offload_id: str, begin: int) -> dict[str, Any]: ...
+    async def cancel_offload(self, offload_id: str, grace_s: float) -> dict[str, Any]: ...
+    async def audit_log(self, limit: int) -> list[dict[str, Any]]: ...
+    async def cluster(self) -> dict[str, Any]: ...
+    def snapshots(self) -> dict[NodeName, NodeSnapshot]: ...
+    async def close(self) -> None: ...
+
+
+async def connect(config: ConfigLike, home: GridHome | None = None, *, measuring: bool = False) -> Backend:
+    """The controller's client where one answers; else this process takes its place, if Ray is connected.
+
+    Who is logged in to a controller elsewhere means that one, also while it does not answer. `measuring`: in the
+    controller's place, also measure the nodes and share by the policy.
+    """
+    home = home or GridHome.find()
+    if home.controller.exists() or home.login.exists():
+        from distributed_grid.client import GridClient
+
+        remote = RemoteBackend(GridClient(home))
+        try:
+            await remote.status()
+        except NoCluster:  # a record of a cluster that is gone
+            await remote.close()
+        else:
+            return remote
+    return await LocalBackend.start(loaded_config(config), home, measuring=measuring)
+
+
+class RemoteBackend:
+    """A controller, over HTTP. Blocking calls run in threads."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    async def request(self, body: Mapping[str, Any], idempotency_key: str | None) -> dict[str, Any]:
+        return await self._call(lambda: self._client.request_boost(body, idempotency_key=idempotency_key))
+
+    async def release(self, boost_id: str, amount: float | None = None, grace_s: float | None = None) -> dict[str, Any]:
+        asked = {"amount": amount, "grace_seconds": grace_s}
+        body = {key: value for key, value in asked.items() if value is not None}
+        return await self._call(lambda: self._client.release_boost(boost_id, body))
+
+    async def checkpointed(self, boost_id: str) -> dict[str, Any]:
+        return await self._call(lambda: self._client.checkpointed(boost_id))
+
+    async def renew(self, boost_id: str, duration_s: float | None) -> dict[str, Any]:
+        return await self._call(lambda: self._client.renew_boost(boost_id, duration_s))
+
+    async def boost(self, boost_id: str) -> dict[str, Any]:
+        return await self._call(lambda: self._client.boost(boost_id))
+
+    async def status(self) -> dict[str, Any]:
+        return await self._call(self._client.boost_status)
+
+    async def enqueue(self, body: Mapping[str, Any], idempotency_key: str | None) -> dict[str, Any]:
+        return await self._call(lambda: self._client.request_allocation(body, idempotency_key=idempotency_key))
+
+    async def allocation(self, request_id: str) -> dict[str, Any]:
+        return await self._call(lambda: self._client.allocation(request_id))
+
+    async def release_allocation(self, request_id: str) -> dict[str, Any]:
+        return await self._call(lambda: self._client.release_allocation(request_id))
+
+    async def sharing(self) -> dict[str, Any]:
+        return await self._call(self._client.sharing_status)
+
+    async def queue(self) -> dict[str, Any]:
+        return await self._call(self._client.queue)
+
+    async def plan(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        return await self._call(lambda: self._client.plan(body))
+
+    async def schedule_task(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        return await self._call(lambda: self._client.schedule_task(body))
+
+    async def task(self, task_id: str) -> dict[str, Any]:
+        return await self._call(lambda: self._client.task(task_id))
+
+    async def task_started(self, task_id: str) -> dict[str, Any]:
+        return await self._call(lambda: self._client.task_started(task_id))
+
+    async def complete_task(self, task_id: str) -> bool:
+        try:
+            await self._call(lambda: self._client.complete_task(task_id))
+        except NotFound:
+            return False
+        return True
+
+    async def tasks(self) -> dict[str, Any]:
+        return await self._call(self._client.tasks)
+
+    async def offload_candidates(self, node: str | None) -> dict[str, Any]:
+        return await self._call(lambda: self._client.offload_candidates(node))
+
+    async def offload(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        return await self._call(lambda: self._client.offload(body))
+
+    async def offloads(self) -> dict[str, Any]:
+        return await self._call(self._client.offloads)
+
+    async def offload_log(self, offload_id: str, begin: int) -> dict[str, Any]:
+        return await self._call(lambda: self._client.offload_log(offload_id, begin))
+
+    async def cancel_offload(self, offload_id: str, grace_s: float) -> dict[str, Any]:
+        return await self._call(lambda: self._client.cancel_offload(offload_id, grace_s))
+
+    async def audit_log(self, limit: int) -> list[dict[str, Any]]:
+        return await self._call(lambda: self._client.audit_log(limit=limit))
+
+    async def cluster(self) -> dict[str, Any]:
+        return await self._call(self._client.cluster_status)
+
+    def snapshots(self) -> dict[NodeName, NodeSnapshot]:
+        return snapshots_from(self._client.nodes())
+
+    async def close(self) -> None:
+        self._client.close()
+
+    async def _call(self, call: Callable[[], T]) -> T:
+        return await asyncio.to_thread(call)
+
+
+class LocalBackend:
+    """The engine in this process, under the writer's lock: there is never a second writer."""
+
+    def __init__(self, engine: Any) -> None:
+        from distributed_grid.client import user_name
+        from distributed_grid.engine.allocations import Allocations
+
+        self._engine = engine
+        self._allocations = Allocations(engine)
+        # Whoever holds the store's lock and files owns the installation.
+        self._caller = THE_OWNER.claiming(user_name())
+        self._who = self._caller.name
+
+    @classmethod
+    async def start(cls, config: GridConfig, home: GridHome, *, measuring: bool = False) -> "LocalBackend":
+        import ray
+
+        if not ray.is_initialized():
+            raise NoCluster(
+                "No cluster is running",
+                because=["no controller answers, and this process is not connected to Ray"],
+                try_next="Start one with `grid cluster start`, or call ray.init(address=...) first.",
+            )
+        from distributed_grid.engine.engine import Engine
+        from distributed_grid.execution.ray_cluster import RayCluster
+        from distributed_grid.monitoring.senses import RaySenses
+
+        address = ray.get_runtime_context().gcs_address
+        engine = Engine(RayCluster(address), config, home, senses=RaySenses(address) if measuring else None)
+        await engine.start()
+        return cls(engine)
+
+    async def request(self, body: Mapping[str, Any], idempotency_key: str | None) -> dict[str, Any]:
+        return self._shown(await self._engine.request(body, caller=self._caller, idempotency_key=idempotency_key))
+
+    async def release(self, boost_id: str, amount: float | None = None, grace_s: float | None = None) -> dict[str, Any]:
+        from distributed_grid.leases.release import units_to_give
+
+        units = units_to_give(self._engine.parts, boost_id, amount)
+        return self._shown(await self._engine.service.release(boost_id, units=units, grace_s=grace_s, who=self._who))
+
+    async def checkpointed(self, boost_id: str) -> dict[str, Any]:
+        return self._shown(await self._engine.service.checkpointed(boost_id, who=self._who))
+
+    async def renew(self, boost_id: str, duration_s: float | None) -> dict[str, Any]:
+        return self._shown(await self._engine.service.renew(boost_id, duration_s, who=self._who))
+
+    async def boost(self, boost_id: str) -> dict[str, Any]:
+        return self._shown(self._engine.parts.ledger.find(boost_id))
+
+    async def status(self) -> dict[str, Any]:
+        return status_dict(self._engine.service.boosts(), self._engine.parts.notes)
+
+    async def enqueue(self, body: Mapping[str, Any], idempotency_key: str | None) -> dict[str, Any]:
+        return await self._allocations.request(body, caller=self._caller, idempotency_key=idempotency_key)
+
+    async def allocation(self, request_id: str) -> dict[str, Any]:
+        return self._allocations.find(request_id)
+
+    async def release_allocation(self, request_id: str) -> dict[str, Any]:
+        return await self._allocations.release(request_id, caller=self._caller)
+
+    async def sharing(self) -> dict[str, Any]:
+        return await self._allocations.status()
+
+    async def queue(self) -> dict[str, Any]:
+        return self._allocations.queue()
+
+    async def plan(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        return await self._allocations.plan(body, caller=self._caller)
+
+    async def schedule_task(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        request = SchedulingRequest(**{**body, "task_id": body.get("task_id") or uuid.uuid4().hex})
+        return decision_dict(await self._engine.scheduling.schedule(request, who=self._who, team=DEFAULT_TEAM))
+
+    async def task(self, task_id: str) -> dict[str, Any]:
+        return decision_dict(self._engine.scheduling.find(task_id))
+
+    async def task_started(self, task_id: str) -> dict[str, Any]:
+        return decision_dict(await self._engine.scheduling.started(task_id, who=self._who))
+
+    async def complete_task(self, task_id: str) -> bool:
+        return bool(await self._engine.scheduling.complete(task_id, who=self._who))
+
+    async def tasks(self) -> dict[str, Any]:
+        return scheduling_dict(self._engine.parts)
+
+    async def offload_candidates(self, node: str | None) -> dict[str, Any]:
+        raise _only_a_controller()
+
+    async def offload(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        raise _only_a_controller()
+
+    async def offloads(self) -> dict[str, Any]:
+        raise _only_a_controller()
+
+    async def offload_log(self, offload_id: str, begin: int) -> dict[str, Any]:
+        raise _only_a_controller()
+
+    async def cancel_offload(self, offload_id: str, grace_s: float) -> dict[str, Any]:
+        raise _only_a_controller()
+
+    async def audit_log(self, limit: int) -> list[dict[str, Any]]:
+        from distributed_grid.store.audit_log import Wanted
+
+        return await threads.READING.run(self._engine.parts.journal.recorded, Wanted(), limit)
+
+    async def cluster(self) -> dict[str, Any]:
+        return await cluster_dict(self._engine)
+
+    def snapshots(self) -> dict[NodeName, NodeSnapshot]:
+        watching = self._engine.watching
+        return watching.collector.snapshots() if watching is not None else {}
+
+    async def close(self) -> None:
+        if self._engine.watching is not None:
+            await self._engine.watching.leave()
+        await self._engine.stop()
+
+    def _shown(self, lease: Any) -> dict[str, Any]:
+        return boost_dict(lease, self._engine.parts.notes.get(lease.id, ()))
+
+
+def _only_a_controller() -> Unavailable:
+    """It reaches the processes of every node, and goes on when this process has ended."""
+    return Unavailable("Processes are moved by a controller", try_next="Put one into the cluster: grid start")
+
+
+class Connected:
+    """Where a controller runs (`grid cluster start`, `grid start`), its client. Where none does, this process takes the
+    controller's place, and must then be connected to Ray: expiry and recovery go on for as long as its event loop runs.
+
+    `cluster_config` is a loaded configuration or a path; without one, nodes are discovered. `shared`: another of these
+    classes, whose connection is used, and left to it.
+    """
+
+    def __init__(
+        self,
+        cluster_config: ConfigLike = None,
+        *,
+        backend: Backend | None = None,
+        shared: "Connected | None" = None,
+        **_historic: Any,
+    ) -> None:
+        self._config = cluster_config
+        self._shared = shared
+        self._given = backend
+        self._backend: Backend | None = backend
+        self._connecting = asyncio.Lock()
+
+    async def initialize(self) -> None:
+        """Find the controller, or become it. The other calls do this by themselves."""
+        async with self._connecting:
+            if self._backend is None and self._shared is not None:
+                self._backend = self._given = await self._shared._ready()
+            if self._backend is None:
+                self._backend = await connect(self._config)
+
+    async def start(self) -> None:
+        await self.initialize()
+
+    async def close(self) -> None:
+        """Let go; leases stay until they expire or are released. A backend that was given is left to its owner."""
+        if self._backend is not None and self._given is None:
+            await self._backend.close()
+            self._backend = None
+
+    async def stop(self) -> None:
+        await self.close()
+
+    async def __aenter__(self) -> Self:
+        await self.initialize()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _ready(self) -> Backend:
+        await self.initialize()
+        assert self._backend is not None
+        return self._backend
+
+
+def connect_to_ray(cluster: Mapping[str, Any]) -> None:
+    """To the controller's cluster, as the backend shows it; without a controller, this process is connected already."""
+    import ray
+
+    address = cluster.get("ray_address")
+    if address is not None and not ray.is_initialized():
+        ray.init(address=address, log_to_driver=True, logging_level="WARNING")
+
+
+def head_of(cluster: Mapping[str, Any]) -> str:
+    """The node for which work is that names none."""
+    return str(next(node["name"] for node in cluster["nodes"] if node["is_head"]))
+
+
+def ray_process() -> str | None:
+    """This process as Ray knows it; None: it is not connected to Ray."""
+    import ray
+
+    return str(ray.get_runtime_context().get_worker_id()) if ray.is_initialized() else None

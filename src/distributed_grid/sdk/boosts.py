@@ -1,0 +1,341 @@
+"""Boosts from Python: the same requests as `grid boost`, as awaitable calls, with callbacks for reclaim notices."""
+
+import asyncio
+import contextlib
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from distributed_grid.config import ConfigLike
+from distributed_grid.errors import BoostNotFound, GridError, Refused
+from distributed_grid.logs import logger
+from distributed_grid.model.leases import WATCHED
+from distributed_grid.model.notices import ReclaimNotice, asks_more, notice_in
+from distributed_grid.model.policies import AllocationPriority
+from distributed_grid.model.teams import DEFAULT_TEAM
+from distributed_grid.model.times import parse_instant
+from distributed_grid.sdk.backend import Backend, Connected
+
+if TYPE_CHECKING:
+    from ray.util.placement_group import PlacementGroup
+
+__all__ = ["ReclaimNotice", "ResourceBoost", "ResourceBoostManager", "ResourceBoostRequest"]
+
+
+class ResourceType(StrEnum):
+    CPU = "cpu"
+    GPU = "gpu"
+    MEMORY = "memory"
+
+
+log = logger()
+
+LOOK_EVERY_S: Final = 0.5
+
+Given = float | bool | None
+"""What a callback gives up: an amount; True or None for all of it; False for nothing, and it is taken later."""
+OnReclaim = Callable[[ReclaimNotice], Given | Awaitable[Given]]
+
+
+class ReclaimWatch:
+    """Looks only while some boost has a callback."""
+
+    def __init__(self, ready: Callable[[], Awaitable[Backend]], every_s: float = LOOK_EVERY_S) -> None:
+        self._ready = ready
+        self._every_s = every_s
+        self._callbacks: dict[str, OnReclaim] = {}
+        self._told: dict[str, tuple[datetime, float]] = {}
+        self._looking: asyncio.Task[None] | None = None
+        self._answering: set[asyncio.Task[None]] = set()
+
+    def add(self, boost_id: str, callback: OnReclaim) -> None:
+        self._callbacks[boost_id] = callback
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look())
+
+    def drop(self, boost_id: str) -> None:
+        self._callbacks.pop(boost_id, None)
+        self._told.pop(boost_id, None)
+
+    async def stop(self) -> None:
+        """Look no more. A callback that is under way is cancelled, if it is a coroutine."""
+        self._callbacks.clear()
+        tasks = {*self._answering, *([self._looking] if self._looking else [])}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _look(self) -> None:
+        while self._callbacks:
+            await asyncio.sleep(self._every_s)
+            watched = set(self._callbacks)  # one that comes during the look may not be in it yet
+            try:
+                status = await (await self._ready()).status()
+                there = {boost["boost_id"]: boost for boost in status["boosts"] if boost["boost_id"] in watched}
+                if status.get("cut"):
+                    there |= await self._each(watched - there.keys())
+            except GridError as error:  # the controller is away for a moment, or for good
+                log.warning("could not look for notices; trying again", message=error.message)
+                continue
+            for boost_id in watched - there.keys():
+                self.drop(boost_id)
+            for boost in there.values():
+                self._tell(boost)
+
+    async def _each(self, boost_ids: set[str]) -> dict[str, dict[str, Any]]:
+        """Those of these boosts that there are, asked for one by one: a list that is cut does not tell."""
+        backend, found = await self._ready(), {}
+        for boost_id in boost_ids:
+            with contextlib.suppress(BoostNotFound):
+                found[boost_id] = await backend.boost(boost_id)
+        return found
+
+    def _tell(self, boost: dict[str, Any]) -> None:
+        callback, notice = self._callbacks.get(boost["boost_id"]), notice_in(boost)
+        if callback is None or notice is None:
+            return
+        before, self._told[notice.boost_id] = self._told.get(notice.boost_id), (notice.asked_at, notice.amount)
+        if asks_more(before, notice.asked_at, notice.amount):
+            answering = asyncio.create_task(self._answer(notice, callback, boost["amount"]))
+            self._answering.add(answering)
+            answering.add_done_callback(self._answering.discard)
+
+    async def _answer(self, notice: ReclaimNotice, callback: OnReclaim, has: float) -> None:
+        """Whatever a callback does or fails to do: what it does not give is taken at the deadline."""
+        try:
+            given = await _called(callback, notice)
+            if given is False or (given is not None and given is not True and given <= 0):
+                return
+            part = None if given is None or given is True or given >= has else given
+            backend = await self._ready()
+            open_now = notice_in(await backend.boost(notice.boost_id))
+            if open_now is None or open_now.asked_at != notice.asked_at:
+                log.warning("a reclaim callback came back too late: what was asked is taken", boost=notice.boost_id)
+                return
+            await backend.release(notice.boost_id, part)
+        except GridError as error:
+            log.warning("what was given up could not be given back", boost=notice.boost_id, message=error.message)
+        except Exception:
+            log.exception("a reclaim callback failed; what is asked is taken at the deadline", boost=notice.boost_id)
+
+
+async def _called(callback: OnReclaim, notice: ReclaimNotice) -> Given:
+    """A plain function may save for minutes: it runs in a thread, and nothing else waits for it."""
+    answer: Any = callback(notice) if inspect.iscoroutinefunction(callback) else await _in_thread(callback, notice)
+    given: Given = await answer if inspect.isawaitable(answer) else answer
+    return given
+
+
+async def _in_thread(callback: Callable[[ReclaimNotice], Any], notice: ReclaimNotice) -> Any:
+    return await asyncio.to_thread(callback, notice)
+
+
+@dataclass
+class ResourceBoostRequest:
+    """What is wanted. Types and priorities may be given as enum members or as their lower-case names."""
+
+    target_node: str
+    resource_type: ResourceType | str
+    amount: float
+    priority: AllocationPriority | str = AllocationPriority.NORMAL
+    duration_seconds: float | None = None
+    preferred_source: str | None = None
+    delivery: str | None = None
+    wait_seconds: float = 0.0
+    grace_seconds: float | None = None
+    on_grace_end: str | None = None
+    auto_renew: bool = False
+    """Renew it for as long as this process (and its event loop) lives."""
+    idempotency_key: str | None = None
+    along: dict[str, float] | None = None
+    """What the same lender is to give with it, by kind: `{"memory": 8}`. Such a boost is reserved."""
+    purpose: str = "boost"
+    label: str = ""
+    own_too: bool = False
+    """Where nobody else lends it, it may be reserved on the target itself."""
+    ends_with: str | None = None
+    """A Ray process, as `ray.get_runtime_context().get_worker_id()` says it there: when it is gone, the boost ends."""
+    reclaim_url: str | None = None
+    """Where to ask before it is taken back for somebody else."""
+    on_reclaim: OnReclaim | None = None
+    """Asked instead, in this process, with a `ReclaimNotice`. It returns how much it gives up; None or True is all,
+    False nothing. A plain function runs in a thread, a coroutine function in the event loop."""
+
+    def body(self) -> dict[str, Any]:
+        return {
+            "target_node": self.target_node,
+            "resource_type": str(self.resource_type),
+            "amount": str(self.amount),
+            "priority": str(self.priority),
+            "duration_seconds": self.duration_seconds,
+            "source_node": self.preferred_source,
+            "delivery": self.delivery,
+            "grace_seconds": self.grace_seconds,
+            "on_grace_end": self.on_grace_end,
+            "wait_seconds": self.wait_seconds,
+            "along": self.along,
+            "purpose": self.purpose,
+            "label": self.label,
+            "own_too": self.own_too,
+            "ends_with": self.ends_with,
+            "reclaim_url": self.reclaim_url if self.on_reclaim is None else WATCHED,
+        }
+
+
+@dataclass(frozen=True)
+class ResourceBoost:
+    """A boost as it was when it was asked for."""
+
+    boost_id: str
+    source_node: str
+    target_node: str
+    resource_type: str
+    amount: float
+    priority: str
+    delivery: str
+    delivery_reason: str
+    state: str
+    allocated_at: datetime
+    expires_at: datetime
+    placement_group_id: str | None = None
+    requester: str = ""
+    """Who asked for it."""
+    team: str = DEFAULT_TEAM
+    cause: str = "asked"
+    notice: ReclaimNotice | None = None
+    """Its holder is asked to give something up."""
+    checkpointed_at: datetime | None = None
+    resources: dict[str, float] = field(default_factory=dict)
+    """All that is lent: what was asked, and what a reservation brings along."""
+    purpose: str = "boost"
+    label: str = ""
+    ending: Mapping[str, Any] | None = None
+    """Why it goes home, by whom, for whom and by when, as in the API's JSON."""
+    programs: tuple[str, ...] = ()
+    """What `grid run` and `grid boost shell` run in it."""
+    warnings: tuple[str, ...] = field(default=())
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> "ResourceBoost":
+        fields = dict(data)
+        for key in ("allocated_at", "expires_at"):
+            fields[key] = parse_instant(data[key])
+        if (saved := data["checkpointed_at"]) is not None:
+            fields["checkpointed_at"] = parse_instant(saved)
+        fields["notice"] = notice_in(data)
+        fields["placement_group_id"] = fields.pop("placement_group")
+        fields["warnings"], fields["programs"] = tuple(data["warnings"]), tuple(data["programs"])
+        return cls(**fields)
+
+    @property
+    def is_active(self) -> bool:
+        return self.state == "active"
+
+    @property
+    def placement_group(self) -> "PlacementGroup | None":
+        """The handle of a reserved boost's placement group; None for a transfer, which needs none."""
+        if self.placement_group_id is None:
+            return None
+        from distributed_grid.execution.groups import group_handle
+
+        return group_handle(self.placement_group_id)
+
+    def options(self, **more: Any) -> dict[str, Any]:
+        """Ray options that put a task or actor into this boost: `f.options(**boost.options(num_gpus=1)).remote()`.
+
+        For a transfer they name the target node, which has the capacity.
+        """
+        if self.placement_group_id is None:
+            from distributed_grid.execution.ray_gateway import selector_of
+
+            return {"label_selector": selector_of(self.target_node)} | more
+        from distributed_grid.execution.groups import inside
+
+        return {"scheduling_strategy": inside(self.placement_group_id)} | more
+
+
+class ResourceBoostManager(Connected):
+    """Asks for boosts and gives them back."""
+
+    def __init__(self, cluster_config: ConfigLike = None, **options: Any) -> None:
+        super().__init__(cluster_config, **options)
+        self._renewals: dict[str, asyncio.Task[None]] = {}
+        self._reclaims = ReclaimWatch(self._ready)
+        self.last_refusal: GridError | None = None
+        """Why the last request was not met."""
+
+    async def close(self) -> None:
+        """Stop renewing, hear of nothing any more, and let go; boosts stay until they expire or are released."""
+        for renewal in self._renewals.values():
+            renewal.cancel()
+        self._renewals.clear()
+        await self._reclaims.stop()
+        await super().close()
+
+    async def request_boost(self, request: ResourceBoostRequest) -> str | None:
+        """The new boost's id; None if nobody can lend that now (`last_refusal` says why, node by node).
+
+        A request that makes no sense (an unknown node, a negative amount) raises its `GridError`.
+        """
+        try:
+            granted = await (await self._ready()).request(request.body(), request.idempotency_key)
+        except Refused as error:
+            self.last_refusal = error
+            log.warning("boost refused", message=error.message, because=error.because, try_next=error.try_next)
+            return None
+        self.last_refusal = None
+        boost = ResourceBoost.from_dict(granted)
+        if request.auto_renew:
+            length = (boost.expires_at - boost.allocated_at).total_seconds()
+            self._renewals[boost.boost_id] = asyncio.create_task(self._keep_renewing(boost.boost_id, length))
+        if request.on_reclaim is not None:
+            self._reclaims.add(boost.boost_id, request.on_reclaim)
+        return boost.boost_id
+
+    async def release_boost(
+        self, boost_id: str, amount: float | None = None, *, grace_seconds: float | None = None
+    ) -> bool:
+        """Give a boost back, or `amount` of it (its id may be shortened). False if there is no such boost.
+
+        True once it is on its way home; work that still uses it is given its grace period, or `grace_seconds`.
+        """
+        from distributed_grid.errors import NotFound
+
+        if amount is None and (renewal := self._renewals.pop(boost_id, None)) is not None:
+            renewal.cancel()
+        try:
+            await (await self._ready()).release(boost_id, amount, grace_seconds)
+        except NotFound:
+            return False
+        return True
+
+    async def checkpointed(self, boost_id: str) -> ResourceBoost:
+        """Tell that what runs in a boost has saved its work: if somebody must yield, it loses little."""
+        return ResourceBoost.from_dict(await (await self._ready()).checkpointed(boost_id))
+
+    async def renew_boost(self, boost_id: str, duration_seconds: float | None = None) -> ResourceBoost:
+        return ResourceBoost.from_dict(await (await self._ready()).renew(boost_id, duration_seconds))
+
+    async def get_boost(self, boost_id: str) -> ResourceBoost:
+        return ResourceBoost.from_dict(await (await self._ready()).boost(boost_id))
+
+    async def get_active_boosts(self, target_node: str | None = None) -> list[ResourceBoost]:
+        status = await (await self._ready()).status()
+        found = [ResourceBoost.from_dict(boost) for boost in status["boosts"]]
+        return [b for b in found if b.is_active and target_node in (None, b.target_node)]
+
+    async def get_boost_status(self) -> dict[str, Any]:
+        """The same as `grid boost status --json`."""
+        return await (await self._ready()).status()
+
+    async def _keep_renewing(self, boost_id: str, length_s: float) -> None:
+        while True:
+            await asyncio.sleep(length_s / 3)
+            try:
+                await self.renew_boost(boost_id)
+            except GridError as error:
+                log.warning("auto-renew ended", boost=boost_id, message=error.message)
+                return

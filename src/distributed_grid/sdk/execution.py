@@ -1,0 +1,411 @@
+"""What an executor does with its work: asks for a place, waits for it, runs there, and elsewhere if the node is
+lost."""
+
+import asyncio
+import contextlib
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+from distributed_grid.decide.offload.secrets import choose_environment
+from distributed_grid.errors import GridError, InvalidRequest, NoCapacity, RequestNotFound
+from distributed_grid.logs import logger
+from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.offload import OffloadingRecommendation, OffloadState
+from distributed_grid.model.policies import AllocationPriority, SharingMode
+from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector
+from distributed_grid.model.scheduling import Affinity, SchedulingDecision, SchedulingRequest, SchedulingStrategy
+from distributed_grid.offload.view import recommendation_from
+from distributed_grid.sdk.backend import Backend
+from distributed_grid.sdk.scheduler import IntelligentScheduler
+
+
+class TaskState(StrEnum):
+    SUBMITTED = "submitted"
+    WAITING = "waiting"  # for a place
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    REJECTED = "rejected"  # there is no place for it
+
+
+OVER = frozenset({TaskState.DONE, TaskState.FAILED, TaskState.CANCELLED, TaskState.REJECTED})
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is to be done: a function or a command."""
+
+    function: Callable[..., Any] | None = None
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    command: tuple[str, ...] = ()
+    cwd: str = "/"
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """Never the arguments: there may be secrets in them."""
+        return self.command[0] if self.command else getattr(self.function, "__name__", "function")
+
+
+def command_work(command: Sequence[str], cwd: str | None = None, env: Sequence[str] = ()) -> Work:
+    """A command as it was given here: in this folder, with what may be copied of this environment and what is named."""
+    words = [command] if isinstance(command, str) else list(command)
+    if not words:
+        raise InvalidRequest("There is nothing to run")
+    if words[0].endswith(".py"):
+        words = [sys.executable, *words]
+    chosen = choose_environment(os.environ, env)
+    values = {name: os.environ[name] for name in chosen.copied} | dict(chosen.given)
+    return Work(command=tuple(words), cwd=cwd or str(Path.cwd()), env=values)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Where and when it is to run."""
+
+    target: NodeName
+    destination: NodeName | None = None
+    """Where it had better run."""
+    priority: AllocationPriority | str = AllocationPriority.NORMAL
+    deadline_s: float | None = None
+
+
+@dataclass(slots=True)
+class ExecutedTask:
+    """Changes as it goes on; only its executor changes it."""
+
+    id: str
+    target: NodeName
+    needs: ResourceVector
+    work: Work
+    state: TaskState = TaskState.SUBMITTED
+    submitted_at: float = field(default_factory=time.time)
+    started_at: float | None = None
+    ended_at: float | None = None
+    attempts: int = 0
+    decision: SchedulingDecision | None = None
+    reasons: tuple[str, ...] = ()
+    result: Any = None
+    error: BaseException | None = None
+    exit_code: int | None = None
+    printed: str = ""
+    """What it printed, once it is over."""
+    actor: Any = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in OVER
+
+    def shown(self) -> dict[str, Any]:
+        place = self.decision.members[0] if self.decision is not None and self.decision.members else None
+        return {
+            "task_id": self.id,
+            "state": str(self.state),
+            "label": self.work.label,
+            "target_node": self.target,
+            "node": None if place is None else place.node,
+            "runs_on": None if place is None else place.runs_on,
+            "kept_on_target": place is not None and place.node == self.target,
+            "offloaded": place is not None and place.node != self.target,
+            "delivery": None if place is None else str(place.delivery),
+            "boost_id": None if place is None else place.boost_id,
+            "lease_id": None if place is None else place.lease_id,
+            "confidence": None if self.decision is None else self.decision.confidence,
+            "reasons": list(self.reasons),
+            "resources": self.needs.to_amounts(),
+            "attempts": self.attempts,
+            "submitted_at": self.submitted_at,
+            "started_at": self.started_at,
+            "ended_at": self.ended_at,
+            "exit_code": self.exit_code,
+            "error": None if self.error is None else f"{type(self.error).__name__}: {self.error}".splitlines()[0],
+        }
+
+
+log = logger()
+
+_FOLLOW_S: Final = 0.1
+_RENEW_S: Final = 30.0
+_UP_TO_S: Final = 300.0
+"""What is given to a lease at each renewal: if this process dies, that is how long its place stays taken."""
+
+
+class Lost(Exception):
+    """The node, or the lease, is gone; the work itself has done nothing wrong."""
+
+
+async def attempt(task: ExecutedTask, decision: SchedulingDecision, backend: Backend, name: str) -> None:
+    """Run it to its end; the outcome is in the task. Raises `Lost`, or what the function raised."""
+    from distributed_grid.execution import task_actors
+
+    group = decision.members[0].placement_group
+    assert group is not None, "every place is part of a group"
+    async with _renewing(decision.lease_id, backend):
+        if task.work.command:
+            task.actor = task_actors.host_command(group, task.needs, name)
+        else:
+            task.actor = task_actors.host_function(group, task.needs)
+        try:
+            await (_command if task.work.command else _function)(task, backend, name)
+        except task_actors.LOST as error:
+            raise Lost(str(error).strip().splitlines()[0]) from error
+        finally:
+            await _keep_what_it_printed(task)
+            _end(task)
+
+
+async def _function(task: ExecutedTask, backend: Backend, name: str) -> None:
+    import ray
+
+    from distributed_grid.execution import task_actors
+
+    work = task.work
+    assert work.function is not None
+    reference = task_actors.run_function(task.actor, work.function, work.args, work.kwargs)
+    await backend.task_started(name)
+    try:
+        task.result = await reference
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause if isinstance(getattr(error, "cause", None), Exception) else error from None
+
+
+async def _command(task: ExecutedTask, backend: Backend, name: str) -> None:
+    """Its result is its exit code."""
+    work = task.work
+    order = {"command": list(work.command), "cwd": work.cwd, "stdin": None, "stdout": None, "stderr": None}
+    await task.actor.prepare.remote(order, dict(work.env), {})
+    said = await task.actor.go.remote()
+    await backend.task_started(name)
+    while said["state"] == "running":
+        await asyncio.sleep(_FOLLOW_S)
+        said = await task.actor.about.remote()
+    if said["state"] == "failed":
+        raise RuntimeError(said["why"])
+    task.exit_code = task.result = said["exit_code"]
+
+
+async def printed_by(task: ExecutedTask) -> str:
+    """All that it has printed so far."""
+    if task.actor is None or task.is_over:
+        return task.printed
+    return await read_all(task.actor.read.remote)
+
+
+async def read_all(read: Callable[[int], Awaitable[Mapping[str, Any]]]) -> str:
+    """A log that is read in pieces, each from where the one before ended."""
+    pieces: list[str] = []
+    begin = 0
+    while (piece := await read(begin))["text"]:
+        pieces.append(piece["text"])
+        begin = piece["next"]
+    return "".join(pieces)
+
+
+async def _keep_what_it_printed(task: ExecutedTask) -> None:
+    import ray
+
+    with contextlib.suppress(ray.exceptions.RayError, asyncio.CancelledError):
+        task.printed = await asyncio.wait_for(printed_by(task), 5.0)
+
+
+def _end(task: ExecutedTask) -> None:
+    import ray
+
+    actor, task.actor = task.actor, None
+    if actor is not None:
+        ray.kill(actor)
+
+
+@contextlib.asynccontextmanager
+async def _renewing(lease_id: str | None, backend: Backend) -> AsyncIterator[None]:
+    """A lease that was made for the task lasts as long as it; a boost lasts as long as its owner wants."""
+    if lease_id is None:
+        yield
+        return
+    renewal = asyncio.create_task(_renew(lease_id, backend))
+    try:
+        yield
+    finally:
+        renewal.cancel()
+
+
+async def _renew(lease_id: str, backend: Backend) -> None:
+    while True:
+        await asyncio.sleep(_RENEW_S)
+        try:
+            await backend.renew(lease_id, _UP_TO_S)
+        except GridError as error:
+            log.warning("a task's lease cannot be renewed", lease=lease_id, message=error.message)
+
+
+_LOOK_AGAIN_S: Final = 0.3
+_GRACE_S: Final = 10.0
+_STATES: Final[Mapping[str, TaskState]] = {
+    OffloadState.MOVING: TaskState.SUBMITTED,
+    OffloadState.RUNNING: TaskState.RUNNING,
+    OffloadState.CANCELLED: TaskState.CANCELLED,
+    OffloadState.FAILED: TaskState.FAILED,
+    OffloadState.LOST: TaskState.FAILED,
+}
+
+
+async def recommendations(backend: Backend, node: str | None) -> list[OffloadingRecommendation]:
+    """The processes that could move, the surest first."""
+    return [recommendation_from(one) for one in (await backend.offload_candidates(node))["candidates"]]
+
+
+class MovedProcesses:
+    """By the ids that the controller has given them."""
+
+    def __init__(self) -> None:
+        self._ids: list[str] = []
+
+    def __contains__(self, task_id: str) -> bool:
+        return task_id in self._ids
+
+    async def move(self, given: OffloadingRecommendation, backend: Backend) -> str:
+        """The very process that was recommended, and no later one with its number."""
+        assert given.process is not None
+        process = given.process
+        body = {
+            "pid": process.pid,
+            "node": process.node,
+            "created_at": process.created_at,
+            "to": given.destination or "auto",
+        }
+        moved = str((await backend.offload(body))["offload"]["offload_id"])
+        self._ids.append(moved)
+        return moved
+
+    async def status(self, task_id: str, backend: Backend) -> dict[str, Any]:
+        found = await self._find(task_id, backend)
+        code = found["exit_code"]
+        state = _STATES.get(found["state"]) or (TaskState.FAILED if code else TaskState.DONE)
+        return {
+            "task_id": task_id,
+            "state": str(state),
+            "label": found["label"],
+            "target_node": found["from_node"],
+            "node": found["to_node"],
+            "runs_on": found["to_node"],
+            "kept_on_target": False,
+            "offloaded": True,
+            "lease_id": task_id,
+            "exit_code": code,
+            "error": found["why"],
+        }
+
+    async def result(self, task_id: str, backend: Backend) -> int | None:
+        """Its exit code, once it has ended."""
+        while not _is_over(found := await self._find(task_id, backend)):  # noqa: ASYNC110 - it has to be asked
+            await asyncio.sleep(_LOOK_AGAIN_S)
+        code: int | None = found["exit_code"]
+        return code
+
+    async def printed(self, task_id: str, backend: Backend) -> str:
+        return await read_all(lambda begin: backend.offload_log(task_id, begin))
+
+    async def cancel(self, task_id: str, backend: Backend) -> bool:
+        if _is_over(await self._find(task_id, backend)):
+            return False
+        await backend.cancel_offload(task_id, _GRACE_S)
+        return True
+
+    async def _find(self, task_id: str, backend: Backend) -> dict[str, Any]:
+        for one in (await backend.offloads())["offloads"]:
+            if one["offload_id"] == task_id:
+                return dict(one)
+        raise RequestNotFound(f"The controller knows no moved process {task_id!r} any more", try_next="grid audit log")
+
+
+def _is_over(found: Mapping[str, Any]) -> bool:
+    return OffloadState(found["state"]).is_over
+
+
+_PRESSED: Final = 0.8
+
+
+class Carrier:
+    """One executor's hands: how it is getting on, and how it ended, is in the task."""
+
+    def __init__(self, backend: Backend, mode: SharingMode, max_retries: int) -> None:
+        self._backend = backend
+        self._scheduler = IntelligentScheduler(backend=backend)
+        self._mode = mode
+        self._max_retries = max_retries
+
+    async def carry_out(self, task: ExecutedTask, wish: Wish) -> None:
+        try:
+            while not await self._attempt(task, wish):
+                log.warning("a task's node is lost; it starts again elsewhere", task=task.id)
+        except asyncio.CancelledError:
+            task.state, task.error = TaskState.CANCELLED, asyncio.CancelledError("the task was cancelled")
+        except NoCapacity as error:
+            task.state, task.error, task.reasons = TaskState.REJECTED, error, tuple(error.because)
+        except Exception as error:  # noqa: BLE001 - whatever the user's function raises is its result
+            task.state, task.error = TaskState.FAILED, error
+        else:
+            task.state = TaskState.DONE if not task.exit_code else TaskState.FAILED
+        finally:
+            task.ended_at = time.time()
+
+    async def _attempt(self, task: ExecutedTask, wish: Wish) -> bool:
+        """One place, one try; False if its node was lost and it may be tried again."""
+        task.attempts += 1
+        name = task.id if task.attempts == 1 else f"{task.id}-{task.attempts}"
+        try:
+            task.decision = await self._place(task, await self._request(task, name, wish))
+            task.state, task.started_at = TaskState.RUNNING, time.time()
+            await attempt(task, task.decision, self._backend, name)
+        except Lost:
+            if task.attempts > self._max_retries:
+                raise
+            return False
+        finally:
+            with contextlib.suppress(GridError):
+                await asyncio.shield(self._scheduler.complete_task(name))
+        return True
+
+    async def _place(self, task: ExecutedTask, request: SchedulingRequest) -> SchedulingDecision:
+        decision = await self._scheduler.schedule_task(request)
+        task.reasons = decision.reasons
+        if decision.queued:
+            task.state = TaskState.WAITING
+            decision = await self._scheduler.wait_for_place(request.task_id)
+            task.reasons = decision.reasons
+        if not decision.accepted:
+            raise NoCapacity("No nodes have sufficient available resources", because=decision.reasons)
+        return decision
+
+    async def _request(self, task: ExecutedTask, name: str, wish: Wish) -> SchedulingRequest:
+        away = self._mode is SharingMode.OFFLOAD_ONLY
+        strategy = SchedulingStrategy.LOCAL_FIRST
+        if self._mode is SharingMode.DYNAMIC_BALANCING and await self._is_pressed(task.target):
+            strategy = SchedulingStrategy.LOAD_BALANCED
+        amounts = task.needs.to_amounts()
+        return SchedulingRequest(
+            task_id=name,
+            cpu=amounts[CPU],
+            memory=amounts[MEMORY],
+            gpu=amounts[GPU],
+            target=task.target,
+            strategy=strategy,
+            priority=wish.priority,
+            deadline_seconds=wish.deadline_s,
+            affinity=Affinity(nodes=(wish.destination,), required=False) if wish.destination else None,
+            anti_affinity=Affinity(nodes=(task.target,)) if away else None,
+            wait=True,
+        )
+
+    async def _is_pressed(self, name: str) -> bool:
+        nodes = (await self._backend.cluster())["nodes"]
+        pressure = next((node["pressure"] for node in nodes if node["name"] == name), None)
+        return pressure is not None and pressure["overall"] >= _PRESSED

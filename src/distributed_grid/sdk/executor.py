@@ -1,0 +1,216 @@
+"""Running functions and commands where the scheduler says: kept on their node, or offloaded to another."""
+
+import asyncio
+import uuid
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from distributed_grid.config import ConfigLike
+from distributed_grid.errors import InvalidRequest, RequestNotFound
+from distributed_grid.model.offload import OffloadingRecommendation
+from distributed_grid.model.policies import AllocationPriority
+from distributed_grid.model.policies import SharingMode as OffloadingMode
+from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, amount_of, units_of
+from distributed_grid.sdk.backend import Connected, connect_to_ray, head_of
+from distributed_grid.sdk.boosts import ResourceBoostManager
+from distributed_grid.sdk.execution import (
+    Carrier,
+    ExecutedTask,
+    MovedProcesses,
+    TaskState,
+    Wish,
+    Work,
+    command_work,
+    printed_by,
+    recommendations,
+)
+
+__all__ = ["EnhancedOffloadingExecutor", "OffloadingMode", "OffloadingRecommendation"]
+
+
+_REMEMBERED: Final = 1000
+
+
+class EnhancedOffloadingExecutor(Connected):
+    """Takes work for a node and runs it there if the node can carry it, boosts counted; else on another.
+
+    `mode`: with `offload_only` work always leaves its node; with `share_and_offload` it stays where it fits; with
+    `dynamic_balancing` it also leaves a node that is under pressure. What finds no place waits, and starts by itself
+    when there is one, as when a boost becomes active.
+    """
+
+    def __init__(
+        self,
+        ssh_manager: Any = None,
+        cluster_config: ConfigLike = None,
+        mode: OffloadingMode | str = OffloadingMode.DYNAMIC_BALANCING,
+        boost_manager: ResourceBoostManager | None = None,
+        *,
+        max_retries: int = 1,
+        **options: Any,
+    ) -> None:
+        """`ssh_manager` may be None: nothing here needs SSH. `max_retries`: how often work, a function or a command,
+        starts again elsewhere when its node is lost; with 0 nothing is ever started twice."""
+        super().__init__(cluster_config, shared=boost_manager, **options)
+        self.mode = OffloadingMode.parse(mode)
+        self.boost_manager = boost_manager
+        self._max_retries = max_retries
+        self._carrier: Carrier | None = None
+        self._tasks: dict[str, ExecutedTask] = {}
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._ended: deque[str] = deque()
+        self._moved = MovedProcesses()
+
+    async def initialize(self) -> None:
+        await super().initialize()
+        if self._carrier is None:
+            assert self._backend is not None
+            connect_to_ray(await self._backend.cluster())
+            self._carrier = Carrier(self._backend, self.mode, self._max_retries)
+
+    async def close(self) -> None:
+        """Cancel what runs, and let go."""
+        for task_id in list(self._running):
+            await self.cancel_task(task_id)
+        self._carrier = None
+        await super().close()
+
+    async def recommend(self, node: str | None = None) -> list[OffloadingRecommendation]:
+        """Heavy processes of a node, or of all, that could run elsewhere, the surest first; as `grid offload scan`."""
+        return await recommendations(await self._ready(), node)
+
+    # -- giving it work -------------------------------------------------------------------------------------
+
+    async def execute_offloading(self, recommendation: OffloadingRecommendation | Mapping[str, Any]) -> str:
+        """Carry out what is recommended: move a process, or run a command or a function. The task's id."""
+        given = (
+            recommendation
+            if isinstance(recommendation, OffloadingRecommendation)
+            else OffloadingRecommendation(**recommendation)
+        )
+        backend = await self._ready()
+        if given.process is not None:
+            return await self._moved.move(given, backend)
+        if (given.command is None) == (given.function is None):
+            raise InvalidRequest("A recommendation has a process, a command or a function")
+        work = (
+            command_work(given.command) if given.command is not None else Work(given.function, given.args, given.kwargs)
+        )
+        needs = {CPU: given.cpu, GPU: given.gpu, MEMORY: amount_of(MEMORY, given.memory)}
+        return self._begin(work, needs, Wish(given.target_node, given.destination))
+
+    async def submit(
+        self,
+        function: Callable[..., Any],
+        *args: Any,
+        target: str | None = None,
+        cpu: float = 1.0,
+        memory: float = 0.0,
+        gpu: float = 0.0,
+        priority: AllocationPriority | str = AllocationPriority.NORMAL,
+        deadline: float | None = None,
+        **kwargs: Any,
+    ) -> str:
+        """Run a function, plain or async, for a node (the head, if not given); `memory` is in GB. The task's id.
+
+        `deadline`: what has found no place after so many seconds is rejected; else it waits.
+        """
+        needs = {CPU: cpu, GPU: gpu, MEMORY: memory}
+        wish = Wish(await self._target(target), None, priority, deadline)
+        return self._begin(Work(function, args, kwargs), needs, wish)
+
+    async def run_command(
+        self,
+        command: Sequence[str],
+        *,
+        target: str | None = None,
+        cpu: float = 1.0,
+        memory: float = 0.0,
+        gpu: float = 0.0,
+        priority: AllocationPriority | str = AllocationPriority.NORMAL,
+        deadline: float | None = None,
+        cwd: str | None = None,
+        env: Sequence[str] = (),
+    ) -> str:
+        """Run a command; a word that ends with `.py` is a script. Its result is its exit code. The task's id.
+
+        Of this process's environment it has what is harmless, and what `env` names (`NAME`, or `NAME=VALUE`).
+        """
+        needs = {CPU: cpu, GPU: gpu, MEMORY: memory}
+        wish = Wish(await self._target(target), None, priority, deadline)
+        return self._begin(command_work(command, cwd, env), needs, wish)
+
+    # -- asking about it ------------------------------------------------------------------------------------
+
+    async def get_task_status(self, task_id: str) -> dict[str, Any]:
+        if task_id in self._moved:
+            return await self._moved.status(task_id, await self._ready())
+        return self._find(task_id).shown()
+
+    async def get_result(self, task_id: str, timeout: float | None = None) -> Any:  # noqa: ASYNC109 - as users call it
+        """What a function returned or a command's exit code, once it is there; raises what the function raised."""
+        if task_id in self._moved:
+            return await asyncio.wait_for(self._moved.result(task_id, await self._ready()), timeout)
+        task = self._find(task_id)
+        if (running := self._running.get(task_id)) is not None:
+            await asyncio.wait_for(asyncio.shield(running), timeout)
+        if task.error is not None:
+            raise task.error
+        return task.result
+
+    async def get_logs(self, task_id: str) -> str:
+        """What it has printed so far."""
+        if task_id in self._moved:
+            return await self._moved.printed(task_id, await self._ready())
+        return await printed_by(self._find(task_id))
+
+    async def cancel_task(self, task_id: str) -> bool:
+        """End it, wherever it is. False if it was over already."""
+        if task_id in self._moved:
+            return await self._moved.cancel(task_id, await self._ready())
+        task = self._find(task_id)
+        running = self._running.get(task_id)
+        if running is None or task.is_over:
+            return False
+        running.cancel()
+        await asyncio.wait([running])
+        return True
+
+    async def get_status(self) -> dict[str, Any]:
+        """How much runs, waits and has ended, and all of them."""
+        tasks = [task.shown() for task in self._tasks.values()]
+        counts = {str(state): sum(task["state"] == state for task in tasks) for state in TaskState}
+        return {"mode": str(self.mode), "counts": counts, "tasks": tasks}
+
+    async def get_history(self) -> list[dict[str, Any]]:
+        """Those that are over, the last first."""
+        over = [task for task in self._tasks.values() if task.is_over]
+        return [task.shown() for task in sorted(over, key=lambda task: -(task.ended_at or 0.0))]
+
+    # -- doing it -------------------------------------------------------------------------------------------
+
+    async def _target(self, given: str | None) -> str:
+        backend = await self._ready()
+        return given or head_of(await backend.cluster())
+
+    def _begin(self, work: Work, needs: Mapping[str, float], wish: Wish) -> str:
+        assert self._carrier is not None
+        amounts = ResourceVector({kind: units_of(kind, amount) for kind, amount in needs.items() if amount})
+        task = ExecutedTask(uuid.uuid4().hex, wish.target, amounts, work)
+        self._tasks[task.id] = task
+        running = asyncio.create_task(self._carrier.carry_out(task, wish))
+        self._running[task.id] = running
+        running.add_done_callback(lambda _: self._over(task.id))
+        return task.id
+
+    def _over(self, task_id: str) -> None:
+        self._running.pop(task_id, None)
+        self._ended.append(task_id)
+        while len(self._ended) > _REMEMBERED:
+            self._tasks.pop(self._ended.popleft(), None)
+
+    def _find(self, task_id: str) -> ExecutedTask:
+        if task_id not in self._tasks:
+            raise RequestNotFound(f"This executor knows no task {task_id!r}")
+        return self._tasks[task_id]

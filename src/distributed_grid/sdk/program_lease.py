@@ -1,0 +1,131 @@
+"""`async with grid.lease(cpus=4) as lease:` capacity for one block of a program."""
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Final, Self
+
+from distributed_grid.config import ConfigLike
+from distributed_grid.errors import InvalidRequest, LeaseLost, NoCapacity
+from distributed_grid.model.policies import AllocationPriority
+from distributed_grid.sdk.backend import connect_to_ray, head_of, ray_process
+from distributed_grid.sdk.boosts import OnReclaim, ResourceBoost, ResourceBoostManager, ResourceBoostRequest
+
+_LASTS_S: Final = 120.0
+
+
+class ProgramLease:
+    """Asked for on the way in, renewed meanwhile, given back on the way out, whatever happened inside.
+
+    Reserved on one node: a lender, or the target itself if nobody else has it. What is left running in it at the end is
+    ended.
+    """
+
+    def __init__(
+        self,
+        *,
+        cpus: float | None = None,
+        gpus: float | None = None,
+        memory: float | None = None,
+        target: str | None = None,
+        source: str | None = None,
+        priority: AllocationPriority | str = AllocationPriority.NORMAL,
+        duration: float = _LASTS_S,
+        wait: float = 0.0,
+        label: str = "",
+        grace: float | None = None,
+        on_reclaim: OnReclaim | None = None,
+        cluster_config: ConfigLike = None,
+        manager: ResourceBoostManager | None = None,
+    ) -> None:
+        """`memory` is in GB. `duration`: for how long it lasts at a time; it is renewed while this process lives, and
+        ends when Ray says that this process is gone.
+
+        `wait`: for so many seconds, if it is not free now. `target`: the head, if not given. `grace`: for so long the
+        block keeps it when it is taken back for somebody else; the configuration's, if not given. `on_reclaim`: is
+        called then, with a `ReclaimNotice`; what it returns is given up.
+        """
+        amounts = {"gpu": gpus, "cpu": cpus, "memory": memory}
+        self._asked = {kind: amount for kind, amount in amounts.items() if amount is not None} or {"cpu": 1.0}
+        self._target, self._source, self._priority = target, source, priority
+        self._duration, self._wait, self._label = duration, wait, label
+        self._grace, self._on_reclaim = grace, on_reclaim
+        self._given = manager
+        self._manager = manager or ResourceBoostManager(cluster_config)
+        self._boost: ResourceBoost | None = None
+
+    async def __aenter__(self) -> Self:
+        backend = await self._manager._ready()
+        cluster = await backend.cluster()
+        connect_to_ray(cluster)
+        target = self._target or head_of(cluster)
+        (kind, amount), *others = self._asked.items()
+        boost_id = await self._manager.request_boost(
+            ResourceBoostRequest(
+                target,
+                kind,
+                amount,
+                priority=self._priority,
+                duration_seconds=self._duration,
+                preferred_source=self._source,
+                delivery="reserve",
+                wait_seconds=self._wait,
+                grace_seconds=self._grace,
+                on_grace_end="kill",
+                on_reclaim=self._on_reclaim,
+                auto_renew=True,
+                along=dict(others),
+                purpose="run",
+                label=self._label,
+                own_too=True,
+                ends_with=ray_process(),
+            )
+        )
+        if boost_id is None:
+            await self._let_go()
+            raise self._manager.last_refusal or NoCapacity("No nodes have sufficient available resources")
+        self._boost = await self._manager.get_boost(boost_id)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        boost, self._boost = self._boost, None
+        try:
+            if boost is not None:
+                await self._manager.release_boost(boost.boost_id, grace_seconds=0.0)
+        finally:
+            await self._let_go()
+
+    async def _let_go(self) -> None:
+        if self._given is None:
+            await self._manager.close()
+
+    @property
+    def boost(self) -> ResourceBoost:
+        if self._boost is None:
+            raise LeaseLost("The lease is not held", try_next="Use it inside its `async with` block.")
+        return self._boost
+
+    @property
+    def id(self) -> str:
+        return self.boost.boost_id
+
+    @property
+    def node(self) -> str:
+        """Where its work runs."""
+        return self.boost.source_node
+
+    def options(self, **more: Any) -> dict[str, Any]:
+        """Ray options that put a task or actor into it: `f.options(**lease.options()).remote()`."""
+        return self.boost.options(**more)
+
+    def remote(self, *given: Any, **more: Any) -> Any:
+        """`@lease.remote`, or `@lease.remote(num_gpus=1)`: `ray.remote` for functions and classes, inside the lease."""
+        import ray
+
+        inside: Callable[[Any], Any] = ray.remote(**self.options(**more))
+        if not given:
+            return inside
+        if len(given) != 1 or not callable(given[0]):
+            raise InvalidRequest("lease.remote takes a function or a class", try_next="@lease.remote(num_cpus=2)")
+        return inside(given[0])

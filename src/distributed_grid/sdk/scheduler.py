@@ -1,0 +1,101 @@
+"""Scheduling from Python: where a task goes, how sure that is, and that nobody else gets its place."""
+
+import asyncio
+import uuid
+from dataclasses import replace
+from typing import Any, Final
+
+from distributed_grid.config import ConfigLike
+from distributed_grid.decide.scheduler import NodeColumns, Sought, register_strategy
+from distributed_grid.model.scheduling import (
+    Affinity,
+    Alternative,
+    PlacedBy,
+    Placement,
+    SchedulingDecision,
+    SchedulingRequest,
+    SchedulingStrategy,
+)
+from distributed_grid.scheduler.view import decision_from, request_body
+from distributed_grid.sdk.backend import Connected
+from distributed_grid.sdk.boosts import ResourceBoostManager
+
+__all__ = [
+    "Affinity",
+    "Alternative",
+    "IntelligentScheduler",
+    "NodeColumns",
+    "PlacedBy",
+    "Placement",
+    "SchedulingDecision",
+    "SchedulingRequest",
+    "SchedulingStrategy",
+    "Sought",
+    "ray_options",
+    "register_strategy",
+]
+
+
+_LOOK_AGAIN_S: Final = 0.1
+_LOOK_SELDOM_S: Final = 1.0
+
+
+class IntelligentScheduler(Connected):
+    """Finds places for tasks and holds them. Scheduling itself is done by the ledger's one writer.
+
+    `boost_manager` may be one that is in use already: its connection is used, and left to it.
+    """
+
+    def __init__(
+        self,
+        cluster_config: ConfigLike = None,
+        boost_manager: ResourceBoostManager | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(cluster_config, shared=boost_manager, **options)
+        self.boost_manager = boost_manager
+
+    async def schedule_task(self, request: SchedulingRequest) -> SchedulingDecision:
+        """A place for the task, which is held until it is completed; or why there is none, for every node: such a
+        decision is false. One that may wait is then `queued`.
+
+        A request that makes no sense (an unknown node or strategy, a negative amount) raises its `GridError`.
+        """
+        if not request.task_id:  # made here: if the answer is lost, asking again is asking for the same
+            request = replace(request, task_id=uuid.uuid4().hex)
+        return decision_from(await (await self._ready()).schedule_task(request_body(request)))
+
+    async def get_decision(self, task_id: str) -> SchedulingDecision:
+        """What was decided about a task last: one that waited may have a place by now."""
+        return decision_from(await (await self._ready()).task(task_id))
+
+    async def wait_for_place(self, task_id: str) -> SchedulingDecision:
+        """Until a task that waits has a place, or will have none."""
+        pause = _LOOK_AGAIN_S
+        while (decision := await self.get_decision(task_id)).queued:
+            await asyncio.sleep(pause)
+            pause = min(_LOOK_SELDOM_S, 1.2 * pause)  # many may wait, and all ask the same controller
+        return decision
+
+    async def task_started(self, task_id: str) -> SchedulingDecision:
+        """Tell that a task has begun; grid learns from that how long it takes."""
+        return decision_from(await (await self._ready()).task_started(task_id))
+
+    async def complete_task(self, task_id: str) -> bool:
+        """Free what a task held, and end a lease made for it. False if there is no such task (any more)."""
+        return await (await self._ready()).complete_task(task_id)
+
+    async def get_scheduling_status(self) -> dict[str, Any]:
+        """Every task, who waits, how many were accepted, and how good what was said of places was."""
+        return await (await self._ready()).tasks()
+
+
+def ray_options(decision: SchedulingDecision, member: int = 0, **more: Any) -> dict[str, Any]:
+    """Ray options that put a task or actor into its place: `f.options(**ray_options(decision)).remote()`."""
+    if not decision.members:
+        raise ValueError(f"task {decision.task_id} has no place: {'; '.join(decision.reasons)}")
+    group = decision.members[member].placement_group
+    assert group is not None, "every place is part of a group"
+    from distributed_grid.execution.groups import inside
+
+    return {"scheduling_strategy": inside(group)} | more

@@ -1,0 +1,178 @@
+"""Sharing from Python: requests that may wait, the whole of resource sharing behind one class, and the state on
+disk."""
+
+from pathlib import Path
+from typing import Any
+
+from distributed_grid.config import ConfigLike
+from distributed_grid.errors import NotFound
+from distributed_grid.leases.view import boost_dict
+from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.policies import AllocationPriority, SharingPolicy
+from distributed_grid.model.snapshots import NodeSnapshot
+from distributed_grid.sdk.backend import Backend, Connected, connect
+from distributed_grid.sdk.boosts import ResourceBoostManager, ResourceType
+from distributed_grid.store.boost_file import BoostFile
+from distributed_grid.store.home import GridHome
+
+__all__ = [
+    "AllocationPriority",
+    "ResourceBoostPersistence",
+    "ResourceSharingManager",
+    "ResourceSharingOrchestrator",
+    "ResourceType",
+    "SharingPolicy",
+]
+
+
+_HISTORY = ("granted", "returned", "refused", "queued", "unqueued", "lost", "reclaim_asked", "rebalanced")
+
+
+class ResourceSharingManager(Connected):
+    """Asks for shared capacity and gives it back.
+
+    Boosts and allocations are leases of one ledger: an allocation that was met is a boost with the same id, and can
+    be renewed, released and looked at as one.
+    """
+
+    async def request_resource(
+        self,
+        node_id: str,
+        resource_type: ResourceType | str,
+        amount: float,
+        priority: AllocationPriority | str = AllocationPriority.NORMAL,
+        duration: float | None = None,
+        *,
+        duration_minutes: float | None = None,
+        source: str | None = None,
+        delivery: str | None = None,
+        wait: float | None = None,
+        idempotency_key: str | None = None,
+    ) -> str:
+        """The allocation's id, at once: it holds the capacity already, or waits for its turn.
+
+        `duration` is in seconds. `wait`: give up after so many seconds; None: wait until it is met or released. A
+        request that makes no sense (an unknown node, a negative amount) raises its `GridError`.
+        """
+        minutes = None if duration_minutes is None else float(duration_minutes) * 60
+        body = {
+            "target_node": node_id,
+            "resource_type": str(resource_type),
+            "amount": str(amount),
+            "priority": str(priority),
+            "duration_seconds": duration if duration is not None else minutes,
+            "source_node": source,
+            "delivery": delivery,
+            "grace_seconds": None,
+            "on_grace_end": None,
+            "wait_seconds": wait,
+        }
+        found = await (await self._ready()).enqueue(body, idempotency_key)
+        return str(found["request_id"])
+
+    async def release_resource(self, allocation_id: str) -> bool:
+        """Give an allocation back, or wait for it no longer. False if there is no such one (any more)."""
+        try:
+            await (await self._ready()).release_allocation(allocation_id)
+        except NotFound:
+            return False
+        return True
+
+    async def get_allocation(self, allocation_id: str) -> dict[str, Any]:
+        """One allocation: `state` is `waiting`, with its place in the queue, or the state of its boost."""
+        return await (await self._ready()).allocation(allocation_id)
+
+    async def get_resource_status(self) -> dict[str, Any]:
+        """The policy in force, every node's limits, every team's part, all allocations, and who waits."""
+        backend = await self._ready()
+        boosts, queue = await backend.status(), await backend.queue()
+        return await backend.sharing() | {"allocations": boosts["boosts"], "queue": queue["requests"]}
+
+    async def plan(self, node_id: str, resource_type: ResourceType | str, amount: float, **more: Any) -> dict[str, Any]:
+        """What would happen to such a request now, as `grid plan` says it; nothing is changed."""
+        asked = {"target_node": node_id, "resource_type": str(resource_type), "amount": str(amount)}
+        defaults = {"priority": "normal", "duration_seconds": None, "source_node": None, "delivery": None}
+        return await (await self._ready()).plan(asked | defaults | more)
+
+    async def history(self, limit: int = 100) -> list[dict[str, Any]]:
+        """What was asked for, granted, refused and returned, the newest last, from the audit log."""
+        entries = await (await self._ready()).audit_log(10 * limit)
+        return [entry for entry in entries if entry["event"] in _HISTORY][-limit:]
+
+    get_history = history
+
+
+class ResourceSharingOrchestrator(Connected):
+    """Requests, boosts, snapshots and status of one cluster: `async with ResourceSharingOrchestrator(config) as grid:`.
+
+    Where no controller runs, this process does all that one does: it measures the nodes and shares by the policy of
+    the configuration, until `stop`. `ssh_manager` is not needed; `boost_manager` may be one that is in use already.
+    """
+
+    def __init__(
+        self,
+        cluster_config: ConfigLike = None,
+        ssh_manager: Any = None,
+        *,
+        boost_manager: ResourceBoostManager | None = None,
+    ) -> None:
+        super().__init__(cluster_config)
+        self.ssh_manager = ssh_manager
+        self.boost_manager = boost_manager
+
+    async def initialize(self) -> None:
+        """Find the controller, or become it; begin to measure."""
+        async with self._connecting:
+            if self._backend is None:
+                self._backend = await connect(self._config, measuring=True)
+                self.sharing_manager = ResourceSharingManager(backend=self._backend)
+                self.boost_manager = self.boost_manager or ResourceBoostManager(backend=self._backend)
+
+    async def get_cluster_status(self) -> dict[str, Any]:
+        """Every node, what waits, the boosts, and how the cluster shares: as `grid cluster status --json`, and more."""
+        backend = await self._ready()
+        return await backend.cluster() | {"resource_sharing": await backend.sharing(), "queue": await self._queue()}
+
+    async def request_resources(
+        self,
+        node_id: str,
+        resource_type: ResourceType | str,
+        amount: float,
+        priority: AllocationPriority | str = AllocationPriority.NORMAL,
+        duration: float | None = None,
+        *,
+        duration_minutes: float | None = None,
+        **more: Any,
+    ) -> str:
+        """The allocation's id: it holds the capacity already, or waits for its turn. `duration` is in seconds."""
+        await self._ready()
+        return await self.sharing_manager.request_resource(
+            node_id, resource_type, amount, priority, duration, duration_minutes=duration_minutes, **more
+        )
+
+    async def release_resources(self, allocation_id: str) -> bool:
+        """Give an allocation back, or wait for it no longer. False if there is no such one (any more)."""
+        await self._ready()
+        return await self.sharing_manager.release_resource(allocation_id)
+
+    def get_node_resource_snapshots(self) -> dict[NodeName, NodeSnapshot]:
+        """The latest of every node, measured and logical; after `initialize`."""
+        if self._backend is None:
+            raise RuntimeError("await initialize() first")
+        return self._backend.snapshots()
+
+    async def _queue(self) -> list[dict[str, Any]]:
+        backend: Backend = await self._ready()
+        found: list[dict[str, Any]] = (await backend.queue())["requests"]
+        return found
+
+
+class ResourceBoostPersistence:
+    """Reads `resource_boosts.json`. It has one writer, the controller, so this never writes it."""
+
+    def __init__(self, path: str | Path | None = None) -> None:
+        self.path = Path(path) if path else GridHome.find().boosts
+
+    def load_boosts(self) -> list[dict[str, Any]]:
+        """Every boost on disk, as `grid boost status --json` shows it."""
+        return [boost_dict(lease) for lease in BoostFile(self.path).load().leases]
