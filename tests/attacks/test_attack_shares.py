@@ -386,7 +386,7 @@ def test_one_token_moves_so_many_processes_at_once_and_the_owner_can_always_move
         pid = next(pids)
         facts = process(pid, "a", machine=f"machine of {node_id}", memory=0, cpu=0.1, environment=("HOME",))
         fresh.hands.add(node_id, facts, HOME="/")
-        body = {"pid": pid, "to": "b", "grace_seconds": 3600, "cpus": 0.1}
+        body = {"pid": pid, "to": "b", "grace_seconds": 600, "cpus": 0.1}
         return fresh.ask("POST", "/offload", body, token=token)
 
     first, second, third = (fresh.token("ana", "run") for _ in range(3))

@@ -142,12 +142,6 @@ def test_how_long_a_command_took_is_counted_and_noted(fresh: ServedGrid) -> None
     assert "grid_task_execution_seconds_sum 12.5" in text
 
 
-def test_after_grid_was_stopped_no_probe_is_left(fresh: ServedGrid) -> None:
-    fresh.client.stop_controller(force=False, wait_s=5)
-
-    assert fresh.senses.left
-
-
 def test_suggestions_say_what_would_help_why_and_how_sure(fresh: ServedGrid) -> None:
     measured(fresh)
     assert fresh.client.suggestions() == {"suggestions": []}

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from builders import LENDS_ALL
 from fake_cluster import FakeCluster
+from fake_senses import FakeSenses
 from faulty_files import FAULTS
 from served_grid import WallClock
 
@@ -44,7 +45,7 @@ def started(home: GridHome, cluster: FakeCluster) -> Iterator[Start]:
     """Starts controllers, and ends them with the test."""
     running: list[ControllerRuntime] = []
 
-    def start(*, patient: bool = True) -> ControllerRuntime:
+    def start(*, patient: bool = True, senses: FakeSenses | None = None) -> ControllerRuntime:
         names = [{"name": name} for name in ("a", "b")]
         runtime = ControllerRuntime(
             cluster,
@@ -55,6 +56,7 @@ def started(home: GridHome, cluster: FakeCluster) -> Iterator[Start]:
             leave=leave,
             listening=Listening(),
             patient=patient,
+            senses=senses,
         )
         running.append(runtime)
         runtime.start()
@@ -135,6 +137,15 @@ def test_a_first_start_ends_with_the_error(home: GridHome, started: Start) -> No
     home.boosts.mkdir()
     with pytest.raises(StoreBroken, match="Is a directory"):
         started(patient=False)
+
+
+def test_after_grid_was_stopped_no_probe_is_left(home: GridHome, started: Start) -> None:
+    senses = FakeSenses()
+    started(senses=senses)
+    with closing(GridClient(home, retry_s=10.0)) as client:
+        client.stop_controller(force=False, wait_s=5)
+
+    assert senses.left
 
 
 # -- every file, and everything that can be wrong with it ------------------------------------------------------

@@ -29,6 +29,7 @@ FILES: dict[str, Callable[[WholeGrid], Path]] = {
     "sharing": lambda lab: lab.home.sharing,
     "audit": lambda lab: lab.home.audit_log,
     "security": lambda lab: lab.parts.audit_log.security,
+    "refused": lambda lab: lab.parts.audit_log.refused,
     "stopped": lambda lab: lab.home.stopped,
     "reclaim": lambda lab: lab.home.reclaim,
     "home": lambda lab: lab.home.path,
@@ -40,7 +41,9 @@ UNNOTICED = {
     *((name, "unwritable") for name in ("boosts", "sharing", "kept aside")),  # nothing new is to be written then
     *((name, "nowhere") for name in ("boosts", "sharing", "kept aside", "lock")),  # as if it were missing
     *((name, fault) for name in ("previous", "stopped", "reclaim") for fault in FAULTS),  # is not needed then
-    *((name, fault) for name in ("audit", "security") for fault in ("deep", "huge", "encoding")),  # only added to
+    *(
+        (name, fault) for name in ("audit", "security", "refused") for fault in ("deep", "huge", "encoding")
+    ),  # only added to
     *(("lock", fault) for fault in ("deep", "huge", "encoding")),  # what is in it does not matter
     ("home", "folder"),
 }
@@ -57,7 +60,7 @@ KNOWS_NOTHING = (
 def test_whatever_is_wrong_with_a_file_the_controller_is_back_and_loans_end_on_time(
     lab: WholeGrid, name: str, fault: str
 ) -> None:
-    if (name, fault) in {("lock", "pipe"), ("audit", "pipe"), ("security", "pipe")}:
+    if (name, fault) in {(each, "pipe") for each in ("lock", "audit", "security", "refused")}:
         pytest.skip("opening a pipe to write to it works")
     if (name, fault) == ("lock", "locked"):
         pytest.skip("then there is another controller: see below")
@@ -76,8 +79,8 @@ def test_whatever_is_wrong_with_a_file_the_controller_is_back_and_loans_end_on_t
     lab.bury()
     with FAULTS[fault](path, lambda: lab.clock.sleep(3.0)):
         lab.start(strict=False)
-        if name == "security":
-            lab.parts.journal.note("access_refused", "no such token")
+        if name in ("security", "refused"):
+            lab.parts.journal.note("token_revoked" if name == "security" else "access_refused", "a token")
         if name == "reclaim" and lab.leases:
             ask_back(lab.parts, lab.leases[loan.id], "ana needs it", FOR_ANA)
         lab.wait(0.5)
