@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WITH_CLUSTERS := tests/integration tests/attacks $(wildcard tests/test_*.py)
 
-.PHONY: demo test lint unit cluster-tests bench soak storm clean
+.PHONY: demo test test-slow lint unit cluster-tests bench soak storm clean
 
 demo: $(READY)
 	$(BIN)/grid demo
@@ -19,15 +19,21 @@ lint: $(READY)
 	$(BIN)/lint-imports
 
 # Real clusters, servers and terminals on a machine that others use, too: what fails is shown, and run once more, by
-# itself. What fails twice has failed.
+# itself. What fails twice has failed; what passes only then is listed as flaky at the end.
 AGAIN = || { test $$? -eq 1 && echo "Failed once; again:" && \
 	$(BIN)/pytest $(1) --last-failed --last-failed-no-failures none; }
 
 unit: $(READY)
-	$(BIN)/pytest -m "not cluster" -n 3 --dist loadfile --no-loadscope-reorder $(call AGAIN,-m "not cluster")
+	$(BIN)/pytest -m "not cluster and not slow" -n 3 --dist loadfile --no-loadscope-reorder \
+		$(call AGAIN,-m "not cluster and not slow")
 
 cluster-tests: $(READY)
-	$(BIN)/pytest -m cluster $(WITH_CLUSTERS) --durations=20 $(call AGAIN,-m cluster $(WITH_CLUSTERS))
+	$(BIN)/pytest -m "cluster and not slow" $(WITH_CLUSTERS) --durations=20 \
+		$(call AGAIN,-m "cluster and not slow" $(WITH_CLUSTERS))
+
+# Storms: kills, partitions, fuzzing.
+test-slow: $(READY)
+	$(BIN)/pytest -m slow --durations=10 $(call AGAIN,-m slow)
 
 bench: $(READY)
 	$(BIN)/python -m bench

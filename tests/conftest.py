@@ -70,6 +70,21 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             _clusters.end()
 
 
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """After a second try: which tests needed it, and how often they have on this machine. None of them is hidden."""
+    if not config.getoption("lf") or config.cache is None:
+        return
+    counts: dict[str, int] = config.cache.get("grid/flaky", {})
+    flaky = [report.nodeid for report in terminalreporter.stats.get("passed", []) if report.when == "call"]
+    for name in flaky:
+        counts[name] = counts.get(name, 0) + 1
+    config.cache.set("grid/flaky", counts)
+    if flaky:
+        terminalreporter.section("Flaky: passed only at the second try")
+        for name in flaky:
+            terminalreporter.line(f"{name}  (here {counts[name]} times so far)")
+
+
 @pytest.hookimpl(trylast=True)  # after the fixtures of a test that was interrupted
 def pytest_sessionfinish() -> None:
     if _clusters is not None:

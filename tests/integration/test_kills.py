@@ -22,7 +22,7 @@ from distributed_grid.store.boost_file import BoostFile
 
 __all__ = ["CONFIG", "WITH_FAULTS"]
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
 
 # `make storm` has a hundred.
 KILLS = int(os.environ.get("GRID_TEST_KILLS", "3"))

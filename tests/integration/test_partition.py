@@ -22,7 +22,11 @@ from distributed_grid.cluster.supervise import end_supervisors
 from distributed_grid.decide.supervision import STAYS_DOWN
 from distributed_grid.errors import NotOnHead
 
-pytestmark = [pytest.mark.cluster, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.slow,
+    pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
+]
 
 HEAD = NodeSpec(name="head", cpus=4, gpus=0, memory_bytes=2**31, resources={}, is_head=True)
 FAR = NodeSpec(name="far", cpus=4, gpus=0, memory_bytes=2**31, resources={}, is_head=False)

@@ -28,7 +28,7 @@ from bench.storm import Sampler
 from distributed_grid.client import GridClient
 from distributed_grid.errors import BoostNotFound, GridError, NoCapacity, NotRenewable
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(7200)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(7200)]
 
 # `make storm` has three hundred.
 KILLS = int(os.environ.get("GRID_TEST_KILLS", "3"))
