@@ -1,1 +1,1 @@
-"""What grid costs, measured against the same thing done by hand with Ray: `python -m bench`."""
+"""What grid costs, compared with doing the same by hand with Ray: `python -m bench`."""

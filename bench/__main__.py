@@ -1,4 +1,4 @@
-"""`python -m bench`: start a cluster, measure, tell, end the cluster."""
+"""`python -m bench`: start a cluster, measure, report, end the cluster."""
 
 import os
 import sys
@@ -42,9 +42,9 @@ NAMES: Final = (*_ON_A_CLUSTER, "decisions", "scheduling", "roles", "run")
 class _Benchmark:
     run: _Run | None = None
     without_controller: _Run | None = None
-    """The same in library mode, or what a controller would disturb."""
+    """The same in library mode, or a benchmark that a controller would disturb."""
     alone: Callable[[Effort], Outcome] | None = None
-    """What any other cluster would disturb; it starts what it needs."""
+    """A benchmark that any other cluster would disturb; it starts its own."""
 
 
 @click.command()
@@ -78,8 +78,8 @@ def main(quick: bool, json_file: Path, only: tuple[str, ...], strict: bool) -> N
 
 def _measure(effort: Effort, names: tuple[str, ...], json_file: Path) -> list[Outcome]:
     load = os.getloadavg()
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # the end of the cluster is no news to us
-    from bench.circumstances import circumstances  # these take a moment: they import ray
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # errors at the end of the cluster are expected
+    from bench.circumstances import circumstances  # imported late: these import ray, which is slow
     from bench.stage import open_stage, say
 
     chosen = {name: benchmark for name, benchmark in _benchmarks().items() if name in names}
@@ -141,7 +141,7 @@ def _benchmarks() -> dict[str, _Benchmark]:
         "decisions": _Benchmark(decisions.run),
         "scheduling": _Benchmark(scheduling.run),
         "roles": _Benchmark(alone=partial(roles.run, None)),
-        # A controller would ask the same probes.
+        # A controller would call the same probes.
         "probe": _Benchmark(without_controller=probe.run),
         "run": _Benchmark(alone=running.run),
     }

@@ -1,4 +1,4 @@
-"""Boosts against the same thing done by hand with Ray, as a controller's client and in library mode."""
+"""Boosts, compared with the same by hand with Ray: as a controller's client and in library mode."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,7 +19,7 @@ class Comparison:
     limits: Limits
     by_hand: Callable[[Stage], Way]
     shows: Callable[[Stage], Shows]
-    """What the view shows while 1 CPU is lent and after; made while it is not."""
+    """Checks the view while 1 CPU is lent and after; created before anything is lent."""
 
     def run(self, stage: Stage, effort: Effort) -> Outcome:
         return asyncio.run(self._compare(stage, effort, self.delivery))

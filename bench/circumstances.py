@@ -1,4 +1,4 @@
-"""Under which circumstances something was measured: what a reader needs to compare two runs."""
+"""The circumstances of a measurement: what a reader needs to compare two runs."""
 
 import os
 import platform
@@ -44,7 +44,7 @@ def circumstances(effort: Effort, load_before: tuple[float, float, float]) -> di
 
 
 def _commit() -> str | None:
-    """What was measured, `-dirty` if something was changed since; None outside of a checkout."""
+    """The measured commit, with `-dirty` if files have changed since; None outside a checkout."""
     try:
         told = subprocess.run(
             ["git", "describe", "--always", "--dirty"],

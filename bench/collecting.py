@@ -1,7 +1,7 @@
-"""What measuring costs the controller, by the number of nodes: whole rounds on a cluster that is made up.
+"""What measuring costs the controller, by the number of nodes: whole rounds on a simulated cluster.
 
-All that grid does in a round is real: naming the nodes, reading what probes say, snapshots, demand, history, forecasts
-and thresholds. Only Ray is not there: it answers at once.
+Everything that grid does in a round is real: naming the nodes, reading the probes' answers, snapshots, demand,
+history, forecasts and thresholds. Only Ray is simulated: it answers at once.
 """
 
 import asyncio
@@ -35,16 +35,16 @@ _MANY: Final = 1000
 _GB: Final = 2**30
 _CPUS, _GPUS, _MEMORY = 64, 8, 512 * _GB
 _SHAPES: Final = 50
-"""That wait in Ray's queues."""
+"""Request shapes that wait in Ray's queues."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Round:
     took_s: float
     cpu_s: float
-    """Of the whole interval: the reconciler asks every second who is silent, and Prometheus for everything once."""
+    """For the whole interval: a check for silent nodes every second, and one scrape by Prometheus."""
     metrics_s: float
-    """Of which answering Prometheus took this."""
+    """The part that answered Prometheus."""
 
 
 def run(stage: Stage, effort: Effort) -> Outcome:
@@ -68,7 +68,7 @@ def run(stage: Stage, effort: Effort) -> Outcome:
 
 
 class Simulated:
-    """A collector on so many nodes that all work, each with eight GPUs."""
+    """A collector on `nodes` busy nodes with eight GPUs each."""
 
     def __init__(self, nodes: int, interval_s: float) -> None:
         self._sources = _Simulated(nodes)
@@ -78,7 +78,7 @@ class Simulated:
         self._sources.observer.silent = self._collector.silent
 
     def rounds(self, *, learning: int, measured: int) -> Iterator[_Round]:
-        """`learning`: rounds before the first one counts, so that history and forecasters have what they will have."""
+        """`learning`: rounds before the first that counts, so that history and forecasters are filled as in use."""
         for number in range(learning + measured):
             self._now += self._interval
             self._sources.next_answers()
@@ -94,7 +94,7 @@ class Simulated:
 
 
 class _Simulated:
-    """The sources of the collector, and the cluster of its observer."""
+    """The collector's sources, and its observer's cluster."""
 
     def __init__(self, nodes: int) -> None:
         base = {"CPU": float(_CPUS), "GPU": float(_GPUS), "memory": float(_MEMORY), "object_store_memory": 2e11}
@@ -108,7 +108,7 @@ class _Simulated:
         self._said: dict[str, dict[str, Any]] = {}
         self.observer = Observer(self, GridConfig(name="simulated"))  # type: ignore[arg-type]
 
-    # The cluster, as far as an observer looks at it.
+    # The parts of a cluster that an observer reads.
 
     def raylets(self) -> list[Raylet]:
         return self._raylets
@@ -134,12 +134,12 @@ class _Simulated:
         return self._pending
 
     def next_answers(self) -> None:
-        """What the probes will say in the next round, as it comes over the wire."""
+        """The probes' answers for the next round, in wire format."""
         self._said = {raylet.node_id: said_by_a_probe(self._chance) for raylet in self._raylets}
 
 
 def said_by_a_probe(chance: random.Random) -> dict[str, Any]:
-    """Of a busy node with eight GPUs, as it travels."""
+    """The answer for a busy node with eight GPUs, in wire format."""
     busy = chance.random()
     gpu = {"name": "H200", "memory_total": 140 * _GB, "temperature_c": 60.0, "silent_because": None}
     return {

@@ -1,4 +1,4 @@
-"""Timing whole commands, as a person at a prompt waits for them."""
+"""Times whole commands, as a user at a prompt waits for them."""
 
 import subprocess
 import time
@@ -10,7 +10,7 @@ from bench.figures import Samples
 def time_in_turns(
     commands: Mapping[str, Sequence[str]], environment: Mapping[str, str], runs: int
 ) -> dict[str, Samples]:
-    """Milliseconds of every command, one after the other, after one run of each that does not count."""
+    """Milliseconds of every command, in turns, after one run of each that does not count."""
     found: dict[str, list[float]] = {name: [] for name in commands}
     for run in range(runs + 1):
         for name, command in commands.items():

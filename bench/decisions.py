@@ -1,6 +1,6 @@
-"""What deciding costs, without a cluster: `python -m bench.decisions` shows this part alone, in a moment.
+"""What decisions cost, without a cluster: `python -m bench.decisions` runs this part alone, in a moment.
 
-Times are CPU times: deciding waits for nothing.
+Times are CPU times, since a decision never waits.
 """
 
 import time
@@ -50,7 +50,7 @@ def _by_nodes(effort: Effort) -> Iterator[Line]:
 
 
 def _each_request(nodes: int, effort: Effort, part: float = 1.0) -> Samples:
-    """From when as much is lent as will be, on average."""
+    """Measured once as much is lent as on average."""
     queue = VirtualQueue(nodes, _TEAMS, _LOAD)
     queue.come(queue.asks(round(_LOAD * FITS_PER_NODE * nodes * MEAN_S)))
     size = max(1, round(effort.decisions * part / _BATCHES))
@@ -59,7 +59,7 @@ def _each_request(nodes: int, effort: Effort, part: float = 1.0) -> Samples:
 
 
 def _where_many_wait(nodes: int, effort: Effort) -> Iterator[Line]:
-    """More comes than there is room for, until hundreds wait."""
+    """More requests arrive than fit, until hundreds wait."""
     queue = VirtualQueue(nodes, _TEAMS, _OVERLOAD)
     while len(queue.waiting) < effort.waiting:
         queue.come(queue.asks(10))

@@ -7,37 +7,37 @@ from typing import Final
 @dataclass(frozen=True, slots=True)
 class Effort:
     rounds: int
-    """Of request and release, for each side of a comparison."""
+    """Rounds of request and release, for each side of a comparison."""
     commands: int
     """Runs of a command line, for each side."""
     few: int
     many: int
-    """How many boosts stand, in the benchmarks that ask whether that matters."""
+    """Standing boosts, in the benchmarks of their effect."""
     calls: int
-    """Of what is measured beside standing boosts."""
+    """Calls that are measured beside standing boosts."""
     idle_s: float
     workers: int
     """Processes on the node whose probe is measured."""
     intervals: int
-    """For which it is."""
+    """Intervals for which that probe is measured."""
     learning: int
-    """Rounds of measuring before those that count: history and forecasts are to be as after a while."""
+    """Measuring rounds before those that count, to fill history and forecasts."""
     decisions: int
     """Requests that are decided without a cluster."""
     waiting: int
-    """Of which so many wait, where it is asked whether that matters."""
+    """Waiting requests, in the benchmarks of their effect."""
     sizes: tuple[int, ...]
-    """On so many nodes; the third is where most is measured."""
+    """Numbers of nodes; most is measured at the third."""
     placements: int
-    """Tasks that are placed without a cluster, to hold what was said of each against what happened."""
+    """Tasks placed without a cluster, to compare each prediction with the outcome."""
     parts: int
-    """Of a program's work, 0.4 s each."""
+    """Parts of a program's work, 0.4 s each."""
     programs: int
-    """How often it is run, on each side."""
+    """Runs of that program, on each side."""
     attacks: int
-    """How often clients are measured with hostile ones beside them, and as often without."""
+    """Measurements of clients beside hostile ones, and as many without."""
     attack_s: float
-    """For how long, each time."""
+    """The length of each."""
 
 
 FULL: Final = Effort(

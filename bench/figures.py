@@ -13,7 +13,7 @@ _RESAMPLES: Final = 2000
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Repeated measurements of one thing, in the order in which they were made."""
+    """Repeated measurements of one thing, in order."""
 
     values: tuple[float, ...]
 
@@ -42,7 +42,7 @@ class Samples:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What is promised. A figure keeps all the limits that are set."""
+    """The promises. A figure must keep every limit that is set."""
 
     times_baseline: float | None = None
     """The median is at most this many times the baseline's."""
@@ -61,7 +61,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of the table: ours, and what it is compared with. Without limits it only informs."""
+    """One line of the table: grid's figure and its baseline. A line without limits only informs."""
 
     what: str
     ours: Samples
@@ -79,7 +79,7 @@ class Line:
 
     @property
     def ratio_range(self) -> tuple[float, float] | None:
-        """Where the ratio lies with 95 % confidence (bootstrap); as wide as the machine was noisy."""
+        """The 95 % confidence interval of the ratio (bootstrap); the noisier the machine, the wider."""
         if self.baseline is None or min(len(self.ours.values), len(self.baseline.values)) < 2:
             return None
         chance = random.Random(0)  # the same samples give the same range
@@ -91,7 +91,7 @@ class Line:
 
     @property
     def met(self) -> bool | None:
-        """Whether every promise is kept; None where nothing is promised."""
+        """Whether every promise is kept; None if there is none."""
         kept = []
         if self.limits.times_baseline is not None and self.ratio is not None:
             kept.append(self.ratio <= self.limits.times_baseline)
@@ -102,11 +102,11 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one benchmark found."""
+    """The result of one benchmark."""
 
     name: str
     baseline: str
-    """What ours is compared with, in words."""
+    """What grid is compared with, in words."""
     lines: tuple[Line, ...]
 
     @property

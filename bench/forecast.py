@@ -1,7 +1,7 @@
-"""`python -m bench.forecast --data DIR`: how good forecasts are on load curves from real pod lists.
+"""`python -m bench.forecast --data DIR`: how accurate forecasts are on load curves from real pod lists.
 
-A curve is the load of the whole cluster, or of one of several nodes over which the pods are spread by chance. The first
-half of each curve is only learnt from; every minute of the second half, a forecast is made and later compared.
+A curve is the load of the whole cluster, or of one of several nodes over which the pods are spread at random. The first
+half of each curve is for learning only. In every minute of the second half, a forecast is made and later compared.
 """
 
 import os
@@ -29,7 +29,7 @@ from distributed_grid.monitoring.forecasting.backtest import Score, backtest
 class Curve:
     pods: str
     nodes: int
-    """Over how many nodes the pods were spread; 1: the whole cluster."""
+    """The number of nodes over which the pods were spread; 1: the whole cluster."""
     seed: int
     node: int
     kind: str
@@ -71,7 +71,7 @@ def main(
 
 
 def _lists(folder: Path | None) -> Iterator[tuple[str, Pods]]:
-    """The lists that have times, once each: lists that differ in other things make equal curves."""
+    """The lists that have times, without duplicates: lists that differ only in other columns give equal curves."""
     if folder is None:
         yield "made-up", made_up_pods(days=30, seed=0)
         return

@@ -1,6 +1,6 @@
 """Whether ten hostile clients slow down ninety others: long fields, slow bodies, slow and costly calls, many streams.
 
-`python -m bench.hostile` is the hostile ten, in a process of their own: what they cost in their own Python is theirs.
+`python -m bench.hostile` runs the hostile ten in a separate process, so that their own Python costs do not count.
 """
 
 import contextlib
@@ -32,16 +32,16 @@ CLIENTS: Final = 90
 HOSTILE: Final = 10
 _PAUSE_S: Final = 0.5
 _LENDS_EVERY: Final = 10
-"""Of so many calls of a client one lends something and gives it back; the others look at the boosts."""
+"""One in this many calls of a client requests and releases a boost; the others list the boosts."""
 _LIMITS: Final = Limits(times_baseline=1.5)
 
 
 def run(stage: Stage, effort: Effort) -> Outcome:
-    """In turns, so that what the machine does besides shows on both sides."""
+    """In turns, so that other load on the machine affects both sides."""
     without, beside = [], []
     counts: dict[str, list[float]] = {way.__name__.strip("_"): [] for way in _WAYS}
     with _users(stage, "user", CLIENTS, ["view", "lend"]) as tokens, _attackers(stage) as attack:
-        _latencies(stage, tokens, 2.0)  # connections are open, and caches warm
+        _latencies(stage, tokens, 2.0)  # opens connections and warms caches
         for _ in range(effort.attacks):
             without.append(_p99(_latencies(stage, tokens, effort.attack_s)))
             with attack() as made:
@@ -53,7 +53,7 @@ def run(stage: Stage, effort: Effort) -> Outcome:
         f"the {CLIENTS} others alone",
         (
             Line(f"p99 of {CLIENTS} clients' calls", Samples.of(beside), Samples.of(without), _LIMITS),
-            # An attacker that the machine starves proves nothing: these are to be read beside the line above.
+            # An attacker that the machine starves proves nothing, so read these lines beside the one above.
             *(
                 Line(f"hostile: {way.replace('_', ' ')}", Samples.of(found), unit="calls")
                 for way, found in counts.items()
@@ -68,7 +68,7 @@ def _p99(values: list[float]) -> float:
 
 @contextlib.contextmanager
 def _users(stage: Stage, name: str, count: int, scopes: list[str]) -> Iterator[list[str]]:
-    """So many users' tokens, for a while."""
+    """Tokens of `count` users, during the block."""
     client = GridClient(stage.home)
     made = [client.create_token({"name": f"{name}-{n}", "scopes": scopes}) for n in range(count)]
     try:
@@ -81,7 +81,7 @@ def _users(stage: Stage, name: str, count: int, scopes: list[str]) -> Iterator[l
 
 
 def _latencies(stage: Stage, tokens: list[str], for_s: float) -> list[float]:
-    """In milliseconds, of all calls that the clients make in this time; each pauses for a while in between."""
+    """In milliseconds, for all calls of the clients in this time; each client pauses between calls."""
     found: list[float] = []
     end = time.monotonic() + for_s
     owners = Whereabouts.of(stage.home)
@@ -120,12 +120,12 @@ def _lend(client: GridClient) -> Iterator[Callable[[], Any]]:
 
 @contextlib.contextmanager
 def _attackers(stage: Stage) -> Iterator[Callable[[], contextlib.AbstractContextManager[dict[str, int]]]]:
-    """Users with tokens of their own. While an attack lasts, their process does what it can, and counts."""
+    """Users with their own tokens. During an attack, their process attacks as fast as it can, and counts its calls."""
 
     @contextlib.contextmanager
     def attack() -> Iterator[dict[str, int]]:
         made: dict[str, int] = {}
-        # They would be on other machines: what they compute must not count, only what they ask for.
+        # Real attackers are on other machines: only their requests may count, not their computation.
         process = subprocess.Popen(
             [sys.executable, "-m", "bench.hostile"],
             stdin=subprocess.PIPE,
@@ -136,7 +136,7 @@ def _attackers(stage: Stage) -> Iterator[Callable[[], contextlib.AbstractContext
         assert process.stdin is not None and process.stdout is not None
         process.stdin.write(json.dumps(order).encode() + b"\n")
         process.stdin.flush()
-        process.stdout.readline()  # they have begun
+        process.stdout.readline()  # the attack has begun
         try:
             yield made
             process.stdin.close()
@@ -158,11 +158,11 @@ def main() -> None:
     print("begun", flush=True)
     sys.stdin.read()
     print(json.dumps({way.__name__.strip("_"): _made[way.__name__] for way in _WAYS}), flush=True)
-    os._exit(0)  # whatever the threads are at
+    os._exit(0)  # without waiting for the threads
 
 
 _made: Counter[str] = Counter()
-"""Calls that the hostile ten have made, by way: those that were answered, and bodies and streams that were begun."""
+"""Calls of the hostile ten, by kind: answered calls, and bodies and streams that were begun."""
 
 
 def _again(attack: Callable[[str, str], None], url: str, token: str) -> None:
@@ -172,7 +172,7 @@ def _again(attack: Callable[[str, str], None], url: str, token: str) -> None:
 
 
 def _call(way: Callable[[str, str], None], url: str, token: str, method: str, path: str, body: Any = None) -> None:
-    """One call on a connection of its own, whatever comes of it."""
+    """One call on its own connection, whatever the result."""
     place = urlsplit(url)
     connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=60)
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
@@ -192,7 +192,7 @@ def _together(calls: list[Callable[[], None]]) -> None:
 
 
 def _long_fields(url: str, token: str) -> None:
-    """On one connection for as long as it lasts: names of all lengths, the longest more than a body may have."""
+    """On one connection as long as it lasts: names of all lengths, the longest above the limit of a body."""
     place = urlsplit(url)
     connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=60)
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
@@ -205,7 +205,7 @@ def _long_fields(url: str, token: str) -> None:
 
 
 def _slow_bodies(url: str, token: str) -> None:
-    """Fifty requests at a time whose bodies come a byte a second."""
+    """Fifty requests at a time, whose bodies arrive at one byte a second."""
     place = urlsplit(url)
     head = f"POST /api/v1/boosts HTTP/1.1\r\nHost: {place.netloc}\r\nAuthorization: Bearer {token}\r\n"
     with contextlib.ExitStack() as many:
@@ -220,13 +220,13 @@ def _slow_bodies(url: str, token: str) -> None:
 
 
 def _slow_calls(url: str, token: str) -> None:
-    """Nine at a time: looking through all processes of all nodes, through the whole audit log, and auditing."""
+    """Nine at a time: scans of all processes of all nodes, reads of the whole audit log, and audits."""
     paths = ["/offload/candidates", "/audit/log?limit=10000", "/audit"] * 3
     _together([partial(_call, _slow_calls, url, token, "GET", path) for path in paths])
 
 
 def _costly_calls(url: str, token: str) -> None:
-    """Eight at a time: what the controller has to work out, and what needs no token."""
+    """Eight at a time: calls that the controller must compute, and calls that need no token."""
     plan = {"target_node": TARGET, "resource_type": "cpu", "amount": 1}
     calls = [
         ("POST", "/plan", plan),
@@ -238,7 +238,7 @@ def _costly_calls(url: str, token: str) -> None:
 
 
 def _many_streams(url: str, token: str) -> None:
-    """A hundred event streams, which are kept open for as long as they last."""
+    """A hundred event streams, kept open as long as they last."""
     place = urlsplit(url)
     head = f"GET /api/v1/events HTTP/1.1\r\nHost: {place.netloc}\r\nAuthorization: Bearer {token}\r\n"
     with contextlib.ExitStack() as many:

@@ -1,4 +1,4 @@
-"""What the controller costs while nobody asks it anything."""
+"""What the controller costs while it gets no requests."""
 
 import time
 
@@ -27,7 +27,7 @@ def run(stage: Stage, effort: Effort) -> Outcome:
 
 
 def _cpu_per_minute(stage: Stage, seconds: float) -> Samples:
-    """Of the whole process: a Ray worker's own threads are in it too."""
+    """For the whole process, including the Ray worker's own threads."""
     controller = psutil.Process(stage.controller_pid())
     time.sleep(1.0)
     used, began = _cpu_s(controller), time.monotonic()

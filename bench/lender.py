@@ -1,4 +1,4 @@
-"""What lending costs the lender: its own work, alone and while it lends, with each raylet on a core of its own."""
+"""What lending costs the lender: its own work, alone and while it lends, with each raylet on its own core."""
 
 import time
 from collections.abc import Iterator
@@ -36,12 +36,12 @@ def _burn() -> None:
 
 
 def run(stage: Stage, effort: Effort) -> Outcome:
-    """Turn by turn: alone, and while others burn on what was borrowed, there (transfer) or here (reserve)."""
+    """In turns: alone, and while borrowers burn CPU on the borrowed capacity, there (transfer) or here (reserve)."""
     alone: list[float] = []
     lending: dict[str, list[float]] = {"transfer": [], "reserve": []}
     rounds = max(3, effort.rounds // 6)
     with pinned(stage.home, {SOURCE: {1}, TARGET: {0}}):
-        _once()  # a worker is up
+        _once()  # starts a worker
         for _ in range(rounds):
             alone.append(_once())
             with _borrower_at_work(stage, "transfer", _LENT):
@@ -78,7 +78,7 @@ def _once() -> float:
 
 @contextmanager
 def _borrower_at_work(stage: Stage, delivery: str, cpus: int) -> Iterator[None]:
-    """As many tasks as were borrowed burn on it."""
+    """Burns CPU with one task for each borrowed CPU."""
     from distributed_grid.orchestration.resource_boost_manager import ResourceBoost
 
     client = GridClient(stage.home)
@@ -89,7 +89,7 @@ def _borrower_at_work(stage: Stage, delivery: str, cpus: int) -> Iterator[None]:
     if delivery == "transfer":
         until(lambda: stage.cpus(TARGET) == had + cpus and stage.free_cpus(TARGET) <= free, what="the borrower at work")
     else:
-        time.sleep(1.0)  # Ray shows a group's use nowhere that is quick
+        time.sleep(1.0)  # Ray has no quick view of a group's use
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Load over time, from lists of pods with the times at which they came and went."""
+"""Load over time, from lists of pods with their start and end times."""
 
 import csv
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from distributed_grid.model.series import Series
 
 _DAY = 86_400.0
 _ROOM = 1.25
-"""The capacity is this many times the highest load: forecasts are not helped by a ceiling."""
+"""The capacity is this many times the highest load, so that no ceiling helps the forecasts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pods:
-    """When pods came and went, and what each asked for."""
+    """The pods' start and end times, and their requests."""
 
     came: NDArray[np.float64]
     went: NDArray[np.float64]
@@ -27,18 +27,18 @@ class Pods:
         return Pods(self.came[which], self.went[which], asked)
 
     def spread_over(self, nodes: int, seed: int) -> list["Pods"]:
-        """As if each pod had run on one of so many nodes, whichever."""
+        """As if each pod had run on a random one of `nodes` nodes."""
         place = np.random.default_rng(seed).integers(0, nodes, len(self.came))
         return [self.chosen(place == node) for node in range(nodes)]
 
     def busy_from(self) -> float:
-        """When the trace begins in earnest: with the first of the days on which at least fifty pods came."""
+        """Where the trace becomes busy: the first day on which at least fifty pods started."""
         days, counts = np.unique(self.came // _DAY, return_counts=True)
         busy = days[counts >= 50]
         return float(busy[0] * _DAY if len(busy) else self.came.min())
 
     def load(self, kind: str, *, start: float, end: float, interval_s: float) -> Series:
-        """What the pods held of one kind at each moment, as a fraction of a capacity that always suffices."""
+        """What the pods held of one kind at each moment, as a fraction of a sufficient capacity."""
         times = np.arange(start, end, interval_s)
         order_came, order_went = np.argsort(self.came), np.argsort(self.went)
         amounts = self.asked[kind]
@@ -51,7 +51,7 @@ class Pods:
 
 
 def read_pods(path: Path) -> Pods | None:
-    """A list of pods in the columns of Alibaba's cluster-trace-gpu-v2023; None where it has no times."""
+    """A list of pods with the columns of Alibaba's cluster-trace-gpu-v2023; None if it has no times."""
     with path.open(newline="") as lines:
         rows = list(csv.DictReader(lines))
     if not rows or "creation_time" not in rows[0]:
@@ -66,7 +66,7 @@ def read_pods(path: Path) -> Pods | None:
 
 
 def made_up_pods(*, days: float, per_day: float = 220.0, seed: int) -> Pods:
-    """Pods with the traits of such lists: they come by chance, at night less, and few last far longer than most."""
+    """Pods like those in such lists: random starts, fewer at night, and a few that last far longer than most."""
     chance = np.random.default_rng(seed)
     came = np.sort(chance.uniform(0.0, days * _DAY, chance.poisson(2 * per_day * days)))
     came = came[chance.random(len(came)) < 0.5 + 0.35 * np.sin(2 * np.pi * came / _DAY)]

@@ -1,4 +1,4 @@
-"""Lending with grid: the public class, used as anybody would."""
+"""Lending with grid: the public class, in ordinary use."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""Raylets on cores of their own, so that nodes of one machine are as far apart as two machines are."""
+"""Pins raylets to separate cores, so that nodes on one machine are as independent as two machines."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ from distributed_grid.store.home import GridHome
 
 @contextmanager
 def pinned(home: GridHome, cores: Mapping[str, set[int]]) -> Iterator[None]:
-    """The raylets of these nodes, and all that they start, run on these cores."""
+    """The raylets of these nodes, and all processes that they start, run on these cores."""
     pin(home, cores)
     try:
         yield
@@ -24,7 +24,7 @@ def pinned(home: GridHome, cores: Mapping[str, set[int]]) -> Iterator[None]:
 
 
 def pin(home: GridHome, cores: Mapping[str, set[int]]) -> None:
-    """Every thread: whatever one of them starts inherits its cores."""
+    """Pins every thread: what a thread starts inherits its cores."""
     record = load(home)
     assert record is not None
     roots = {node.name: psutil.Process(node.pid) for node in record.nodes}
@@ -37,7 +37,7 @@ def pin(home: GridHome, cores: Mapping[str, set[int]]) -> None:
 
 
 def two_cores() -> tuple[int, int]:
-    """The first two that we may use."""
+    """The first two cores that this process may use."""
     mine = sorted(os.sched_getaffinity(0))
     if len(mine) < 2:
         raise GridError("Two machines cannot be told apart on one core", because=[f"this process has {len(mine)}"])

@@ -1,8 +1,8 @@
-"""Nodes that are only numbers, on which tasks are placed, run and end: how good was what was said of each place?
+"""Simulated nodes on which tasks are placed, run and end: how good was each prediction?
 
-Every place is chosen, and every confidence given, by the code that the controller uses, on forecasts by the forecaster
-that it uses. The loads are not made by the model behind the confidence: they wander about a level of their own, have
-bursts, and tasks use less than they asked for and start when they like.
+The controller's own code chooses every node and gives every confidence, with the controller's forecaster. The loads do
+not come from the model behind the confidence: they wander around their own levels and have bursts. Tasks use less than
+they asked for and start after random delays.
 """
 
 import math
@@ -35,7 +35,7 @@ _STRATEGIES: Final = [one for one in SchedulingStrategy if one is not Scheduling
 
 @dataclass
 class _Load:
-    """What a node's own work uses, 0..1."""
+    """The load of a node's own work, 0..1."""
 
     level: float
     now: float
@@ -47,7 +47,7 @@ class _Running:
     node: str
     needs: ResourceVector
     uses: float
-    """Of the node, 0..1."""
+    """Fraction of the node, 0..1."""
     predicted: Predicted
     until: float
     watched_until: float
@@ -57,7 +57,7 @@ class _Running:
 
 @dataclass
 class VirtualPlacements:
-    """So many nodes; a task comes about every five seconds for every twenty of them."""
+    """For every twenty nodes, a task arrives about every five seconds."""
 
     nodes: int = 20
     seed: int = 0
@@ -71,7 +71,7 @@ class VirtualPlacements:
         self._cpus = {f"node-{number:03}": self._chance.choice((8, 16, 32, 64)) for number in range(self.nodes)}
         bases = {name: ResourceVector.of(cpu=cpus, memory=4 * cpus) for name, cpus in self._cpus.items()}
         self._loads = {name: self._load() for name in self._cpus}
-        # What the nodes' own work has of Ray's CPUs, whatever it does with them.
+        # The CPUs that the nodes' own work holds in Ray, whether it uses them or not.
         own = {name: ResourceVector.of(cpu=round(self._loads[name].level * cpus)) for name, cpus in self._cpus.items()}
         table = NodeTable(Node(name, name, base, base, base - own[name]) for name, base in bases.items())
         self._columns = NodeColumns.of(table)
@@ -86,7 +86,7 @@ class VirtualPlacements:
         return _Load(level, level)
 
     def run(self, placements: int) -> list[Outcome]:
-        """Until so many of them are over."""
+        """Until that many placements are over."""
         while len(self.outcomes) < placements:
             for _ in range(self._chance.choice((0, 1, 1, 2, 3)) * self.nodes // 20):
                 self._place()
@@ -96,7 +96,7 @@ class VirtualPlacements:
     # -- the world --------------------------------------------------------------------------------------------
 
     def _step(self) -> None:
-        """The loads wander, everything is measured, and what is over ends."""
+        """Moves the loads, measures everything, and ends what is over."""
         self.now += STEP_S
         for load in self._loads.values():
             if load.burst_s <= 0 and self._chance.random() < 0.004:

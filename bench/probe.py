@@ -1,4 +1,4 @@
-"""What watching a node costs that node, and how long asking all of them takes."""
+"""What a probe costs its node, and how long it takes to query all probes."""
 
 import os
 import random
@@ -66,12 +66,12 @@ def _all_answer(probes: Probes) -> bool:
 
 @contextmanager
 def _idle_workers(node_id: str, count: int) -> Iterator[list[Any]]:
-    """Processes for the probe to look at, as on a node that is in use; they also answer as probes do."""
+    """Processes for the probe to measure, as on a node in use; they also answer as probes do."""
     strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id, soft=False)
     said = said_by_a_probe(random.Random(0))
     workers: list[Any] = []
     try:
-        for _ in range(count):  # one by one: that many at once would take the machine for a minute
+        for _ in range(count):  # one by one: so many at once would block the machine for a minute
             workers.append(_Idle.options(scheduling_strategy=strategy).remote(said))
             ray.get(workers[-1].read.remote())
         yield workers
@@ -93,7 +93,7 @@ class _Idle:
 
 
 def _asking_percent(actors: list[Any], calls: int) -> float:
-    """Of one core, for each hundred probes that are asked once in each interval."""
+    """Percent of one core, for each hundred probes that are queried once per interval."""
     probes = Probes()
     probes._wanted = {str(number): 0 for number in range(len(actors))}
     probes._kept = {str(number): _Kept(actor, since=0.0, up=None) for number, actor in enumerate(actors)}
@@ -106,7 +106,7 @@ def _asking_percent(actors: list[Any], calls: int) -> float:
 
 
 def _percents(processes: Sequence[psutil.Process], ask: Callable[[], object]) -> list[float]:
-    """Of one core, each, in one interval in which one of them is asked once."""
+    """Percent of one core for each process, in one interval with a single query."""
     used, began = [_cpu_s(process) for process in processes], time.monotonic()
     ask()
     time.sleep(max(0.0, began + _INTERVAL_S - time.monotonic()))

@@ -1,4 +1,4 @@
-"""Nodes of an embedded cluster that die without a word, and come back: the same name, another raylet."""
+"""Nodes of an embedded cluster that die without warning and return with the same name and a new raylet."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ from distributed_grid.store.home import GridHome
 
 
 def kill_trees(roots: Iterable[int]) -> None:
-    """Without a word, as when the power goes. Some end by themselves, some once the one above them is dead."""
+    """Without warning, as in a power failure. Some end by themselves, some once their parent is dead."""
     alive: list[psutil.Process] = []
     for pid in roots:
         with suppress(psutil.NoSuchProcess):
@@ -27,7 +27,7 @@ def kill_trees(roots: Iterable[int]) -> None:
 
 
 class Raylets:
-    """Those that `grid cluster start` started in this home, and those that were started again."""
+    """The raylets that `grid cluster start` started in this home, and their restarts."""
 
     def __init__(self, home: GridHome, config: GridConfig, env: Mapping[str, str] = os.environ) -> None:
         self._home = home

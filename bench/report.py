@@ -1,4 +1,4 @@
-"""The figures as a table for people and as JSON for everything else."""
+"""The figures as a table and as JSON."""
 
 import json
 import math
@@ -95,7 +95,7 @@ def _samples(samples: Samples) -> dict[str, Any]:
 
 
 def _rounded(value: float | None) -> float | None:
-    """JSON knows no infinity: a ratio to nothing is no number."""
+    """JSON has no infinity, so a ratio to zero is null."""
     return round(value, 4) if value is not None and math.isfinite(value) else None
 
 

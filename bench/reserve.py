@@ -1,4 +1,4 @@
-"""Reserving a CPU on another node and giving it up, against Ray's placement groups."""
+"""Reserving and releasing a CPU on another node, compared with Ray's placement groups."""
 
 import uuid
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ _READY_S: Final = 10.0
 
 @dataclass
 class ByHand:
-    """The same placement group as a reserved boost's, without anybody who remembers it."""
+    """The same placement group as a reserved boost's, without a ledger."""
 
     stage: Stage
     _group: PlacementGroup | None = field(default=None, init=False)
@@ -38,7 +38,7 @@ class ByHand:
 
 
 def reserve_shows(stage: Stage) -> Shows:
-    """What the view shows while a CPU is reserved and after; to be made while it is not."""
+    """Checks the view while a CPU is reserved and after; create it before anything is reserved."""
     free = stage.free_cpus(SOURCE)
     return lambda lent: stage.free_cpus(SOURCE) == free - (1.0 if lent else 0.0)
 

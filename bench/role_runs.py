@@ -1,4 +1,4 @@
-"""What running roles costs against plain Ray: starting 60 actors, calling 8 of them, and calls within a process."""
+"""What roles cost compared with plain Ray: starting 60 actors, calling 8 of them, and calls within a process."""
 
 import os
 import sys
@@ -18,19 +18,19 @@ from distributed_grid.roles import RoleSpec, Workload, launch
 
 _ACTORS: Final = 60
 _CPUS: Final = 0.25
-"""Of each, so that all of them fit."""
+"""For each actor, so that all of them fit."""
 _CALLED: Final = 8
 _CALLS: Final = 20
-"""Of which one value is the mean."""
+"""Calls of which one sample is the mean."""
 _PLAIN_CALLS: Final = 10_000
-"""The same for those that take less than a microsecond."""
+"""The same for calls that take less than a microsecond."""
 _START: Final = Limits(times_baseline=1.2)
 _GROUP_CALL: Final = Limits(times_baseline=1.1)
 _SIBLING: Final = Limits(times_baseline=1 / 20)
 
 
 class Member:
-    """What is started and called, the same class on both sides."""
+    """The actor that is started and called, the same class on both sides."""
 
     def pid(self) -> int:
         return os.getpid()
@@ -40,7 +40,7 @@ class Member:
 
 
 class Caller:
-    """Calls a `Member` in its own process, and one in another process of its node. By its own clock."""
+    """Calls a `Member` in its own process, and one in another process of its node, timed by its own clock."""
 
     def on_peers(self, peers: Any) -> None:
         self._peers = peers
@@ -54,13 +54,13 @@ class Caller:
 
 
 def run(_stage: Stage, effort: Effort) -> Outcome:
-    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # nodes know nothing of benchmarks
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # this module is not installed on nodes
     found = _starting(effort.programs) | _calling(effort.rounds) | _siblings(effort.rounds)
     return Outcome("running roles", "plain Ray", lines(found))
 
 
 def lines(found: Mapping[str, Samples]) -> tuple[Line, ...]:
-    """What was measured, and what of it is promised."""
+    """The figures, with their promises."""
     return (
         Line(f"starting {_ACTORS} actors", found["launch"], found["actors"], _START, "s"),
         Line("CPU time of each process until then", found["launch: CPU"], found["actors: CPU"], unit="CPU ms"),
@@ -86,7 +86,7 @@ def pair() -> Workload:
 
 
 def in_turns(ways: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, Samples]:
-    """Every way once per round, forwards and backwards, so that a slow moment of the machine hits all alike."""
+    """Every way once per round, forwards and backwards, so that a slow moment of the machine affects all alike."""
     found: dict[str, list[float]] = {name: [] for name in ways}
     order = list(ways)
     for _ in range(rounds):
@@ -107,7 +107,7 @@ def mean_us(call: Callable[[int], Any], calls: int) -> float:
 
 
 def _starting(rounds: int) -> dict[str, Samples]:
-    """Until each has answered once; each side begins when the processes of the one before are gone."""
+    """Until each actor has answered once; a side begins when the processes of the previous one are gone."""
     used: dict[str, list[float]] = {"launch: CPU": [], "actors: CPU": []}
 
     def ours() -> float:
@@ -130,7 +130,7 @@ def _starting(rounds: int) -> dict[str, Samples]:
         _await_end(pids)
         return took
 
-    plain()  # whoever is first finds processes that Ray keeps ready
+    plain()  # the first run finds processes that Ray keeps ready, so it does not count
     used["actors: CPU"].clear()
     took = in_turns({"launch": ours, "actors": plain}, rounds)
     return took | {name: Samples.of(values) for name, values in used.items()}

@@ -1,6 +1,6 @@
 """What planning a large workload costs: `python -m bench.roles`, without a cluster.
 
-Times are CPU times: planning waits for nothing.
+Times are CPU times, since planning never waits.
 """
 
 import time
@@ -53,7 +53,7 @@ def _each(load: Workload, there: Inventory, effort: Effort) -> Samples:
 
 
 def inventory(nodes: int) -> Inventory:
-    """A third has GPUs; every second GPU node has one of its GPUs in use."""
+    """A third of the nodes have GPUs; every second GPU node has one GPU in use."""
 
     def node(number: int) -> InventoryNode:
         has = _CPU if number % 3 else _GPU

@@ -1,4 +1,4 @@
-"""Request, release, request, release: several ways of lending in turns, in one rhythm."""
+"""Repeated request and release, for several ways of lending in turns."""
 
 import asyncio
 import random
@@ -15,11 +15,11 @@ _VIEW_PATIENCE_S: Final = 10.0
 
 
 Shows = Callable[[bool], bool]
-"""Whether the cluster's view shows the thing lent (True), or shows it back home (False)."""
+"""Whether the cluster's view shows the capacity lent (True), or returned (False)."""
 
 
 class Way(Protocol):
-    """One way to lend something and to take it back."""
+    """One way to lend capacity and to take it back."""
 
     async def request(self) -> None: ...
     async def release(self) -> None: ...
@@ -46,14 +46,14 @@ class Halves:
 
 
 async def take_turns(ways: Mapping[str, Way], shows: Shows, rounds: int) -> dict[str, Halves]:
-    """Every way once per round, in random order, so that a slow moment of the machine hits all alike.
+    """Every way once per round, in random order, so that a slow moment of the machine affects all alike.
 
-    Before every half: wait until the view shows the half before it, then a random part of 30 ms.
-    - The wait, because otherwise a half measures something else. To take back what was lent, a node shrinks and
-      its lender grows once the view shows the shrink; if the view had never shown the growth of a moment ago, it
-      "shows the shrink" at once, and a loop without a pause looks fast that in practice never is.
-    - The pause, because raylets report in a fixed rhythm. Who always begins right after a report always waits
-      one whole period; a random beginning waits for half of one on average, as people's requests do.
+    Before every half: wait until the view shows the previous half, then pause for a random part of 30 ms.
+    - The wait, because otherwise a half measures something else. To return capacity, the borrower shrinks, and the
+      lender grows once the view shows the shrink. If the view has not yet shown the previous growth, it "shows the
+      shrink" at once, and a loop without a wait looks faster than it ever is in practice.
+    - The pause, because raylets report at a fixed interval. A request right after a report always waits one whole
+      period; a request at a random time waits half of one on average, as users' requests do.
     """
     found = {name: Halves() for name in ways}
     order = list(ways)
@@ -69,7 +69,7 @@ async def take_turns(ways: Mapping[str, Way], shows: Shows, rounds: int) -> dict
             began = time.perf_counter()
             await way.release()
             found[name].releases.append(_ms_since(began))
-    await _settled(shows, lent=False)  # whoever measures next begins with a true view
+    await _settled(shows, lent=False)  # the next measurement begins with an accurate view
     return found
 
 

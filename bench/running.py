@@ -1,4 +1,4 @@
-"""`grid run`: how much faster a program gets with a core that it borrows, and what the command itself costs."""
+"""`grid run`: how much faster a program is with a borrowed core, and what the command itself costs."""
 
 import json
 import os
@@ -24,7 +24,7 @@ from distributed_grid.cluster.record import load
 
 _SCRIPTS: Final = Path(__file__).with_name("scripts")
 _STEPS: Final = 12_000_000
-"""Of a part: about 0.4 s."""
+"""Steps of one part: about 0.4 s."""
 _HALF_AS_FAST_AGAIN: Final = Limits(times_baseline=1 / 1.5)
 _NOT_SLOWER: Final = Limits(times_baseline=1.0)
 _PATIENCE_S: Final = 600.0
@@ -32,7 +32,7 @@ _PATIENCE_S: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class _Ran:
-    """One run of the program: seconds by the clock, of which it computed, and of CPU for what is not the program."""
+    """One run of the program: elapsed seconds, the seconds it computed, and CPU seconds outside the program."""
 
     whole_s: float
     computing_s: float
@@ -80,7 +80,7 @@ def _once(cluster: Small, command: Sequence[str], *, here: int, tasks: int) -> _
     if (told["driver_cores"], told["task_cores"]) != ([here], [tasks]):
         raise RuntimeError(f"the driver was to be on core {here} and its tasks on core {tasks}, but: {told}")
     used = {process: _cpu_s(process) - cpu_s for process, cpu_s in resident.items()}
-    # Whatever a driver needs to end comes after it has told: that counts as ours.
+    # What a driver spends on ending comes after its report, and counts as grid's.
     command_s = _children_s() - children - told["driver_cpu_s"] if command[0] == GRID else 0.0
     return _Ran(
         whole_s,
@@ -102,7 +102,7 @@ def _output(command: Sequence[str], environment: Mapping[str, str], core: int) -
         try:
             output, errors = process.communicate(timeout=_PATIENCE_S)
         except BaseException:
-            process.terminate()  # grid run then ends the program, too
+            process.terminate()  # `grid run` then also ends the program
             raise
     if process.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}:\n{errors}")
@@ -110,14 +110,14 @@ def _output(command: Sequence[str], environment: Mapping[str, str], core: int) -
 
 
 def _resident(cluster: Small) -> dict[psutil.Process, float]:
-    """What runs in the cluster before the program does, and goes on running: none of it computes for the program."""
+    """The processes that run in the cluster before and after the program: none of them computes for it."""
     record = load(cluster.home)
     assert record is not None
     return {process: _cpu_s(process) for process in trees(psutil.Process(node.pid) for node in record.nodes)}
 
 
 def _is_grid(process: psutil.Process) -> bool:
-    """Grid is all there is of actors in these clusters."""
+    """All actors in these clusters are grid's."""
     return bool(process.name().startswith("ray::"))
 
 
@@ -127,7 +127,7 @@ def _cpu_s(process: psutil.Process) -> float:
 
 
 def _children_s() -> float:
-    """Of our children that have ended, and of theirs."""
+    """CPU seconds of ended children and their descendants."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -137,7 +137,7 @@ def _environment(cluster: Small) -> dict[str, str]:
 
 
 def _overhead(effort: Effort) -> tuple[Line, ...]:
-    """A program that does nothing, begun in the two ways in turns, in one cluster."""
+    """A program that does nothing, started both ways in turns, in one cluster."""
     empty = [sys.executable, str(_SCRIPTS / "empty.py")]
     with with_job_server() as cluster:
         found = time_in_turns(

@@ -21,7 +21,7 @@ _LIMITS: Final = Limits(times_baseline=3.0)
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What things cost beside a number of standing boosts."""
+    """The costs beside a number of standing boosts."""
 
     lending: Halves
     status: Samples
@@ -37,7 +37,7 @@ class _Seen:
 
 
 def run(stage: Stage, effort: Effort) -> Outcome:
-    """Few, many, few again: what the machine does meanwhile then shows on both sides."""
+    """Few, many, few again, so that other load on the machine affects both sides."""
     before = _beside(stage, effort.few, effort)
     many = _beside(stage, effort.many, effort)
     few = before.and_also(_beside(stage, effort.few, effort))
@@ -63,7 +63,7 @@ def _beside(stage: Stage, count: int, effort: Effort) -> _Seen:
 
 
 async def _lend(stage: Stage, rounds: int) -> Halves:
-    await asyncio.sleep(0.5)  # the last of the standing boosts shows in the view
+    await asyncio.sleep(0.5)  # until the view shows the last of the standing boosts
     shows = transfer_shows(stage, AMOUNT)
     async with ResourceBoostManager(stage.config) as manager:
         return (await take_turns({"ours": Boosting(manager, "transfer", AMOUNT)}, shows, rounds))["ours"]

@@ -1,6 +1,6 @@
-"""What placing a task costs, and how good what is said of places is: `python -m bench.scheduling`, without a cluster.
+"""What placing a task costs, and how good its confidence is: `python -m bench.scheduling`, without a cluster.
 
-Times are CPU times: deciding waits for nothing.
+Times are CPU times, since a decision never waits.
 """
 
 import random
@@ -49,7 +49,7 @@ def _decisions(effort: Effort) -> Iterator[Line]:
 
 
 def _each(columns: NodeColumns, effort: Effort, *, confidence: bool = False, **more: Any) -> Samples:
-    """CPU, memory and a GPU are asked for together."""
+    """Requests CPU, memory and a GPU together."""
     request = SchedulingRequest(task_id="t", cpu=4, gpu=1, memory=16, target="node-0000", **more)
     needs, found = request.needs, []
     for _ in range(max(10, effort.decisions // 100)):
@@ -66,7 +66,7 @@ def _each(columns: NodeColumns, effort: Effort, *, confidence: bool = False, **m
 
 
 def _columns(nodes: int) -> NodeColumns:
-    """Nodes on which a part of everything is in use, each as chance has it."""
+    """Nodes with a random part of every resource in use."""
     chance = random.Random(0)
     base = ResourceVector.of(cpu=64, gpu=8, memory=512)
 
@@ -78,7 +78,7 @@ def _columns(nodes: int) -> NodeColumns:
 
 
 def _calibration(effort: Effort) -> Iterator[Line]:
-    """The Brier score: the mean squared distance of what was said (0..1) from what happened (0 or 1)."""
+    """The Brier score: the mean squared difference between the confidence (0..1) and the outcome (0 or 1)."""
     runs = [VirtualPlacements(seed=seed).run(effort.placements) for seed in _SEEDS]
     ours, always = ([score(each) or 0.0 for each in runs] for score in (brier, base_rate_brier))
     yield Line("Brier score", Samples.of(ours), Samples.of(always), Limits(times_baseline=1.0), unit="")

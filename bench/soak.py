@@ -1,8 +1,8 @@
-"""`make soak`: everything at once for a long while, and nothing may grow.
+"""`make soak`: everything at once for a long time, and nothing may grow.
 
-Eight clients ask, renew and give back at random; boosts expire; the controller is killed now and then, and a whole
-node dies and comes back. Meanwhile somebody adds up what the cluster shows. In the end, and along the way, memory,
-files, groups and totals are looked at.
+Eight clients request, renew and release at random; boosts expire; the controller is killed now and then, and a whole
+node dies and returns. Meanwhile a sampler adds up what the cluster shows. Along the way and at the end, the soak checks
+memory, files, groups and totals.
 """
 
 import json
@@ -43,10 +43,10 @@ class Look:
 
     at_s: float
     controller_mb: float
-    """Of one that has been up for a while; after a kill it begins anew."""
+    """For a controller that has been up for a while; a restart begins again."""
     files: int
     audit_mb: float
-    """The audit log, which is there to grow, up to four files of 64 MB."""
+    """The audit log, which grows by design, up to four files of 64 MB."""
     other_mb: float
     groups: int
     boosts: int
@@ -69,7 +69,7 @@ def wishes(chance: random.Random) -> dict[str, Any]:
 def main(minutes: float, json_file: Path) -> None:
     """Let everything happen at once for a long while."""
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    # So that a dead node is noticed in seconds: the soak is about what comes after.
+    # Ray notices a dead node in seconds: the soak is about what follows.
     os.environ |= {"RAY_health_check_period_ms": "1000", "RAY_health_check_failure_threshold": "3"}
     with ended_by_the_first_signal(), open_stage() as stage:
         found = _soak(stage, minutes * 60)
@@ -144,7 +144,7 @@ def _look(stage: Stage, at_s: float) -> Look:
 
 
 def _sizes(folder: Path) -> Iterator[tuple[Path, int]]:
-    """Of all files but Ray's logs; one that is just being replaced may be gone."""
+    """All files except Ray's logs; a file that is being replaced may be missing."""
     for path in folder.rglob("*"):
         with suppress(FileNotFoundError):
             if path.is_file() and "logs" not in path.parts:
@@ -174,7 +174,7 @@ def _give_all_back(stage: Stage) -> None:
 
 
 def _growth(looks: list[Look]) -> list[str]:
-    """Compares the second quarter with the last: by then everything has been used once."""
+    """Compares the second quarter with the last: by the second, everything has been used once."""
     quarter = len(looks) // 4
     if quarter < 3:
         return []

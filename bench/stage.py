@@ -1,4 +1,4 @@
-"""Where it is measured: one embedded cluster, with a home that goes with it."""
+"""The cluster for the measurements: one embedded cluster with its own home."""
 
 import json
 import os
@@ -47,33 +47,33 @@ class Stage:
 
     @property
     def environment(self) -> dict[str, str]:
-        """For commands: as a user's shell has it."""
+        """The environment for commands, as in a user's shell."""
         return {**os.environ, "GRID_HOME": str(self.home.path), "COLUMNS": "200"}
 
     def controller_pid(self) -> int:
         return int(json.loads(self.home.controller.read_text())["pid"])
 
     def cpus(self, name: str) -> float:
-        """A node's total, as the whole cluster sees it."""
+        """A node's total in the cluster's view."""
         return float(ray_state.total_resources_per_node()[self.node_ids[name]].get("CPU", 0.0))
 
     def free_cpus(self, name: str) -> float:
         return float(ray_state.available_resources_per_node()[self.node_ids[name]].get("CPU", 0.0))
 
     def is_at_base(self) -> bool:
-        """Every node offers what it started with, and no marker of ours is left."""
+        """Whether every node offers its base, and no marker of grid is left."""
         base = {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
         return bool(base == ray_state.total_resources_per_node())
 
     def take_grid_out(self) -> None:
-        """From here on no controller runs; Ray goes on."""
+        """Stops the controller; Ray continues."""
         subprocess.run([GRID, "stop"], env=self.environment, check=True, capture_output=True, timeout=120)
         until(self.is_at_base, what="every node at its base after grid stop")
 
 
 @contextmanager
 def open_stage() -> Iterator[Stage]:
-    """Start the packaged configuration's cluster; end it, and remove its home, however the block ends."""
+    """Start the packaged configuration's cluster; end it and remove its home, however the block ends."""
     home = GridHome(Path(tempfile.mkdtemp(prefix="grid-bench-")))
     before = os.environ.get("GRID_HOME")
     os.environ["GRID_HOME"] = str(home.path)
@@ -94,7 +94,7 @@ def open_stage() -> Iterator[Stage]:
 
 @contextmanager
 def home_of_its_own() -> Iterator[GridHome]:
-    """For the classes as a library: no controller is found there, so they take its place."""
+    """For library mode: this home has no controller, so the classes run the engine themselves."""
     before = os.environ["GRID_HOME"]
     with tempfile.TemporaryDirectory(prefix="grid-bench-library-") as folder:
         os.environ["GRID_HOME"] = folder

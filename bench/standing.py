@@ -1,4 +1,4 @@
-"""Many boosts that stand: made by several clients at once, ended all together."""
+"""Many standing boosts: requested by several clients at once, ended all together."""
 
 import threading
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from bench.stage import TARGET, Stage, say, until
 from distributed_grid.client import GridClient
 
 AMOUNT: Final = 0.001
-"""CPUs; small, so that a thousand boosts are a single CPU."""
+"""CPUs per boost; a thousand boosts are one CPU."""
 
 _CLIENTS: Final = 8
 _TELL_EVERY: Final = 250
@@ -19,7 +19,7 @@ _A_DAY_S: Final = 86_400
 
 @contextmanager
 def standing(stage: Stage, count: int) -> Iterator[None]:
-    """`count` active boosts during the block; afterwards none, and every node has its own again."""
+    """`count` active boosts during the block; afterwards none, and every node is at its base."""
     try:
         _make(stage, count)
         yield
@@ -28,7 +28,7 @@ def standing(stage: Stage, count: int) -> Iterator[None]:
 
 
 def end_all(stage: Stage) -> None:
-    """Remove the state file, which ends all boosts; return when the capacity is home."""
+    """Remove the state file, which ends all boosts; return when all capacity is back."""
     client = GridClient(stage.home)
     try:
         if client.boost_status()["boosts"]:

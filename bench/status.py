@@ -1,4 +1,4 @@
-"""`grid boost status` against `ray status`."""
+"""`grid boost status`, compared with `ray status`."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Many clients at once, each asking, renewing and giving back at random; and somebody who counts meanwhile."""
+"""Many clients at once that request, renew and release at random, and a sampler that adds up totals meanwhile."""
 
 import math
 import random
@@ -19,13 +19,13 @@ from distributed_grid.store.home import GridHome
 Boost = dict[str, Any]
 
 _MOST_HELD = 4
-# Shorter than this the storm may still hold; well past it the boost must be gone.
+# The duration of lasting boosts, which must exist until they are released; the others expire within a second.
 _LONG_S = 600.0
 
 
 @dataclass
 class Storm:
-    """`clients` threads that together make `calls` calls. What was acknowledged and not given back is in `held`."""
+    """`clients` threads that together make `calls` calls. `held` has the boosts that were granted and not released."""
 
     home: GridHome
     wishes: Callable[[random.Random], dict[str, Any]]
@@ -33,12 +33,12 @@ class Storm:
     clients: int = 8
     seed: int = 1
     pause_s: float = 0.0
-    """At most this long a client rests between two calls."""
+    """The longest pause of a client between two calls."""
     counts: Counter[str] = field(default_factory=Counter)
     held: dict[str, Boost] = field(default_factory=dict)
     trouble: list[str] = field(default_factory=list)
     forgiven: dict[str, float] = field(default_factory=dict)
-    """Node -> until when what was granted with it may rightly be gone."""
+    """Node -> the time until which boosts with this node may rightly be gone."""
 
     def __post_init__(self) -> None:
         self._left = self.calls
@@ -65,7 +65,7 @@ class Storm:
 
     @contextmanager
     def without(self, node: str) -> Iterator[None]:
-        """This node dies and comes back in the block: what it lent or borrowed until then is rightly gone."""
+        """This node dies and returns in the block: what it lent or borrowed until then is rightly gone."""
         self.forgiven[node] = math.inf
         yield
         self.forgiven[node] = time.monotonic()
@@ -76,7 +76,7 @@ class Storm:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Nobody asks inside the block; those who wait for an answer get it first."""
+        """No client makes calls inside the block; calls in flight finish first."""
         self._may_ask.clear()
         while self._asking:
             time.sleep(0.005)
@@ -98,7 +98,7 @@ class Storm:
         client.close()
 
     def _next(self) -> bool:
-        """Whether to ask once more; counts as asking from here on."""
+        """Whether to make another call; if so, it counts as in flight from here on."""
         while True:
             self._may_ask.wait()
             with self._lock:
@@ -148,7 +148,7 @@ class Storm:
             self._must_have_expired(mine, boost_id)
 
     def _release(self, client: GridClient, mine: dict[str, Boost], boost_id: str) -> None:
-        lasting = self.held.pop(boost_id, None)  # from now on it may be gone
+        lasting = self.held.pop(boost_id, None)  # from now on the boost may be gone
         try:
             client.release_boost(boost_id)
             self.counts["released"] += 1
@@ -168,7 +168,7 @@ class Storm:
 
 @dataclass
 class Sampler:
-    """Reads every node's totals as fast as it can, and keeps the largest sum it saw of each resource."""
+    """Reads every node's totals as fast as it can, and keeps the largest sum of each resource."""
 
     kinds: tuple[str, ...]
     most: dict[str, float] = field(default_factory=dict)

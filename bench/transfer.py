@@ -1,4 +1,4 @@
-"""Moving a CPU from one node to another and back, against the calls that do it in Ray."""
+"""Moving a CPU from one node to another and back, compared with the Ray calls that do it."""
 
 import time
 from dataclasses import dataclass, field
@@ -20,9 +20,9 @@ _LAST_DIGIT: Final = 1.5e-4
 
 @dataclass
 class ByHand:
-    """The least that is safe: shrink, wait until everybody can see it, only then grow.
+    """The minimum that is safe: shrink, wait until the whole cluster sees it, and only then grow.
 
-    Without the wait it would be faster and wrong: for a moment the cluster would show more CPUs than there are.
+    Without the wait it would be faster and wrong: for a moment the cluster would show more CPUs than exist.
     """
 
     stage: Stage
@@ -51,7 +51,7 @@ class ByHand:
 
 
 def transfer_shows(stage: Stage, amount: float) -> Shows:
-    """What the view shows after a transfer and after its release; to be made while it is not lent."""
+    """Checks the view after a transfer and after its release; create it before anything is lent."""
     source, target = stage.cpus(SOURCE), stage.cpus(TARGET)
 
     def shows(lent: bool) -> bool:

@@ -1,5 +1,7 @@
-"""Small clusters for one benchmark: two nodes of one core each with grid, the same with a job server, and one node
-without grid. Each has a home that goes with it."""
+"""Small clusters for one benchmark, each with its own home.
+
+Two nodes of one core each with grid, the same with a job server, and one node without grid.
+"""
 
 import os
 import shutil
@@ -45,7 +47,7 @@ nodes:
 
 @dataclass(frozen=True, slots=True)
 class Small:
-    """A running cluster; `job_server` is where `ray job submit` finds it, if it has one."""
+    """A running cluster; `job_server` is the address for `ray job submit`, if it has one."""
 
     home: GridHome
     ray_address: str
@@ -60,7 +62,7 @@ def with_grid() -> Iterator[Small]:
 
 @contextmanager
 def head_alone() -> Iterator[Small]:
-    """What somebody has who has one machine, and no grid."""
+    """What a user with one machine and no grid has."""
     with _home() as (home, config):
         specs = [spec for spec in node_specs(_loaded(config)) if spec.is_head]
         yield Small(home, local.start(home, "head-alone", specs, progress=say).ray_address)
@@ -68,7 +70,7 @@ def head_alone() -> Iterator[Small]:
 
 @contextmanager
 def with_job_server() -> Iterator[Small]:
-    """With grid, and with Ray's dashboard on the head, which an embedded cluster does without."""
+    """With grid, and with Ray's dashboard on the head, which an embedded cluster does not have."""
     with _home() as (home, config), ClaimedPorts() as ports:
         host, port, dashboard = own_address(), ports.take(), ports.take()
         home.create().logs.mkdir(mode=0o700, exist_ok=True)
@@ -92,7 +94,7 @@ def with_job_server() -> Iterator[Small]:
 
 @contextmanager
 def _home() -> Iterator[tuple[GridHome, Path]]:
-    """A home with the configuration in it; whatever has been started there ends with it."""
+    """A home with the configuration in it; everything started there ends with it."""
     home = GridHome(Path(tempfile.mkdtemp(prefix="grid-bench-")))
     try:
         config = home.path / "two-nodes.yaml"

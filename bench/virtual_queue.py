@@ -1,7 +1,7 @@
-"""A cluster that is only numbers, with a clock of its own: requests come, are decided, wait, and end.
+"""A simulated cluster with its own clock: requests arrive, are decided, wait and end.
 
-All decisions are made by the code that the controller uses, and none is left out. A request is decided when it comes,
-unless somebody waits for a place in time; then in the next round of the queue. There is one each second.
+The controller's own code makes all decisions, and none is left out. A request is decided when it arrives, unless
+another request waits for a slot; then it is decided in the queue's next round. There is one round each second.
 """
 
 import heapq
@@ -24,9 +24,9 @@ from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, s
 from distributed_grid.model.teams import Team, Teams
 
 MEAN_S: Final = 60.0
-"""Of a lease."""
+"""Of a lease's duration."""
 FITS_PER_NODE: Final = 0.25
-"""Requests each second that a node's capacity carries: a lease takes 2.6 CPUs of the 48 that four of five lend."""
+"""Requests per second that a node's capacity carries: a lease takes 2.6 CPUs of the 48 that four of five nodes lend."""
 
 _ROUND: Final = timedelta(seconds=1)
 _CHARGED_EVERY: Final = timedelta(seconds=60)
@@ -35,7 +35,7 @@ _PRIORITIES: Final = tuple(AllocationPriority)
 
 
 class VirtualQueue:
-    """So many nodes and teams, under a load that is a part of what they carry. A fifth of the nodes asks for more."""
+    """Nodes and teams under a load that is a fraction of their capacity. A fifth of the nodes request more."""
 
     def __init__(self, nodes: int, teams: int, load: float) -> None:
         self.nodes = NodeTable(_node(number) for number in range(nodes))
@@ -55,11 +55,11 @@ class VirtualQueue:
         self._came = 0
 
     def asks(self, count: int) -> list[Ask]:
-        """The next requests; made before the clock is looked at."""
+        """The next requests; created before the timing starts."""
         return [self._ask() for _ in range(count)]
 
     def come(self, asks: list[Ask]) -> None:
-        """One after the other, each in its time."""
+        """The requests arrive one after the other, each at its time."""
         for ask in asks:
             self.now += self._every
             while self._next_round <= self.now:
@@ -81,7 +81,7 @@ class VirtualQueue:
         return None
 
     def round(self) -> None:
-        """End what is over, and admit who can be."""
+        """End what is over, and admit what fits."""
         self._end_what_is_over()
         if self.now - self._charged_at >= _CHARGED_EVERY:
             self._accounts = charged(self._accounts, self.leases.values(), self._totals, self.now)
@@ -140,7 +140,7 @@ def _node(number: int) -> Node:
 
 
 def _teams(count: int, nodes: int) -> Teams:
-    """A third of what nodes lend is guaranteed; every other team has a limit above that, every tenth keeps half."""
+    """A third of what nodes lend is guaranteed; every second team has a limit above that, every tenth keeps half."""
     return Teams(_each_team(count, 16 * nodes * scale(CPU) // count))
 
 

@@ -72,7 +72,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """After a second try: which tests needed it, and how often they have on this machine. None of them is hidden."""
-    if not config.getoption("lf") or config.cache is None:
+    if not config.getoption("lf", False) or config.cache is None:
         return
     counts: dict[str, int] = config.cache.get("grid/flaky", {})
     flaky = [report.nodeid for report in terminalreporter.stats.get("passed", []) if report.when == "call"]

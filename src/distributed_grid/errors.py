@@ -12,10 +12,10 @@
       Refused                     4   understood, and the answer is no
         NoCapacity, SharingDisabled, NotRenewable, NotReserved, TransfersUnavailable, ConfigDiffers,
         NotOnHead, HomeInUse, CannotMove, DoesNotFit, RoleRunInUse, RoleRunOver, CannotScale
-      Unavailable                 5   there is nobody to ask, or nothing to do it with
+      Unavailable                 5   nothing answers, or nothing can do it
         NoCluster, ControllerUnreachable, AlreadyRunning, ClusterStartFailed, ExtraMissing, LeaseLost,
         MemberLost, CallTimedOut, StartTimedOut, TooBusy, TooManyRequests
-      AccessDenied                6   who asks may not, or cannot be trusted with an answer
+      AccessDenied                6   the caller is not permitted, or not trusted with an answer
         ScopeMissing, NotOwner, PriorityNotAllowed, TooManyAttempts, WrongHost, CertificateUntrusted
       RayUnsuitable               7   a Ray too old, or without what grid needs
       StoreBroken                 8   the state on disk cannot be read or written
@@ -116,7 +116,7 @@ class GridError(Exception):
 
 
 def said_by(error: BaseException) -> str:
-    """Any error in a line of a story: of ours the message, of others their kind as well."""
+    """Any error as part of a sentence: for a grid error the message, for others also their type."""
     if isinstance(error, GridError):
         return error.message
     first, _, _ = str(error).strip().partition("\n")
@@ -124,13 +124,13 @@ def said_by(error: BaseException) -> str:
 
 
 class MoveFailed(GridError):
-    """A process was stopped on its node and could not be started on the other: somebody has to do something."""
+    """A process was stopped on its node and could not be started on the other: a person has to act."""
 
     code = "MOVE_FAILED"
 
 
 class MemberFailed(GridError):
-    """A call to a member of a role raised. `cause` is what it raised, where that can be had here."""
+    """A call to a member of a role raised. `cause` is what it raised, if that is available here."""
 
     code = "MEMBER_FAILED"
     role: str = ""
@@ -174,7 +174,7 @@ class TooLarge(InvalidRequest):
 class InvalidRole(InvalidRequest, ValueError):
     """A role, a pool or a whole workload makes no sense. `problems`: where exactly, and what is wrong there.
 
-    A `ValueError`, too, which is what the documented API has always raised; so is `RoleNotFound`.
+    Also a `ValueError`, which is what the documented API has always raised; so is `RoleNotFound`.
     """
 
     code = "INVALID_ROLE"
@@ -182,7 +182,7 @@ class InvalidRole(InvalidRequest, ValueError):
 
 
 class UnknownMethod(InvalidRequest, AttributeError):
-    """A role's class has no such method; an `AttributeError`, too, since handles have methods as attributes."""
+    """A role's class has no such method; also an `AttributeError`, since handles have methods as attributes."""
 
     code = "UNKNOWN_METHOD"
 
@@ -240,7 +240,7 @@ class Refused(GridError):
 
 
 class NoCapacity(Refused):
-    """No node lends it now. `expected_start`: when it would be met if it waited; None where that is not known."""
+    """No node lends it now. `expected_start`: when it would be met if it waited; None if unknown."""
 
     code = "NO_CAPACITY"
     expected_start: str | None = None
@@ -290,19 +290,19 @@ class DoesNotFit(Refused):
 
 
 class RoleRunInUse(Refused):
-    """The name of a run of roles belongs to another one that lives."""
+    """The name of a run of roles belongs to another live run."""
 
     code = "ROLE_RUN_IN_USE"
 
 
 class RoleRunOver(Refused):
-    """A run of roles is ending, or is over: nothing more can be asked of it."""
+    """A run of roles is ending, or is over: it accepts no more requests."""
 
     code = "ROLE_RUN_OVER"
 
 
 class CannotScale(Refused):
-    """A role did not come to the count that was asked for."""
+    """A role did not reach the requested count."""
 
     code = "CANNOT_SCALE"
 
@@ -336,7 +336,7 @@ class LeaseLost(Unavailable):
 
 
 class MemberLost(Unavailable):
-    """A member of a role is gone, with what it was doing; `why` as far as that is known."""
+    """A member of a role is gone, with what it was doing; `why` as far as it is known."""
 
     code = "MEMBER_LOST"
     role: str = ""
@@ -345,7 +345,7 @@ class MemberLost(Unavailable):
 
 
 class CallTimedOut(Unavailable):
-    """Not all answered in time. `ranks`: those that did not."""
+    """Not all members answered in time. `ranks`: those that did not."""
 
     code, http_status = "CALL_TIMED_OUT", 504
     role: str = ""
@@ -353,13 +353,13 @@ class CallTimedOut(Unavailable):
 
 
 class StartTimedOut(Unavailable):
-    """A workload was not up in time. Nothing is left of it."""
+    """A workload was not up in time. Nothing of it is left."""
 
     code, http_status = "START_TIMED_OUT", 504
 
 
 class TooBusy(Unavailable):
-    """The controller has as much to do for others as it takes: ask again in `retry_after_s`."""
+    """The controller is at its limit with other work: ask again in `retry_after_s`."""
 
     code = "TOO_BUSY"
 
@@ -376,13 +376,13 @@ class TooBusy(Unavailable):
 
 
 class TooManyRequests(TooBusy):
-    """One token asks for more than its part."""
+    """One token asks for more than its share."""
 
     code, http_status = "TOO_MANY_REQUESTS", 429
 
 
 class ExtraMissing(Unavailable):
-    """A part of grid was chosen whose library comes with an extra that is not installed."""
+    """The library for a chosen part of grid comes with an extra that is not installed."""
 
     code = "EXTRA_MISSING"
 

@@ -1,14 +1,14 @@
-"""Named places where a test can stop, delay or end the process: between any two steps that a crash may part.
+"""Named points where a test can stop, delay or end the process: between any two steps that a crash may separate.
 
 Unused, a point costs one comparison. With `GRID_FAULTS=FILE` in its environment, a process reads FILE at every point:
 
     grant.written kill              # as a power cut would
     store.renamed delay 0.5
-    capacity.shrunk stop            # until somebody sends SIGCONT
+    capacity.shrunk stop            # until it receives SIGCONT
     capacity.grown kill 0 3         # the third time it gets there
 
-An order is carried out once: FILE becomes FILE.done first, so that whoever is started again gets past it. What was
-passed is noted in FILE.passed. A test that runs grid in its own process is told of every point instead: `watched`.
+An order is carried out once: FILE becomes FILE.done first, so that a restarted process gets past it. Passed points are
+noted in FILE.passed. A test that runs grid in its own process registers a callback for every point instead: `watched`.
 """
 
 import os
@@ -58,7 +58,7 @@ def fault_point(point: Point) -> None:
 
 @contextmanager
 def watched(at_point: Callable[[Point], None]) -> Iterator[None]:
-    """Tell `at_point` of every point that this process passes meanwhile; what it raises ends the work there."""
+    """Call `at_point` for every point that this process passes meanwhile; an exception from it ends the work there."""
     global _at_point
     before, _at_point = _at_point, at_point
     try:

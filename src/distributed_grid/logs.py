@@ -1,6 +1,6 @@
-"""How grid logs: one line an event, on stderr, tracebacks without the values of variables.
+"""How grid logs: one line per event, on stderr, tracebacks without the values of variables.
 
-A logger of our own, so that a program that uses grid as a library keeps its own set-up of structlog.
+Grid has its own logger, so that a program that uses grid as a library keeps its own set-up of structlog.
 """
 
 import sys

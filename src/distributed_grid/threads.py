@@ -1,8 +1,8 @@
-"""Threads for calls that block, in pools of their own: no caller can take the threads that the engine needs.
+"""Threads for blocking calls, in separate pools: no caller can take the threads that the engine needs.
 
-`ENGINE`, `DISK`, `AUDIT`, `GRANTS` and `ERRANDS` belong to the engine. `SLOW`, `READING` and `AUDITS` do what a caller
-of the API asks for and waits for: a bounded number of threads and of waiting calls, taken in turns from all callers. A
-pool that is full says so.
+`ENGINE`, `DISK`, `AUDIT`, `GRANTS` and `ERRANDS` belong to the engine. `SLOW`, `READING` and `AUDITS` do what callers
+of the API ask for and wait for: each has a bounded number of threads and of waiting calls, which it takes in turns from
+all callers. A full pool refuses further calls.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ T = TypeVar("T")
 K = TypeVar("K")
 
 caller: Final[contextvars.ContextVar[str | None]] = contextvars.ContextVar("grid_caller", default=None)
-"""On whose behalf a coroutine runs: the id of a token, set where a request is let in. None: the engine's own work."""
+"""The id of the token on whose behalf a coroutine runs, set when a request is admitted. None: the engine's own work."""
 
 SURVEYS: Final = "surveys"
 ALL_AUDITS: Final = "audits"
 _SHARED: Final = {SURVEYS: "surveys of the nodes' processes", ALL_AUDITS: "audits"}
-"""The names under which calls that all callers share take their turns, and what such calls are. Tokens' ids are no
-words, so that no caller has one of these names."""
+"""The names under which calls that all callers share take their turns, and what such calls are. Token ids are not
+words, so no caller has one of these names."""
 
 _RETRY_AFTER_S: Final = 5
 _SHORT_S: Final = 0.005
@@ -48,13 +48,13 @@ class Pool:
         )
 
     def begin(self, call: Callable[[], None]) -> None:
-        """Have it done without waiting for it. It must not raise."""
+        """Run a call without waiting for it. It must not raise."""
         asyncio.get_running_loop().run_in_executor(self._executor, call)
 
 
 @dataclass
 class Turns:
-    """Whose turn it is: at most `at_once` in all and `of_one` of a caller; the others wait, and callers take turns."""
+    """At most `at_once` turns in all and `of_one` per caller; other calls wait, and callers take turns."""
 
     at_once: int
     of_one: int
@@ -66,7 +66,7 @@ class Turns:
     """The caller whose turn is next comes first."""
 
     def ask(self, who: str) -> "Future[None]":
-        """Done once it is the caller's turn; raises `TooManyRequests` or `TooBusy` if it cannot even wait."""
+        """A future that is done at the caller's turn; raises `TooManyRequests` or `TooBusy` if the queue is full."""
         turn: Future[None] = Future()
         with self._lock:
             if len(self._queues.get(who, ())) >= self.waiting_of_one:
@@ -100,7 +100,7 @@ class Turns:
         return turn
 
     def done(self, who: str) -> None:
-        """A turn is over: the next one begins."""
+        """End a turn; the next one begins."""
         with self._lock:
             self._running[who] -= 1
             if not self._running[who]:
@@ -108,7 +108,7 @@ class Turns:
             self._give_turns()
 
     def _give_turns(self) -> None:
-        """To all who can have one now; the lock is held."""
+        """Give a turn to every caller that can have one now; the lock is held."""
         while self._running.total() < self.at_once:
             who = next((who for who in self._queues if self._running[who] < self.of_one), None)
             if who is None:
@@ -119,7 +119,7 @@ class Turns:
                 self._queues.move_to_end(who)
             else:
                 del self._queues[who]
-            if turn.set_running_or_notify_cancel():  # else its caller is gone
+            if turn.set_running_or_notify_cancel():  # otherwise its caller is gone
                 self._running[who] += 1
                 turn.set_result(None)
 
@@ -144,7 +144,7 @@ class FairPool:
         try:
             await asyncio.wrap_future(turn)
         except asyncio.CancelledError:
-            if not turn.cancel():  # it came at the same moment
+            if not turn.cancel():  # the turn came at the same moment
                 self.turns.done(who)
             raise
 
@@ -190,7 +190,7 @@ class Shared(Generic[K, T]):
         return await asyncio.shield(task)
 
     def forget(self) -> None:
-        """What was answered is no longer so."""
+        """Discard the answers: they no longer hold."""
         self._answers.clear()
 
     async def _ask(self, what: K, call: Callable[[], Coroutine[object, object, T]]) -> T:
@@ -201,20 +201,20 @@ class Shared(Generic[K, T]):
         return answer
 
 
-# Mostly these wait for Ray or the disk, so there are more of them than cores.
+# These mostly wait for Ray or the disk, so there are more of them than cores.
 ENGINE: Final = Pool("engine", 16)
-"""Looks at the cluster, rounds of transfers, returns: each has a limit on its time."""
+"""Views of the cluster, rounds of transfers, returns: each has a limit on its time."""
 DISK: Final = Pool("disk", 4)
 AUDIT: Final = Pool("audit", 1)
 """Writes the audit log: no other write waits for its disk."""
 GRANTS: Final = Pool("grant", 8)
 """Reservations, each of which may wait for seconds for its source."""
 ERRANDS: Final = Pool("errand", 16)
-"""What others can draw out: hooks of holders, probes, processes that were moved."""
+"""Calls that others can prolong: holders' hooks, probes, processes that were moved."""
 SLOW: Final = FairPool("slow", Turns(at_once=8, of_one=4, waiting_of_one=16, waiting=128))
-"""What may take minutes: private clusters, looking through the processes of all nodes."""
+"""Calls that may take minutes: private clusters, surveys of the processes of all nodes."""
 READING: Final = FairPool("reading", Turns(at_once=4, of_one=1, waiting_of_one=32, waiting=256), rest=49.0)
-"""What reads much and changes nothing: the audit log, records of runs, metrics."""
+"""Calls that read much and change nothing: the audit log, records of runs, metrics."""
 AUDITS: Final = FairPool("audit", Turns(at_once=4, of_one=1, waiting_of_one=16, waiting=64))
-"""What an auditor asks the nodes, each of which may stay silent for seconds. Apart from `SLOW`: no audit waits for
-private clusters that start."""
+"""An auditor's calls to the nodes, each of which may stay silent for seconds. Separate from `SLOW`, so that no audit
+waits for private clusters to start."""

@@ -92,7 +92,7 @@ def test_a_request_in_the_queue_from_first_to_last(served: ServedGrid) -> None:
     assert f"Waiting in the queue: 1 request\n  {short}: 4 CPUs for gpu-master, priority high, expected in" in status
 
     assert "waits no longer" in typed(served, "resource-sharing", "release", short)
-    assert typed(served, "resource-sharing", "queue") == "Queue: nobody waits\n"
+    assert typed(served, "resource-sharing", "queue") == "Queue: empty\n"
     assert "no request" in typed(served, "resource-sharing", "release", short, code=3).lower()
 
 

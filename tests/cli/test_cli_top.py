@@ -157,7 +157,7 @@ def test_a_boost_is_asked_for_and_released_for_real(served: ServedGrid) -> None:
         await eyes.sees("A boost for c")
         await eyes.press(*"99", "enter")
         await eyes.sees("No nodes have sufficient available resources")
-        await eyes.sees("b: nobody knows what it does: its probe died")
+        await eyes.sees("b: no recent measurement: its probe died")
         eyes.app.screen.query_one("#amount", Input).value = "3"
         eyes.app.screen.query_one("#duration", Input).value = "soon"
         await eyes.press("enter")

@@ -81,7 +81,7 @@ def test_who_falls_silent_is_stale_and_lends_nothing_until_it_answers_again(fres
         fresh.client.request_boost(wish)
         raise AssertionError("a node lent that nobody knows anything of")
     except NoCapacity as refused:
-        assert any("b: nobody knows what it does: its probe died [Stale]" in line for line in refused.because)
+        assert any("b: no recent measurement: its probe died [Stale]" in line for line in refused.because)
 
     fresh.senses.answers["b"] = reading()
     fresh.measure()

@@ -201,7 +201,7 @@ def test_markers_tell_whether_grid_moved_it() -> None:
     drift = next(f for f in audit(by_grid) if f.kind is FindingKind.DRIFTED_TOTAL)
     assert "markers say the same" in drift.detail
     assert drift.is_marked
-    assert "somebody other than grid" in only(by_hand).detail
+    assert "another program" in only(by_hand).detail
     assert not only(by_hand).is_marked
 
 

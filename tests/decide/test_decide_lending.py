@@ -43,7 +43,7 @@ def detail(refused: Grant | Refused, name: str) -> str:
         (node(limits=limits(cpu=1)), ask(), RefusalCode.LENDING_LIMIT_REACHED, "0 of at most 1 CPU lent, 2 asked"),
         (node(limits=limits(can_share=False)), ask(), RefusalCode.SHARING_DISABLED, "can_share: false"),
         (node(alive=False), ask(), RefusalCode.NODE_DOWN, "not connected"),
-        (node(silent="its probe died"), ask(), RefusalCode.STALE, "nobody knows what it does: its probe died"),
+        (node(silent="its probe died"), ask(), RefusalCode.STALE, "no recent measurement: its probe died"),
         (node(), ask(source="gpu2"), RefusalCode.NOT_THE_SOURCE, "only gpu2"),
         (node(), ask(nodes=("gpu2",)), RefusalCode.RULED_OUT, "the task's own conditions rule it out"),
     ],

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from builders import amounts, place, workload
 
-from distributed_grid.decide.roles import plan_workload, units
+from distributed_grid.decide.roles import holdings, plan_workload
 from distributed_grid.model.roles.plan import Holding, Inventory, InventoryNode, Placement
 from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.model.roles.workload import Pool, Workload
@@ -14,7 +14,7 @@ from distributed_grid.model.roles.workload import Pool, Workload
 def held(load: Workload, *nodes: InventoryNode) -> tuple[Holding, ...]:
     found = plan_workload(load, Inventory(nodes))
     assert isinstance(found, Placement), found
-    return units(found.units, load)
+    return holdings(found.units, load)
 
 
 def names(one: Holding) -> list[str]:

@@ -3,7 +3,7 @@
 import pytest
 from builders import amounts, place, workload
 
-from distributed_grid.decide.roles import plan_workload, units
+from distributed_grid.decide.roles import holdings, plan_workload
 from distributed_grid.decide.roles.checks import what_waits
 from distributed_grid.model.roles.plan import Inventory, InventoryNode, Placement
 from distributed_grid.model.roles.spec import RoleSpec
@@ -18,7 +18,7 @@ def told(load: Workload, *now: InventoryNode) -> tuple[str, ...]:
     """Planned on an empty node; then the cluster is as said."""
     planned = plan_workload(load, Inventory([place("n1", cpus=8, gpus=2)]))
     assert isinstance(planned, Placement)
-    return what_waits(units(planned.units, load), Inventory(now))
+    return what_waits(holdings(planned.units, load), Inventory(now))
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ def test_a_refusal_tells_for_every_node_why_not() -> None:
         "big": "16 of 16 CPUs can be had, 32 asked",
         "closed": "its configuration says can_share: false",
         "down": "it is not connected to the cluster",
-        "silent": "nobody knows what it does: its probe does not answer",
+        "silent": "no recent measurement: its probe does not answer",
         "limited": "2 of 64 CPUs can be had, 32 asked",
     }
 

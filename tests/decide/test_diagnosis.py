@@ -136,7 +136,7 @@ TABLE = [
     ("secrets", HEALTHY, "ok", "only ann can read them: token (0600)", ""),
     ("secrets", home(secrets=(replace(TOKEN, mode=0o400), KEY)), "ok", "token (0400), head key.pem (0600)", ""),
     ("secrets", home(secrets=(replace(TOKEN, mode=0o640), LOGIN)), "fail",
-     "token has mode 0640: whoever reads it can do everything that grid can",
+     "token has mode 0640: anyone who reads it can do everything that grid can",
      "chmod 600 /home/ann/.distributed_grid/token   (if others can log in here, they may know them: token: remove it"),
     ("secrets", home(secrets=(TOKEN, replace(TOKENS, mode=0o604))), "fail", "tokens.json has mode 0604",
      "chmod 600 /home/ann/.distributed_grid/tokens.json"),

@@ -71,7 +71,7 @@ def test_a_node_that_somebody_resized_is_found_and_put_back(grid: LiveGrid) -> N
     }
     told = grid.cli("audit")
     assert told.returncode == 9
-    assert "no marker explains that: somebody other than grid changed it" in told.stdout
+    assert "no marker explains that: another program changed it" in told.stdout
     assert "grid audit --repair" in told.stdout
     assert grid.resize("two")["CPU"] == 1.0, "an audit changes nothing"
 

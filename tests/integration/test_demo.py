@@ -35,7 +35,7 @@ CLAIMS = [
     "The waiting job ran by itself, on gpu-master, with 6 CPUs",
     "They are back home",
     "Its placement group is on the lender, gpu",
-    "Nobody else gets that GPU meanwhile",
+    "No other program gets that GPU meanwhile",
     "A task with num_gpus=1 in that group ran on gpu",
     "The reservation is gone, and the GPU is free again",
     "It is there, and the command that asked for it has ended",

@@ -329,7 +329,7 @@ def of_cooks(name: str) -> RayResourceManager:
 def in_a_hurry(grid: LiveGrid, monkeypatch: pytest.MonkeyPatch) -> None:
     """Members that scaling ends have a second for their calls."""
     monkeypatch.setenv("GRID_HOME", str(grid.home.path))
-    for module in ("decide.roles.leaving", "roles.keeping.leaving"):
+    for module in ("decide.roles.scaling", "roles.supervision.resizing"):
         monkeypatch.setattr(f"distributed_grid.{module}.FINISH_S", 1.0)
     grid.settled()
 

@@ -124,7 +124,7 @@ import asyncio, sys, time
 import ray
 import distributed_grid as grid
 from distributed_grid.roles import RayResourceManager
-from distributed_grid.roles.keeping import places
+from distributed_grid.roles.supervision import places
 
 class Kept:
     def step(self):

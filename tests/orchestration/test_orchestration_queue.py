@@ -185,6 +185,16 @@ class TestCooldown:
         lab.run(end_cooldown(lab.parts, "a"))
         assert lab.run(lab.service.request(ask("b", amount=1, source="a"))).state is LeaseState.ACTIVE
 
+    def test_a_crash_before_leases_were_asked_back_keeps_none_on_a_cordoned_node(self, lab: WholeGrid) -> None:
+        lab.run(lab.service.request(ask("b", amount=2, source="a")))
+        lab.parts.sharing.cooling.add("a")
+        lab.run(lab.parts.commit_sharing())
+
+        lab.crash()
+        lab.wait(5.0)
+
+        at_home(lab)
+
     def test_a_deadline_that_was_promised_to_a_request_is_not_put_off(self, lab: WholeGrid) -> None:
         held = lab.run(lab.service.request(ask("b", amount=2, source="a", grace_s=10.0)))
         lab.cluster.start("b", 6)

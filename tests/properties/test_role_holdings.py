@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from role_worlds import nodes, workloads
 
-from distributed_grid.decide.roles import plan_workload, units
+from distributed_grid.decide.roles import holdings, plan_workload
 from distributed_grid.model.resources import total
 from distributed_grid.model.roles.plan import Inventory, InventoryNode, Placement, Unit, UnitKind
 from distributed_grid.model.roles.workload import Workload
@@ -24,7 +24,7 @@ def placed(load: Workload, there: list[InventoryNode]) -> Placement:
 def test_every_unit_is_in_one_holding_of_its_node_and_pool(load: Workload, there: list[InventoryNode]) -> None:
     units = placed(load, there).units
 
-    found = units(units, load)
+    found = holdings(units, load)
 
     assert Counter(unit for one in found for unit in one.units) == Counter(units)
     for one in found:
@@ -34,7 +34,7 @@ def test_every_unit_is_in_one_holding_of_its_node_and_pool(load: Workload, there
 
 @given(workloads(), nodes(usable=True))
 def test_gpus_of_a_holding_are_whole_or_of_one_device(load: Workload, there: list[InventoryNode]) -> None:
-    for one in units(placed(load, there).units, load):
+    for one in holdings(placed(load, there).units, load):
         gpus = one.resources["gpu"]
         assert gpus % 10_000 == 0 or (gpus < 10_000 and len(one.units) == 1)
 
@@ -43,7 +43,7 @@ def test_gpus_of_a_holding_are_whole_or_of_one_device(load: Workload, there: lis
 def test_what_may_end_alone_or_is_a_bundle_is_held_alone_and_all_else_shares(
     load: Workload, there: list[InventoryNode]
 ) -> None:
-    found = units(placed(load, there).units, load)
+    found = holdings(placed(load, there).units, load)
 
     least = {role.name: role.least for role in load.roles}
     for one in found:
@@ -67,4 +67,4 @@ def test_the_order_of_the_units_does_not_matter(
     mixed = list(units)
     chance.shuffle(mixed)
 
-    assert units(mixed, load) == units(units, load)
+    assert holdings(mixed, load) == holdings(units, load)

@@ -70,7 +70,7 @@ def test_who_clears_away_a_lost_run_does_not_end_another_that_has_taken_its_name
     controller: Any = Controller(records)
 
     def found_slowly() -> Any:
-        assert KnownRuns(records).claim(next_one()) is None  # somebody else was quicker
+        assert KnownRuns(records).claim(next_one()) is None  # another program took the room
         return controller
 
     assert KnownRuns(records, found_slowly).claim(a_run(owner={"node": "c"} | next_one()["owner"])) == next_one()

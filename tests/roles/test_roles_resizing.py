@@ -216,7 +216,7 @@ def test_what_is_borrowed_goes_home_when_somebody_else_has_the_room(keep: Keep) 
     for _ in range(30):
         run.round()
 
-    assert not client.out and "somebody else has the room" in run.told
+    assert not client.out and "another program took the room" in run.told
 
 
 def test_what_is_borrowed_is_kept_while_it_is_used_and_be_it_to_finish_calls(keep: Keep) -> None:

@@ -1,1 +1,1 @@
-"""What a boost's shell puts into the Python programs that run in it; see `sitecustomize.py` beside this file."""
+"""The hook that runs and boost shells put into Python programs; see `sitecustomize.py` beside this file."""

@@ -1,8 +1,8 @@
-"""Puts a Ray driver's tasks and actors into a lease's placement group, without touching the program.
+"""Puts a Ray driver's tasks and actors into a lease's placement group, without changing the program.
 
 Python imports a module of this name at start-up when its folder is on PYTHONPATH; `grid run` and `grid boost shell`
-put it there. It stands alone (nothing of grid need be installed where the program runs) and does nothing until the
-program imports ray; then it loads the folder `inside_lease`, which does the work.
+put it there. It imports nothing of grid, which need not be installed where the program runs. It does nothing until
+the program imports ray; then it loads the folder `inside_lease`, which does the work.
 """
 
 import importlib.abc
@@ -13,11 +13,11 @@ import sys
 from typing import Any
 
 _PACKAGE = "_grid_capture"
-"""The name under which that folder is loaded: no program has a module of that name."""
+"""The module name of that folder, which no program uses."""
 
 
 class _WhenRayIsImported(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Lets ray load as it is, then hooks it; and hears of the libraries of Ray that are imported later."""
+    """Loads ray unchanged, then hooks it; also notices imports of Ray's libraries."""
 
     def __init__(self) -> None:
         self._libraries: Any = None
@@ -49,12 +49,12 @@ class _WhenRayIsImported(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self._inner.exec_module(module)
         try:
             self._libraries = _install()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the program goes on
+        except Exception as error:  # noqa: BLE001 - the program continues in any case
             _tell_of(error)
 
 
 def _install() -> Any:
-    """What watches the libraries."""
+    """Install the hook. Returns the watcher of Ray's libraries."""
     inside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "inside_lease")
     spec = importlib.util.spec_from_file_location(
         _PACKAGE, os.path.join(inside, "__init__.py"), submodule_search_locations=[inside]
@@ -66,7 +66,7 @@ def _install() -> Any:
 
 
 def _tell_of(error: Exception) -> None:
-    """The hook could not be put in, so nothing of the program is in the lease: the one thing to be told without it."""
+    """Report that the hook could not be installed, so no work of the program is in the lease."""
     why = f"hook failed: {error!r}"
     path = os.environ.get("GRID_RUN_REPORT")
     if path:
@@ -79,7 +79,7 @@ def _tell_of(error: Exception) -> None:
 
 
 def _run_the_next_sitecustomize() -> None:
-    """This file hides another of the same name, which the machine may need."""
+    """This file shadows another of the same name, which the machine may need."""
     here = os.path.dirname(os.path.abspath(__file__))
     paths = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", paths)

@@ -1,4 +1,4 @@
-"""The root command, and how its errors reach a person."""
+"""The root command, and how it reports errors."""
 
 import sys
 from importlib import import_module
@@ -9,7 +9,7 @@ from distributed_grid import __version__
 from distributed_grid.cli.output import explain
 from distributed_grid.errors import GridError
 
-# Command -> where it is and what it says in the list, so that `grid --help` imports none of them.
+# Command -> its module and its line in the list, so that `grid --help` imports no command.
 _COMMANDS = {
     "boost": ("boost:boost", "Lend capacity of one node to another for a while."),
     "run": ("run:run", "Run a Ray script, or any command, inside a lease."),
@@ -37,7 +37,7 @@ _COMMANDS = {
 
 
 class LazyGroup(click.Group):
-    """Imports a command when it is used: starting up is most of what a short command costs."""
+    """Imports a command on first use: start-up is most of what a short command costs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -80,5 +80,5 @@ def main() -> None:
 
 
 def _own_words(words: list[str]) -> list[str]:
-    """What is behind `--` belongs to the program that is run."""
+    """The words before `--`; those after it belong to the program that grid runs."""
     return words[: words.index("--")] if "--" in words else words

@@ -1,4 +1,4 @@
-"""What every command that asks for capacity takes, checked before anybody is asked."""
+"""Arguments of every command that requests capacity, checked before the controller is called."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
@@ -29,7 +29,7 @@ def asks_for_capacity(command: F) -> F:
 
 
 def body_of(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The request's body; what makes no sense needs no cluster to say so."""
+    """The request's body. Invalid input is refused here, without a cluster."""
     from distributed_grid.model.requests import make_ask
 
     make_ask(

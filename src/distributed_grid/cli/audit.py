@@ -32,7 +32,7 @@ _MEANING = {
     "work_outside_lease": "work uses what no boost lends it any more",
     "store_differs": "a restart would not find the boosts as they are",
     "expired": "a boost is past its end and has not begun to go home",
-    "unfinished_grant": "a boost is half granted, and nobody is at it",
+    "unfinished_grant": "a boost is half granted, and its grant is not under way",
     "node_gone": "a boost is on a node that is not there",
     "node_silent": "a node could not be asked, so its part is not audited",
 }
@@ -40,7 +40,7 @@ _COLOURS = {"open": "bold red", "left": "bold red", "repaired": "green", "settle
 
 
 def report_view(report: Mapping[str, Any]) -> "RenderableType":
-    """A table of the findings, then what they mean and what there is to do."""
+    """A table of the findings, then what they mean and what to do."""
     from rich.console import Group
     from rich.text import Text
 
@@ -95,9 +95,9 @@ def _explained(rows: Iterable[tuple[str, Any]]) -> list[Any]:
 
 
 def entry_line(entry: Mapping[str, Any], width: int | None = None) -> str:
-    """One line of the audit log: when, what, who, which boost, where, and in words.
+    """One line of the audit log: time, event, user, boost, node and a description.
 
-    On a terminal of some width, words that do not fit stand below, under what happened.
+    With a width, a description that does not fit continues below, under the event.
     """
     told = entry.get("message") or ", ".join(f"{k}={v}" for k, v in entry.items() if k not in _SHOWN and v is not None)
     line = "  ".join(
@@ -203,11 +203,11 @@ def log(
     from distributed_grid.cli.watching import until_interrupted
     from distributed_grid.model.times import moment
 
-    # Made a moment here: who follows the log means the same one all the time.
+    # Resolved once, so that --follow keeps the same starting point.
     since = since and moment(since, now=datetime.now(UTC)).isoformat()
     wanted = {"who": who, "node": node, "boost": boost, "event": event}
     entries = client.audit_log(**wanted, since=since, limit=limit)
-    width = get_terminal_size().columns if is_a_terminal() else None  # else a line each, for grep
+    width = get_terminal_size().columns if is_a_terminal() else None  # in a pipe, one line per entry, for grep
     if follow:
         with until_interrupted():
             for entry in _going_on(client, wanted, entries, since):
@@ -223,7 +223,7 @@ def log(
 def _going_on(
     client: GridClient, wanted: dict[str, Any], entries: list[dict[str, Any]], since: str | None
 ) -> Iterator[dict[str, Any]]:
-    """These entries, then new ones as they come. Several may bear the time of the last one: those seen are left out."""
+    """These entries, then new ones as they appear. Entries that share the last timestamp are yielded only once."""
     seen: list[dict[str, Any]] = []
     while True:
         yield from (entry for entry in entries if entry not in seen)

@@ -28,7 +28,7 @@ _SOON_S = 2.0
 
 @contextmanager
 def told_if_it_takes_long(message: str, after_s: float = _SOON_S) -> Iterator[None]:
-    """Say this, once, if what is done here is not done soon."""
+    """Print the message once if the block takes longer than `after_s`."""
     timer = threading.Timer(after_s, say, [message])
     timer.daemon = True
     timer.start()
@@ -49,10 +49,10 @@ def run_inside(
     *,
     allow_escapes: bool = False,
 ) -> int:
-    """Run it in the user's terminal, folder and environment; its exit code.
+    """Run the command, or a shell, in the user's terminal, folder and environment. Returns its exit code.
 
-    A command is ended at the end of the grace period, as a run is. A shell is its user's own and stays: what it runs
-    keeps its place until then, and is cancelled by the controller; what is submitted later is refused.
+    A command is terminated when the grace period ends, as a run is. A shell belongs to its user and stays open: the
+    controller cancels the work in it when the grace period ends, and later submissions are refused.
     """
     reserved(client, boost)
     inside = command or (os.environ.get("SHELL", "/bin/sh"),)
@@ -107,7 +107,7 @@ def _waited(process: "subprocess.Popen[bytes]", seconds: float) -> int | None:
 
 
 def _runs(shell: "subprocess.Popen[bytes]") -> bool:
-    """Whether something runs in a shell that is only open otherwise."""
+    """Whether the shell has child processes, or is merely open."""
     try:
         return bool(psutil.Process(shell.pid).children())
     except psutil.NoSuchProcess:
@@ -127,7 +127,7 @@ def boost() -> None:
 @click.option("--wait", metavar="SECONDS", help="Wait this long for capacity instead of failing.")
 @click.option("--grace", metavar="SECONDS", help="How long work may go on when the boost ends.  [default: 30]")
 @click.option("--on-grace-end", metavar="hold|drain|kill", help="What then happens to work that still holds it.")
-@click.option("--reclaim-url", metavar="URL", help="Where to ask before it is taken back for somebody else.")
+@click.option("--reclaim-url", metavar="URL", help="Where to ask before the boost is reclaimed.")
 @click.option("--reclaim-watch", is_flag=True, help="Ask before; you watch GRID_HOME/reclaim/ID.json for it.")
 @click.option("--auto-renew", is_flag=True, help="Stay in the foreground and renew it while this process lives.")
 @json_option
@@ -154,7 +154,7 @@ def request(
     from distributed_grid.model.leases import WATCHED
     from distributed_grid.model.requests import make_ask, seconds
 
-    # Checked here too: what makes no sense needs no cluster to say so.
+    # Checked here too, so that invalid input is refused without a cluster.
     ask = make_ask(
         target,
         resource_type,
@@ -222,7 +222,7 @@ def status(client: GridClient, node: str | None, with_runs: bool, watch: bool, a
 
 
 def _without_runs(found: dict[str, Any]) -> dict[str, Any]:
-    """The boosts that somebody asked for as such, and their totals."""
+    """Only the boosts that were requested as boosts, and their totals."""
     kept = [boost for boost in found["boosts"] if boost["purpose"] == "boost"]
     active = [boost for boost in kept if boost["state"] == "active"]
     amounts = [(boost["resource_type"], boost["amount"]) for boost in active]
@@ -273,7 +273,7 @@ def release(client: GridClient, boost_id: str, amount: str | None, grace: str | 
 @json_option
 @with_client
 def checkpointed(client: GridClient, boost_id: str, as_json: bool) -> None:
-    """Tell that what runs in a boost has saved its work: such a boost is taken back first, as it loses little."""
+    """Report a checkpoint: the work in a boost is saved. Such a boost is taken back first, as it loses little."""
     from distributed_grid.cli.output import clock
 
     def told(boost: Any) -> str:
@@ -313,7 +313,7 @@ def shell(client: GridClient, boost_id: str, allow_escapes: bool, command: tuple
 
 
 def _report(client: GridClient, boost_id: str, seconds: float, exit_code: int) -> None:
-    """How long it took is worth knowing, but nothing that the person should wait for, or hear of, if it fails."""
+    """Report the run time. The user neither waits for this nor sees an error if it fails."""
     from contextlib import suppress
 
     from distributed_grid.errors import GridError
@@ -331,7 +331,7 @@ def _tell_warnings(boost: dict[str, Any], as_json: bool) -> None:
 
 
 def _keep_renewing(client: GridClient, granted: dict[str, Any], duration_s: float) -> None:
-    """Renew at a third of the duration until this process ends; then the boost expires by itself."""
+    """Renew after each third of the duration until this process ends; the boost then expires."""
     import time
 
     from distributed_grid.cli.output import clock

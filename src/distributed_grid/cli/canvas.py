@@ -1,4 +1,4 @@
-"""What there is to draw on: how wide it is, and whether its encoding has blocks for bars."""
+"""The output to draw on: its width, and whether its encoding has block characters for bars."""
 
 import os
 import sys
@@ -18,17 +18,17 @@ _NARROWEST = 40
 @dataclass(frozen=True, slots=True)
 class Canvas:
     width: int | None = None
-    """In columns. None: as wide as it takes, for who reads it through a pipe."""
+    """In columns. None: unlimited, as in a pipe."""
     blocks: bool = True
 
     @classmethod
     def here(cls) -> "Canvas":
-        """The terminal that stdout is; a width in $COLUMNS counts in any case."""
+        """The terminal on stdout; a width in $COLUMNS always counts."""
         fixed = is_a_terminal() or os.environ.get("COLUMNS", "").isdecimal()
         return cls(max(_NARROWEST, get_terminal_size().columns) if fixed else None, _has_blocks(sys.stdout.encoding))
 
     def flow(self, parts: Iterable[str], gap: str = "   ") -> list[str]:
-        """The parts one after the other, on as many lines as they need; a part stays whole if a line can hold it."""
+        """The parts in sequence, on as many lines as needed. A part is split only if it is longer than a line."""
         lines: list[str] = []
         for part in parts:
             joined = f"{lines[-1]}{gap}{part}" if lines else part
@@ -41,14 +41,14 @@ class Canvas:
         ]
 
     def wrapped(self, text: str, indent: str = "", first: str | None = None) -> list[str]:
-        """A sentence on as many lines as it needs; `first` stands before it, `indent` before its other lines."""
+        """A sentence on as many lines as it needs; `first` precedes the first line, `indent` the others."""
         before = indent if first is None else first
         if self.width is None:
             return [before + text]
         return wrap(text, self.width, initial_indent=before, subsequent_indent=indent) or [before.rstrip()]
 
     def cut(self, text: str, width: int) -> str:
-        """The text, with a mark where it had to be cut off."""
+        """The text, with a mark where it was cut off."""
         if len(text) <= width:
             return text
         mark = "…" if self.blocks else "~"

@@ -1,4 +1,4 @@
-"""grid cluster: the embedded cluster, and what any cluster looks like."""
+"""grid cluster: start and stop the embedded cluster, and show the status of any cluster."""
 
 from collections.abc import Mapping
 from typing import Any

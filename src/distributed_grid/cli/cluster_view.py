@@ -19,7 +19,7 @@ _MOST: Final = 8
 
 
 def demand_lines(demand: Sequence[Mapping[str, Any]], canvas: Canvas, *, what: str = "Waiting") -> list[str]:
-    """A headline, then what does not fit, then the rest; who waits longest first."""
+    """A headline, then the requests that do not fit, then the rest; the longest wait first."""
     if not demand:
         return [f"{bold(f'{what}:')} nothing"]
     ordered = sorted(demand, key=lambda one: (one["reason"] != "infeasible", -one["waited_seconds"]))
@@ -52,7 +52,7 @@ _INDENT = "      "
 
 
 def suggestion_lines(suggestions: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str]:
-    """A headline and the suggestions, the most urgent first; nothing where there are none."""
+    """A headline and the suggestions, the most urgent first; no lines if there are none."""
     if not suggestions:
         return []
     return [bold("Suggestions:"), *(line for one in suggestions for line in _suggestion(one, canvas))]
@@ -69,7 +69,7 @@ def _suggestion(one: Mapping[str, Any], canvas: Canvas) -> list[str]:
 
 
 def _command(command: str | None, canvas: Canvas) -> list[str]:
-    """On more than one line only so that it can be pasted all the same."""
+    """A command that is split over lines can still be pasted."""
     if command is None:
         return []
     lines = canvas.wrapped(command, indent=_INDENT)
@@ -91,7 +91,7 @@ _MOST_NAMES: Final = 8
 
 
 def cluster_view(status: Mapping[str, Any], canvas: Canvas | None = None) -> str:
-    """Who is there, how pressed, with what; what waits for room; what would help; which boosts end next."""
+    """The nodes with their pressure and resources, pending demand, suggestions, and the boosts that end next."""
     canvas = canvas or Canvas()
     problems = [click.style(line, fg="yellow") for each in status.get("problems", ()) for line in canvas.wrapped(each)]
     suggestions = suggestion_lines(status.get("suggestions", ()), canvas)
@@ -172,7 +172,7 @@ def _nodes(nodes: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str]:
 
 
 def unwell_lines(nodes: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str]:
-    """Why a node has no pressure: those with the same reason together."""
+    """Why nodes have no pressure, grouped by reason."""
     why: dict[tuple[str, str], list[str]] = defaultdict(list)
     for node in nodes:
         if node["state"] == "stale":
@@ -189,7 +189,7 @@ def unwell_lines(nodes: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str
 
 
 def in_use_lines(nodes: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str]:
-    """What is in use on nodes that Ray does not count; those of which the same is told together."""
+    """Use that Ray does not count, grouped by warning."""
     found: dict[str, list[str]] = defaultdict(list)
     for node in nodes:
         for warning in node["warnings"]:
@@ -207,13 +207,13 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _waiting(status: Mapping[str, Any], canvas: Canvas) -> list[str]:
-    """What waits in Ray's queues, and which requests wait in grid's own."""
+    """The demand in Ray's queues, and the requests in grid's own queue."""
     queue = waiting_lines(status, canvas)
     return [*(demand_lines(status["demand"], canvas) if status["demand"] or not queue else ()), *queue]
 
 
 def _boosts(status: Mapping[str, Any], canvas: Canvas) -> list[str]:
-    """Those that end next."""
+    """The boosts that end next."""
     if not status["boosts"]:
         return [f"{bold('Boosts:')} none"]
     soonest = sorted(status["boosts"], key=ends_at)

@@ -1,6 +1,6 @@
 """Tables as plain text: a thousand rows take milliseconds, and nothing wraps or is cut off when piped.
 
-On a terminal, a table gives up what matters least until its rows fit.
+On a terminal, a table drops its least important columns until its rows fit.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,12 +39,12 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """What is left of a table's columns at some width."""
+    """The columns of a table that remain at a given width."""
 
     columns: Mapping[str, Form]
     right: frozenset[str]
     left_out: tuple[str, ...]
-    """The headings of columns that had to go."""
+    """The headings of dropped columns."""
 
     @property
     def rows(self) -> list[tuple[str, ...]]:
@@ -52,9 +52,10 @@ class Fitted:
 
 
 def fit(columns: Mapping[str, Column], give_up: Iterable[str | tuple[str, ...]], canvas: Canvas) -> Fitted:
-    """The widest forms that fit. `give_up`: which column gets narrower, in this order; after its last form it goes.
+    """The widest forms that fit. `give_up` lists the columns to narrow, in order.
 
-    Several may do so together. If all that is not enough, the first column is cut.
+    A column past its last form is dropped. Columns in a tuple narrow together. If the table is still too wide, the
+    first column is cut.
     """
     form_of = dict.fromkeys(columns, 0)
 
@@ -95,7 +96,7 @@ def columns(
     right: Iterable[str] = (),
     styles: Mapping[str, str] | None = None,
 ) -> str:
-    """Rows under a bold header, each column as wide as its widest cell. `styles`: cell text -> colour."""
+    """Rows under a bold header, each column as wide as its widest cell. `styles` maps cell text to a colour."""
     colours = styles or {}
     table = [list(header), *(list(row) for row in rows)]
     widths = [max(len(row[i]) for row in table) for i in range(len(header))]

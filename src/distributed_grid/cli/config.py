@@ -61,7 +61,7 @@ def show_config(config_path: str | None, as_json: bool) -> None:
 
 
 def _running() -> dict[str, Any] | None:
-    """The configuration that the controller of this installation runs, if there is one."""
+    """The configuration of this installation's running controller, if there is one."""
     from distributed_grid.client import GridClient
     from distributed_grid.errors import GridError
 
@@ -84,7 +84,7 @@ def settings_table(data: Mapping[str, Any]) -> "Table":
     for heading in ("setting", "value", "from"):
         table.add_column(heading, overflow="fold")
     for path, setting in data["values"].items():
-        # The title names the whole path once; repeated in each row it would push the values out of sight.
+        # The title shows the whole path once; in each row it would push the values out of sight.
         place = setting["from"].replace(data["source"], Path(data["source"]).name)
         table.add_row(escape(path), escape(_shown(setting["value"])), escape(place))
     return table

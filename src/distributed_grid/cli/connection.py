@@ -1,4 +1,4 @@
-"""How commands reach the controller, and the options that say where a controller answers."""
+"""How commands reach the controller, and the options that set where a controller listens."""
 
 from collections.abc import Callable
 from functools import partial, wraps
@@ -17,7 +17,7 @@ agreed_config_option = partial(
 
 
 def with_client(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Pass a client as first argument; adds `--config`, which the running controller must agree with."""
+    """Pass a client as first argument; adds `--config`, which must match the running controller's configuration."""
 
     @wraps(command)
     @click.pass_context
@@ -34,7 +34,7 @@ def with_client(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def check_config(client: GridClient, path: str) -> None:
-    """Refuse a configuration that the controller does not run: it would be silently ignored otherwise."""
+    """Refuse a configuration that the controller does not run: otherwise it would be silently ignored."""
     import os
     from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""grid demo: the whole thing at work, in under a minute."""
+"""grid demo: boosts on a real cluster, in under a minute."""
 
 import signal
 import subprocess
@@ -14,8 +14,8 @@ def demo() -> int:
     Uses the embedded cluster that is running here if it is idle, else one of its own that ends with the demo.
     Exits with 9 if a claim does not hold.
     """
-    # A process of its own: it is a Ray driver, and this one never imports ray. It ends its cluster by itself, so
-    # whoever wants the demo to end tells it, and we wait.
+    # A separate process: the demo is a Ray driver, and the command never imports ray. The demo ends its cluster
+    # itself, so a signal goes to the demo, and the command waits.
     with subprocess.Popen([sys.executable, "-P", "-m", "distributed_grid.demo"]) as playing:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red", "skip": "dim"}
-# Longer than the checkup itself allows a cluster to hang.
+# Longer than the checkup lets a cluster hang.
 _PATIENCE_S = 100.0
 
 
@@ -42,7 +42,7 @@ def doctor(address: str | None, as_json: bool) -> None:
 
 
 def examine(address: str | None) -> list[dict[str, Any]]:
-    """What every check found, as JSON shows it."""
+    """The findings of all checks, in their JSON form."""
     from dataclasses import asdict
 
     from pydantic import TypeAdapter
@@ -63,7 +63,7 @@ def examine(address: str | None) -> list[dict[str, Any]]:
 
 
 def findings_view(told: Mapping[str, Any]) -> "RenderableType":
-    """The table, and under it what there is to do."""
+    """The table, and under it what to do."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text

@@ -1,4 +1,4 @@
-"""grid login, logout, whoami: a controller on another machine, and who one is there."""
+"""grid login, logout, whoami: a controller on another machine, and the user's identity there."""
 
 import re
 import sys
@@ -17,7 +17,7 @@ from distributed_grid.errors import AccessDenied, InvalidRequest
 if TYPE_CHECKING:
     from distributed_grid.client.trust import Trust
 
-# A name or an address, as a URL has it; an IPv6 address may have a zone.
+# A host name or an address, as in a URL; an IPv6 address may have a zone.
 _HOST = re.compile(r"[\w-]{1,63}(\.[\w-]{1,63})*\.?|[0-9a-f:.]+(%[\w.-]+)?")
 
 
@@ -36,7 +36,7 @@ def login(url: str, ca: str | None, insecure: bool, as_json: bool) -> None:
     home = GridHome.find()
     place = _place(url, insecure)
     found = Whereabouts(place, "", trust=_trust(ca, place))
-    # Nobody shall look for a token only to learn that it cannot be used there.
+    # Checked first, so that the user does not look for a token that cannot be used there.
     with closing(GridClient(home, at=found, retry_s=0.0)) as stranger:
         stranger.health()
     found = replace(found, token=_token())
@@ -118,7 +118,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _token() -> str:
-    """Never from an argument: those are seen by everybody on the machine."""
+    """Never read from an argument: every user of the machine can see those."""
     given = click.prompt("Token", hide_input=True, err=True) if sys.stdin.isatty() else sys.stdin.readline()
     token = str(given).strip()
     if not token or not token.isascii() or not token.isprintable() or " " in token:
@@ -129,13 +129,13 @@ def _token() -> str:
 
 
 def _trust(ca: str | None, place: str) -> "Trust":
-    """By what the controller at that place is known; the authorities are read before anything is sent."""
+    """How the controller at that address is verified; the authorities are read before anything is sent."""
     from distributed_grid.client.trust import Trust
 
     if ca is None:
         return Trust()
     if not place.startswith("https:"):
-        raise InvalidRequest("--ca goes with an https:// URL: over http:// nobody shows a certificate")
+        raise InvalidRequest("--ca goes with an https:// URL: http:// has no certificate")
     try:
         trust = Trust(ca=Path(ca).expanduser().read_text())
     except (OSError, UnicodeDecodeError) as error:

@@ -1,4 +1,4 @@
-"""grid node: every node in a line, or everything about one."""
+"""grid node: one line for each node, or everything about one."""
 
 import click
 

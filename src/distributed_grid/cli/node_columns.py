@@ -1,4 +1,4 @@
-"""Nodes as rows, one line each, for `grid cluster status`, `grid node ls` and `grid top`; fractions as bars."""
+"""Nodes as table rows for `grid cluster status`, `grid node ls` and `grid top`; fractions as bars."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -15,7 +15,7 @@ _HIGH, _VERY_HIGH = 0.6, 0.85
 
 
 def bar(fraction: float, width: int, blocks: bool = True) -> str:
-    """ "███▌░░": exactly `width` wide. What is above zero shows at least a little."""
+    """ "███▌░░": exactly `width` wide. A fraction above zero is always visible."""
     inside = min(1.0, max(0.0, fraction))
     if not blocks:
         full = round(inside * width)
@@ -27,7 +27,7 @@ def bar(fraction: float, width: int, blocks: bool = True) -> str:
 
 
 def curve(values: Sequence[float | None], width: int, blocks: bool = True) -> str:
-    """ "▁▂▅█": fractions from the oldest to the newest. What is not known is a gap, never low."""
+    """ "▁▂▅█": fractions from the oldest to the newest. A missing value is a gap, never a low value."""
     levels = _LEVELS if blocks else _PLAIN_LEVELS
     return "".join(
         " " if value is None else levels[min(7, max(0, int(value * 8)))] for value in _thinned(values, width)
@@ -35,7 +35,7 @@ def curve(values: Sequence[float | None], width: int, blocks: bool = True) -> st
 
 
 def _thinned(values: Sequence[float | None], width: int) -> list[float | None]:
-    """As many values as there is room for: each the mean of its neighbours that are known."""
+    """As many values as there is room for, each the mean of the known values in its part."""
     count = len(values)
     if count <= width:
         return list(values)
@@ -49,7 +49,7 @@ def colour(fraction: float) -> str:
 
 
 def percent(fraction: float | None) -> str:
-    """ "45%"; "-" where it is not known."""
+    """ "45%"; "-" if unknown."""
     return "-" if fraction is None else f"{fraction * 100:.0f}%"
 
 
@@ -57,19 +57,19 @@ Node = Mapping[str, Any]
 
 STATES: Final = {"ok": "green", "starting": "cyan", "stale": "yellow", "down": "red"}
 POINTS: Final = 30
-"""Of history, where it is drawn in a table."""
+"""Points of history in a table's curve."""
 _HEADINGS: Final = {CPU: "CPUs", GPU: "GPUs", MEMORY: "Memory GB"}
 _SHORT: Final = {MEMORY: "GB"}
 _PARTS: Final = {"cpu%": CPU, "mem%": MEMORY, "gpu%": GPU}
 
 
 def kinds_of(nodes: Sequence[Node]) -> list[str]:
-    """The built-in kinds, then whatever else some node has."""
+    """The built-in kinds, then the other kinds that nodes have."""
     return [*BUILT_IN, *sorted({kind for node in nodes for kind in (*node["base"], *node["total"])} - {*BUILT_IN})]
 
 
 def node_columns(nodes: Sequence[Node], blocks: bool = True) -> dict[str, Column]:
-    """Every column that there is, by key; amounts have their kind as key."""
+    """All columns by key; the key of an amount is its kind."""
     plain = [str(node["name"]) for node in nodes]
     age = [_age(node) for node in nodes]
     pressed = [_pressures(node, blocks) for node in nodes]
@@ -105,7 +105,7 @@ def history_column(series: Sequence[Sequence[float | None]], blocks: bool, headi
 
 
 def node_styles(nodes: Sequence[Node], blocks: bool = True) -> dict[str, str]:
-    """Which cells have a colour: what is measured by how high it is, and who is not well by how."""
+    """The colours of cells: a measured node by its pressure, any other by its state."""
     found: dict[str, str] = {}
     for node in nodes:
         overall = _pressure(node, "overall")
@@ -121,7 +121,7 @@ def _name(node: Node) -> str:
 
 
 def _pressure(node: Node, kind: str) -> float | None:
-    """What was measured and is still so: of a node that fell silent nothing is known."""
+    """The measured pressure; None if the node has no recent measurement."""
     if node["state"] != "ok" or node["pressure"] is None:
         return None
     found: float | None = node["pressure"][kind]
@@ -129,7 +129,7 @@ def _pressure(node: Node, kind: str) -> float | None:
 
 
 def _pressures(node: Node, blocks: bool) -> tuple[str, str, str]:
-    """With a long bar, a short one, and none; a node that is not well says so instead."""
+    """With a long bar, a short bar and none; a node without a pressure shows its state instead."""
     overall = _pressure(node, "overall")
     if overall is None:
         state, age = str(node["state"]), _age(node)
@@ -148,7 +148,7 @@ def _loans(heading: str, each: Sequence[Mapping[str, float]]) -> Column:
 
 
 def _amounts(nodes: Sequence[Node], kind: str) -> Column:
-    """Free / total, and the base in brackets where it is another; what belongs together stands in line."""
+    """Free / total, and the base in brackets where it differs from the total; the parts are aligned."""
     heading = _HEADINGS.get(kind, unit_label(kind))
     there = [bool(node["alive"] and (node["total"].get(kind) or node["base"].get(kind))) for node in nodes]
     free, total, base = ([short(node[part].get(kind, 0)) for node in nodes] for part in ("free", "total", "base"))
@@ -170,7 +170,7 @@ def _amounts(nodes: Sequence[Node], kind: str) -> Column:
 
 
 def sort_key(by: str) -> Callable[[Node], Any]:
-    """For `sorted`: the most pressed first, of whom nothing is known last; `free`: who has most CPUs free."""
+    """A key for `sorted`: the highest pressure first, nodes without one last; `free`: the most free CPUs first."""
     if by == "name":
         return lambda node: str(node["name"])
     if by == "free":

@@ -1,4 +1,4 @@
-"""`grid node ls` and `grid node show`: what Ray counts beside what was measured, the last hour, and the forecast."""
+"""`grid node ls` and `grid node show`: Ray's counts beside measured use, the last hour, and the forecast."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,7 +45,7 @@ def outlook_lines(node: Mapping[str, Any], canvas: Canvas) -> list[str]:
 
 
 def _last_hour(history: Mapping[str, Any], kind: str, points: int) -> list[float | None]:
-    """In equal parts of the hour that ends with the newest sample: as far to the right as it is new."""
+    """The means of equal parts of the hour that ends with the newest sample, the oldest first."""
     times = [parse_instant(at).timestamp() for at in history["times"]]
     parts: list[list[float]] = [[] for _ in range(points)]
     for at, value in zip(times, history["series"][kind], strict=True):
@@ -60,7 +60,7 @@ def _latest(node: Mapping[str, Any], kind: str) -> str:
 
 
 def _slope(trend: Mapping[str, Any] | None) -> str:
-    """In percent of the whole, a minute."""
+    """In percentage points per minute."""
     if trend is None or trend["per_minute"] is None:
         return "-"
     value = trend["per_minute"] * 100
@@ -74,7 +74,7 @@ def _expected(forecast: Mapping[str, Any] | None) -> str:
 
 
 def _accuracies(node: Mapping[str, Any], kinds: list[str], canvas: Canvas) -> list[str]:
-    """How such forecasts went so far."""
+    """How accurate these forecasts have been so far."""
     told: dict[str, list[str]] = defaultdict(list)
     for kind in kinds:
         if (forecast := node["forecast"][kind]) is not None:
@@ -89,7 +89,7 @@ def _accuracies(node: Mapping[str, Any], kinds: list[str], canvas: Canvas) -> li
 def _accuracy(forecast: Mapping[str, Any]) -> str:
     found = forecast["accuracy"]
     if found is None:
-        return "no forecast has come due yet, so nobody knows how good they are"
+        return "no forecast has come due yet, so their accuracy is unknown"
     told = (
         f"{found['checked']} forecasts at {span(found['horizon_s'])} were off by {found['error'] * 100:.1f}% on "
         f"average (as now: {found['error_of_now'] * 100:.1f}%)"
@@ -104,7 +104,7 @@ _GIVE_UP: Final = ("pressure", "memory", "cpu", "gpu", "age", "state", "pressure
 
 
 def nodes_view(nodes: Sequence[Mapping[str, Any]], canvas: Canvas) -> str:
-    """A line for each node, then why some are not well."""
+    """A line for each node, then why some have no pressure."""
     kinds = kinds_of(nodes)
     custom = [kind for kind in kinds if kind not in BUILT_IN]
     found = node_columns(nodes, canvas.blocks)
@@ -177,7 +177,7 @@ def _amounts_table(node: Mapping[str, Any]) -> str:
 
 
 def _measured(node: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
-    """What its own processes use, and what is used of the machine; nothing where nothing was measured."""
+    """Use by the node's own processes, and by the whole machine; empty where nothing was measured."""
     measured = node["measured"]
     if measured is None:
         return {}, {}

@@ -21,7 +21,7 @@ _INDENT = "      "
 
 
 def candidates_view(found: Mapping[str, Any], canvas: Canvas, *, with_others: bool = False) -> str:
-    """A line for each, what speaks for and against it, and what to type."""
+    """A line for each process, the reasons for and against moving it, and the command to type."""
     could, others = found["candidates"], found["others"]
     lines: list[str] = []
     if could:
@@ -39,7 +39,7 @@ def candidates_view(found: Mapping[str, Any], canvas: Canvas, *, with_others: bo
 
 
 def _cores(one: Mapping[str, Any]) -> str:
-    """ "0.9"; "0.2 of 1.0" for one that gets less than it would use."""
+    """ "0.9"; "0.2 of 1.0" for a process that gets less than it would use."""
     used, wanted = one["cpu"], one["cpu_wanted"]
     return f"{used:.1f} of {wanted:.1f}" if wanted - used >= _STARVED else f"{used:.1f}"
 
@@ -82,7 +82,7 @@ def _obstacles(processes: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[s
 
 
 def plan_view(plan: Mapping[str, Any]) -> str:
-    """What will be done, in the order in which it is done."""
+    """The steps, in order."""
     needs = ", ".join(labelled(kind, amount) for kind, amount in plan["needs"].items() if amount)
     environment = plan["environment"]
     end = (
@@ -225,7 +225,7 @@ def execute(
             show(planned, as_json, lambda data: plan_view(data["plan"]))
             return
         say(plan_view(planned["plan"]))
-        said = planned["plan"]  # it is done as was said, to the same process
+        said = planned["plan"]  # the move follows this plan, for the same process
         body |= {"node": said["node"], "created_at": said["created_at"], "to": said["destination"]}
     show(client.offload(body), as_json, lambda data: moved_view(data["offload"]))
 

@@ -1,4 +1,4 @@
-"""Data on stdout, messages on stderr, the same data as JSON where asked; times and amounts as people read them."""
+"""Data on stdout, as text or JSON; messages on stderr; times and amounts in readable form."""
 
 import json
 import sys
@@ -15,7 +15,7 @@ from distributed_grid.model.times import parse_instant, span
 
 
 def clock(at: str) -> str:
-    """ "14:05:09", with the date where it is not today."""
+    """ "14:05:09", with the date if it is not today."""
     local = parse_instant(at).astimezone()
     same_day = local.date() == datetime.now(UTC).astimezone().date()
     return local.strftime("%H:%M:%S" if same_day else "%Y-%m-%d %H:%M")
@@ -33,7 +33,7 @@ def quantity(kind: str, amount: float) -> str:
 
 
 def short(amount: float) -> str:
-    """ "7.5"; above a hundred nobody reads tenths."""
+    """ "7.5"; without tenths above a hundred."""
     return f"{amount:.0f}" if abs(amount) >= 100 else f"{amount:.1f}".removesuffix(".0")
 
 
@@ -79,9 +79,9 @@ def adopt_option(command: F) -> F:
 
 
 def show(data: Mapping[str, Any], as_json: bool, render: Callable[[Mapping[str, Any]], Any]) -> None:
-    """Print `data`: as JSON, or as whatever rich renderable (or text) `render` makes of it.
+    """Print `data` as JSON, or as the text or rich renderable that `render` returns.
 
-    What others wrote into the data reaches no terminal as it is: JSON writes it out by itself, and so does this.
+    Control characters in the data never reach a terminal: JSON escapes them, and so does this function.
     """
     if as_json:
         click.echo(json.dumps(data, indent=2))
@@ -96,18 +96,18 @@ def show(data: Mapping[str, Any], as_json: bool, render: Callable[[Mapping[str, 
 
 
 def say(text: str) -> None:
-    """A message to the person, apart from the data."""
+    """Print a message for the user, apart from the data."""
     click.echo(only_styled(text), err=True)
 
 
 def say_notes(started: Mapping[str, Any]) -> None:
-    """What a controller that has just started has to tell; one that was there already has told it."""
+    """Print the notes of a controller that has just started; one that was already running has shown them."""
     for note in started.get("notes", ()):
         say(click.style("Note: ", fg="yellow") + plain(note))
 
 
 def explain(error: GridError, as_json: bool) -> None:
-    """An error as a person needs it: what happened, why, what to do next."""
+    """Print an error: what happened, why, and what to do next."""
     if as_json:
         click.echo(json.dumps({"error": error.to_dict()}, indent=2), err=True)
         return

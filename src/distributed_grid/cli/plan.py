@@ -17,7 +17,7 @@ _COLOURS: Final = {"chosen": "green", "could lend": "green"}
 
 
 def plan_view(plan: Mapping[str, Any], canvas: Canvas) -> str:
-    """Would it fit, from where, who would yield, when otherwise, how much fits now; then every node."""
+    """Whether it fits, the lender, the leases that would yield, the expected start, what fits now; then every node."""
     word, colour = ("yes", "green") if plan["fits"] else ("not now", "yellow")
     lines = canvas.wrapped(plan["summary"], indent="  ", first=f"Fits: {word}   ")
     lines[0] = lines[0].replace(f"Fits: {word}", f"{bold('Fits:')} {click.style(word, fg=colour)}", 1)

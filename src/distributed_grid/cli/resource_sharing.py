@@ -95,10 +95,10 @@ def _limit(limits: Mapping[str, Any], without: str) -> str:
 
 
 def queue_view(queue: Mapping[str, Any], canvas: Canvas) -> str:
-    """Who waits, the next one first, and below it what each waits for."""
+    """The waiting requests, the next one first, and below each what it waits for."""
     requests = queue["requests"]
     if not requests:
-        return f"{bold('Queue:')} nobody waits"
+        return f"{bold('Queue:')} empty"
     starts = [clock(r["expected_start"]) if r["expected_start"] else "not in sight" for r in requests]
     soon = [distance(r["expected_start"]) if r["expected_start"] else "?" for r in requests]
     table = fit(
@@ -121,7 +121,7 @@ def queue_view(queue: Mapping[str, Any], canvas: Canvas) -> str:
 
 
 def waiting_lines(status: Mapping[str, Any], canvas: Canvas, most: int | None = None) -> list[str]:
-    """How many requests wait in grid's own queue, and the first of them; nothing if none does."""
+    """The number of requests in grid's own queue, and the first of them; no lines if none waits."""
     count, first = status.get("waiting", 0), status.get("queue", ())[:most]
     if not count:
         return []
@@ -136,7 +136,7 @@ def waiting_lines(status: Mapping[str, Any], canvas: Canvas, most: int | None = 
 
 
 def allocation_card(found: Mapping[str, Any], canvas: Canvas) -> str:
-    """One request: the boost it became, or its place in the queue."""
+    """One request: its boost, or its position in the queue."""
     if found["boost"] is not None:
         return boost_card(found["boost"])
     waiting = found["waiting"]
@@ -181,14 +181,14 @@ def _shown(value: object) -> str:
 
 @click.group("resource-sharing")
 def resource_sharing() -> None:
-    """Who may lend what, who waits, and by which policy."""
+    """What each node may lend, which requests wait, and the policy in force."""
 
 
 @resource_sharing.command()
 @json_option
 @with_client
 def status(client: GridClient, as_json: bool) -> None:
-    """The policy in force, every node's limits, every team's part, and who waits."""
+    """The policy in force, every node's limits, every team's part, and which requests wait."""
     from distributed_grid.cli.canvas import Canvas
 
     show(client.sharing_status(), as_json, lambda found: sharing_view(found, Canvas.here()))
@@ -223,7 +223,7 @@ def release(client: GridClient, request_id: str, as_json: bool) -> None:
 @json_option
 @with_client
 def queue(client: GridClient, watch: bool, as_json: bool) -> None:
-    """Who waits: position, reason and expected start."""
+    """Waiting requests: position, reason and expected start."""
     from distributed_grid.cli.canvas import Canvas
 
     if watch:
@@ -262,7 +262,7 @@ def set_policy(client: GridClient, name: str | None, mode: str | None, as_json: 
     """
     from distributed_grid.model.policies import check_change
 
-    check_change(name, mode)  # what makes no sense needs no cluster to say so
+    check_change(name, mode)  # invalid input is refused without a cluster
     show(client.set_policy(policy=name, mode=mode), as_json, policy_view)
     if not as_json:
         say("In force now, also after restarts. Back to the file's: grid resource-sharing policy set configured")

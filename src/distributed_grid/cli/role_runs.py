@@ -32,7 +32,7 @@ def startable(file: str) -> Workload:
 
 
 def free_name(client: GridClient, name: str) -> str:
-    """The name, if no run has it that lives; the launcher makes sure of it."""
+    """The name, if no live run has it. The launcher checks again."""
 
     try:
         there = client.role_run(name)
@@ -56,7 +56,7 @@ Show = Callable[[str], None]
 
 
 def until_scaled(client: GridClient, name: str, role: str, count: int, within_s: float, show: Show) -> Run:
-    """Until a role has so many members that answer. Raises if its run ends, or nothing moves for a while."""
+    """Wait until `count` members of the role answer. Raises if the run ends, or makes no progress for a while."""
     deadline = time.monotonic() + within_s
     stuck_since: float | None = None
     while True:
@@ -79,7 +79,7 @@ def until_scaled(client: GridClient, name: str, role: str, count: int, within_s:
 
 
 def until_down(client: GridClient, name: str, within_s: float, show: Show) -> None:
-    """Until a run that was asked to end is gone; it is forgotten then."""
+    """Wait until a run that was asked to end is gone, then forget it."""
     deadline = time.monotonic() + within_s
     while True:
         try:
@@ -133,7 +133,7 @@ def up(
             def look() -> None:
                 try:
                     line.show(client.role_run(name)["progress"] or "starting ...")
-                except GridError:  # it has not begun, or there is nobody to ask just now
+                except GridError:  # the run has not begun, or the controller does not answer just now
                     line.show("starting ...")
 
             keeping.until_up(look)

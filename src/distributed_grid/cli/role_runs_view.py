@@ -1,5 +1,7 @@
-"""Runs of roles as people read them: a list, or one run with its roles, members and last events. Equal members are one
-row."""
+"""Runs of roles as text: a list, or one run with its roles, members and last events.
+
+Members that are alike share a row.
+"""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +16,7 @@ from distributed_grid.cli.output import clock, distance, listed
 from distributed_grid.cli.tables import bold
 
 _EACH: Final = 20
-"""So many members are shown one by one."""
+"""Up to this many members each have their own row."""
 _ROWS: Final = 40
 """More rows than this are folded further."""
 _NAMED: Final = 2
@@ -44,7 +46,7 @@ class Row:
 
     @property
     def gpus(self) -> str:
-        """Which ones, where all are on one node; else how many. Parts of one GPU count once."""
+        """The GPU numbers if all are on one node, else their count. Parts of one GPU count once."""
         found = list(dict.fromkeys((member["node"], gpu) for member in self.members for gpu in member["gpus"]))
         if not found:
             return "-"
@@ -70,7 +72,7 @@ class Row:
 
 
 def folded(members: Sequence[Member], *, each: bool = False) -> list[Row]:
-    """Each by itself where there are few, or where that is asked for; else those of a role that are alike together."""
+    """A row for each member if there are few or `each` is set; otherwise members of a role that are alike share one."""
     if each or len(members) <= _EACH:
         return [Row((member,)) for member in members]
     rows = _together(members, lambda member: (member["role"], member["node"], member["state"]))
@@ -140,7 +142,7 @@ def runs_view(found: Mapping[str, Any], canvas: Canvas) -> str:
 
 
 def run_view(run: Mapping[str, Any], canvas: Canvas, *, each: bool = False) -> str:
-    """One run. `each`: every member has its own line, however many there are."""
+    """One run. `each`: every member has its own row, however many there are."""
     up, wanted = (sum(role[key] for role in run["roles"]) for key in ("up", "wanted"))
     head = [
         f"{bold(run['name'])}  {click.style(run['state'], fg=STATES.get(run['state']))}",
@@ -225,7 +227,7 @@ def _members_table(rows: Sequence[Row], canvas: Canvas) -> str:
 
 
 def _whys(members: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str]:
-    """Why some are away; the first ones, as many are away for one reason."""
+    """Why some members are away. Only the first reasons, since members often share one."""
     told = [f"{member['role']} {member['rank']}: {member['why']}" for member in members if member["why"]]
     lines = [line for text in told[:_WHYS] for line in canvas.wrapped(text, "  ", first="")]
     if len(told) > _WHYS:

@@ -1,4 +1,4 @@
-"""grid roles: whole workloads of actors; plans as people and as `--json` show them."""
+"""grid roles: whole workloads of actors; their plans as text and as `--json`."""
 
 import sys
 from typing import Any
@@ -149,7 +149,7 @@ def plan(file: str, cluster: str, as_json: bool) -> None:
 
 
 def _plan_live(workload: "Workload") -> "tuple[Inventory, Placement | DoesNotFit]":
-    """On what is free now. Of boosts that would help, those are told that would be granted."""
+    """Plan on what is free now. Suggests only boosts that would be granted."""
     from distributed_grid.client import GridClient
     from distributed_grid.client.inventory import live_inventory
     from distributed_grid.decide.roles import plan_workload

@@ -1,4 +1,4 @@
-"""A plan as people read it: a map of the nodes with what each carries; or what is missing, and what to do."""
+"""A plan as text: a map of the nodes and their actors; or what is missing, and what to do."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -54,13 +54,13 @@ def _sums(nodes: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _kinds(nodes: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Those that something is planned of, the usual ones first."""
+    """The kinds that the plan uses, the built-in ones first."""
     planned = {kind for node in nodes for kind, amount in node["planned"].items() if amount}
     return [*(kind for kind in (CPU, GPU, MEMORY) if kind in planned), *sorted(planned - set(BUILT_IN))]
 
 
 def _node_lines(nodes: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str]:
-    """Planned of free, for each kind; then who is there."""
+    """Planned of free for each kind, then the actors on the node."""
     shown, kinds = nodes[:_MOST], _kinds(nodes)
     cells = [[_share(node, kind) for kind in kinds] for node in shown]
     headings = [f"{unit_label(kind)}" for kind in kinds]
@@ -85,13 +85,13 @@ def _share(node: Mapping[str, Any], kind: str) -> str:
 
 
 def _bar(node: Mapping[str, Any], canvas: Canvas) -> str:
-    """How full it will be of what it will be fullest of."""
+    """How full the node will be, by its fullest kind."""
     shares = [amount / node["free"][kind] for kind, amount in node["planned"].items() if amount]
     return bar(max(shares, default=0.0), _BAR, canvas.blocks)
 
 
 def _actors(node: Mapping[str, Any]) -> str:
-    """ "8 rollout_worker, 1 trainer+trajectory_pool": what shares a process or a bundle stands together."""
+    """ "8 rollout_worker, 1 trainer+trajectory_pool": actors that share a process or a bundle are joined by "+"."""
     found = Counter("+".join(member["role"] for member in unit["members"]) for unit in node["units"])
     return ", ".join(f"{count} {name}" for name, count in found.items())
 

@@ -78,7 +78,7 @@ def _in_the_foreground(client: GridClient, wanted: Any, command: list[str], runs
 
 
 def _say_to_whoever_is_there(text: str) -> None:
-    """A run goes on, and ends well, also when nobody reads any more: Ctrl-C ends the `tee` behind it as well."""
+    """A run continues, and ends cleanly, after its reader is gone: Ctrl-C also ends a `tee` behind it."""
     import os
     import sys
 

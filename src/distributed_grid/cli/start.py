@@ -1,4 +1,4 @@
-"""grid start and grid stop: grid in a Ray cluster that somebody else runs."""
+"""grid start and grid stop: grid in a Ray cluster that is already running."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -55,7 +55,7 @@ def start(
     from distributed_grid.errors import AlreadyRunning
     from distributed_grid.store.home import GridHome
 
-    # First what can be wrong in the command itself: a supervisor may wait for hours until it needs the rest.
+    # Errors in the command itself are checked first: a supervisor may need the rest only hours later.
     _check_address(address)
     listening = checked(listening)
     if config_path or os.environ.get("GRID_CONFIG"):
@@ -78,7 +78,7 @@ def start(
             source,
             listening=listening,
             adopt=adopt,
-            patient=was_in,  # the first time, what is wrong is for the person who started it
+            patient=was_in,  # the first time, errors go to the user who started it
             meanwhile=meanwhile,
         )
         was_in = True

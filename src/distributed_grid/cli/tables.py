@@ -1,4 +1,4 @@
-"""What people see instead of JSON."""
+"""Boosts as text, where JSON is not asked for."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -67,7 +67,7 @@ def boost_totals(status: Mapping[str, Any], canvas: Canvas) -> str:
 
 
 def boost_rows(boosts: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str]:
-    """A line for each, then what is to be said about some."""
+    """A line for each boost, then remarks on some."""
 
     def of(key: str) -> list[str]:
         return [str(boost[key]) for boost in boosts]
@@ -102,7 +102,7 @@ def boost_rows(boosts: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str]
 
 
 def ends_at(boost: Mapping[str, Any]) -> str:
-    """Until when it can be used: its deadline, if all of it goes home, else its expiry."""
+    """The end of its use: the deadline if all of it is being returned, else the expiry."""
     ending = boost.get("ending")
     if ending is not None and boost["state"] == "releasing" and ending["deadline"] is not None:
         return str(ending["deadline"])
@@ -110,7 +110,7 @@ def ends_at(boost: Mapping[str, Any]) -> str:
 
 
 def _asked_back(boost: Mapping[str, Any]) -> list[str]:
-    """Why it goes home, for whom, and by when."""
+    """Why it is being returned, for whom, and by when."""
     notice, ending = boost.get("notice"), boost.get("ending")
     why = None if ending is None else why_it_ends(ending)
     if notice is not None:

@@ -1,4 +1,4 @@
-"""grid tasks: the runs that were started from here."""
+"""grid tasks: the runs that were started on this machine."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Showing the same thing again and again."""
+"""Showing a view repeatedly."""
 
 import json
 import time
@@ -16,7 +16,7 @@ _EVERY_S = 1.0
 
 @contextmanager
 def until_interrupted() -> Iterator[None]:
-    """What would go on for ever ends well with Ctrl-C, whatever it was just about."""
+    """Ctrl-C ends the block cleanly at any point."""
     try:
         yield
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""Talking to the controller over HTTP. Never imports ray, so that a command answers at once."""
+"""Calls the controller over HTTP. Never imports ray, so that a command answers at once."""
 
 import getpass
 import os
@@ -26,28 +26,28 @@ from distributed_grid.store.home import GridHome
 
 RETRY_S: Final = 10.0
 _RETRY_CHANGES_S: Final = 60.0
-"""For what changes something: on a busy machine a controller may need this long to come back."""
+"""For changes: on a busy machine a controller may need this long to come back."""
 _BUSY_PAUSE_S: Final = 1.0
 _PAUSE_S: Final = 0.2
 _ANSWER_S: Final = 30.0
 _LOOK_S: Final = 60.0
 _YIELD_S: Final = 120.0
-"""A request that takes back what others have waits for their grace period, though it did not ask to wait."""
+"""A request that takes capacity back from others waits for their grace period, even if it did not ask to wait."""
 RAYLET_S: Final = 1000.0
-"""On a busy machine a private raylet takes minutes: as long as it gets on, the controller waits for it."""
+"""On a busy machine a private raylet takes minutes; the controller waits while it makes progress."""
 _FROM_ELSEWHERE: Final = (
     "See whether the URL is right, and the way to it open. On the head, grid cluster status tells whether grid is up."
 )
 
 
 def answers(home: GridHome, within_s: float = 3.0) -> bool:
-    """Whether the controller of an installation answers now; asked once, without waiting for one that is away.
+    """Whether the controller of an installation answers now; one attempt, without waiting for an absent one.
 
-    It has to know the token: its port may be somebody else's by now, perhaps another grid's.
+    It has to accept the token: another program, perhaps another grid, may have its port by now.
     """
     try:
         if not home.controller.exists():
-            return False  # one that somebody is logged in to is not this installation's
+            return False  # the controller of a login is not this installation's
         found = Whereabouts.of(home)
         connections = Connections(found.url, {"Authorization": f"Bearer {found.token}"}, found.trust)
         answer = connections.ask("GET", "/api/v1/config", answer_s=within_s)
@@ -69,9 +69,9 @@ class GridClient:
         on_wait: Callable[[str], None] | None = None,
         plain: bool = False,
     ) -> None:
-        """The controller that `home` leads to; or, whatever `home` says, the one `at` a place.
+        """The controller that `home` leads to; or the one `at` a place, whatever `home` says.
 
-        `plain`: for a terminal. What cannot be seen in the answers is written out, but for what a process wrote.
+        `plain`: for a terminal. Invisible characters in the answers are written out, except in the output of processes.
         """
         self.home = home or GridHome.find()
         self._at = at
@@ -94,17 +94,17 @@ class GridClient:
         return self._call("GET", "/boosts", params={"node": node} if node else None)
 
     def boost(self, boost_id: str, *, to_use: bool = False) -> dict[str, Any]:
-        """One boost. `to_use`: to run something inside it, which is for its owners."""
+        """One boost. `to_use`: to run something inside it, which only its owners may."""
         return self._call("GET", f"/boosts/{_segment(boost_id)}", params={"to_use": True} if to_use else None)
 
     def release_boost(self, boost_id: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Give it back; with an `amount`, only so much of it, and the answer is then about that part."""
+        """Give a boost back; with an `amount`, only that part of it, and the answer is about that part."""
         wait = float((body or {}).get("wait_seconds") or 0)
         path, key = f"/boosts/{_segment(boost_id)}/release", uuid.uuid4().hex
         return self._call("POST", path, body or {}, headers={"Idempotency-Key": key}, patience_s=_ANSWER_S + wait)
 
     def checkpointed(self, boost_id: str) -> dict[str, Any]:
-        """Tell that what runs in a boost has saved its work."""
+        """Report a checkpoint of the work in a boost."""
         return self._call("POST", f"/boosts/{_segment(boost_id)}/checkpoint")
 
     def renew_boost(self, boost_id: str, duration_s: object = None) -> dict[str, Any]:
@@ -114,11 +114,11 @@ class GridClient:
         return self._call("GET", "/cluster")
 
     def nodes(self, history: int | None = None) -> dict[str, Any]:
-        """Every node; with `history`, each with so many points of its last hour."""
+        """Every node; with `history`, each with that many points of its last hour."""
         return self._call("GET", "/nodes", params=None if history is None else {"history": history})
 
     def node(self, name: str, horizon_s: float | None = None) -> dict[str, Any]:
-        """One node with its last hour, and what is expected of it `horizon_s` from now."""
+        """One node with its last hour, and a forecast for `horizon_s` from now."""
         params = None if horizon_s is None else {"horizon_seconds": horizon_s}
         return self._call("GET", f"/nodes/{quote(name, safe='')}", params=params)
 
@@ -130,30 +130,30 @@ class GridClient:
         return self._call("GET", "/suggestions")
 
     def attend(self, boost_id: str, program_id: str, label: str, *, is_inside: bool = True) -> dict[str, Any]:
-        """Say whether a program is inside a boost; the boost, and in how many seconds the program has to be gone."""
+        """Report whether a program is inside a boost; the boost, and the seconds until the program has to leave."""
         path = f"/boosts/{_segment(boost_id)}/programs/{_segment(program_id)}"
         return self._call("PUT", path, {"label": label, "is_inside": is_inside})
 
     def leave(self, boost_id: str, program_id: str) -> None:
-        """A program inside a boost has ended."""
+        """Report that a program inside a boost has ended."""
         self._call("DELETE", f"/boosts/{_segment(boost_id)}/programs/{_segment(program_id)}")
 
     def work_in(self, boost_id: str, job_ids: Sequence[str], since: float | None = None) -> dict[str, Any]:
-        """What these Ray jobs do, and which of their tasks are not in the boost; and who began jobs after `since`."""
+        """What these Ray jobs do, which of their tasks are not in the boost, and the drivers begun after `since`."""
         asked = {"jobs": ",".join(job_ids)} | ({} if since is None else {"since": str(since)})
         return self._call("GET", f"/boosts/{_segment(boost_id)}/work", params=asked)
 
     def join_private_cluster(self, boost_id: str, head_address: str) -> None:
-        """Start a raylet inside a boost that joins the Ray at this address; back when it is up."""
+        """Start a raylet inside a boost that joins the Ray at this address; returns when it is up."""
         path = f"/boosts/{_segment(boost_id)}/raylet"
         self._call("POST", path, {"head_address": head_address}, patience_s=RAYLET_S)
 
     def leave_private_cluster(self, boost_id: str) -> None:
-        """End that raylet; the boost goes on."""
+        """End that raylet; the boost continues."""
         self._call("DELETE", f"/boosts/{_segment(boost_id)}/raylet", patience_s=RAYLET_S)
 
     def report_run(self, boost_id: str, seconds: float, exit_code: int) -> None:
-        """Tell how long a command took that ran in a boost."""
+        """Report how long a command took that ran in a boost."""
         self._call("POST", f"/boosts/{_segment(boost_id)}/runs", {"seconds": seconds, "exit_code": exit_code})
 
     def offload_candidates(self, node: str | None = None) -> dict[str, Any]:
@@ -161,7 +161,7 @@ class GridClient:
         return self._call("GET", "/offload/candidates", params={"node": node} if node else None, patience_s=_LOOK_S)
 
     def offload(self, body: Mapping[str, Any], *, idempotency_key: str | None = None) -> dict[str, Any]:
-        """Move a process; with `dry_run` only what would be done."""
+        """Move a process; with `dry_run` only report what would be done."""
         key = idempotency_key or uuid.uuid4().hex
         patience = _YIELD_S + float(body.get("grace_seconds") or 0)
         return self._call("POST", "/offload", body, headers={"Idempotency-Key": key}, patience_s=patience)
@@ -205,7 +205,7 @@ class GridClient:
         return self._call("GET", f"/why/{_segment(request_or_boost)}")
 
     def schedule_task(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Find a place for a task. It has an id before it is sent, so that a retry does not make it two."""
+        """Find a place for a task. It has an id before it is sent, so that a retry does not create a second one."""
         sent = dict(body) | {"task_id": body.get("task_id") or uuid.uuid4().hex}
         return self._call("POST", "/tasks", sent, patience_s=_YIELD_S)
 
@@ -230,11 +230,11 @@ class GridClient:
         return self._call("GET", f"/roles/{quote(name, safe='')}")
 
     def scale_role(self, name: str, role: str, count: int) -> dict[str, Any]:
-        """Ask for another count of a role; the run's owner does it."""
+        """Ask for another count of a role; the run's owner makes the change."""
         return self._call("POST", f"/roles/{quote(name, safe='')}/scale", {"role": role, "count": count})
 
     def role_run_down(self, name: str, *, only_over: bool = False) -> dict[str, Any]:
-        """Ask a run to end; one that is over is forgotten. `only_over`: one that goes on is left alone."""
+        """Ask a run to end, or forget one that is over. `only_over`: leave a live run alone."""
         return self._call("DELETE", f"/roles/{quote(name, safe='')}", params={"only_over": only_over})
 
     def cooldown(self, node: str, *, on: bool = True, grace_s: float | None = None) -> dict[str, Any]:
@@ -249,16 +249,16 @@ class GridClient:
         return self._call("GET", "/config")
 
     def url(self) -> str:
-        """Where the controller answers."""
+        """The controller's URL."""
         return (self._door or self._find())[0].url
 
     def ray_address(self) -> str:
-        """Of the cluster that the controller is in."""
+        """The address of the cluster that the controller is in."""
         found = self._door[0] if self._door else self._find()[0]
         return found.ray_address or str(self.cluster_status()["ray_address"])
 
     def health(self) -> None:
-        """Returns if a controller answers there. No token is needed, and none is sent where there is none."""
+        """Returns if a controller answers. Needs no token, and sends none if there is none."""
         if self._call("GET", "/health") != {"status": "ok"}:
             raise self._not_grid()
 
@@ -285,7 +285,7 @@ class GridClient:
         return self._call("POST", "/audit/repair", {"kill": kill})
 
     def audit_log(self, **wanted: object) -> list[dict[str, Any]]:
-        """Entries by `who`, `node`, `boost`, `event`, `since` and `limit`; what is None does not matter."""
+        """Entries by `who`, `node`, `boost`, `event`, `since` and `limit`; None matches everything."""
         given = {name: value for name, value in wanted.items() if value is not None}
         found: list[dict[str, Any]] = self._call("GET", "/audit/log", params=given)["entries"]
         return found
@@ -309,7 +309,7 @@ class GridClient:
         patience_s: float = _ANSWER_S,
         as_it_is: bool = False,
     ) -> dict[str, Any]:
-        """Ask, and ask again while the controller is away, since Ray brings it back after a crash, or too busy."""
+        """Call the controller; retry while it is too busy, or away: Ray restarts it after a crash."""
         retry_s = (RETRY_S if method == "GET" else _RETRY_CHANGES_S) if self._retry_s is None else self._retry_s
         deadline = time.monotonic() + retry_s
         told = False
@@ -323,7 +323,7 @@ class GridClient:
                 )
             except Unreachable as error:
                 self.close()
-                sent["X-Grid-Retry"] = "1"  # it may have been done, and only the answer was lost
+                sent["X-Grid-Retry"] = "1"  # the call may have succeeded, and only the answer was lost
                 if found.ray_address and not listens(found.ray_address):
                     raise NoCluster(
                         "No cluster is running",
@@ -357,7 +357,7 @@ class GridClient:
             return plain_data(result) if self._plain and not as_it_is else result
 
     def _find(self) -> tuple[Whereabouts, Connections]:
-        """The controller, wherever it is now; it stays known until it does not answer there."""
+        """The controller's present place; cached until it does not answer there."""
         found = self._at or Whereabouts.of(self.home)
         headers = {"X-Grid-User": user_name()}
         if found.token:
@@ -384,7 +384,7 @@ def _error_of(answer: Answer) -> GridError:
 
 
 def _segment(boost_id: str) -> str:
-    """A boost's id as part of a path; what cannot be one is not asked for."""
+    """A boost's id as part of a path; an impossible id is not sent."""
     if re.fullmatch(r"[0-9A-Za-z-]+", boost_id.strip()) is None:
         raise BoostNotFound(
             f"No boost with the id {boost_id!r}", try_next="See the ids of all boosts: grid boost status"
@@ -393,7 +393,7 @@ def _segment(boost_id: str) -> str:
 
 
 def user_name() -> str:
-    """For the audit log; as a header may carry it."""
+    """The user's name for the audit log, in characters that a header may carry."""
     try:
         name = getpass.getuser()
     except (KeyError, OSError):

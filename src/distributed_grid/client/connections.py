@@ -1,4 +1,4 @@
-"""HTTP to one controller, by the standard library: it imports in no time and adds little to a call."""
+"""HTTP to one controller, by the standard library: it imports fast and adds little to a call."""
 
 import http.client
 import json
@@ -18,7 +18,7 @@ _CONNECT_S: Final = 5.0
 
 
 class Unreachable(Exception):
-    """Nobody answered, or the answer broke off."""
+    """No answer came, or the answer broke off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +55,14 @@ class Connections:
         headers: Mapping[str, str] | None = None,
         answer_s: float,
     ) -> Answer:
-        """One question and its answer, which may take `answer_s`. Raises `Unreachable`, or `CertificateUntrusted`."""
+        """One call and its answer, which may take `answer_s`. Raises `Unreachable`, or `CertificateUntrusted`."""
         target = f"{path}?{urlencode(params)}" if params else path
         sent = self._headers | dict(headers or {})
-        content = None if body is None else json.dumps(body).encode()  # also NaN: the other side says why not
+        content = None if body is None else json.dumps(body).encode()  # also NaN: the controller says why not
         if content is not None:
             sent["Content-Type"] = "application/json"
         while self._idle:
-            # The other side may have closed an idle connection meanwhile: that is no reason to give up.
+            # The server may have closed an idle connection meanwhile: that is no reason to give up.
             try:
                 return self._ask(self._idle.pop(), method, target, content, sent, answer_s)
             except IndexError:
@@ -117,7 +117,7 @@ class Connections:
 
 
 def listens(address: str, within_s: float = 1.0) -> bool:
-    """Whether somebody takes connections at HOST:PORT."""
+    """Whether anything accepts connections at HOST:PORT."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host, int(port)), timeout=within_s).close()
@@ -128,10 +128,10 @@ def listens(address: str, within_s: float = 1.0) -> bool:
 
 def _told(error: Exception) -> str:
     match error:
-        case http.client.RemoteDisconnected():  # a kind of the next one, and its words are good
+        case http.client.RemoteDisconnected():  # a subclass of the next one, with a good message
             return str(error)
         case http.client.BadStatusLine():
-            return "what it says is not HTTP"  # and may be anything, also what a terminal takes for an order
+            return "what it says is not HTTP"  # it may be anything, including control sequences for a terminal
         case ssl.SSLError(reason="WRONG_VERSION_NUMBER"):
             return "it does not speak TLS; perhaps its URL begins with http://"
         case _:

@@ -1,4 +1,4 @@
-"""One call of a holder's hook: to a fixed address, once, and with bounds on everything that comes back."""
+"""One call of a holder's hook: to a fixed address, once, and with limits on everything that comes back."""
 
 import contextlib
 import http.client
@@ -18,13 +18,13 @@ class HookFailed(Exception):
 
 
 def call_hook(place: HookPlace, body: bytes, within_s: float = ANSWER_S) -> Answer:
-    """POST JSON and return the answer. No redirect is followed, no proxy asked, nothing sent twice."""
+    """POST JSON and return the answer. Follows no redirect, uses no proxy, sends nothing twice."""
     kind = http.client.HTTPSConnection if place.is_tls else http.client.HTTPConnection
     connection = kind(place.address, place.port, timeout=within_s)
     headers = {"Host": place.host, "Content-Type": "application/json", "Accept": "application/json"}
     try:
         connection.connect()
-        # The time-out of a socket begins anew with each byte: a slow one must not keep the caller.
+        # A socket's time-out starts again with each byte: a slow server must not hold the caller.
         end = threading.Timer(within_s, _cut, [connection.sock])
         end.daemon = True
         end.start()
@@ -40,7 +40,7 @@ def call_hook(place: HookPlace, body: bytes, within_s: float = ANSWER_S) -> Answ
         connection.close()
     if len(content) > MOST_BYTES:
         raise HookFailed(f"its answer has more than {MOST_BYTES} bytes")
-    if response.length:  # of what it promised, this much did not come
+    if response.length:  # the rest of the announced length did not come
         raise HookFailed("its answer broke off")
     return Answer(response.status, content)
 

@@ -1,4 +1,4 @@
-"""The running cluster as something to plan on, from what its controller tells."""
+"""The running cluster as an inventory to plan on, from its controller's answers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from distributed_grid.model.roles.plan import Inventory, InventoryNode
 
 
 def live_inventory(nodes: Mapping[str, Any], sharing: Mapping[str, Any]) -> Inventory:
-    """From the answers about nodes and about sharing."""
+    """The inventory from the answers about nodes and about sharing."""
     shares = {node["name"]: node for node in sharing["nodes"]} if sharing["enabled"] else {}
     return Inventory(_node(node, shares.get(node["name"])) for node in nodes["nodes"])
 
@@ -26,7 +26,7 @@ def _node(node: Mapping[str, Any], shares: Mapping[str, Any] | None) -> Inventor
 
 
 def _why_closed(node: Mapping[str, Any], shares: Mapping[str, Any] | None) -> str:
-    """What keeps anything from being put there; where nothing is leased, only that it is not there."""
+    """What keeps anything from being put there; if nothing is leased, only that the node is not there."""
     if not node["alive"]:
         return "it is not connected to the cluster"
     if shares is None:
@@ -46,7 +46,7 @@ def _lends(free: ResourceVector, shares: Mapping[str, Any]) -> ResourceVector:
 
 
 def _units(amounts: Mapping[str, float]) -> ResourceVector:
-    """Amounts come rounded to four digits; what memory may have gained by that is not planned on."""
+    """Amounts come rounded to four digits; memory that rounding may have added is not planned on."""
     found = {}
     for kind, amount in amounts.items():
         steps = round(amount * 10_000) - (kind == MEMORY and amount != int(amount))

@@ -1,4 +1,4 @@
-"""Asking a Prometheus server. What goes wrong is told without its address, which may have a password in it."""
+"""Queries a Prometheus server. Error messages leave out its address, which may contain a password."""
 
 import json
 from base64 import b64encode
@@ -11,7 +11,7 @@ from distributed_grid.errors import GridError
 
 
 def instant_query(server: str, query: str, within_s: float) -> dict[str, Any]:
-    """The `data` of its answer, as it is now; raises a `GridError` that says why there is none."""
+    """The `data` of its present answer; raises a `GridError` that says why there is none."""
     try:
         with urlopen(_request(server, query), timeout=within_s) as answer:
             status, content = answer.status, answer.read()

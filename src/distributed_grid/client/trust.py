@@ -1,4 +1,4 @@
-"""By what a client knows that it speaks to its controller and to nobody else. There is no way to leave this out."""
+"""How a client verifies that it speaks to its own controller. This check cannot be turned off."""
 
 import hashlib
 import http.client
@@ -16,7 +16,7 @@ class Trust:
     ca: str = ""
     """Certificates of authorities, in PEM format: one of them must have signed for the host's name."""
     sha256: str = ""
-    """The controller's own certificate: it wrote that down itself, in a file that only its owner can write."""
+    """The controller's own certificate: the controller wrote this itself, to a file that only its owner can write."""
 
     def context(self) -> ssl.SSLContext:
         if self.sha256:
@@ -33,7 +33,7 @@ class Trust:
 
 
 class PinnedConnection(http.client.HTTPSConnection):
-    """Sends nothing to anybody who does not show exactly this certificate."""
+    """Sends nothing to a server that does not show exactly this certificate."""
 
     def __init__(self, host: str, port: int | None, sha256: str, context: ssl.SSLContext, timeout: float) -> None:
         super().__init__(host, port, context=context, timeout=timeout)

@@ -1,4 +1,4 @@
-"""Where a client finds its controller: the one of its own GRID_HOME, else the one that it is logged in to."""
+"""Where a client finds its controller: the one of its own GRID_HOME, otherwise the one that it is logged in to."""
 
 import json
 from dataclasses import dataclass, field
@@ -18,12 +18,12 @@ NO_CLUSTER: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
-    """Where a controller is, by what to know it, and with what token to come."""
+    """A controller's address, how to verify it, and the token for it."""
 
     url: str
     token: str
     ray_address: str = ""
-    """Empty where only the controller itself can tell."""
+    """Empty if only the controller itself can tell."""
     trust: Trust = field(default_factory=Trust)
 
     def __repr__(self) -> str:
@@ -52,7 +52,7 @@ class Whereabouts:
 
 
 def logged_in(home: GridHome) -> Whereabouts | None:
-    """What `grid login` wrote down."""
+    """What `grid login` wrote."""
     try:
         record: Any = json_of(text_of(home.login))
         return Whereabouts(record["url"], record["token"], trust=Trust(ca=record["ca"]))
@@ -64,7 +64,7 @@ def logged_in(home: GridHome) -> Whereabouts | None:
 
 
 def remember(home: GridHome, found: Whereabouts) -> None:
-    """Write down where somebody logged in, and their token, readable by them alone."""
+    """Store the place and the token of a login, readable by the user alone."""
     record = {"url": found.url, "token": found.token, "ca": found.trust.ca}
     try:
         replace_durably(home.create().login, json.dumps(record, indent=2).encode() + b"\n")
@@ -76,7 +76,7 @@ def remember(home: GridHome, found: Whereabouts) -> None:
 
 
 def _nowhere(home: GridHome) -> Whereabouts:
-    """Nobody to ask; but where an embedded cluster goes on without grid, that is the one to use."""
+    """No controller; but if an embedded cluster still runs without grid, that is the one to use."""
     try:
         address = str(json_of(text_of(home.cluster))["ray_address"])
     except (OSError, ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""Putting grid into a running Ray cluster, by a process of its own that may import ray."""
+"""Puts grid into a running Ray cluster, through a separate process that may import ray."""
 
 import json
 import subprocess
@@ -27,10 +27,10 @@ def put_controller_in(
     patient: bool = False,
     meanwhile: Callable[[], None] | None = None,
 ) -> dict[str, Any]:
-    """Start the controller in the cluster at `ray_address`; how it is reached, or the error that says why not.
+    """Start the controller in the cluster at `ray_address`; how to reach it, or the error that says why not.
 
-    A `patient` controller starts degraded where its state files cannot be read, and tells so in its status, instead of
-    raising. `meanwhile` is called every second or so until then.
+    A `patient` controller starts degraded if its state files cannot be read, and reports that in its status instead of
+    raising. `meanwhile` is called about every second until the start ends.
     """
     order = {
         "address": ray_address,
@@ -57,7 +57,7 @@ def ask_apart(
     patience_s: float = _PATIENCE_S,
     meanwhile: Callable[[], None] | None = None,
 ) -> dict[str, Any]:
-    """Run one of grid's modules that import ray in a process of its own: JSON in, JSON out.
+    """Run one of grid's modules that import ray in a separate process: JSON in, JSON out.
 
     `if_silent` tells a person what to try when no answer comes in time.
     """
@@ -76,7 +76,7 @@ def ask_apart(
         except subprocess.TimeoutExpired as error:
             raise Unavailable(f"The cluster did not answer within {patience_s:.0f} s", try_next=if_silent) from error
         finally:
-            asked.kill()  # if it has not ended yet: nobody waits for it any more
+            asked.kill()  # if it has not ended yet: its answer is no longer needed
     lines = said.strip().splitlines()
     try:
         answer: dict[str, Any] = json.loads(lines[-1])
@@ -93,7 +93,7 @@ def ask_apart(
 def _told(
     asked: "subprocess.Popen[str]", order: str, patience_s: float, meanwhile: Callable[[], None] | None
 ) -> tuple[str, str]:
-    """What a process says until it ends; `TimeoutExpired` if that takes too long."""
+    """The output of a process until it ends; `TimeoutExpired` if that takes too long."""
     deadline = time.monotonic() + patience_s
     unsent: str | None = order
     while True:
@@ -101,7 +101,7 @@ def _told(
         try:
             return asked.communicate(unsent, timeout=min(left, _BEAT_S) if meanwhile else left)
         except subprocess.TimeoutExpired:
-            unsent = None  # it has that, and goes on where it was
+            unsent = None  # the process has the input by now
             if meanwhile is None or time.monotonic() >= deadline:
                 raise
             meanwhile()

@@ -1,4 +1,4 @@
-"""The embedded cluster with grid in it: raylets, then the controller, all or nothing; and a supervisor for it."""
+"""The embedded cluster with grid in it: raylets, then the controller, all or nothing; and its supervisor."""
 
 import os
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from distributed_grid.store.home import GridHome
 
 Progress = Callable[[str], None]
 _CPUS_PER_CORE: Final = 4
-"""Beyond this, the start of a program that uses all of them is dominated by the start of its workers."""
+"""Beyond this, a program that uses all of them spends most of its start on starting workers."""
 
 _ANSWER_S: Final = 10.0
 
@@ -36,9 +36,9 @@ def start_embedded(
     listening: Listening | None = None,
     adopt: bool = False,
 ) -> dict[str, Any]:
-    """Start what the configuration describes, with the controller in it; how it is reached.
+    """Start what the configuration describes, with the controller in it; how to reach it.
 
-    Where the cluster runs already but its controller does not answer, only the controller is put in again.
+    If the cluster already runs but its controller does not answer, only the controller is put in again.
     """
     listening = checked(listening or Listening())  # before there is anything to undo
     loaded = load_config(find_config(config_path, os.environ, Path.cwd()))
@@ -92,7 +92,7 @@ def start_embedded(
         progress=progress,
         beside=None if adopt else put_in,
     )
-    if adopt:  # what can be taken over depends on the nodes that are there
+    if adopt:  # what can be adopted depends on the nodes that exist
         try:
             put_in(record.ray_address, lambda: None)
         except BaseException:

@@ -1,7 +1,7 @@
 """The embedded cluster: one real raylet per configured node, all on this host.
 
-It outlives the command that started it, and what started is always found again: the record is on disk before
-the first process, and every process carries the cluster's marker in its environment.
+It outlives the command that started it, and its processes can always be found again: the record is on disk before the
+first process starts, and every process carries the cluster's marker in its environment.
 """
 
 import os
@@ -24,10 +24,10 @@ from distributed_grid.store.home import GridHome
 
 Progress = Callable[[str], None]
 Beside = Callable[[str, Callable[[], None]], None]
-"""Gets the cluster's address, and something to call now and then, which raises once nobody waits any more."""
+"""Receives the cluster's address, and a function to call regularly, which raises once the start is abandoned."""
 
 # A raylet signs off and ends its workers in a moment. (The `ray start` above it would drain first, for 30 s if it is
-# busy and for ever if the head is gone, and then end what else it has started one by one.)
+# busy and for ever if the head is gone, and then end its other children one by one.)
 _GRACE_S: Final = 2.0
 
 
@@ -40,7 +40,7 @@ def start(
     progress: Progress,
     beside: Beside | None = None,
 ) -> ClusterRecord:
-    """Start all nodes, or none: whatever goes wrong, what has been started is ended again.
+    """Start all nodes, or none: if anything fails, the nodes already started are ended again.
 
     `beside` is called as soon as the head is up, while the others start; it is part of the start.
 
@@ -85,7 +85,7 @@ def start(
                 start_in_turn([spec], load, begun=begun, up=up, again=again)
             _check_all_live(record)
             companion.finish()
-        except BaseException:  # an interrupt too must leave nothing behind
+        except BaseException:  # an interrupt must leave nothing behind either
             companion.give_up()
             _end(record)
             forget(home)
@@ -94,7 +94,7 @@ def start(
 
 
 class Companion:
-    """What is done beside the start of the nodes, in a thread of its own."""
+    """Work that runs beside the start of the nodes, in its own thread."""
 
     def __init__(self, work: Beside | None, ray_address: str) -> None:
         self._work = work
@@ -104,7 +104,7 @@ class Companion:
         self._done: Future[None] | None = None
 
     def start(self) -> None:
-        """The first time only."""
+        """Start it; only the first call has an effect."""
         if self._work is not None and self._done is None:
             self._done = self._pool.submit(self._work, self._address, self._go_on)
 
@@ -148,7 +148,7 @@ def running(home: GridHome) -> ClusterRecord | None:
 def is_over(home: GridHome, record: ClusterRecord) -> bool:
     """Whether this cluster has ended, or another one has taken its place in this home.
 
-    A file that is missing or cannot be read says nothing of that.
+    A missing or unreadable file does not mean that it has.
     """
     try:
         there = load(home)
@@ -160,7 +160,7 @@ def is_over(home: GridHome, record: ClusterRecord) -> bool:
 
 
 def _refuse_if_running(home: GridHome) -> None:
-    """Raise `AlreadyRunning`, or clear away what a cluster that died has left."""
+    """Raise `AlreadyRunning`, or clear away what a dead cluster left."""
     record = load(home)
     if record is None:
         return
@@ -174,13 +174,13 @@ def _refuse_if_running(home: GridHome) -> None:
 
 
 def _gone(specs: Sequence[NodeSpec], record: ClusterRecord) -> list[NodeSpec]:
-    """The nodes that have ended again. Without its head no cluster goes on."""
+    """The nodes that have ended again. Without its head no cluster continues."""
     live = {node.name for node in record.nodes if _process(record, node)}
     return [spec for spec in specs if spec.name not in live and not spec.is_head]
 
 
 def _check_all_live(record: ClusterRecord) -> None:
-    """Some faults, such as a port that was taken meanwhile, end a node only after it said that it was up."""
+    """Some faults, such as a port that was taken meanwhile, end a node only after it reported that it was up."""
     for node in record.nodes:
         if not _process(record, node):
             raise start_failed(node.name, "Ray ended soon after the start", Path(node.log))

@@ -1,4 +1,4 @@
-"""One node of an embedded cluster: what it has, and the command that starts it."""
+"""One node of an embedded cluster: its resources, and the command that starts it."""
 
 import importlib.util
 import json
@@ -30,7 +30,7 @@ _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?
 
 @dataclass(frozen=True, slots=True)
 class NodeSpec:
-    """What one raylet is to advertise; memory for tasks, in bytes."""
+    """What one raylet advertises; memory for tasks, in bytes."""
 
     name: str
     cpus: float | int
@@ -50,7 +50,7 @@ class NodeSpec:
 
 
 def head_first(nodes: Sequence[NodeSpec]) -> list[NodeSpec]:
-    """The nodes in the order in which they start; `ClusterStartFailed` for what Ray could never start."""
+    """The nodes in start order; `ClusterStartFailed` for nodes that Ray could never start."""
     wrong = [
         f"{node.name}: Ray starts a node with a whole number of CPUs, not {node.cpus}"
         for node in nodes
@@ -81,7 +81,7 @@ def ray_executable() -> list[str]:
             f"Ray is not installed for {sys.executable}",
             try_next=f"{sys.executable} -m pip install 'ray[default]'",
         )
-    # -P: what lies in the current folder must not shadow modules.
+    # -P: files in the current folder must not shadow modules.
     return [sys.executable, "-P", "-c", f"{RUN}\nsys.exit(main())"]
 
 
@@ -125,14 +125,14 @@ def spawn(
 
 
 def wait_until_up(name: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
-    """Return when Ray says that the node runs; raise `ClusterStartFailed` if it ends or takes too long."""
+    """Return when Ray reports that the node runs; raise `ClusterStartFailed` if it ends or takes too long."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while not is_up(name, process, log, deadline):
         time.sleep(POLL_S)
 
 
 def is_up(name: str, process: "subprocess.Popen[bytes]", log: Path, deadline: float) -> bool:
-    """Ray says that the node runs; raises `ClusterStartFailed` if it has ended, or the deadline is over."""
+    """True if Ray reports that the node runs; raises `ClusterStartFailed` if it has ended, or after the deadline."""
     if STARTED in log.read_text(errors="replace"):
         return True
     if (status := process.poll()) is not None:

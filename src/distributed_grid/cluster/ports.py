@@ -1,8 +1,7 @@
 """The address and the ports of an embedded cluster.
 
-A port that Ray is told to use must be free when Ray gets to it, seconds after it was picked. So it is picked
-where nothing else helps itself: outside Ray's worker ports and outside the range from which the kernel gives
-ports to whoever asks for any.
+A port that Ray is told to use must be free when Ray gets to it, seconds after it was picked. So grid picks ports that
+nothing else takes by itself: outside Ray's worker ports and outside the range from which the kernel assigns ports.
 """
 
 import random
@@ -25,7 +24,7 @@ _ENOUGH: Final = 1000
 
 
 def ephemeral_ports() -> range:
-    """The ports that the kernel gives to connections and to servers that ask for any port."""
+    """The ports that the kernel assigns to connections and to servers that ask for any port."""
     try:
         low, high = _EPHEMERAL.read_text().split()
         return range(int(low), int(high) + 1)
@@ -34,9 +33,9 @@ def ephemeral_ports() -> range:
 
 
 def allowed_ports(ephemeral: range) -> list[int]:
-    """Where to pick: below the ephemeral ports, or elsewhere if those leave too little room there.
+    """The ports to pick from: below the ephemeral ports, or elsewhere if those leave too little room there.
 
-    Never one of Ray's worker ports. Ephemeral ports only where they cover everything, as some hosts are set.
+    Never one of Ray's worker ports. Ephemeral ports only if they cover everything, as on some hosts.
     """
     below = [port for port in _ABOVE_RAY if port < ephemeral.start]
     if len(below) >= _ENOUGH:
@@ -48,8 +47,8 @@ def allowed_ports(ephemeral: range) -> list[int]:
 class ClaimedPorts:
     """Free ports, claimed against every other grid on this host until the `with` block ends.
 
-    Binding shows that a port is free now; the claim keeps a second cluster, started at the same time, from
-    finding the same until Ray has bound it.
+    Binding shows that a port is free now. The claim keeps a second cluster, started at the same time, from picking the
+    same port until Ray has bound it.
     """
 
     def __init__(self, allowed: Iterable[int] | None = None) -> None:
@@ -76,8 +75,8 @@ class ClaimedPorts:
         raise ClusterStartFailed("No free port is left for Ray on this host")
 
     def _claim(self, port: int) -> bool:
-        # An abstract socket is the lightest lock there is: its scope is that of the port (the network
-        # namespace, all users), and it goes with the process. Other systems than Linux must trust to chance.
+        # An abstract socket is the lightest lock there is: it has the scope of the port (the network namespace, all
+        # users), and it goes with the process. Systems other than Linux have to rely on chance.
         if sys.platform != "linux":
             return True
         claim = socket.socket(socket.AF_UNIX)
@@ -91,7 +90,7 @@ class ClaimedPorts:
 
 
 def is_free(port: int) -> bool:
-    """True if nobody on this host uses the port, on any address."""
+    """True if no process on this host uses the port, on any address."""
     with socket.socket() as probe:
         try:
             probe.bind(("", port))
@@ -101,9 +100,9 @@ def is_free(port: int) -> bool:
 
 
 def own_address(*, facing: str | None = None) -> str:
-    """This host's address as Ray finds it: the one that faces the outside; or that host, if it is elsewhere.
+    """This host's address as Ray finds it: the one that faces the outside, or the one that faces `facing`.
 
-    Nothing is sent. Ray never keeps 127.0.0.1 if there is another, so a cluster at that address would report a
+    Nothing is sent. Ray never keeps 127.0.0.1 if there is another address, so a cluster at 127.0.0.1 would report a
     different one.
     """
     if facing is not None and (found := _facing(facing)) is not None and not found.startswith("127."):
@@ -117,7 +116,7 @@ def own_address(*, facing: str | None = None) -> str:
 
 
 def _facing(host: str) -> str | None:
-    """The address of this host from which packets to that one would come; None if there is no way to it."""
+    """The address of this host from which packets to that one would come; None if there is no route to it."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((host, 53))

@@ -1,6 +1,6 @@
 """Finding the processes of a cluster, and ending exactly these.
 
-Every process is known by pid and creation time, so a pid that the kernel gave away again is never hit.
+Every process is identified by pid and creation time, so a reused pid is never hit.
 """
 
 import os
@@ -31,20 +31,20 @@ _SAME_TIME_S: Final = 1.0
 
 
 def child_environment(environ: Mapping[str, str], marker: str) -> dict[str, str]:
-    """The caller's environment, as a raylet of an embedded cluster needs it."""
+    """The caller's environment, adapted for a raylet of an embedded cluster."""
     kept = {name: value for name, value in environ.items() if name != "RAY_ADDRESS"}
     if "RAY_TMPDIR" not in kept and len(kept.get("TMPDIR", "")) > _LONGEST_TMPDIR:
         kept["RAY_TMPDIR"] = "/tmp"
     return kept | {
-        # Where nothing is said, Ray's head takes a token that it happens to find, which `ray.init()` leaves in the
-        # user's home, and nobody else does: then no node and no program gets in.
+        # Without this setting, Ray's head uses a token that it finds in the user's home, where `ray.init()` leaves one.
+        # Other processes do not use it, so no node and no program would get in.
         "RAY_AUTH_MODE": kept.get("RAY_AUTH_MODE") or "disabled",
         "RAY_prestart_worker_first_driver": "0",
         "RAY_enable_worker_prestart": "0",
-        # Raylets tell the cluster about changed totals this often; a grant waits until they have. Ray's own
-        # default of 100 ms is most of what a boost would cost.
+        # Raylets report changed totals to the cluster this often; a grant waits until they have. Ray's own default of
+        # 100 ms would be most of the cost of a boost.
         "RAY_raylet_report_resources_period_milliseconds": "10",
-        # A raylet gives up after 15 s without its agents, which on a machine that starts many nodes need longer.
+        # A raylet gives up after 15 s without its agents, which need longer on a machine that starts many nodes.
         "RAY_agent_register_timeout_ms": str(round(PATIENCE_S * 1000)),
         "RAY_raylet_start_wait_time_s": str(round(PATIENCE_S)),
         "RAY_USAGE_STATS_ENABLED": "0",
@@ -63,7 +63,7 @@ def find(pid: int, create_time: float, marker: str) -> psutil.Process | None:
 
 
 def alive(process: psutil.Process) -> bool:
-    """False for a zombie too: it only waits for its parent to take notice."""
+    """False for a zombie too: it only waits for its parent to reap it."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -78,12 +78,12 @@ def carries(process: psutil.Process, marker: str, variable: str = MARKER) -> boo
 
 
 def carrying(marker: str, variable: str = MARKER) -> set[psutil.Process]:
-    """All living processes with this marker. What renames itself, as Ray's workers do, may hide it."""
+    """All living processes with this marker. Processes that rename themselves, as Ray's workers do, may hide it."""
     return {p for p in psutil.process_iter() if carries(p, marker, variable) and alive(p)}
 
 
 def trees(roots: Iterable[psutil.Process]) -> set[psutil.Process]:
-    """The roots and all their descendants that live. (Process groups would miss Ray's workers.)"""
+    """The roots and all their living descendants. (Process groups would miss Ray's workers.)"""
     found: set[psutil.Process] = set()
     for root in roots:
         with suppress(psutil.NoSuchProcess):
@@ -96,8 +96,8 @@ def end(
 ) -> int:
     """End the roots' trees and the strays; return how many processes that were, once all are gone.
 
-    Those named `gently` are asked, and get some seconds to bring down what is below them; what is left then is
-    killed. The trees are taken before the first signal: an orphan has no root.
+    The processes named `gently` get SIGTERM first and some seconds to end their children; then everything left is
+    killed. The trees are read before the first signal: an orphan has no root.
     """
     ours = _others(trees(roots) | strays())
     asked = [p for p in ours if _name(p) == gently]
@@ -117,7 +117,7 @@ def end(
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         _wait_until_gone(left, _KILLED_WITHIN_S)
-        left = _others(trees(left) | strays())  # some may have been started while we looked
+        left = _others(trees(left) | strays())  # some may have been started meanwhile
     return len(ours)
 
 

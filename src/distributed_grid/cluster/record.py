@@ -1,4 +1,4 @@
-"""What is known on disk about the embedded cluster of one home: enough to find all of it again."""
+"""The record on disk of the embedded cluster of one home: enough to find all of it again."""
 
 import fcntl
 import json
@@ -36,11 +36,11 @@ class ClusterRecord:
 
     @property
     def marker(self) -> str:
-        """What no other cluster has, now or later; all its processes carry it in their environment."""
+        """A text that no other cluster has, now or later; all its processes carry it in their environment."""
         return f"{self.ray_address}@{self.started_at}"
 
     def with_node(self, node: NodeProcess) -> "ClusterRecord":
-        """With this process for the node, in place of one that was started before."""
+        """With this process for the node, replacing one that was started before."""
         if all(known.name != node.name for known in self.nodes):
             return replace(self, nodes=(*self.nodes, node))
         return replace(self, nodes=tuple(node if known.name == node.name else known for known in self.nodes))
@@ -68,7 +68,7 @@ def save(home: GridHome, record: ClusterRecord) -> None:
 
 
 def load(home: GridHome) -> ClusterRecord | None:
-    """The record on disk; None where there is none."""
+    """The record on disk; None if there is none."""
     if (data := bytes_of(home.cluster)) is None:
         return None
     try:
@@ -91,11 +91,11 @@ def forget(home: GridHome) -> None:
 def only_one(home: GridHome, *, wait: bool) -> Iterator[None]:
     """Keep other commands from starting or stopping this home's cluster meanwhile.
 
-    Without `wait`, raises `AlreadyRunning` if one is at it. The lock goes with the process that holds it.
+    Without `wait`, raises `AlreadyRunning` if another command is at it. The lock ends with the process that holds it.
     """
     lock: Path = home.cluster.with_suffix(".lock")
     try:
-        opened = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o600)  # a pipe must not keep us waiting
+        opened = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o600)  # a pipe must not block us
     except OSError as error:
         raise StoreBroken(f"Cannot open {lock}: {error.strerror}", try_next=f"Remove {lock}.") from error
     with os.fdopen(opened, "rb+", buffering=0) as file:

@@ -1,10 +1,11 @@
-"""The nodes of an embedded cluster, started one behind the other but without one waiting for the other's end.
+"""Starts the nodes of an embedded cluster one after another, without waiting for each to be fully up.
 
-The start paces itself by the load that it makes, and tries a node again before it gives up: many nodes on few cores
-take long, but they come.
+The start paces itself by the load that it makes, and retries a node before it gives up: many nodes on few cores take
+long, but they come up.
 
-Of the seconds that `ray start` takes, one is spent on loading Ray and most of the others on waiting for the agents of
-its raylet. So each is loaded while the one before it starts, and is let go as soon as that one cannot be disturbed.
+Of the seconds that `ray start` takes, one goes into loading Ray and most of the others into waiting for the agents of
+its raylet. So each node is loaded while the one before it starts, and is released as soon as that one cannot be
+disturbed.
 """
 
 import os
@@ -25,9 +26,9 @@ from distributed_grid.cluster.processes import NODE_MARKER, carrying, end
 from distributed_grid.errors import ClusterStartFailed
 from distributed_grid.execution.ray_start import RUN
 
-# Left out, since the head would be a second later: an API server with nothing in it, for without the dashboard it has
-# only Ray's usage statistics, which are off; and a server for ray:// programs at a port that nobody knows.
-# If the process that should tell it ends instead, so does it.
+# Leaves out two servers that would delay the head by a second: an API server with nothing in it (without the dashboard
+# it has only Ray's usage statistics, which are off), and a server for ray:// programs at an unpublished port. If the
+# process that should release it ends instead, so does it.
 _WHEN_TOLD: Final = f"""
 {RUN}
 services.start_api_server = lambda *args, **options: ("", None)
@@ -40,12 +41,12 @@ _HIGH_LOAD: Final = 3.0  # processes that want a core, for each core
 
 
 class NodeStart:
-    """One `ray start`: loaded, then let go when its turn comes."""
+    """One `ray start`: loaded, then released when its turn comes."""
 
     def __init__(self, spec: NodeSpec, arguments: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
         self.spec = spec
         self.log = log
-        # -P: what lies in the current folder must not shadow modules.
+        # -P: files in the current folder must not shadow modules.
         command = [sys.executable, "-P", "-c", _WHEN_TOLD, *arguments]
         self._marker = f"{spec.name}@{secrets.token_hex(8)}"
         self._process = spawn(command, log, {**env, NODE_MARKER: self._marker}, stdin=subprocess.PIPE)
@@ -57,7 +58,7 @@ class NodeStart:
 
     @property
     def seconds(self) -> float:
-        """Since it was let go."""
+        """Since it was released."""
         return time.monotonic() - self._let_go_at
 
     def let_go(self) -> None:
@@ -70,7 +71,7 @@ class NodeStart:
         return is_up(self.spec.name, self._process, self.log, self._let_go_at + START_TIMEOUT_S)
 
     def end(self) -> None:
-        """End all that it has started."""
+        """End everything that it has started."""
         try:
             roots = [psutil.Process(self.pid)]
         except psutil.NoSuchProcess:
@@ -96,10 +97,10 @@ def start_in_turn(
     up: Callable[[NodeStart], None],
     again: Callable[[NodeSpec, ClusterStartFailed], None],
 ) -> None:
-    """Start the nodes, the first of which is the head; `begun` and `up` are told of each in this order.
+    """Start the nodes, the first of which is the head; `begun` and `up` are called for each in this order.
 
-    The others start once the head is up, since Ray looks only every two seconds for one that is not. A node that fails
-    is ended and starts again, of which `again` is told; the last of its tries raises.
+    The others start once the head is up: Ray checks for a missing head only every two seconds. A node that fails is
+    ended and started again, and `again` is called; its last try raises.
     """
     waiting = deque(specs)
     coming: deque[NodeStart] = deque()
@@ -131,7 +132,7 @@ def start_in_turn(
 
 
 def _may_go(node: NodeStart, coming: "deque[NodeStart]") -> bool:
-    """The head goes alone; of the others so many at once as the machine bears, and at least one."""
+    """The head starts alone; of the others, as many at once as the machine can bear, and at least one."""
     if not coming:
         return True
     if node.spec.is_head or coming[0].spec.is_head or not coming[-1].has_its_sockets():

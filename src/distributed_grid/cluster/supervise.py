@@ -1,6 +1,6 @@
 """A supervisor puts the controller in, watches it, and puts it back when Ray has given it up or the head was gone.
 
-`grid start --supervise` is one in the foreground, and tells systemd about its state. `grid start` and `grid cluster
+`grid start --supervise` runs one in the foreground, and reports its state to systemd. `grid start` and `grid cluster
 start` leave one in the background: `python -m distributed_grid.cluster.supervise`, which reads what to watch from
 stdin, one JSON object.
 """
@@ -41,14 +41,14 @@ _PATIENCE_S: Final = 2.0
 
 
 class ServiceManager:
-    """Whoever started this process as a service of Type=notify; without one, nothing happens."""
+    """The service manager that started this process with Type=notify; without one, calls do nothing."""
 
     def __init__(self, environ: Mapping[str, str], pid: int | None = None) -> None:
         self._address = environ.get("NOTIFY_SOCKET", "")
         ours = environ.get("WATCHDOG_PID", "") in ("", str(os.getpid() if pid is None else pid))
         usec = environ.get("WATCHDOG_USEC", "")
         self.watchdog_s = int(usec) / 1e6 if ours and usec.isdigit() and int(usec) else None
-        """Within this time it wants a sign of life."""
+        """The interval within which the manager expects a sign of life."""
 
     def ready(self) -> None:
         self._send("READY=1")
@@ -66,22 +66,22 @@ class ServiceManager:
     def _send(self, message: str) -> None:
         if not self._address:
             return
-        # A leading @ stands for the zero byte of a name that is in no folder.
+        # A leading @ stands for the zero byte of a socket name that is in no folder.
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as to_it:
-            to_it.settimeout(_PATIENCE_S)  # one that does not listen must not hold us up
+            to_it.settimeout(_PATIENCE_S)  # a manager that does not listen must not delay us
             to_it.sendto(message.encode(), address)
 
 
 _SUPERVISES: Final = "GRID_SUPERVISES"
-"""The environment variable of a supervisor in the background, and of what it starts: the GRID_HOME that it watches."""
+"""The environment variable of a background supervisor and of what it starts: the GRID_HOME that it watches."""
 _WITHOUT_HEAD_S: Final = 24 * 3600.0
-"""In the background it does not wait for a head for ever: some clusters do not come back."""
+"""A background supervisor does not wait for a head for ever: some clusters do not come back."""
 _AGAIN_S: Final = 1.0
 _END_S: Final = 10.0
 
 PutIn = Callable[[Callable[[], None]], dict[str, Any]]
-"""Puts the controller in; calls what it is given now and then meanwhile."""
+"""Puts the controller in; regularly calls its argument meanwhile."""
 
 
 class ToldToEnd(BaseException):
@@ -89,7 +89,7 @@ class ToldToEnd(BaseException):
 
 
 class Supervisor:
-    """Runs until it is told to end, or somebody takes grid out of the cluster on purpose."""
+    """Runs until it is told to end, or grid is taken out of the cluster on purpose."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class Supervisor:
         self._earlier_stop: bytes | None = None
 
     def run(self) -> None:
-        """Neither a signal nor an error gives boosts back: whoever is started next finds all as it was."""
+        """Neither a signal nor an error gives boosts back: the next supervisor finds everything as it was."""
         with _signals_raise():
             try:
                 self._forget_earlier_stop()
@@ -150,7 +150,7 @@ class Supervisor:
             except Exception as error:
                 if isinstance(error, GridError) and not may_heal(error, was_in=self._was_in):
                     self._manager.status(f"gave up: {error.message}")
-                    raise  # whoever started us should know
+                    raise  # reported to the process that started us
                 pause_s, now = _AGAIN_S, time.monotonic()
                 if now >= watch.try_at:
                     watch = after_failure(watch, now=now)
@@ -186,14 +186,17 @@ class Supervisor:
         return (told := self._stop()) is not None and told != self._earlier_stop
 
     def _stop(self) -> bytes | None:
-        """What a controller said that was taken out on purpose. Whatever else has that name was not left by one."""
+        """The stop record of a controller that was taken out on purpose. An unreadable file was not left by one."""
         try:
             return bytes_of(self._home.stopped)
         except StoreBroken:
             return None
 
     def _forget_earlier_stop(self) -> None:
-        """It was meant for an earlier one. While a controller answers, it only is there if it cannot be removed."""
+        """Ignore a stop record meant for an earlier supervisor.
+
+        While a controller answers, the record is there only if it cannot be removed.
+        """
         if self._was_in and not answers(self._home):
             return
         with suppress(OSError):
@@ -211,7 +214,7 @@ class Supervisor:
     def _head_listens(self, record: dict[str, Any] | None) -> bool:
         if self._address != AUTO:
             return listens(self._address)
-        # Ray looks it up anew at each try; after a success there is an address to watch.
+        # Ray looks the address up again at each try; after a success there is an address to watch.
         return not self._was_in or record is None or listens(record["ray_address"])
 
     def _check_it_is_ours(self, record: dict[str, Any] | None) -> None:
@@ -228,7 +231,7 @@ class Supervisor:
     # -- telling -------------------------------------------------------------------------------------------
 
     def _tell(self, text: str) -> None:
-        """To its log and its service manager. That neither can be written to is no reason to watch no longer."""
+        """Write to the log and the service manager. A failure of either is no reason to stop watching."""
         with suppress(Exception):
             self._say(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}Z {text}")
         self._manager.status(text)
@@ -259,7 +262,7 @@ def _signals_raise() -> Iterator[None]:
         raise ToldToEnd(signal.Signals(number).name)
 
     wanted = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-    heard = [number for number in wanted if signal.getsignal(number) is not signal.SIG_IGN]  # nohup means it
+    heard = [number for number in wanted if signal.getsignal(number) is not signal.SIG_IGN]  # as under nohup
     before = {number: signal.signal(number, raise_it) for number in heard}
     try:
         yield
@@ -273,20 +276,20 @@ def _signals_raise() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a supervisor in the background is to watch, and with what to put the controller back."""
+    """What a background supervisor watches, and how to put the controller back."""
 
     address: str
     config: Mapping[str, Any]
     config_source: str
     listening: Mapping[str, Any]
     record: Mapping[str, Any] | None = None
-    """Of the embedded cluster whose controller it is."""
+    """The record of the embedded cluster whose controller it is."""
 
 
 def start_supervisor(home: GridHome, order: Order) -> str | None:
-    """Have one in the background for this home, in the place of those that it has; why that cannot be, if it cannot.
+    """Start a background supervisor for this home, replacing existing ones; the reason if that fails.
 
-    The order is kept in the home, so that one that dies can be replaced by another.
+    The order is kept in the home, so that a supervisor that dies can be replaced.
     """
     end_supervisors(home)
     try:
@@ -298,7 +301,7 @@ def start_supervisor(home: GridHome, order: Order) -> str | None:
 
 
 def restored_supervisor(home: GridHome) -> str | None:
-    """Start the one of this home again if it is gone; what a person should know of that. None: nothing."""
+    """Restart this home's supervisor if it is gone; a note for the user, or None if there was nothing to do."""
     if _supervisors(home):
         return None
     try:
@@ -312,7 +315,7 @@ def restored_supervisor(home: GridHome) -> str | None:
 
 
 def end_supervisors(home: GridHome) -> bool:
-    """End those in the background. Whether there were any."""
+    """End the background supervisors; True if there were any."""
     with suppress(OSError):
         home.supervisor.unlink(missing_ok=True)
     found = _supervisors(home)

@@ -1,4 +1,4 @@
-"""Entries to a model: other spellings are normalised, conflicts reported, every mistake named at its place."""
+"""From entries to a model: normalises spellings, reports conflicts, and names every mistake at its place."""
 
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -80,7 +80,7 @@ def _move(root: Entry, spelling: Spelling) -> list[Problem]:
 
 
 def _section_for(root: Entry, path: Steps, like: Entry) -> Entry | None:
-    """The section at `path`, made where it is missing; None where something else stands there."""
+    """The section at `path`, made if it is missing; None if something else is there."""
     section = root
     for step in path:
         child = section.child(step)
@@ -93,7 +93,7 @@ def _section_for(root: Entry, path: Steps, like: Entry) -> Entry | None:
 
 
 def _drop_empty_sections(root: Entry, path: Steps) -> None:
-    """Sections of another spelling mean nothing once they are empty, from the start or by moving."""
+    """Drop sections of another spelling that are empty, from the start or after their entries moved."""
     for depth in range(len(path), 0, -1):
         holder, section = root.find(path[: depth - 1]), root.find(path[:depth])
         if holder and section and section.value in (None, {}) and is_section(path[:depth]):
@@ -139,7 +139,7 @@ _EXPECTED = {
 
 
 def check(model: type[M], root: Entry) -> tuple[M | None, list[Problem]]:
-    """The model that the entries describe, or all that is wrong with them. `root` is left in one spelling."""
+    """The model that the entries describe, or everything wrong with them. `root` is left in one spelling."""
     problems = use_one_spelling(root)
     config: M | None = None
     try:

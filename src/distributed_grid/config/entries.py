@@ -8,7 +8,7 @@ Steps = tuple[str | int, ...]
 
 
 class Place(NamedTuple):
-    """Where something stands, counted from 1 as editors do."""
+    """A position in a file, counted from 1 as editors do."""
 
     line: int
     column: int

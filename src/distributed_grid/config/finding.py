@@ -1,4 +1,4 @@
-"""Which configuration file is meant."""
+"""Which configuration file to use."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ FILE_NAME: Final = "my-cluster-enhanced.yaml"
 
 @dataclass(frozen=True, slots=True)
 class ConfigSource:
-    """A file, and who named it (for messages)."""
+    """A file, and where its name came from (for messages)."""
 
     path: Path
     origin: str
@@ -29,7 +29,7 @@ class ConfigSource:
 def find_config(explicit: str | Path | None, environ: Mapping[str, str], cwd: Path) -> ConfigSource:
     """The first of: the one named on the command line, `GRID_CONFIG`, the current folder's, the packaged one.
 
-    A file that somebody named must exist; falling back to another one would run a cluster nobody asked for.
+    A file that was named must exist; falling back to another one would run the wrong cluster.
     """
     if explicit is not None:
         return _named(explicit, "the command line", cwd)
@@ -49,12 +49,12 @@ def packaged_config() -> ConfigSource:
 def absolute(path: str | Path, cwd: Path) -> Path:
     try:
         return cwd / Path(path).expanduser()
-    except RuntimeError:  # "~somebody", whom this machine does not know: a name like any other
+    except RuntimeError:  # "~name" of an unknown user: a name like any other
         return cwd / path
 
 
 def _may_exist(path: Path) -> bool:
-    """False only where there is surely nothing; reading tells what is wrong with the rest."""
+    """False only if there is certainly nothing; reading tells what is wrong with the rest."""
     try:
         return path.exists()
     except OSError:

@@ -1,4 +1,4 @@
-"""A cluster as its configuration describes it, to plan on before it is there: everything is free."""
+"""A cluster as its configuration describes it, for planning before it exists: everything is free."""
 
 from distributed_grid.config.loader import LoadedConfig
 from distributed_grid.config.models import NodeConfig
@@ -11,7 +11,7 @@ _FIELDS = {CPU: "cpu_count", GPU: "gpu_count", MEMORY: "memory_gb"}
 
 
 def inventory_of(loaded: LoadedConfig) -> Inventory:
-    """Raises `ConfigInvalid` where a node does not say how many CPUs it has: a file has no Ray to find out."""
+    """Raises `ConfigInvalid` if a node does not state its CPUs: without Ray, a file cannot find out."""
     config = loaded.config
     silent = [node.name for node in config.nodes if node.cpu_count is None]
     if silent or not config.nodes:
@@ -24,7 +24,7 @@ def inventory_of(loaded: LoadedConfig) -> Inventory:
 
 
 def not_said(loaded: LoadedConfig, kinds: set[str]) -> list[str]:
-    """Kinds that matter, and that no node says it has any of: they count as zero, and somebody should know."""
+    """Kinds that matter but that no node states: they count as zero, which the user should know."""
     nodes = loaded.config.nodes
     return [
         f"{loaded.source}: no node says its {_FIELDS[kind]}, which counts as 0"
@@ -48,6 +48,6 @@ def _node(node: NodeConfig, sharing: bool) -> InventoryNode:
 
 
 def _labels(tags: tuple[str, ...]) -> dict[str, str]:
-    """A tag that is written as key=value stands for the label that the node's Ray is started with."""
+    """A tag written as key=value stands for the label that the node's Ray is started with."""
     pairs = (tag.partition("=") for tag in tags)
     return {key.strip(): value.strip() for key, sign, value in pairs if sign}

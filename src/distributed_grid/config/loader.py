@@ -17,7 +17,7 @@ from distributed_grid.errors import ConfigInvalid
 
 
 def unknown_keys(model: type[BaseModel], root: Entry) -> list[Problem]:
-    """A warning for each, in file order. Expects entries in one spelling."""
+    """A warning for each unknown key, in file order. Expects entries in one spelling."""
     found = list(_in_section(model, root, ()))
     return sorted(found, key=lambda problem: problem.place or (0, 0))
 
@@ -80,7 +80,7 @@ def load_config(source: ConfigSource | str | Path) -> LoadedConfig:
 
 
 def text_of(source: ConfigSource, what: str = "configuration") -> str:
-    """What is in the file; `what`: what it is, for messages."""
+    """The text of the file; `what` names its kind in messages."""
     try:
         raw = source.path.read_bytes()
     except OSError as error:
@@ -97,7 +97,7 @@ def text_of(source: ConfigSource, what: str = "configuration") -> str:
 
 
 def invalid(file: str, problems: Iterable[Problem], what: str = "configuration") -> ConfigInvalid:
-    """All that is wrong with a file, in its order."""
+    """Everything wrong with a file, in its order."""
     check = f"grid config check {file}" if what == "configuration" else f"grid roles plan {file}"
     ordered = sorted(dict.fromkeys(problems), key=lambda problem: problem.place or (0, 0))
     count = "a problem" if len(ordered) == 1 else f"{len(ordered)} problems"
@@ -117,7 +117,7 @@ def _origins(config: GridConfig, root: Entry, file: str) -> dict[str, str]:
 
 
 def effective_in_controller(running: Mapping[str, Any]) -> dict[str, Any]:
-    """The same for what a controller says it runs: where in the file a value stood is known no more."""
+    """The same for the configuration that a controller runs: its places in the file are no longer known."""
     return {
         "source": running["source"],
         "named_by": "the running controller",
@@ -143,7 +143,7 @@ ConfigLike: TypeAlias = GridConfig | str | Path | None
 
 
 def loaded_config(config: ConfigLike) -> GridConfig:
-    """None: the nodes are whichever the cluster has."""
+    """The configuration; for None, one whose nodes are those of the cluster."""
     if config is None:
         return GridConfig.discovered()
     if isinstance(config, GridConfig):

@@ -48,7 +48,7 @@ def load_workload(path: str | Path) -> LoadedWorkload:
 
 
 class _Reader:
-    """Makes roles and pools of entries, and collects what is wrong on the way."""
+    """Builds roles and pools from entries, and collects what is wrong on the way."""
 
     def __init__(self, root: Entry) -> None:
         self._root = root
@@ -72,7 +72,7 @@ class _Reader:
             return None
 
     def _named(self, section: str, known: tuple[str, ...]) -> Iterator[tuple[str | None, Entry]]:
-        """What is in a section, with its name: a mapping by name, or a list of mappings that say theirs first."""
+        """The entries of a section with their names: a mapping by name, or a list of mappings that contain theirs."""
         entry = self._root.child(section)
         if entry is None or entry.value is None:
             return
@@ -102,7 +102,7 @@ class _Reader:
             return None
 
     def _fields(self, entry: Entry, given: dict[str, Any]) -> dict[str, Any]:
-        """What a role says, on top of what its profile says."""
+        """A role's own fields, on top of those of its profile."""
         fields = {key: value for key, value in given.items() if key in FIELDS}
         if _CLASS in given:
             fields["cls"] = given[_CLASS]
@@ -121,14 +121,14 @@ class _Reader:
         return {**PROFILES[profile], **fields}
 
     def _note(self, error: InvalidRole, entry: Entry) -> None:
-        """The problems of a role, a pool or the workload, at the places that they are about."""
+        """Add the problems of a role, a pool or the workload, at their places."""
         for steps, said in error.problems:
             path = tuple(_CLASS if step == "cls" else step for step in steps)
             near, missing = self._located(entry, path)
             self.problems.append(Problem((*near.path, *missing), said, near.place))
 
     def _located(self, entry: Entry, path: Steps) -> tuple[Entry, Steps]:
-        """Roles in a list are found by the name that they say."""
+        """Roles in a list are found by the name that they contain."""
         section = entry.child(path[0]) if path else None
         if section is not None and isinstance(section.value, list) and len(path) > 1:
             names = [one.child("role") or one.child("name") for one in section.value]

@@ -31,7 +31,7 @@ def _property(schema: dict[str, Any], section: dict[str, Any], path: Steps) -> d
 
 
 def _section(schema: dict[str, Any], path: Steps) -> dict[str, Any]:
-    """The section at `path`, made where it exists only in another spelling."""
+    """The section at `path`, made if it exists only in another spelling."""
     section = schema
     for depth, step in enumerate(path, start=1):
         properties = section.setdefault("properties", {})

@@ -180,7 +180,7 @@ class SharingConfig(Settings):
     )
     min_hold_seconds: Wait | None = Field(
         default=None,
-        description="Seconds for which no boost is taken back for somebody else. Left out: as the policy says.",
+        description="Seconds for which no boost is preempted. Left out: as the policy says.",
     )
     teams: Annotated[tuple[TeamConfig, ...], EmptyList] = Field(
         default=(), description="Who shares the cluster. Left out: everybody is in one team."

@@ -37,7 +37,7 @@ def shown(value: object) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A question to append to a message; empty where nothing is close."""
+    """A question to append to a message; empty if nothing is close."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.7)
     return f"; did you mean {close[0]!r}?" if close else ""
 
@@ -185,7 +185,7 @@ def _empty_as(nothing: Callable[[], Any]) -> BeforeValidator:
     return BeforeValidator(lambda value: nothing() if value is None else value)
 
 
-# A key that is written with nothing behind it (`thresholds:`) is a section that was left empty.
+# A key with nothing after it (`thresholds:`) is a section that was left empty.
 EmptySection = _empty_as(dict)
 EmptyList = _empty_as(tuple)
 

@@ -1,6 +1,6 @@
 """YAML text as entries.
 
-The file is composed, not constructed: YAML's own nodes know where every key and value stands (also those that
+The file is composed, not constructed: YAML's own nodes know the place of every key and value (including those that
 come in through an alias or a merge key), and nothing stops at the first duplicate key.
 """
 
@@ -28,7 +28,7 @@ class _TooMuch(Exception):
 
 
 def read_tree(text: str, needs: str = "nodes") -> tuple[Entry | None, list[Problem]]:
-    """The file's entries, and all that is wrong with its YAML. None where the file holds no mapping.
+    """The file's entries, and everything wrong with its YAML. None if the file holds no mapping.
 
     `needs`: the key that such a file has at least.
     """
@@ -61,7 +61,7 @@ def place_at(text: str, offset: int) -> Place:
 
 def _compose(text: str) -> Node | None:
     yaml = YAML(typ="safe", pure=True)
-    yaml.composer.warn_double_anchors = False  # YAML allows an anchor to be set anew
+    yaml.composer.warn_double_anchors = False  # YAML allows an anchor to be redefined
     node: Node | None = yaml.compose(text)
     return node
 

@@ -1,4 +1,4 @@
-"""Access: every route says which scope it needs, every call shows a token, and the Host header must be one of ours.
+"""Access: every route states its scope, every call carries a token, and the Host header must be a known one.
 
 A page in a browser can make its own name point here, but it cannot hide that name.
 """
@@ -38,14 +38,14 @@ from distributed_grid.model.principals import OWNER, Principal, Scope, check_may
 ERRORS: Final[dict[int | str, dict[str, Any]]] = {
     status: {"model": ErrorAnswer} for status in (401, 403, 404, 409, 413, 421, 422, 429, 500, 503)
 }
-"""For OpenAPI: what any call may be answered with."""
+"""For OpenAPI: the errors that any call may return."""
 
 
 def answer_error(error: GridError, headers: Mapping[str, str] | None = None) -> JSONResponse:
     if isinstance(error, TooBusy):
         headers = {"Retry-After": str(math.ceil(error.retry_after_s)), **(headers or {})}
     if isinstance(error, TooLarge):
-        headers = {"Connection": "close", **(headers or {})}  # the rest of it is not read
+        headers = {"Connection": "close", **(headers or {})}  # the rest of the request is not read
     return JSONResponse({"error": error.to_dict()}, error.http_status, headers=headers)
 
 
@@ -53,7 +53,7 @@ _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class HostChecked:
-    """Lets only those through who mean this controller: a loopback name, the address they reached, or a given name."""
+    """Admits only requests addressed to this controller: a loopback name, the address they reached, or a given name."""
 
     def __init__(self, app: ASGIApp, allowed: Iterable[str] = ()) -> None:
         self._app = app
@@ -76,11 +76,11 @@ class HostChecked:
         await answer_error(refused)(scope, receive, send)
 
 
-# These tell nothing about the cluster.
+# These reveal nothing about the cluster.
 OPEN: Final = ("/api/v1/health", "/api/v1/docs", "/api/v1/openapi.json")
 _LONG: Final = OPEN[1:]
 LONGEST_PART: Final = 255
-"""Of a path: an id or a name."""
+"""The longest id or name in a path."""
 _PRINCIPAL: Final = "grid.principal"
 _WEIGHED: Final = "grid.weighed"
 _NEEDED: Final = "__grid_needs__"
@@ -90,7 +90,7 @@ T = TypeVar("T")
 
 
 def needs(scope: Scope | None) -> Callable[[Endpoint], Endpoint]:
-    """Says of an endpoint who may call it. None: everybody with a token; without one only `OPEN` is answered."""
+    """State the scope that an endpoint needs. None: any valid token; without a token only `OPEN` paths are answered."""
 
     def decided(endpoint: Endpoint) -> Endpoint:
         setattr(endpoint, _NEEDED, scope)
@@ -100,7 +100,7 @@ def needs(scope: Scope | None) -> Callable[[Endpoint], Endpoint]:
 
 
 def needed_by(endpoint: Callable[..., Any]) -> Scope | None:
-    """What was decided for an endpoint; where nothing was, nobody shall find out by calling it."""
+    """The scope that an endpoint states; raises at start-up if it states none, before any caller can reach it."""
     if not hasattr(endpoint, _NEEDED):
         raise TypeError(f"{endpoint.__name__} does not say who may call it: @needs(...) is missing")
     scope: Scope | None = getattr(endpoint, _NEEDED)
@@ -108,19 +108,19 @@ def needed_by(endpoint: Callable[..., Any]) -> Scope | None:
 
 
 def admit(request: Request, scope: Scope | None) -> None:
-    """Raise `ScopeMissing` if the caller's token is not good for this."""
+    """Raise `ScopeMissing` if the caller's token lacks this scope."""
     if scope is not None:
         check_may(request.scope[_PRINCIPAL], scope)
 
 
 async def weighed(request: Request, cost: Cost, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Make a call of an endpoint, whose `cost` is counted against the token that it came with."""
+    """Call an endpoint and count its `cost` against the caller's token."""
     weigh = request.scope.get(_WEIGHED)
     return await (call() if weigh is None else weigh(cost, call))
 
 
 def asker_of(request: Request) -> Principal:
-    """Whose token came with a request."""
+    """The owner of the token that a request carries."""
     found: Principal = request.scope[_PRINCIPAL]
     return found
 
@@ -130,11 +130,11 @@ def _asker(request: Request, x_grid_user: Annotated[str, Header(max_length=64)] 
 
 
 Asker = Annotated[Principal, Depends(_asker)]
-"""An endpoint's parameter: who asks, by the name that the audit log shall have."""
+"""An endpoint's parameter: the caller, by the name that the audit log records."""
 
 
 class TokenRequired:
-    """Lets only those in who have a valid token, whatever they ask for, and notes who they are."""
+    """Admits only requests with a valid token, whatever they ask for, and notes the token's owner."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class TokenRequired:
         self._attempts = attempts
         self._limits = limits
         self._strangers = TokenLimits(limits.configured, whose="address")
-        """Those who ask for what is `OPEN` and long, by where they come from."""
+        """Limits per address, for long answers from `OPEN` paths, which need no token."""
         self._clock = clock
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
@@ -159,7 +159,7 @@ class TokenRequired:
         if scope["path"] in OPEN:
             if scope["path"] in _LONG:
                 await self._limited(self._strangers, network_of(address), scope, receive, send)
-            else:  # costs no more than a refusal, and whether the controller answers shows even while others flood it
+            else:  # costs no more than a refusal, and shows that the controller answers even during a flood
                 await self._app(scope, receive, send)
             return
         given = _bearer(next((value for name, value in scope["headers"] if name == b"authorization"), b""))
@@ -180,7 +180,7 @@ class TokenRequired:
         await self._app(scope, receive, send)
 
     async def _limited(self, limits: TokenLimits, of: str, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        """Answer a request of a user's token, or of an address, if need be a little later; or refuse it."""
+        """Answer a request of a user's token, or of an address, with a delay if necessary; or refuse it."""
 
         async def noting(message: Message) -> None:
             told = {"status": message.get("status", 200), "size": len(message.get("body", b""))}
@@ -198,7 +198,7 @@ class TokenRequired:
 
 
 class Started:
-    """Refuses what would change something until the engine has started; its status can be asked for before."""
+    """Refuses changes until the engine has started; the status is available before."""
 
     def __init__(self, app: ASGIApp, has_started: Callable[[], bool], why_not: Callable[[], tuple[str, ...]]) -> None:
         self._app = app
@@ -218,7 +218,7 @@ class Started:
 
 
 def sender_of(scope: AsgiScope) -> str:
-    """The address of whoever asks; this very machine is loopback, by whichever of its addresses it comes."""
+    """The caller's address. A call from this machine counts as loopback, whichever of its addresses it uses."""
     client, server = scope.get("client"), scope.get("server")
     if client is None:
         return ""
@@ -252,7 +252,7 @@ def _path_parameters(spec: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def describe_token(app: FastAPI) -> None:
-    """Tell readers of the OpenAPI document about the token."""
+    """Describe the token in the OpenAPI document."""
     plain = app.openapi
 
     def described() -> dict[str, Any]:

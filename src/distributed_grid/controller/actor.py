@@ -35,9 +35,9 @@ class GridController:
         adopt: bool = False,
         patient: bool = False,
     ) -> None:
-        """The first start raises what is wrong, for the person who waits for it, unless it is to be `patient`.
+        """The first start raises what is wrong, for the person who waits for it, unless it is `patient`.
 
-        A restart never raises: Ray would take the actor for dead, and no one would bring it back.
+        A restart never raises: Ray would take the actor for dead and never restart it.
         """
         is_restart = bool(ray.get_runtime_context().was_current_actor_reconstructed)
         try:
@@ -47,7 +47,7 @@ class GridController:
                 raise
             logger().exception("the controller did not start; Ray starts it again")
             time.sleep(_RESTART_PAUSE_S)
-            os._exit(1)  # a process that ends is started again, however often; an error here would be the end
+            os._exit(1)  # Ray restarts a process that ends, however often; an error here would be final
 
     def _start(
         self,
@@ -59,7 +59,7 @@ class GridController:
         adopt: bool,
         patient: bool,
     ) -> None:
-        # Whoever only puts it into a cluster needs nothing of this, and is quicker without.
+        # A process that only puts the controller into a cluster needs none of this, and is faster without it.
         from distributed_grid.controller.runtime import ControllerRuntime
         from distributed_grid.execution.processes import Hands, RayProcesses
         from distributed_grid.execution.ray_cluster import RayCluster
@@ -93,9 +93,9 @@ class GridController:
 
 
 def _stop_being_nice() -> None:
-    """Ray makes workers yield to its own processes, but whoever relieves an overloaded machine must get a turn.
+    """Undo Ray's low priority for workers: a process that relieves an overloaded machine must get a turn.
 
-    Only root may do this; for others it stays as it is.
+    Only root can do this; other users keep Ray's priority.
     """
     for thread in Path("/proc/self/task").glob("*"):
         with suppress(OSError):
@@ -126,7 +126,7 @@ def create(
     adopt: bool = False,
     patient: bool = False,
 ) -> dict[str, Any]:
-    """Put the controller into the cluster and wait until it answers; how it is reached, and what it has to tell."""
+    """Put the controller into the cluster and wait until it answers; how to reach it, and its notes."""
     controller = (
         ray.remote(GridController)
         .options(
@@ -145,5 +145,5 @@ def create(
 
 
 def existing() -> Any | None:
-    """The handle of a controller that already is in the cluster."""
+    """The handle of a controller that is already in the cluster."""
     return find(NAME)

@@ -1,4 +1,4 @@
-"""The HTTP API under `/api/v1`: thin; parsing here, meaning in the service."""
+"""The HTTP API under `/api/v1`: a thin layer. Parsing is here; the meaning is in the service."""
 
 import asyncio
 import uuid
@@ -49,18 +49,18 @@ from distributed_grid.queue.ownership import check_asks_for, own_boost
 from distributed_grid.queue.service import BoostService
 
 _WATCH_S = 0.25
-# Of what is wrong with a request, so much is told.
+# The limits on how much is told about what is wrong with a request.
 _LINES, _LINE = 20, 300
 
 
 @asynccontextmanager
 async def while_wanted(request: Request, service: BoostService, key: str, tokens: Tokens) -> AsyncIterator[None]:
-    """While a request waits for capacity, watch whether its client is still there, and its token still valid."""
+    """While a request waits for capacity, check that its client is still there and its token still valid."""
     principal = asker_of(request)
 
     async def watch() -> None:
-        await asyncio.sleep(_WATCH_S)  # most are answered by then
-        while tokens.is_valid(principal) and not await request.is_disconnected():  # noqa: ASYNC110 - both have to be asked
+        await asyncio.sleep(_WATCH_S)  # most requests are answered by then
+        while tokens.is_valid(principal) and not await request.is_disconnected():  # noqa: ASYNC110 - polls both
             await asyncio.sleep(_WATCH_S)
         service.abandon(key)
 
@@ -97,7 +97,7 @@ def make_app(
     app.add_middleware(Started, has_started=lambda: engine.has_started, why_not=lambda: engine.problems())
     limits = TokenLimits(engine.config.limits)
     app.add_middleware(TokenRequired, tokens=tokens, attempts=FailedAttempts(on_put_off=tell), limits=limits)
-    app.add_middleware(HostChecked, allowed=allow_hosts)  # added last, asked first
+    app.add_middleware(HostChecked, allowed=allow_hosts)  # added last, runs first
     describe_token(app)
     api = APIRouter(prefix="/api/v1", route_class=DirectRoute, responses=ERRORS)
     service, config = engine.service, engine.config
@@ -215,10 +215,10 @@ def make_app(
 
     @app.exception_handler(Exception)
     async def unforeseen(_: Request, error: Exception) -> JSONResponse:
-        """Nobody foresaw it, but whoever asked shall know what it was; the traceback is in the controller's log."""
+        """Tell the caller about an unexpected error; the traceback is in the controller's log."""
         return answer_error(
             GridError(
-                "Something went wrong in the controller that nobody foresaw",
+                "Internal error in the controller",
                 because=[f"{type(error).__name__}: {error}".splitlines()[0][:300]],
                 try_next="Ask again; if it stays, see grid audit, and the controller's log in Ray's session folder.",
             )
@@ -239,5 +239,5 @@ def make_app(
         return answer_error(InvalidRequest("The request cannot be understood", because=[*lines, *more]))
 
     app.router.routes.extend(audit_routes(engine, ERRORS).routes)
-    app.router.routes.extend(api.routes)  # included, each call would look for its route twice
+    app.router.routes.extend(api.routes)  # if the router were included, each call would look up its route twice
     return app

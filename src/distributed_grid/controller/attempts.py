@@ -1,11 +1,11 @@
-"""Failed attempts to get in, per client address: who fails too often is put off for a while.
+"""Failed attempts to get in, per client address: an address that fails too often is put off for a while.
 
-A token cannot be guessed, so this is about noise, load, and an audit log that shows who tries. Hence two rules:
+A token cannot be guessed, so this is about noise, load, and an audit log that shows the attempts. Hence two rules:
 
 - An address with too many failures gets no more answers to failures.
-- An address that tried too many *different* tokens gets no answers at all, right token or not: that is somebody who
-  guesses. A job that goes on with a revoked token tries one, and must not lock out all others on its machine. Nor
-  is anybody with a valid token locked out on loopback, where the owner must always get through.
+- An address that tried too many *different* tokens gets no answers at all, right token or not: it is guessing. A job
+  that goes on with a revoked token tries only one, and must not lock out the other programs on its machine. On
+  loopback a valid token is never locked out, because the owner must always get through.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ class _Record:
 
 
 class FailedAttempts:
-    """Knows at most `addresses` addresses, each with at most `limit` short digests: nobody can fill the memory."""
+    """Tracks at most `addresses` addresses with at most `limit` short digests each: clients cannot fill the memory."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class FailedAttempts:
         return len(self._records)
 
     def failed(self, address: str, given: bytes, *, now: float) -> float:
-        """Count one failure; for how long to put its sender off, zero while that is not yet due."""
+        """Count one failure; the seconds for which to put the sender off, zero until that is due."""
         key = network_of(address)
         record = self._living(key, now) or self._new(key, now)
         record.failures += 1
@@ -60,7 +60,7 @@ class FailedAttempts:
         return record.until - now
 
     def guesses(self, address: str, *, now: float) -> float:
-        """For how long somebody with a valid token has to wait because of where they come from; mostly zero."""
+        """How long a caller with a valid token has to wait because its address has guessed; mostly zero."""
         if not self._records or (record := self._living(network_of(address), now)) is None:
             return 0.0
         return record.until - now if len(record.tokens) >= self._limit and not is_loopback(address) else 0.0
@@ -91,7 +91,7 @@ def is_loopback(address: str) -> bool:
 
 
 def network_of(address: str) -> str:
-    """Whom to count: one IPv4 address, or the /64 of an IPv6 one, which is what one machine is given."""
+    """What to count as one client: one IPv4 address, or the /64 of an IPv6 one, which is what one machine is given."""
     if ":" not in address:
         return address
     try:

@@ -59,7 +59,7 @@ class AuditEntries(BaseModel):
 
 
 def audit_routes(engine: Engine, responses: dict[int | str, dict[str, Any]]) -> APIRouter:
-    """To be included as they are."""
+    """The routes; they have their prefix already."""
     api = APIRouter(prefix="/api/v1/audit", route_class=DirectRoute, responses=responses)
     reads: threads.Shared[tuple[Wanted, int], bytes] = threads.Shared()
     audits: threads.Shared[None, Report] = threads.Shared(AUDIT_LASTS_S, of=threads.ALL_AUDITS)

@@ -1,4 +1,4 @@
-"""Giving boosts back, whole or in part, and saying that their work is saved."""
+"""Giving boosts back, whole or in part, and reporting checkpoints."""
 
 from typing import Annotated, Any
 
@@ -38,7 +38,7 @@ def add_giving_back_routes(api: APIRouter, engine: Engine) -> None:
         body = body or schemas.ReleaseRequest()
         key = asker.own_key(idempotency_key)
         if body.amount is not None and key and (part := await service.released_before(part_id(key))) is not None:
-            return part  # the first try's answer was lost; this one must not give up as much again
+            return part  # the first try's answer was lost; this retry must not give back as much again
         try:
             lease = own_boost(p, asker, boost_id, "release")
             released = await service.release(
@@ -59,6 +59,6 @@ def add_giving_back_routes(api: APIRouter, engine: Engine) -> None:
     @api.post("/boosts/{boost_id}/checkpoint", response_model=schemas.Boost)
     @needs(Scope.LEND)
     async def checkpointed(boost_id: str, asker: Asker) -> dict[str, Any]:
-        """Tell that what runs in a boost has saved its work: if somebody must yield, it loses little."""
+        """Report a checkpoint: the work in the boost is saved, so a preemption loses little."""
         lease = own_boost(p, asker, boost_id, "report a checkpoint")
         return shown(await service.checkpointed(lease.id, who=asker.name))

@@ -1,10 +1,10 @@
 """Routes that FastAPI describes and that read their requests themselves.
 
-For every call FastAPI solves a route's dependencies anew, which takes longer than everything else on the way to a
-boost but the disk. Our routes need little: parts of the path, headers, a query and one body, each checked by its
-annotation. The extension point is FastAPI's own; the OpenAPI document comes from the same signatures.
+FastAPI resolves a route's dependencies anew for every call, which takes longer than any other step of a boost except
+the disk. Our routes need little: parts of the path, headers, a query and one body, each checked by its annotation. The
+extension point is FastAPI's own; the OpenAPI document comes from the same signatures.
 
-Before anything of a request is read, its sender's token must be good for what the route needs.
+Before anything of a request is read, its token must have the scope that the route needs.
 """
 
 import inspect
@@ -62,7 +62,7 @@ class DirectRoute(APIRoute):
 
 
 async def _body(request: Request) -> bytes:
-    """All of it, but never more than is sensible."""
+    """The whole body, up to `LONGEST_BODY`."""
     promised = request.headers.get("content-length", "")
     length = int(promised) if promised.isdecimal() and len(promised) < 16 else 0
     parts: list[bytes] = []
@@ -89,7 +89,7 @@ def _part(request: Request, name: str) -> str:
 
 
 def _readers(endpoint: Callable[..., Any], in_path: typing.Collection[str]) -> dict[str, _Read]:
-    """For each parameter of an endpoint, how to get it from a request."""
+    """For each parameter of an endpoint, the function that reads it from a request."""
     hints = typing.get_type_hints(endpoint, include_extras=True)
     return {
         name: _reader(name, hints[name], parameter.default, in_path)

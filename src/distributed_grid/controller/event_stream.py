@@ -1,7 +1,7 @@
-"""Events as they happen, for whoever asks with `Accept: text/event-stream` (server-sent events).
+"""Events as they happen, for requests with `Accept: text/event-stream` (server-sent events).
 
-Every event has an id; who was cut off shows the last one it got (`Last-Event-ID`, as browsers do by themselves) and
-goes on after it. An id of another controller's life is no use here: then all events that are kept come again.
+Every event has an id. A client that was cut off sends the last id it got (`Last-Event-ID`; browsers do this by
+themselves) and continues after it. An id from an earlier controller process is of no use: all stored events come again.
 """
 
 import asyncio
@@ -26,18 +26,18 @@ from distributed_grid.model.principals import Principal
 MEDIA_TYPE: Final = "text/event-stream"
 MOST_AT_ONCE: Final = 100
 OF_ONE: Final = 10
-"""Of one token."""
+"""Streams of one token."""
 FOR_ADMINS: Final = 10
-"""Of all, so many can be had only with the scope `admin`."""
+"""Of all streams, this many are reserved for tokens with the scope `admin`."""
 _HEARTBEAT_S: Final = 15.0
-# A stream ends within this after its token was revoked or has expired.
+# A stream ends within this time after its token is revoked or expires.
 _ASK_AGAIN_S: Final = 1.0
-# Then whoever listens comes again by itself.
+# After this time a stream ends, and its client reconnects by itself.
 _LONGEST_S: Final = 600.0
 
 
 class EventStream:
-    """All who listen to one controller's journal."""
+    """All event streams of one controller's journal."""
 
     def __init__(self, journal: Journal, tokens: Tokens) -> None:
         self._journal = journal
@@ -67,7 +67,7 @@ class EventStream:
 
     @contextmanager
     def place(self, listener: Principal) -> Iterator[None]:
-        """One of the places there are, for as long as a stream lasts."""
+        """Occupy one of the places for as long as a stream lasts."""
         self._listening[listener.token_id] += 1
         try:
             yield
@@ -87,7 +87,7 @@ class EventStream:
             while heard - began < _LONGEST_S and self._tokens.is_valid(listener):
                 news.clear()
                 for event in self._journal.since(number):
-                    if not self._tokens.is_valid(listener):  # who reads slowly may be at this for long
+                    if not self._tokens.is_valid(listener):  # a slow reader may spend a long time in this loop
                         return
                     yield self._line(event)
                     number = event.number
@@ -105,7 +105,7 @@ class EventStream:
 
 
 class _Counted(StreamingResponse):
-    """One stream. It has its place from before its first byte on: of many that come at once none is overlooked."""
+    """One stream. It takes its place before its first byte, so that streams opened at the same time are all counted."""
 
     def __init__(self, stream: EventStream, number: int, listener: Principal) -> None:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}

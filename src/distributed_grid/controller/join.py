@@ -28,12 +28,12 @@ from distributed_grid.store.home import GridHome
 
 
 def join(order: dict[str, Any]) -> dict[str, Any]:
-    """Put the controller into the cluster at `order["address"]`; how it is reached."""
+    """Put the controller into the cluster at `order["address"]`; how to reach it."""
     import ray
 
     from distributed_grid.execution.ray_start import check_ray_version
 
-    check_ray_version(ray.__version__)  # before anything that an older Ray does not have is imported
+    check_ray_version(ray.__version__)  # before importing anything that an older Ray lacks
     from distributed_grid.controller import actor
     from distributed_grid.controller.checkup.controller import ask_for_controller
     from distributed_grid.execution.ray_gateway import RayGateway
@@ -59,7 +59,7 @@ def join(order: dict[str, Any]) -> dict[str, Any]:
         )
     listening, patient = Listening.from_dict(order["listening"]), order.get("patient", False)
     if listening.port and not patient:
-        # Here, since of an actor that cannot start Ray tells the words of its error, and not which it is.
+        # Checked here, because for an actor that cannot start Ray passes on the error's text but not its type.
         listen(listening.host, listening.port, or_another=False).close()
     home = GridHome(Path(order["home"]))
     config = GridConfig.from_dict(order["config"])
@@ -81,7 +81,7 @@ def join(order: dict[str, Any]) -> dict[str, Any]:
 
 
 def connect(address: str) -> None:
-    """Join a running cluster as a driver, quietly; or the error that says why that cannot be."""
+    """Join a running cluster as a driver, without log output; raises the error that says why that fails."""
     from distributed_grid.controller import reach
 
     unreached = reach.connect(address)
@@ -90,7 +90,7 @@ def connect(address: str) -> None:
 
 
 def why_not_reached(address: str, unreached: Unreached) -> GridError:
-    """As an error that says what to do."""
+    """The failure as an error that says what to do."""
     match unreached.trouble:
         case Trouble.ADDRESS:
             error: type[GridError] = InvalidRequest
@@ -108,7 +108,7 @@ def why_not_reached(address: str, unreached: Unreached) -> GridError:
 
 
 def _why_it_failed(error: Exception) -> GridError:
-    """The controller's own error where there is one; else Ray's words, shortened."""
+    """The controller's own error if there is one; otherwise Ray's words, shortened."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, GridError):
         return cause

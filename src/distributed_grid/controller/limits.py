@@ -16,23 +16,23 @@ from distributed_grid.model.leases import Lease
 from distributed_grid.model.principals import Principal
 
 LONGEST_DELAY_S: Final = 5.0
-"""Who asks a little too fast is answered later; who would have to wait for longer than this is refused."""
+"""A caller that is slightly too fast is answered later; one that would have to wait longer than this is refused."""
 REFUSED_AFTER_S: Final = 1.0
-"""A refusal comes no sooner, so that asking in a loop costs the controller little."""
+"""A refusal is delayed by this much, so that requests in a loop cost the controller little."""
 AT_ONCE: Final = 256
 _BURST_S: Final = 4.0
 _REFUSAL_COUNTS: Final = 5
-"""A request that is refused counts like so many: who sends only such requests has a fifth of the rate."""
+"""A refused request counts as this many: a caller that sends only such requests has a fifth of the rate."""
 _BYTES_COUNT: Final = 20_000
-"""So many bytes of an answer count like one more request."""
+"""This many bytes of an answer count as one more request."""
 _MOST_FOR_BYTES: Final = 20
-"""But no answer counts like more than so many for its length: most of it may be about what others have."""
+"""The most that an answer counts for its length: most of it may be about what other callers have."""
 FREE_S: Final = 0.001
 _SECOND_COUNTS: Final = 2000
-"""Of the event loop, which serves all: a call may keep it busy for `FREE_S`; then each millisecond counts like two
-requests. A token that only makes such calls has a fortieth of the loop."""
+"""Requests per second of the event loop, which serves all callers. A call may keep the loop busy for `FREE_S`; after
+that, each millisecond counts as two requests. A token that only makes such calls has a fortieth of the loop."""
 _MOST_AHEAD: Final = 50
-"""No call counts like more than so many before it has shown what it costs."""
+"""The most that a call counts before its cost is known."""
 _HALVES_S: Final = 30.0
 _MOST_KNOWN: Final = 10_000
 
@@ -48,7 +48,7 @@ class Rate:
     """When the bucket will be full again."""
 
     def delay(self, now: float, requests: float = 1.0) -> float:
-        """Count a request; how long it has to wait. One that would wait for too long is not counted."""
+        """Count a request; how long it has to wait. A request that would wait too long is not counted."""
         full_at = max(self.spent_until, now) + requests / self.per_second
         wait_s = max(0.0, full_at - now - _BURST_S)
         if wait_s <= LONGEST_DELAY_S:
@@ -56,14 +56,14 @@ class Rate:
         return wait_s
 
     def add(self, requests: float, now: float) -> None:
-        """Count more, but never so much that the token is out for longer than `LONGEST_DELAY_S`. Below zero: fewer."""
+        """Count more requests (fewer if negative), but never keep the token out for longer than `LONGEST_DELAY_S`."""
         full_at = max(self.spent_until, now) + requests / self.per_second
         self.spent_until = min(full_at, max(self.spent_until, now + _BURST_S + LONGEST_DELAY_S))
 
 
 @dataclass
 class Cost:
-    """What calls of one kind have cost lately, in requests beyond the first: the most, and less as time goes by."""
+    """The recent cost of calls of one kind, in requests beyond the first: the maximum, which decays over time."""
 
     requests: float = 0.0
     since: float = 0.0
@@ -79,7 +79,7 @@ class Cost:
 
 @dataclass
 class TokenLimits:
-    """What each token has asked for lately. Knows only valid tokens, so that it cannot grow by guessing."""
+    """What each token has asked for recently. Tracks only valid tokens, so that guessing cannot make it grow."""
 
     configured: CallerLimits
     whose: str = "token"
@@ -111,15 +111,15 @@ class TokenLimits:
             )
 
     def answered(self, token_id: str, now: float, *, status: int = 200, size: int = 0) -> None:
-        """Take note of an answer, or of a part of it: refusals and long answers count like several requests."""
+        """Note an answer or a part of it: refusals and long answers count as several requests."""
         more = (_REFUSAL_COUNTS - 1 if 400 <= status < 500 else 0) + min(size // _BYTES_COUNT, _MOST_FOR_BYTES)
         if more and token_id in self._rates:
             self._rates[token_id].add(more, now)
 
     async def weighed(self, token_id: str, cost: Cost, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Make a call that counts like several requests if it keeps the event loop from all others for long.
+        """Make a call that counts as several requests if it blocks the event loop for long.
 
-        What such calls have cost lately is counted ahead, so that not many of them begin before one has been counted.
+        The recent cost of such calls is counted in advance, so that few of them begin before the first one is counted.
         """
         rate = self._rates.get(token_id)
         if rate is None:
@@ -155,7 +155,7 @@ class TokenLimits:
 
 @types.coroutine
 def timed(call: Coroutine[Any, Any, T], took: Callable[[float], None]) -> Generator[Any, Any, T]:
-    """Wait for a call, then tell for how many seconds it has kept the event loop busy."""
+    """Await a call, then report for how many seconds it kept the event loop busy."""
     spent, go_on, given = 0.0, call.send, None
     try:
         while True:
@@ -169,14 +169,14 @@ def timed(call: Coroutine[Any, Any, T], took: Callable[[float], None]) -> Genera
                 spent += time.thread_time() - began
             try:
                 go_on, given = call.send, (yield awaited)
-            except BaseException as error:  # noqa: BLE001 - it is the call's: it was cancelled, mostly
+            except BaseException as error:  # noqa: BLE001 - it belongs to the call: mostly a cancellation
                 go_on, given = call.throw, error
     finally:
         took(spent)
 
 
 def check_room_inside(engine: Engine, asker: Principal, lease: Lease) -> None:
-    """Raise `TooManyRequests` if one user's boosts have so many programs inside: each is written to disk and shown."""
+    """Raise `TooManyRequests` if too many programs are inside one user's boosts: each is written to disk and shown."""
     most = engine.config.limits.boosts
     if asker.token_id is None:
         return

@@ -1,4 +1,4 @@
-"""Listening: on loopback; elsewhere only with TLS, or if somebody said that it is all right without."""
+"""Listening: on loopback; elsewhere only with TLS, or if the person who starts grid allows it without."""
 
 import hashlib
 import re
@@ -16,7 +16,7 @@ _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE--
 
 
 def checked(listening: Listening) -> Listening:
-    """The same with absolute paths; or `InvalidRequest` with what to do instead. Asked before anything is started."""
+    """The same with absolute paths; or `InvalidRequest` with what to do instead. Called before anything is started."""
     if bool(listening.tls_cert) != bool(listening.tls_key):
         raise InvalidRequest("A certificate and its key go together", try_next="Give both --tls-cert and --tls-key.")
     names = tuple(check_host_name(name) for name in listening.allow_hosts)
@@ -28,7 +28,7 @@ def checked(listening: Listening) -> Listening:
     if not listening.insecure and not all(is_loopback(address) for address in addresses):
         raise InvalidRequest(
             f"Off loopback grid answers only with TLS, and --host {listening.host} is {', '.join(addresses)}",
-            because=["without it, whoever is on the way reads the tokens, and may then do what their users may"],
+            because=["without it, anyone on the network path can read the tokens and use them"],
             try_next="Give --tls-cert FILE --tls-key FILE; or leave --host out and forward the port with ssh -L; "
             "or, in a network where you trust everybody: --insecure",
         )
@@ -36,7 +36,7 @@ def checked(listening: Listening) -> Listening:
 
 
 def _addresses(host: str) -> list[str]:
-    """What a name or an address means on this machine; at least one."""
+    """The addresses that a name or an address means on this machine; at least one."""
     try:
         if not host:
             raise OSError("it is empty; for all addresses of this machine: 0.0.0.0")
@@ -52,13 +52,13 @@ def _check_certificate(cert: str, key: str) -> None:
 
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, no_password)
-    except OSError as error:  # which those of ssl are, too
+    except OSError as error:  # includes the errors of ssl
         told = error.strerror if not isinstance(error, ssl.SSLError) and error.strerror else "not a pair in PEM format"
         raise InvalidRequest(f"The certificate {cert} with the key {key} cannot be used: {told}") from None
 
 
 def fingerprint(cert: str) -> str:
-    """SHA-256 of the certificate that will be shown, by which clients with this GRID_HOME know the controller."""
+    """SHA-256 of the certificate that will be shown; clients with this GRID_HOME recognise the controller by it."""
     first = _CERTIFICATE.search(Path(cert).read_text())
     if first is None:
         raise InvalidRequest(f"{cert} has no certificate in PEM format")
@@ -66,10 +66,10 @@ def fingerprint(cert: str) -> str:
 
 
 def listen(host: str, port: int, *, or_another: bool = True) -> socket.socket:
-    """A socket that listens there; at another port if that one is taken, or else `PortTaken`."""
+    """A socket that listens there; if the port is taken, at another port, or `PortTaken` without `or_another`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for candidate in (port, 0) if or_another else (port,):
-        # The protocol is named because asyncio turns Nagle's algorithm off only then; it costs 40 ms an answer.
+        # The protocol is named because asyncio turns Nagle's algorithm off only then; it costs 40 ms per answer.
         listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -91,7 +91,7 @@ def listen(host: str, port: int, *, or_another: bool = True) -> socket.socket:
 
 
 def url_of(listening: socket.socket, *, tls: bool, own_address: str) -> str:
-    """How it is reached: by `own_address` where it listens on all of them."""
+    """The URL of the controller: with `own_address` if it listens on all addresses."""
     host, port = listening.getsockname()[:2]
     host = own_address if host in ("0.0.0.0", "::") else host
     return f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"

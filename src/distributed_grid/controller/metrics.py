@@ -1,4 +1,4 @@
-"""`/metrics` for Prometheus, made anew from the latest snapshots each time: a node that is gone leaves no series.
+"""`/metrics` for Prometheus, built from the latest snapshots on each scrape: a node that is gone leaves no series.
 
 Base units (seconds, bytes, ratios, cores); nodes, kinds and states are labels, ids never. The text is written here:
 `prometheus_client` checks every name and label of every sample again, which took a third of a second for a thousand
@@ -40,7 +40,7 @@ def _escaped(text: str) -> str:
     return text.replace("\\", r"\\").replace("\n", r"\n")
 
 
-@lru_cache(maxsize=4096)  # the names of nodes, mostly
+@lru_cache(maxsize=4096)  # mostly the names of nodes
 def _quoted(value: str) -> str:
     return _escaped(value).replace('"', r"\"")
 
@@ -67,7 +67,7 @@ _AMOUNTS: Final = ("base", "total", "free", "lent", "borrowed")
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What there is to tell, at one instant."""
+    """The data for the metrics, at one instant."""
 
     now: datetime
     snapshots: Mapping[str, NodeSnapshot] = field(default_factory=dict)
@@ -81,9 +81,9 @@ class Seen:
     queue: Sequence[Waiting] = ()
     """Requests for boosts that wait for their turn."""
     decisions: Mapping[str, int] = field(default_factory=dict)
-    """What was decided about tasks: accepted, queued, rejected."""
+    """Decisions about tasks: accepted, queued, rejected."""
     outcomes: Sequence[Outcome] = ()
-    """Of their places: what was said, and what happened."""
+    """What was predicted for placements, and what happened."""
 
 
 def exposition(seen: Seen) -> bytes:
@@ -111,7 +111,7 @@ def _all(seen: Seen) -> Iterator[Metric]:
 
 
 def _gauge(name: str, told: str, labels: Sequence[str], values: Iterable[tuple[Sequence[str], float | None]]) -> Metric:
-    """A gauge for what is known; what is not has no sample, rather than a zero."""
+    """A gauge of the known values; an unknown value has no sample, rather than a zero."""
     gauge = GaugeMetricFamily(name, told, labels=labels)
     for at, value in values:
         if value is not None:
@@ -147,7 +147,7 @@ def _measured(snapshots: Sequence[NodeSnapshot], now: datetime) -> Iterator[Metr
         ["node"],
         (((s.name,), None if (age := s.age(now)) is None else age.total_seconds()) for s in snapshots),
     )
-    # What is stale is not told as if it were so now.
+    # Stale measurements are not reported as current.
     current = [(s, s.measured) for s in snapshots if s.measured is not None and not s.stale]
     yield _gauge(
         "grid_node_pressure_ratio",
@@ -187,7 +187,7 @@ def _ratio(part: float, whole: float) -> float | None:
 
 
 def _gpus(snapshots: Sequence[NodeSnapshot]) -> Iterator[Metric]:
-    # A device whose number is not known has no label that would stay its own.
+    # A device without a known number has no stable label.
     known = [(s.name, g) for s in snapshots if s.measured and not s.stale for g in s.measured.gpus]
     found = [((node, str(g.index)), g) for node, g in known if g.index is not None]
     for name, told, value in _GPU:

@@ -1,4 +1,4 @@
-"""What was measured, over HTTP: nodes, what waits, and Prometheus' `/metrics`."""
+"""Measurements over HTTP: nodes, pending demand, and Prometheus' `/metrics`."""
 
 import re
 from typing import Annotated, Any
@@ -78,12 +78,12 @@ def add_monitoring_routes(api: APIRouter, engine: Engine) -> None:
 
 
 def add_metrics_route(app: FastAPI, engine: Engine) -> None:
-    """At the path where Prometheus looks by itself."""
+    """At the path where Prometheus looks by default."""
     p = engine.parts
 
     @needs(Scope.VIEW)
     async def metrics() -> Response:
-        """For Prometheus, in its text format; it shows a token as everybody else does."""
+        """For Prometheus, in its text format; Prometheus needs a token, as other clients do."""
         collector = engine.watching.collector if engine.watching else None
         seen = Seen(
             now=p.now(),

@@ -19,7 +19,7 @@ from distributed_grid.offload.offloader import Offloading
 from distributed_grid.offload.view import move_dict, offloaded_dict, survey_dict
 
 SURVEY_LASTS_S: Final = 10.0
-"""A survey reads all about every heavy process of every node."""
+"""A survey reads everything about every heavy process of every node."""
 
 
 def add_offload_routes(api: APIRouter, engine: Engine) -> None:

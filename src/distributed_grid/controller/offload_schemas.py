@@ -82,7 +82,7 @@ class OffloadCandidates(BaseModel):
 
 
 class OffloadEnvironment(BaseModel):
-    """Names only: values are seen by nobody but the process."""
+    """Names only: only the process itself sees the values."""
 
     copied: list[str]
     given: list[str]

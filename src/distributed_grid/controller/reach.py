@@ -24,9 +24,9 @@ _ALIVE: Final = gcs_pb2.GcsNodeInfo.GcsNodeState.ALIVE
 
 
 def connect(address: str, **options: Any) -> Unreached | None:
-    """Join a running cluster as a driver, quietly; if that fails, why. `auto` is the one on this machine.
+    """Join a running cluster as a driver, without log output; the reason if that fails. `auto`: this machine's cluster.
 
-    `options`: for `ray.init`, beside or instead of what a quiet driver has.
+    `options`: for `ray.init`, in addition to or instead of those of a quiet driver.
     """
     if address == AUTO:
         return _connect_to_the_one_here(options)
@@ -38,15 +38,15 @@ def connect(address: str, **options: Any) -> Unreached | None:
             return unreached
         quiet = {"namespace": "grid", "log_to_driver": False, "logging_level": logging.ERROR}
         ray.init(address=address, **(quiet | options))
-    except Exception as error:  # noqa: BLE001 - Ray raises many kinds, as for a missing token
+    except Exception as error:  # noqa: BLE001 - Ray raises many kinds, for example for a missing token
         return Unreached(_trouble(error), in_one_line(error))
     return None
 
 
 def _use_token() -> bool:
-    """Show the token that lies in the user's home, where the environment does not say otherwise; False: there is none.
+    """Use the token in the user's home unless the environment says otherwise; False if there is none.
 
-    Ray does so by itself only for a cluster that it found, not for one whose address it was given.
+    Ray does this by itself only for a cluster that it found, not for one whose address it was given.
     """
     try:
         from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
@@ -56,7 +56,7 @@ def _use_token() -> bool:
 
 
 def _connect_to_the_one_here(options: dict[str, Any]) -> Unreached | None:
-    """The cluster that Ray itself would choose: $RAY_ADDRESS, or what was started here last, be it gone or not."""
+    """The cluster that Ray itself would choose: $RAY_ADDRESS, or the last one started here, even if it is gone."""
     try:
         here = services.canonicalize_bootstrap_address(AUTO) or "local"
     except (ConnectionError, ValueError) as error:
@@ -86,7 +86,7 @@ def _why_no_head(address: str) -> Unreached | None:
 
 
 def _why_not_a_head(address: str) -> Unreached | None:
-    """Ask what listens there whether it is a control service, and one that answers us."""
+    """Ask whether what listens there is a control service, and one that answers us."""
     channel = init_grpc_channel(address)
     try:
         stub = gcs_service_pb2_grpc.NodeInfoGcsServiceStub(channel)
@@ -106,8 +106,8 @@ def _why_not_a_head(address: str) -> Unreached | None:
 
 
 def why_no_node_here(alive: Sequence[Any]) -> Unreached | None:
-    """Programs join through a node on their own machine. Where there is none, Ray ends the whole process."""
+    """Programs join through a node on their own machine. If there is none, Ray ends the whole process."""
     if not alive or any(Path(node.raylet_socket_name).exists() for node in alive):
-        return None  # with no nodes at all, the head's own is about to come
+        return None  # without any nodes, the head's own is about to come
     heads = ", ".join(node.node_manager_address for node in alive if node.is_head_node) or "not known"
     return Unreached(Trouble.ELSEWHERE, f"no node of that cluster runs on this machine; its head is {heads}")

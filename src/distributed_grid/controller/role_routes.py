@@ -1,4 +1,4 @@
-"""Runs of roles, over HTTP: what is known of them, and what is asked of them."""
+"""Runs of roles, over HTTP: their state, and changes to them."""
 
 from contextlib import suppress
 from functools import partial
@@ -28,12 +28,12 @@ def add_role_routes(api: APIRouter, records: RoleRecords | None, engine: Engine)
         return KnownRuns(records)
 
     async def own_run(name: str, asker: Principal, doing: str) -> None:
-        """Raise unless the run is the caller's to change, as the process that keeps it has written down."""
+        """Raise unless the caller may change the run, according to its record."""
         record = await threads.READING.run(runs().one, name)
         check_change(engine.parts, asker, owned_run(record), f"{doing} {name}")
 
     async def give_back(run: str, boost_id: str, asker: Principal) -> None:
-        """A lease that a lost run held. What the record says of leases is not trusted: the ledger is."""
+        """Give back a lease that a lost run held. The ledger decides, not what the record says about leases."""
         with suppress(BoostNotFound):
             lease = engine.parts.ledger.find(boost_id)
             owners = engine.config.owners_of(lease.source)
@@ -67,7 +67,7 @@ def add_role_routes(api: APIRouter, records: RoleRecords | None, engine: Engine)
         """Ask a run to end; of one that is over, forget what is known. `only_over`: one that goes on is left alone."""
         await own_run(name, asker, "end")
         done = await threads.SLOW.run(partial(runs().down, name, only_over=only_over))
-        for boost_id in done.pop("held"):  # of a lost one; it would expire, but only later
+        for boost_id in done.pop("held"):  # of a lost run; they would expire, but only later
             await give_back(name, boost_id, asker)
         journal.note("role_run_down_asked", f"{name}, which was {done['state']}", who=asker.name, run=name)
         return done

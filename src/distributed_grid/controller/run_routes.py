@@ -1,4 +1,4 @@
-"""What programs that run inside a boost need: how they are getting on, and a Ray of their own."""
+"""What programs inside a boost need: their progress, and a Ray of their own."""
 
 from collections.abc import Callable
 from ipaddress import ip_address
@@ -30,7 +30,7 @@ def add_run_routes(api: APIRouter, engine: Engine, where: Callable[[], dict[str,
         jobs: Annotated[str, Query(max_length=600)] = "",
         since: Annotated[float | None, Query(ge=0, le=2**53)] = None,
     ) -> dict[str, Any]:
-        """What these Ray jobs do in a reserved boost, and what of it is not in there; and who began jobs since."""
+        """What these Ray jobs do in a reserved boost, what of it is not in there, and the drivers begun since."""
         named = tuple(filter(None, jobs.split(",")))
         done = work_dict(await threads.READING.run(work_in, p, p.ledger.find(boost_id), named))
         drivers = () if since is None else await threads.READING.run(p.cluster.drivers, since)
@@ -90,7 +90,7 @@ def add_run_routes(api: APIRouter, engine: Engine, where: Callable[[], dict[str,
 
 
 def _addresses_of(request: Request) -> frozenset[str]:
-    """Where the caller is: the address that it calls from; if it is on this machine, all of this machine's."""
+    """The caller's addresses: the one it calls from; if it is on this machine, all of this machine's."""
     sender = sender_of(request.scope)
     if sender not in ("127.0.0.1", "::1"):
         return frozenset({sender} - {""})

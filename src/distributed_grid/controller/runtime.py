@@ -39,9 +39,9 @@ from distributed_grid.store.token_file import TokenFile
 log = logger()
 T = TypeVar("T")
 
-_LOCK_PATIENCE_S: Final = 15.0  # after a crash the old process may need a moment to die and let go of the lock
+_LOCK_PATIENCE_S: Final = 15.0  # after a crash the old process may need a moment to die and release the lock
 _RETRY_S: Final = 1.0
-_QUIET_S: Final = 3.0  # for so long a start that fails is not worth a word
+_QUIET_S: Final = 3.0  # a start that fails for this long is not reported
 _SETTLE_S: Final = 30.0
 
 
@@ -64,13 +64,13 @@ class ControllerRuntime:
         role_records: RoleRecords | None = None,
         patient: bool = False,
     ) -> None:
-        """`patient`: nothing that can be mended keeps it from starting; until then its status tells what is wrong."""
+        """`patient`: start despite faults that can be repaired; until then the status names them."""
         self._cluster = cluster
         self._config = config
         self._home = home
         self._patient = patient
         self._trouble: dict[str, str] = {}
-        """What is wrong with parts of the process, by part."""
+        """Faults of parts of the process, by part."""
         self._ray_address = ray_address
         self._config_source = config_source
         self._leave = leave
@@ -86,13 +86,13 @@ class ControllerRuntime:
         self._is_ending = self._is_leaving = False
         self._token_stamp: tuple[int, int, int] | None = None
         self._record_stamp: tuple[int, int, int] | None = None
-        """Of what this controller has written, or found to be right."""
+        """The stamp of the record that this controller wrote, or found to be right."""
         self._ready = threading.Event()
         self._failure: BaseException | None = None
         self._engine: Engine | None = None
         self._url = ""
         self.notes: tuple[str, ...] = ()
-        """What whoever started the controller should know."""
+        """Notes for the person who started the controller."""
 
     def where(self) -> dict[str, Any]:
         """How to reach the controller; the same is written to `controller.json`."""
@@ -101,7 +101,7 @@ class ControllerRuntime:
             "tls_sha256": self._fingerprint,
             "pid": os.getpid(),
             "ray_address": self._ray_address,
-            "ray_auth_mode": os.environ.get("RAY_AUTH_MODE") or "disabled",  # a node hands its own on to all it starts
+            "ray_auth_mode": os.environ.get("RAY_AUTH_MODE") or "disabled",  # a node passes its own on to all it starts
             "cluster": self._config.name,
             "config_source": self._config_source,
             "config_digest": self._config.digest(),
@@ -115,7 +115,7 @@ class ControllerRuntime:
             raise self._failure
 
     def end(self) -> None:
-        """No longer answer, and let go of the lock; boosts stay as they are. For a process that goes on without it."""
+        """Stop answering and release the lock; boosts stay. For a process that continues without the controller."""
         self._is_ending = True
         if self._thread.is_alive() and self._serving is not None:
             loop, serving = self._serving
@@ -138,7 +138,7 @@ class ControllerRuntime:
     def _run(self) -> None:
         try:
             uvloop.run(self._serve_until_the_end())
-        except BaseException as error:  # noqa: BLE001 - told to whoever waits for the start, or to Ray by dying
+        except BaseException as error:  # noqa: BLE001 - raised in `start`, or reported to Ray by dying
             self._failure = error
             if self._ready.is_set() and not self._is_ending:
                 # A controller that no longer answers is of no use: Ray starts it again.
@@ -146,7 +146,7 @@ class ControllerRuntime:
             self._ready.set()
 
     async def _serve(self) -> None:
-        """What a crash cut off is settled before anybody is answered; where it cannot be, the status says why."""
+        """Settle what a crash interrupted before answering requests; if that fails, the status says why."""
         await self._make_home()
         self._engine = engine = Engine(
             self._cluster, self._config, self._home, adopt=self._adopt, senses=self._senses, hands=self._hands
@@ -167,7 +167,7 @@ class ControllerRuntime:
         raise RuntimeError("the HTTP server ended")
 
     async def _until_settled(self, starting: "asyncio.Task[None]") -> None:
-        """Wait for the engine; a patient controller only until it is clear that something keeps it from starting."""
+        """Wait for the engine; a patient controller only until it is clear that something prevents the start."""
         until = time.monotonic() + _SETTLE_S
         while not starting.done() and (
             not self._patient or ("engine" not in self._trouble and time.monotonic() < until)
@@ -177,7 +177,7 @@ class ControllerRuntime:
             await starting
 
     async def _start_engine(self, engine: Engine) -> None:
-        """Start it, however often that takes. Not `patient`, it raises what is wrong after a while."""
+        """Start the engine, however many tries that takes. Unless `patient`, raise what is wrong after a while."""
         began = time.monotonic()
         while True:
             try:
@@ -196,7 +196,7 @@ class ControllerRuntime:
     async def _open(self, engine: Engine, tokens: Tokens) -> "asyncio.Task[None]":
         listening = checked(self._listening)
         self._fingerprint = fingerprint(listening.tls_cert) if listening.tls_cert else None
-        # A port that was asked for is that one or an error; a controller that comes back must be found all the same.
+        # A requested port is used or is an error. A controller that comes back must be reachable at any port.
         port = listening.port or _last_port(self._home)
         socket = listen(listening.host, port, or_another=self._patient or not listening.port)
         own_address = self._ray_address.rpartition(":")[0].replace(LOOPBACK_HOST, LOOPBACK)
@@ -210,7 +210,7 @@ class ControllerRuntime:
         hosts = listening.allow_hosts
         app = make_app(engine, tokens, self.where, self._leave_on_purpose, hosts, self._role_records)
         self._server = server = make_server(app, listening)
-        # Signals belong to the Ray worker that we live in.
+        # Signals belong to the Ray worker that the controller lives in.
         server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
         serving = asyncio.create_task(server.serve(sockets=[socket]))
         while not server.started and not serving.done():  # noqa: ASYNC110 - uvicorn has no event for it
@@ -229,14 +229,14 @@ class ControllerRuntime:
                 await self._announce()
 
     async def _renew_installation_token(self, tokens: Tokens) -> None:
-        """Whoever puts another token into the file has changed it; until that can be read, the last one is good."""
+        """Use a token that was put into the file; until the file can be read, the last token stays valid."""
         try:
             tokens.installation = await self._read_token()
         except StoreBroken:
             return
 
     async def _is_record_another(self) -> bool:
-        """Whether commands would no longer find this controller, though it is the one that they should."""
+        """True if commands would no longer find this controller, though they should."""
         if self._is_leaving or "engine" in self._trouble:
             return False
         return await threads.DISK.run(stamp, self._home.controller) != self._record_stamp
@@ -259,7 +259,7 @@ class ControllerRuntime:
         return token
 
     async def _make_home(self) -> None:
-        """Without it the controller ends what expires, as far as it knows; commands find it once there is one."""
+        """Create GRID_HOME. Without it the controller still ends known boosts that expire; commands find it later."""
         try:
             await threads.DISK.run(self._home.create)
         except StoreBroken as error:
@@ -282,7 +282,7 @@ class ControllerRuntime:
                 return done
 
     def _note_trouble(self, part: str, told: str | None) -> None:
-        """What a status shows until it is over, and the audit log for good."""
+        """Record a fault: the status shows it until it is over, the audit log keeps it."""
         before = self._trouble.pop(part, None)
         if told is not None:
             self._trouble[part] = told
@@ -295,7 +295,7 @@ class ControllerRuntime:
             self._engine.parts.journal.note("mended", f"over: {before}")
 
     async def _leave_on_purpose(self) -> None:
-        """Whoever supervises must not put grid in again; said before leaving, so that nobody sees it just gone."""
+        """Tell supervisors not to put grid in again. Written before leaving, so that none sees it merely gone."""
         at = datetime.now(UTC).isoformat(timespec="microseconds")
         text = json.dumps({"at": at, "ray_address": self._ray_address}).encode() + b"\n"
         try:
@@ -312,7 +312,7 @@ class ControllerRuntime:
         await self._leave()
 
     async def _announce(self) -> None:
-        """On a disk that cannot be written, what the controller before this one said may still tell where to ask."""
+        """Write how to reach the controller. If the disk refuses, its predecessor's record may still be right."""
         with suppress(OSError):
             self._home.stopped.unlink(missing_ok=True)
         try:
@@ -350,11 +350,11 @@ def _last_port(home: GridHome) -> int:
 
 
 def _load_what_comes_late() -> None:
-    """What the first request would load while all others wait."""
+    """Load what the first request would otherwise load while all others wait."""
     anyio.CancelScope()
 
 
 def _keep_collections_short() -> None:
-    """All that is loaded by now stays: looking through it again and again would stop every thread for 0.1 s."""
+    """Exempt all loaded objects from garbage collection: scanning them again would stop every thread for 0.1 s."""
     gc.collect()
     gc.freeze()

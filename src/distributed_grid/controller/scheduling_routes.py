@@ -1,4 +1,4 @@
-"""Scheduling, over HTTP: a task asks for a place, says that it has begun, and that it is done."""
+"""Scheduling, over HTTP: a task asks for a place, reports its start, and reports its end."""
 
 import uuid
 from typing import Any
@@ -22,7 +22,7 @@ def add_scheduling_routes(api: APIRouter, engine: Engine) -> None:
     p = engine.parts
 
     def own_task(task_id: str, asker: Principal, doing: str) -> None:
-        """Raise unless the task, as far as it is known, and the leases made for it are the caller's to change."""
+        """Raise unless the caller may change the task, as far as it is known, and the leases made for it."""
         things = [owned_lease(lease) for lease in engine.scheduling.leases.of(task_id)]
         if (task := engine.scheduling.state.tasks.get(task_id)) is not None:
             things.insert(0, owned_task(task))
@@ -44,7 +44,7 @@ def add_scheduling_routes(api: APIRouter, engine: Engine) -> None:
     @api.get("/tasks", response_model=schemas.TaskList)
     @needs(Scope.VIEW)
     async def tasks() -> dict[str, Any]:
-        """Who has a place, who waits, and how good what was said of places was."""
+        """The tasks that have a place, the tasks that wait, and how accurate the predictions for placements were."""
         return scheduling_dict(p)
 
     @api.get("/tasks/{task_id}", response_model=schemas.TaskDecision)

@@ -1,4 +1,4 @@
-"""The JSON of scheduling: tasks, where they were placed, and how good what was said of that was."""
+"""The JSON of scheduling: tasks, their placements, and the accuracy of predictions."""
 
 from typing import Annotated
 

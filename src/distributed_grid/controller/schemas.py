@@ -1,14 +1,14 @@
-"""The API's JSON, as OpenAPI describes it. The same shapes come out of every `--json`."""
+"""The API's JSON, as OpenAPI describes it. Every `--json` has the same shapes."""
 
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-# Every string, list and table of a request has a limit; `tests/attacks` holds the OpenAPI document to that.
+# Every string, list and table of a request has a limit; `tests/attacks` checks the OpenAPI document for that.
 Word = Annotated[str, Field(max_length=64)]
 """One of a few: a priority, a policy, a scope."""
 Name = Annotated[str, Field(max_length=255)]
-"""Of a node, a kind of resource, a task, a tag."""
+"""The name of a node, a kind of resource, a task, a tag."""
 Line = Annotated[str, Field(max_length=1000)]
 """A sentence, a label, a URL."""
 Amount = float | Word
@@ -36,7 +36,7 @@ class BoostRequest(BaseModel):
     )
     purpose: Word = Field("boost", description="boost; run or task: one program's, and it ends with that")
     label: Line = Field("", description="What runs in it; 200 characters of it are kept")
-    own_too: bool = Field(False, description="The target may set it aside of its own, if nobody else lends it")
+    own_too: bool = Field(False, description="The target may reserve it on itself if no other node lends it")
     ends_with: str | None = Field(
         None,
         max_length=56,
@@ -111,7 +111,7 @@ class Boost(BaseModel):
     allocated_at: str
     expires_at: str
     placement_group: str | None
-    requester: str = Field(description="Who asked for it; grid, if nobody did")
+    requester: str = Field(description="Who asked for it; grid, if grid did so by itself")
     team: str
     cause: str = Field(description="asked; pressure, demand or forecast, if grid made it by itself")
     notice: BoostNotice | None = Field(description="Its holder is asked to give something up")
@@ -217,7 +217,7 @@ class SuggestionStatus(BaseModel):
     confidence: float = Field(description="0 to 1: that the node is, or will be, short of it")
     how_sure: str
     in_seconds: float | None = Field(description="when; null: it is so now")
-    amount: float | int | None = Field(description="what can be lent; null where nobody can")
+    amount: float | int | None = Field(description="what can be lent; null where no node can")
     source_node: str | None
     command: str | None
     by_itself: bool = Field(description="whether the policy does this by itself, if it lasts")
@@ -272,7 +272,7 @@ class ProgramRequest(BaseModel):
 
 class Attended(BaseModel):
     boost: Boost
-    ends_in_seconds: float | None = Field(description="Until the deadline; null while nobody has asked for the boost")
+    ends_in_seconds: float | None = Field(description="Until the deadline; null while the boost is not reclaimed")
 
 
 class RayletRequest(BaseModel):

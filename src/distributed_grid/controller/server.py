@@ -1,4 +1,4 @@
-"""The HTTP server: uvicorn, with what an open door needs: limits on lengths, on waiting, and on how many come in."""
+"""The HTTP server: uvicorn with limits on lengths, on waiting, and on the number of connections."""
 
 import asyncio
 from typing import Any, ClassVar, Final
@@ -11,11 +11,11 @@ from distributed_grid.model.listening import Listening
 
 LONGEST_HEAD: Final = 64 * 1024
 HEAD_S: Final = 15.0
-"""A request's first line and headers come within this, or its connection ends. So does one that says nothing."""
+"""The limit for a request's first line and headers; then its connection ends. So does a silent connection."""
 BODY_S: Final = 30.0
-"""The rest of the request comes within this."""
+"""The limit for the rest of the request."""
 UNREAD_S: Final = 30.0
-"""A client that does not read what it asked for for so long is gone."""
+"""A client that does not read its answer for this long is treated as gone."""
 IDLE_S: Final = 30
 MOST_CONNECTIONS: Final = 2000
 
@@ -46,7 +46,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     @property
     def _is_answered(self) -> bool:
-        """Whether a request is under way; else only the client is waited for."""
+        """True while a request is being answered; otherwise only the client is waited for."""
         return self.cycle is not None and not self.cycle.response_complete
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -62,7 +62,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._in_head and self._head == 0 and not self._is_answered:
             self._expect_within(HEAD_S, "The headers of the request did not come in time.")
         super().data_received(data)
-        if not self._in_head or self._moved_on:  # the part of it that began a new head is short
+        if not self._in_head or self._moved_on:  # the part of the data that began a new head is short
             return
         self._head += len(data)
         if self._head > LONGEST_HEAD and not self.transport.is_closing():
@@ -74,7 +74,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        if self.cycle.response_complete:  # answered before it was read: what comes is not worth the trouble
+        if self.cycle.response_complete:  # answered before it was read: the rest is not wanted
             self._unwanted += len(body)
             if self._unwanted > LONGEST_BODY:
                 self.transport.abort()
@@ -132,7 +132,7 @@ def make_server(app: Any, listening: Listening) -> uvicorn.Server:
         lifespan="off",
         http=Protocol,
         ws="none",
-        proxy_headers=False,  # else anybody on this machine could say to come from elsewhere
+        proxy_headers=False,  # otherwise any program on this machine could claim another address
         timeout_keep_alive=IDLE_S,
         ssl_certfile=listening.tls_cert or None,
         ssl_keyfile=listening.tls_key or None,

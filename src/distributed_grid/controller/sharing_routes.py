@@ -1,4 +1,4 @@
-"""Sharing by policy, over HTTP: requests that wait, what would happen, why, and by which policy."""
+"""Sharing by policy, over HTTP: requests that wait, plans, reasons, and the policy."""
 
 from typing import Annotated, Any
 
@@ -44,7 +44,7 @@ def add_sharing_routes(api: APIRouter, engine: Engine) -> None:
     @api.get("/requests", response_model=schemas.QueueStatus)
     @needs(Scope.VIEW)
     async def queue_status() -> dict[str, Any]:
-        """Who waits: position, reason and expected start."""
+        """The requests that wait: position, reason and expected start."""
         return allocations.queue()
 
     @api.get("/requests/{request_id}", response_model=schemas.Allocation)

@@ -8,7 +8,7 @@ from distributed_grid.controller.schemas import Amount, Amounts, Boost, BoostReq
 
 
 class AllocationRequest(BoostRequest):
-    """What `grid resource-sharing request` sends: a boost's request that waits with nobody on the line."""
+    """What `grid resource-sharing request` sends: a boost's request that waits without an open connection."""
 
     wait_seconds: Annotated[float, Field(ge=0, le=366 * 24 * 3600)] | None = Field(  # type: ignore[assignment]
         None, description="Give up after this long; null: wait until it is met or released"
@@ -78,17 +78,17 @@ class Plan(BaseModel):
     priority: str
     team: str
     at: str
-    fits: bool = Field(description="Whether it would be granted now, with nobody yielding")
+    fits: bool = Field(description="Whether it would be granted now, without preemption")
     summary: str
     source_node: str | None
     delivery: str | None
     delivery_reason: str | None
     warnings: list[str]
     preemption: Preemption | None = Field(
-        description="Who yields, if nobody can lend it now and that brings it forward"
+        description="Which boosts yield, if no node can lend it now and preemption brings it forward"
     )
     ahead: int = Field(description="Requests that wait in front of it")
-    expected_start: str | None = Field(description="When its turn would be if it waited; null where nobody can know")
+    expected_start: str | None = Field(description="When it would be granted if it waited; null: no estimate")
     expected_wait_s: float | None
     largest_now: LargestNow
     team_limit: str | None

@@ -1,4 +1,4 @@
-"""Tokens over HTTP: made, listed and revoked by whoever has the scope `admin`; and who I am, for everybody."""
+"""Tokens over HTTP: the scope `admin` makes, lists and revokes them; every token can ask whose it is."""
 
 from datetime import timedelta
 from typing import Any

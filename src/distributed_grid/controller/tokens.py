@@ -19,10 +19,10 @@ from distributed_grid.model.teams import Teams
 from distributed_grid.store.durable import bytes_of, replace_durably, stamp
 from distributed_grid.store.token_file import StoredToken, TokenFile
 
-# Makes tokens easy to recognise: for people, and for programs that look for secrets where none should be.
+# Makes tokens easy to recognise, for people and for programs that search for leaked secrets.
 _PREFIX: Final = "grid_"
 _SHORTEST: Final = 32
-"""Of the installation's token, in characters; those that grid makes have 43."""
+"""The least length of the installation's token, in characters; those that grid makes have 43."""
 _TOKEN: Final = re.compile(rf"[!-~]{{{_SHORTEST},512}}")
 
 _ONLY_IN_MEMORY: Final = (
@@ -32,9 +32,10 @@ _ONLY_IN_MEMORY: Final = (
 
 
 def ensure_token(path: Path, tell: Callable[[str], None] = lambda _: None) -> str:
-    """The installation's token; made on first use, readable by its owner only.
+    """The installation's token; created on first use, readable by its owner only.
 
-    One that could be guessed is replaced: what a crash left of the file, or what somebody wrote there. `tell` is told.
+    A token that could be guessed is replaced: what a crash left of the file, or what a person wrote there. `tell`
+    receives a note.
     """
     found = (bytes_of(path) or b"").decode("utf-8", "replace").strip()
     if _TOKEN.fullmatch(found):
@@ -44,17 +45,17 @@ def ensure_token(path: Path, tell: Callable[[str], None] = lambda _: None) -> st
         tell(f"{path} held a token of {len(found)} characters, {why}; there is a new one in it")
     token = secrets.token_urlsafe(32)
     try:
-        replace_durably(path, f"{token}\n".encode())  # an empty one, left by a crash, must not let everybody in
+        replace_durably(path, f"{token}\n".encode())  # an empty file, left by a crash, must not admit every caller
     except OSError as error:
         raise StoreBroken(f"Cannot write {path}: {error.strerror}") from error
     return token
 
 
 class Tokens:
-    """Asked at every call; changed by one event loop. A change is in force at once, and on disk before it is told."""
+    """Read at every call; changed by one event loop. A change holds at once, and is on disk before it is reported."""
 
     def __init__(self, installation: str, file: TokenFile, now: Callable[[], datetime], *, strict: bool = True) -> None:
-        """With `strict`, a file that cannot be read raises `StoreBroken`; else no user's token is good until it can."""
+        """With `strict`, an unreadable file raises `StoreBroken`; else users' tokens are invalid until it can be."""
         self.installation = installation
         self._file = file
         self._now = now
@@ -64,7 +65,7 @@ class Tokens:
         self._unwritten: StoreBroken | None = None
         self._writing = asyncio.Lock()
         self._stamp: tuple[int, int, int] | None = None
-        """Of the file that was read or written last."""
+        """The stamp of the file that was read or written last."""
         try:
             self._load()
         except StoreBroken as error:
@@ -88,7 +89,7 @@ class Tokens:
         self._installation = _digest(token.encode())
 
     async def catch_up(self) -> None:
-        """Read or write again what the disk refused before, and read what somebody has put in the file's place."""
+        """Read or write again what the disk refused before, and read a file that was put in its place."""
         async with self._writing:
             try:
                 if self._unread is not None:
@@ -107,9 +108,9 @@ class Tokens:
         self._unread = None
 
     def who_has(self, given: bytes) -> Principal | None:
-        """Whose token this is; None if it is nobody's, or no longer.
+        """The owner of this token; None if it is unknown, or no longer valid.
 
-        Every known token is compared, whichever fits, and in constant time: how long it took says nothing.
+        Every known token is compared, whichever matches, and in constant time, so that the duration reveals nothing.
         """
         digest = _digest(given)
         owner = hmac.compare_digest(self._installation, digest)
@@ -122,7 +123,7 @@ class Tokens:
         return None if found is None or found.is_expired(self._now()) else found.user
 
     def is_valid(self, principal: Principal) -> bool:
-        """Whether a token that was good when its request came still is; asked by what lasts."""
+        """True if a token that was valid when its request came still is; asked by long requests."""
         if principal.token_id is None:
             return True
         now = self._now()
@@ -141,7 +142,7 @@ class Tokens:
         by: str,
         max_priority: AllocationPriority | None = None,
     ) -> tuple[str, StoredToken]:
-        """A new token: the secret, which is known to nobody but the caller from now on, and what is kept of it."""
+        """A new token: the secret, which only the caller knows from now on, and what is stored of it."""
         secret = _PREFIX + secrets.token_urlsafe(32)
         now = self._now()
         expires_at = None if lasts is None else now + lasts
@@ -155,9 +156,9 @@ class Tokens:
         return secret, token
 
     async def revoke(self, id_or_name: str) -> tuple[list[StoredToken], str | None]:
-        """End one token by its id, or all of a user's by name; they fail at the next call, whatever the disk says.
+        """End one token by its id, or all of a user's by name. They fail at the next call, whatever the disk does.
 
-        Also why the disk did not take it, if so: `catch_up` repeats that until it has.
+        Also returns why the disk did not take the change, if so; `catch_up` repeats the write until it succeeds.
         """
         async with self._writing:
             self._check_readable()

@@ -1,4 +1,4 @@
-"""The policies, as numbers: one row each, and nothing else in the code knows their names."""
+"""The policies, as numbers: one row each. Nothing else in the code knows their names."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,23 +12,23 @@ class PolicyNumbers:
     """How readily capacity moves. `docs/sharing.md` shows this table; a test holds the two together."""
 
     keeps_of_base: float | None
-    """The part of all it has that a lender keeps free; None: the configured `excess_threshold`."""
+    """The part of its base that a lender keeps free; None: the configured `excess_threshold`."""
     keeps_of_idle: float
-    """The part of what is idle that a lender keeps."""
+    """The part of its idle capacity that a lender keeps."""
     acts_by_itself: bool
-    """Whether it borrows, returns and moves without being asked."""
+    """Whether grid borrows, returns and moves without being asked."""
     high_rounds: int
-    """For so many rounds on end a node must be under pressure, or work must wait, before it borrows."""
+    """For how many rounds in a row a node must be under pressure, or work must wait, before the node borrows."""
     low_rounds: int
-    """For so many rounds on end it must be relieved before it returns what it borrowed."""
+    """For how many rounds in a row a node must be relieved before it returns what it borrowed."""
     foresees: bool
-    """Whether it acts on the forecast, and lets a lender keep what it is expected to need."""
+    """Whether grid acts on the forecast, and lets a lender keep what it is expected to need."""
     preempts: bool
     """Whether a request may take back leases of lower priority."""
     min_hold_s: float
-    """No lease is taken back, and none that grid made is returned or moved, before it is so old."""
+    """No lease is reclaimed, and none that grid made is returned or moved, before it is this old."""
     changes_per_round: int
-    """The most that it does by itself in one round."""
+    """The most that grid does by itself in one round."""
 
 
 POLICIES: Final[Mapping[SharingPolicy, PolicyNumbers]] = {

@@ -1,9 +1,10 @@
 """What a supervisor does next, from what it sees: wait, put the controller in, watch, or end.
 
-Ray brings a controller that crashed back by itself, so that gets a moment. A head that is gone takes the controller
-along, and only its return can help: that is waited for, however long it takes.
+Ray restarts a crashed controller by itself, so the supervisor first gives Ray a moment. A head that is gone takes the
+controller with it. Only the head's return can help, so the supervisor waits for it, however long it takes.
 
-What is wrong with the command itself, or with where it runs, is no matter of waiting: it ends, and stays ended.
+Waiting does not help where the command itself, or the place where it runs, is wrong: the supervisor ends, and stays
+ended.
 """
 
 import math
@@ -14,9 +15,9 @@ from typing import Final
 from distributed_grid.errors import GridError, InvalidRequest, PortTaken, Refused, StoreBroken, Unavailable
 
 STAYS_DOWN: Final = (InvalidRequest.exit_code, Refused.exit_code)
-"""After these exit codes starting again as before is no use: a bad argument or configuration, another machine than
-the head, a GRID_HOME of another cluster. `deploy/grid.service` names the same. What else ends a supervisor (Ray's token
-or version) is put right elsewhere, so a service should go on trying."""
+"""After these exit codes, starting again unchanged is no use: a bad argument or configuration, another machine than the
+head, a GRID_HOME of another cluster. `deploy/grid.service` names the same codes. Other causes that end a supervisor
+(Ray's token or version) are put right elsewhere, so a service should go on trying."""
 
 _HEALS: Final = (Unavailable, StoreBroken)
 _WATCH_S: Final = 1.0
@@ -46,11 +47,11 @@ class Sight:
     """What one look showed."""
 
     controller: bool
-    """It answers."""
+    """The controller answers."""
     head: bool
-    """Something listens where the head should be."""
+    """Something listens at the head's address."""
     stopped: bool = False
-    """Somebody took grid out on purpose."""
+    """Grid was taken out on purpose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +60,9 @@ class Watch:
 
     phase: Phase = Phase.STARTING
     since: float = 0.0
-    """Since when the phase lasts."""
+    """When the phase began."""
     away_since: float | None = None
-    """Since when the controller does not answer."""
+    """Since when the controller has not answered."""
     failures: int = 0
     try_at: float = -math.inf
     told_at: float = 0.0
@@ -78,7 +79,7 @@ class Step:
 def next_step(watch: Watch, sight: Sight, *, now: float, without_head_s: float = math.inf) -> Step:
     """The next thing to do, how long to pause after it, and what to tell people.
 
-    `without_head_s`: for so long a head that is gone is waited for.
+    `without_head_s`: how long the supervisor waits for a head that is gone.
     """
     if sight.stopped:
         return Step(
@@ -95,7 +96,7 @@ def next_step(watch: Watch, sight: Sight, *, now: float, without_head_s: float =
 
 
 def after_failure(watch: Watch, *, now: float) -> Watch:
-    """Putting the controller in did not go: the next try comes later, and later still, within bounds."""
+    """Putting the controller in failed: the next try comes later, and later still, within bounds."""
     pause = min(_LONGEST_BACKOFF_S, 2.0**watch.failures)
     return replace(watch, failures=min(watch.failures + 1, 16), try_at=now + pause)
 
@@ -103,9 +104,9 @@ def after_failure(watch: Watch, *, now: float) -> Watch:
 def may_heal(error: GridError, *, was_in: bool) -> bool:
     """Whether to go on after grid could not be put in.
 
-    What never worked goes on only if the cluster may still come up, or the disk have room again: all else is better
-    told to the person who has just started it, also that another program has the port that they named. What worked
-    once may work again, since cluster and versions change under it.
+    If grid was never in, the supervisor goes on only if the cluster may still come up, or the disk may have room again.
+    Any other error is better shown to the person who has just started it; this includes another program on the port
+    that they named. What worked once may work again, since cluster and versions change under it.
     """
     return was_in or (isinstance(error, _HEALS) and not isinstance(error, PortTaken))
 

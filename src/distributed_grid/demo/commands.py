@@ -1,4 +1,4 @@
-"""Grid's own commands, run the way a person runs them: a process each, over before the next one starts."""
+"""Grid's own commands, run as a user runs them: each in its own process, one after the other."""
 
 import json
 import os
@@ -14,7 +14,7 @@ _PATIENCE_S: Final = 60.0
 
 
 class Grid:
-    """`grid` with one installation's GRID_HOME. Knows which of its boosts have not been given back."""
+    """`grid` with one installation's GRID_HOME. Tracks the boosts that have not been released."""
 
     def __init__(self, home: GridHome) -> None:
         self._env = os.environ | {"GRID_HOME": str(home.path)}
@@ -33,11 +33,11 @@ class Grid:
         return self._run("boost", "status")
 
     def forget(self, boost_id: str) -> None:
-        """It has ended by itself."""
+        """The boost has ended by itself."""
         self._open.remove(boost_id)
 
     def release_what_is_left(self) -> None:
-        """For an end before the end: others may use this cluster."""
+        """For a demo that stops early: others may use this cluster."""
         for boost_id in list(self._open):
             self.release(boost_id)
 

@@ -1,4 +1,4 @@
-"""What the demo runs in the cluster. Travels by value, so it imports only what Ray's workers have."""
+"""The demo's task in the cluster. It travels by value, so it imports only what Ray's workers have."""
 
 from typing import Any
 

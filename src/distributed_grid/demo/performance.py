@@ -27,9 +27,9 @@ _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def ended_by_the_first_signal() -> Iterator[None]:
-    """The first of Ctrl-C, TERM and HUP leaves the block by an exception; those after it are ignored.
+    """The first of Ctrl-C, TERM and HUP raises an exception in the block; later ones are ignored.
 
-    A second Ctrl-C would otherwise break off the cleaning up, and leave half a cluster behind.
+    A second Ctrl-C would otherwise interrupt the clean-up and leave half a cluster behind.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -42,7 +42,7 @@ def ended_by_the_first_signal() -> Iterator[None]:
             raise KeyboardInterrupt
         raise SystemExit(128 + number)
 
-    # What the caller ignores, as nohup does, stays ignored.
+    # Signals that the caller ignores, as nohup does, stay ignored.
     before = {s: handler for s in _ENDING if (handler := signal.getsignal(s)) is not signal.SIG_IGN}
     for number in before:
         signal.signal(number, end)
@@ -63,12 +63,12 @@ class Stage:
     home: GridHome
     ray_address: str
     is_own: bool = False
-    """Started for this play alone; else somebody uses it."""
+    """Started for this demo alone; otherwise others use it."""
     is_embedded: bool = True
 
 
 def running_stage(home: GridHome) -> Stage | None:
-    """The cluster whose controller answers in this installation; one that it is only logged in to is not to play on."""
+    """The cluster whose controller answers in this installation; a mere login to another cluster does not count."""
     if not home.controller.exists():
         return None
     try:
@@ -81,9 +81,9 @@ def running_stage(home: GridHome) -> Stage | None:
 
 @contextmanager
 def own_stage(config_path: str | None, *, progress: Progress) -> Iterator[Stage]:
-    """Start the configuration's embedded cluster in a home of its own; end and remove both with the block.
+    """Start the configuration's embedded cluster in a separate home; end and remove both with the block.
 
-    Ctrl-C and its like end the block as any error does.
+    Ctrl-C and similar signals end the block as any error does.
     """
     with ended_by_the_first_signal():
         home = GridHome(Path(tempfile.mkdtemp(prefix="grid-demo-")))
@@ -101,7 +101,7 @@ def own_stage(config_path: str | None, *, progress: Progress) -> Iterator[Stage]
 
 
 def why_unsuitable(cluster: Mapping[str, Any], sharing: Mapping[str, Any], *, target: str, cpus: float) -> list[str]:
-    """What is in the way of the demo on a cluster in use; both are the API's answers. Empty: nothing."""
+    """Why the demo cannot run on a cluster in use; empty if it can. Both arguments are the API's answers."""
     nodes = {node["name"]: node for node in cluster["nodes"] if node["alive"]}
     lenders = [node for node in sharing["nodes"] if node["alive"] and node["can_share"] and node["name"] != target]
     reasons = []
@@ -145,7 +145,7 @@ _TITLE: Final = (
 
 
 def play(show: Show) -> None:
-    """Raise `CheckFailed` if a claim is false, and `Refused` where the demo would be in somebody's way."""
+    """Raise `CheckFailed` if a claim is false, and `Refused` if the demo would disturb a cluster in use."""
     began = time.monotonic()
     with the_stage(show) as stage, driver_of(stage.ray_address) as view:
         findings = Story(view, Grid(stage.home), show).play()
@@ -168,7 +168,7 @@ def verdict(findings: Sequence[Finding]) -> None:
 
 @contextmanager
 def the_stage(show: Show) -> Iterator[Stage]:
-    """The embedded cluster that runs here, if it is idle; where none runs, one for the demo alone."""
+    """The embedded cluster that runs here, if it is idle; if none runs, one for the demo alone."""
     stage = running_stage(GridHome.find())
     if stage is not None and stage.is_embedded:
         refuse_if_unsuitable(stage)

@@ -1,4 +1,4 @@
-"""What Ray says about its nodes, asked by a driver of one's own: grid's bookkeeping has no part in it."""
+"""What Ray reports about its nodes, read by a separate driver, independent of grid's ledger."""
 
 import signal
 import threading
@@ -23,11 +23,11 @@ Amounts = dict[NodeName, ResourceVector]
 
 @contextmanager
 def driver_of(ray_address: str) -> "Iterator[RayView]":
-    """Be a driver of that cluster, quietly, until the block ends."""
+    """Connect to that cluster as a driver, without output, until the block ends."""
     here = threading.current_thread() is threading.main_thread()
     on_terminate = signal.getsignal(signal.SIGTERM)
     connect(ray_address)
-    if here:  # Ray puts its own in place, which would leave with another exit code
+    if here:  # Ray installs its own handlers, which would exit with another code
         signal.signal(signal.SIGTERM, on_terminate)
     try:
         yield RayView()
@@ -56,7 +56,7 @@ class RayView:
         return {name: ResourceVector.from_ray(total) for name, total in self.raw_totals().items()}
 
     def raw_totals(self) -> dict[NodeName, Mapping[str, float]]:
-        """With what Ray and grid put on nodes for their own ends; what is at zero is not there."""
+        """Totals including the resources that Ray and grid add for their own use; zeros are left out."""
         seen = self.gateway.totals()
         return {
             name: {kind: amount for kind, amount in seen.get(node.node_id, {}).items() if amount}
@@ -71,7 +71,7 @@ class RayView:
         }
 
     def waits_for(self, cpus: float, node: NodeName) -> int:
-        """How many pending requests for so many CPUs on just that node Ray lists: its own autoscaler reads these."""
+        """How many pending requests for that many CPUs on that node Ray lists; its autoscaler reads the same list."""
         reply = autoscaler_pb2.GetClusterResourceStateReply()
         reply.ParseFromString(self._gcs.get_cluster_resource_state())
         pending = reply.cluster_resource_state.pending_resource_requests

@@ -1,4 +1,4 @@
-"""How the demo looks, on a terminal and in a pipe: claims, what was seen, and whether the two agree."""
+"""The demo's output, on a terminal and in a pipe: claims, observations, and whether they agree."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +20,7 @@ _POLL_S: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One claim after it was checked; all texts are for people."""
+    """One checked claim; all texts are for display."""
 
     claim: str
     holds: bool
@@ -36,13 +36,13 @@ def check(
     within_s: float = 0.0,
     describe: Callable[[T], str] = str,
 ) -> Finding:
-    """Look until it is as expected or the time is up. The last look decides, whatever came before."""
+    """Look until the result is as expected or the time is up. Only the last look counts."""
     seen = last_look(look, lambda found: found == expected, within_s)
     return Finding(claim, seen == expected, describe(seen), describe(expected))
 
 
 def last_look(look: Callable[[], T], good: Callable[[T], bool], within_s: float) -> T:
-    """Look again and again until `good`, at most for that long; what was seen last."""
+    """Look repeatedly until `good`, at most for that long. Returns the last result."""
     deadline = time.monotonic() + within_s
     while not good(seen := look()) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
@@ -89,7 +89,7 @@ class Show:
         self._out.print(Padding(table, (0, 0, 0, 3), expand=False))
 
     def finding(self, finding: Finding) -> None:
-        """The claim with its mark, and under it what was seen; for a false one also what should have been."""
+        """The claim with its mark, and under it what was seen; for a false claim also what was expected."""
         mark, style = (self._marks[0], "green") if finding.holds else (self._marks[1], "bold red")
         self._line(Text.assemble((f"{mark} ", style), (finding.claim, "" if finding.holds else "red")))
         indent = " " * (len(mark) + 1)

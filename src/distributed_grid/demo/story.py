@@ -22,7 +22,7 @@ TARGET: Final = "gpu-master"
 EXTRA_CPUS: Final = 2
 SHORT_S: Final = 5
 _AT_MOST_S: Final = "120"
-"""How long the other boosts last, whatever becomes of the demo."""
+"""How long the other boosts last at most, even if the demo dies."""
 
 # Bounds, not expectations: on a busy machine a Ray worker takes seconds to start.
 _TASK_S: Final = 30.0
@@ -32,7 +32,7 @@ cloudpickle.register_pickle_by_value(jobs)
 
 
 class Story:
-    """Six steps on one cluster; each leaves it as it found it, but for what the next step goes on with."""
+    """Six steps on one cluster; each leaves the cluster as it found it, except for what the next step needs."""
 
     def __init__(self, view: RayView, grid: Grid, show: Show) -> None:
         self._view, self._grid, self._show = view, grid, show
@@ -42,7 +42,7 @@ class Story:
         self.findings: list[Finding] = []
 
     def play(self) -> list[Finding]:
-        """All steps in order. A command that is refused ends the story, as a claim that failed."""
+        """All steps in order. A refused command ends the story and counts as a failed claim."""
         try:
             for title, step in self._steps():
                 self._show.step(title)
@@ -50,7 +50,7 @@ class Story:
         except GridError as error:
             self._found(Finding("The command is carried out", False, error.message, "no error"))
         finally:
-            with suppress(GridError):  # where the cluster is gone, there is nothing to give back
+            with suppress(GridError):  # if the cluster is gone, there is nothing to release
                 self._grid.release_what_is_left()
         return self.findings
 
@@ -111,7 +111,7 @@ class Story:
             say=lambda seen: f"group {group[:8]} is on {', '.join(seen)}",
         )
         self._check(
-            "Nobody else gets that GPU meanwhile",
+            "No other program gets that GPU meanwhile",
             lambda: self._view.free()[lender][GPU],
             self._base[lender][GPU] - scale(GPU),
             within_s=_VIEW_S,
@@ -141,7 +141,7 @@ class Story:
             within_s=SHORT_S / 2,
             say=cpus,
         )
-        with self._show.waiting("Nobody does anything ..."):
+        with self._show.waiting("No client does anything ..."):
             seen = last_look(self._view.totals, lambda totals: totals == self._base, SHORT_S + _VIEW_S)
         late_s = (datetime.now(UTC) - boost.expires_at).total_seconds()
         self._found(
@@ -189,7 +189,7 @@ class Story:
         return self._base | {TARGET: self._base[TARGET] + lent, source: self._base[source] - lent}
 
     def _ran(self, task: Any, resource: str) -> tuple[str, float]:
-        """Where a task ran and what Ray gave it; nowhere, if it has not within the bound."""
+        """The node where a task ran and what Ray gave it; no node if it has not run within the bound."""
         try:
             told = ray.get(task, timeout=_TASK_S)
         except ray.exceptions.RayError as error:

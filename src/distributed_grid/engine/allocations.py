@@ -1,4 +1,4 @@
-"""Requests that may wait, as the API and the Python classes ask for them: answers are the API's JSON."""
+"""Requests that may wait, as the API and the Python classes make them: answers are the API's JSON."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -30,7 +30,7 @@ class Allocations:
         return self._shown(self._engine.service.find(request_id))
 
     async def release(self, request_id: str, *, caller: Principal) -> dict[str, Any]:
-        """Wait no longer; or, if it was met, give the capacity back."""
+        """Cancel a waiting request; or, if it was granted, release the boost."""
         p, service = self._engine.parts, self._engine.service
         found = service.find(request_id, seen_by(p, caller))
         if isinstance(found, Waiting):
@@ -53,7 +53,7 @@ class Allocations:
         return sharing_dict(p, self._engine.service.queue, await p.look())
 
     async def plan(self, body: Mapping[str, Any], *, caller: Principal) -> dict[str, Any]:
-        """What would happen to such a request now: nothing is changed."""
+        """What would happen to such a request now. Nothing changes."""
         ask = self._engine.ask_of({**body, **_NOT_ASKED_FOR}, caller=caller)
         return await plan_answer(self._engine.parts, self._engine.service.queue, ask)
 

@@ -1,7 +1,7 @@
-"""The auditor: looks at the books, the disk, the nodes, the groups and the work, and says where they disagree.
+"""The auditor: compares the ledger, the disk, the nodes, the groups and the work, and reports where they disagree.
 
-Most of what can be wrong, reconciler puts right within a second. So a second look follows a first one that found
-something: what is gone by then was on its way, or has been repaired, and is told apart from what stays.
+The reconciler repairs most problems within a second. So a look that finds something is followed by a second one: what
+is gone by then was in transit or has been repaired, and is reported apart from what stays.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import ResourceVector, amount_of
 from distributed_grid.model.times import instant
 
-# Reconciler makes a full turn every second; a view may be half a second old.
+# The reconciler makes a full turn every second; a view may be half a second old.
 _SECOND_LOOK_S: Final = 1.7
 _STEADY_TRIES: Final = 5
 _REPAIRED_WITHIN: Final = timedelta(seconds=8)
@@ -46,7 +46,7 @@ class Report:
     counted: Mapping[str, int]
     findings: tuple[Finding, ...]
     settled: tuple[Finding, ...] = ()
-    """Seen at first, and gone at the second look."""
+    """Found at the first look, and gone at the second."""
     repaired: tuple[Finding, ...] = ()
     did: tuple[str, ...] = ()
     left_because: Mapping[tuple[str, ...], str] | None = None
@@ -81,7 +81,7 @@ def finding_dict(finding: Finding) -> dict[str, Any]:
 
 
 class Auditor:
-    """Looks by its own means, and acts by the reconciler's."""
+    """Looks by its own means, and acts through the reconciler."""
 
     def __init__(self, parts: Parts, reconciler: Reconciler) -> None:
         self._p = parts
@@ -99,7 +99,7 @@ class Auditor:
         return _report(facts, both, settled=gone)
 
     async def repair(self, *, may_kill: bool = False, who: str = "") -> Report:
-        """Do what is safe about all findings; then say what is left, and why."""
+        """Repair what is safe to repair; then report what is left, and why."""
         p = self._p
         first = audit(await self._look())
         did = [] if not first else await self._carry_out(plan_repair(first, may_kill=may_kill))
@@ -113,7 +113,7 @@ class Auditor:
         return _report(facts, left, repaired=gone, did=tuple(did), left_because=because)
 
     async def _look_until_repaired(self) -> AuditFacts:
-        """As things are once nothing is left, or what is left stays as it is."""
+        """The facts once no finding is left, or the rest no longer changes."""
         p = self._p
         deadline, unchanged_since = p.now() + _REPAIRED_WITHIN, p.now()
         facts = await self._look()
@@ -147,7 +147,7 @@ class Auditor:
         if plan.kill_for:
             await p.commit()
         turned = await self._reconciler.turn_fully()
-        p.something_changed()  # what still drains has the reconciler's whole attention
+        p.something_changed()  # the reconciler goes on with what still drains
         did.append(
             "compared boosts, groups and totals once more, and did what was missing"
             if turned
@@ -158,7 +158,7 @@ class Auditor:
     # -- looking -------------------------------------------------------------------------------------------
 
     async def _look(self) -> AuditFacts:
-        """Everything at one moment: repeated if boosts changed meanwhile, but not for ever on a busy cluster."""
+        """A consistent look: repeated if boosts changed meanwhile, but not for ever on a busy cluster."""
         for _ in range(_STEADY_TRIES):
             await self._p.flush()
             before = self._p.ledger.snapshot(), frozenset(self._p.in_flight)
@@ -168,7 +168,7 @@ class Auditor:
         return await self._with_work(facts)
 
     async def _with_work(self, facts: AuditFacts) -> AuditFacts:
-        """Who is at work, asked only where nobody should be: each such question goes to every worker of a node."""
+        """Add the work, only where there should be none: each such question goes to every worker of a node."""
         work_on = self._p.applier.work_on
         empty = groups_where_work_matters(facts)
         groups = [
@@ -211,7 +211,7 @@ def _audited(name: NodeName, base: ResourceVector, said: NodeView | None, shown:
 def _compared(
     first: tuple[Finding, ...], now: tuple[Finding, ...], *, all_of_now: bool = False
 ) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
-    """What stays (or is there now), as it is now, and what is gone."""
+    """The findings that stay (or all current ones), as they are now, and those that are gone."""
     known = {finding.key for finding in first}
     there = {finding.key for finding in now}
     stays = tuple(finding for finding in now if all_of_now or finding.key in known)

@@ -45,7 +45,7 @@ log = logger()
 
 
 class Watching:
-    """The collector at work for one engine; it tells the journal about pressure, and the observer what it knows."""
+    """Runs the collector for one engine: pressure goes to the journal, measurements to the observer."""
 
     def __init__(self, parts: Parts, senses: Senses) -> None:
         self._p = parts
@@ -68,7 +68,7 @@ class Watching:
             await self._task
 
     async def leave(self) -> None:
-        """Grid goes, and so do its probes."""
+        """Stop measuring and remove the probes, because grid leaves."""
         await self.stop()
         await self._senses.leave()
 
@@ -139,22 +139,22 @@ class Engine:
         self.scheduling = Scheduling(self.parts, self.service, self.runs, collector)
         self.has_started = False
         self.trouble: tuple[str, ...] = ()
-        """What keeps the engine from starting, and what else concerns its process, for `problems`."""
+        """Why the engine cannot start, and other problems of its process, for `problems`."""
 
     def _snapshots(self) -> Mapping[NodeName, NodeSnapshot]:
         return {} if self.watching is None else self.watching.collector.snapshots()
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What whoever started grid should know."""
+        """For the user who started grid: what recovery did, and problems."""
         return (*self._recovery.belongings.notes, *self.problems())
 
     async def start(self, *, strict: bool = True) -> None:
-        """Take the lock, read the store, settle what a crash left, and begin the reconciler.
+        """Take the lock, read the store, settle what a crash left, and start the reconciler.
 
         With `strict`, a store that cannot be read raises `StoreBroken`. Without, the engine starts with what it can
-        read. A store that cannot be written keeps no engine from starting: what is lent has to come home all the same.
-        Where another process holds the lock, `AlreadyRunning` is raised; after any error `start` can be repeated.
+        read. The engine starts even if the store cannot be written: lent capacity must return all the same. If another
+        process holds the lock, `start` raises `AlreadyRunning`. After any error, `start` can be repeated.
         """
         self._recovery = self._reconciler.recovery = Recovery(self.parts, adopt=self._adopt)
         self._recovery.lock(strict=strict)
@@ -175,7 +175,7 @@ class Engine:
         if await p.try_commit():
             self._recovery.settle()
         p.journal.note("started", f"grid is in charge of {len(nodes)} nodes; {len(p.ledger)} boosts are known")
-        # What a crash cut off is settled before anybody is answered.
+        # What a crash interrupted is settled before any request is answered.
         for _ in range(_TRIES):
             if await self._reconciler.try_turn():
                 break
@@ -191,7 +191,7 @@ class Engine:
         self.has_started = True
 
     async def request(self, body: Mapping[str, Any], *, caller: Principal, idempotency_key: str | None = None) -> Lease:
-        """Grant what the body of a request asks for. Every request is audited: a granted one by its grant."""
+        """Grant what the body of a request asks for. Every request is audited; a granted one through its grant."""
         with self._refusals_noted(body, caller.name):
             ask = self.ask_of(body, caller=caller, idempotency_key=idempotency_key)
             return await self.service.request(ask, wait_s=body["wait_seconds"])
@@ -199,13 +199,13 @@ class Engine:
     async def enqueue(
         self, body: Mapping[str, Any], *, caller: Principal, idempotency_key: str | None = None
     ) -> Lease | Waiting:
-        """The same for a request that waits in the queue while its caller does not."""
+        """Like `request`, for a request that waits in the queue while its caller does not."""
         with self._refusals_noted(body, caller.name):
             ask = self.ask_of(body, caller=caller, idempotency_key=idempotency_key)
             return await self.service.enqueue(ask, wait_s=body["wait_seconds"])
 
     def ask_of(self, body: Mapping[str, Any], *, caller: Principal, idempotency_key: str | None = None) -> Ask:
-        """What the body of a request or a plan asks for, checked; also that the caller may ask for so much."""
+        """What the body of a request or a plan asks for, checked, including what the caller may ask for."""
         check_room(self.parts, self.config.limits, caller)
         ask = make_ask(
             body["target_node"],
@@ -254,12 +254,12 @@ class Engine:
 
     @property
     def is_degraded(self) -> bool:
-        """Something keeps the controller from doing all that it should."""
+        """Whether a problem keeps the controller from doing all that it should."""
         p = self.parts
         return bool(self.trouble or self._recovery.is_degraded or p.unwritten is not None or p.journal.problems)
 
     def problems(self) -> tuple[str, ...]:
-        """What a person should know about the state of things."""
+        """Current problems, for users."""
         p = self.parts
         unwritten = () if p.unwritten is None else (f"{str(p.unwritten) or 'A write was cut off'}; grid tries again",)
         return (
@@ -271,9 +271,10 @@ class Engine:
         )
 
     async def give_all_back(self, *, force: bool = False, wait_s: float = 30.0, who: str = "grid") -> int:
-        """End all boosts; return how many. Raise `Refused` if work still holds some and `force` is not given.
+        """End all boosts and return their number. Raises `Refused` if work still holds some; `force` ends that work.
 
-        Raises `StoreBroken` when all is home but the file does not say so: the next start would bring the boosts back.
+        Raises `StoreBroken` if all capacity has returned but the file does not say so: the next start would bring the
+        boosts back.
         """
         self.take_requests(False)
         try:
@@ -284,7 +285,7 @@ class Engine:
             raise
 
     def take_requests(self, is_open: bool = True) -> None:
-        """Go on granting what waits; or no longer, since grid leaves."""
+        """Resume granting requests; or stop, because grid is leaving."""
         self.service.queue.is_open = self.scheduling.flights.is_open = is_open
 
     async def _give_all_back(self, force: bool, wait_s: float, who: str) -> int:
@@ -312,7 +313,7 @@ class Engine:
         return len(ending)
 
     async def stop(self) -> None:
-        """End the reconciler and let go of the lock; boosts stay as they are."""
+        """Stop all loops and release the lock; boosts stay as they are."""
         if self.offloading is not None:
             await self.offloading.processes.stop()
         if self.rebalancing is not None:

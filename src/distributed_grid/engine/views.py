@@ -43,7 +43,7 @@ _UNMEASURED = (
 def node_dicts(
     nodes: NodeTable, leases: tuple[Lease, ...], collector: Collector | None, now: datetime
 ) -> list[dict[str, Any]]:
-    """Every node, also one that is configured and not there."""
+    """Every node, including configured nodes that are not connected."""
     loans = Loans.of(leases)
     snapshots = collector.snapshots() if collector is not None else {}
     return [
@@ -83,7 +83,7 @@ def demand_dicts(demand: Iterable[Demand], now: datetime) -> list[dict[str, Any]
 
 
 def outlook_dict(collector: Collector, name: NodeName, horizon_s: float, now: datetime) -> dict[str, Any]:
-    """One node's last hour, its trends, what is expected of it, and what waits for it."""
+    """One node's last hour, its trends, its forecast, and the demand for it."""
     return {
         "history": _history_dict(collector, name),
         "trends": {kind: _trend_dicts(collector.trends(name, kind)) for kind in BUILT_IN},
@@ -111,7 +111,7 @@ def _history_dict(collector: Collector, name: NodeName) -> dict[str, Any]:
 def recent_dicts(
     collector: Collector, names: Iterable[NodeName], points: int, now: datetime
 ) -> dict[NodeName, dict[str, Any]]:
-    """The last hour of many nodes in few points, for who draws them all; of a node that is not known, gaps."""
+    """The last hour of many nodes in few points, for drawing them all; gaps for an unknown node."""
 
     means = {
         kind: collector.history.in_buckets(kind, points, until=now.timestamp(), window_s=LONGEST) for kind in BUILT_IN
@@ -157,7 +157,7 @@ def _forecast_dict(forecast: Forecast | None) -> dict[str, Any] | None:
 
 
 async def cluster_dict(engine: Engine) -> dict[str, Any]:
-    """As `grid cluster status --json`, but for where the controller is."""
+    """As `grid cluster status --json`, without the controller's location."""
     nodes = await engine.parts.look()
     return {
         "cluster": engine.config.name,
@@ -169,7 +169,7 @@ async def cluster_dict(engine: Engine) -> dict[str, Any]:
 
 
 def nodes_dict(engine: Engine, nodes: NodeTable) -> dict[str, Any]:
-    """The nodes, what waits for room in all of them, and what would help."""
+    """The nodes, the pending demand, and suggestions."""
     collector = engine.watching.collector if engine.watching else None
     now = engine.parts.now()
     return {
@@ -180,7 +180,7 @@ def nodes_dict(engine: Engine, nodes: NodeTable) -> dict[str, Any]:
 
 
 def suggestion_dicts(engine: Engine) -> list[dict[str, Any]]:
-    """As of the last look at what would help."""
+    """The suggestions of the last round."""
     rebalancing = engine.rebalancing
     return [] if rebalancing is None else [suggestion_dict(one) for one in rebalancing.suggestions.current]
 
@@ -189,8 +189,8 @@ _FIRST_OF_QUEUE: Final = 8
 
 
 def sharing_dict(p: Parts, queue: Queue, nodes: NodeTable) -> dict[str, Any]:
-    """What `grid resource-sharing status` shows: the policy in force, every node's limits, every team's part, and who
-    waits.
+    """What `grid resource-sharing status` shows: the policy in force, every node's limits, every team's share, and the
+    waiting requests.
     """
     sharing = p.config.resource_sharing
     return policy_dict(p) | {
@@ -230,7 +230,7 @@ def _node_dict(p: Parts, node: Node) -> dict[str, Any]:
 
 
 def _teams(p: Parts) -> list[Team]:
-    """Those that are configured, and those that have something all the same."""
+    """The configured teams, and other teams that hold leases."""
     others = {lease.team for lease in p.ledger} - set(p.teams)
     return [*p.teams.values(), *(Team(name) for name in sorted(others or ({DEFAULT_TEAM} - set(p.teams))))]
 
@@ -263,14 +263,14 @@ def queued_dict(waiting: Waiting, verdict: Verdict | None, now: datetime) -> dic
         "since": instant(waiting.since),
         "waited_seconds": round(max(0.0, (now - waiting.since).total_seconds()), 3),
         "until": None if waiting.until is None else instant(waiting.until),
-        "reason": verdict.reason if verdict is not None else f"{ask.target} is not connected, or nobody has looked yet",
+        "reason": f"{ask.target} is not connected, or not seen yet" if verdict is None else verdict.reason,
         "expected_start": None if start is None else instant(start),
         "expected_source": None if verdict is None else verdict.expected_source,
     }
 
 
 def queue_dict(waiting: Mapping[str, Waiting], verdicts: tuple[Verdict, ...], now: datetime) -> dict[str, Any]:
-    """Everybody who waits, the next one first; or as many as fit into an answer."""
+    """All waiting requests, the next one first; or as many as fit into an answer."""
     return listed("requests", _queued(waiting, verdicts, now), "requester")
 
 
@@ -283,7 +283,7 @@ def _queued(
 
 
 def waiting_dict(p: Parts, queue: Queue) -> dict[str, Any]:
-    """How many requests wait, and the first of them as the queue's list has them: what every status shows."""
+    """How many requests wait, and the first of them as in the queue's list: part of every status."""
     first = _queued(p.sharing.waiting, queue.verdicts(), p.now(), _FIRST_OF_QUEUE)
     return {"waiting": len(p.sharing.waiting), "queue": first}
 

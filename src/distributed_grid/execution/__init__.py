@@ -1,1 +1,1 @@
-"""Acting on the cluster. Everything that calls Ray's private interfaces is in `ray_gateway` and `ray_rpc`."""
+"""Acts on the cluster. Only `ray_gateway` and `ray_rpc` call Ray's private interfaces."""

@@ -1,4 +1,4 @@
-"""Grid's own actors in the cluster: detached, found again by name; and how far one is that does not answer yet."""
+"""Grid's own actors: detached, found by name; and the state of one that does not answer yet."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -13,13 +13,13 @@ _LOOK_AGAIN_S: Final = 0.02
 
 
 def names(prefix: str) -> list[str]:
-    """Of all whose names begin so."""
+    """The names of grid's actors that start with `prefix`."""
     named: list[Mapping[str, str]] = ray.util.list_named_actors(all_namespaces=True)
     return [one["name"] for one in named if one["namespace"] == NAMESPACE and one["name"].startswith(prefix)]
 
 
 def why_gone(error: Exception) -> str:
-    """What Ray says at the end of its error: the cause, without what it guesses about it."""
+    """The cause at the end of Ray's error, without Ray's guesses about it."""
     last = (str(error).strip().splitlines() or [type(error).__name__])[-1].strip()
     last = last.partition(" Some common causes include")[0].partition(" Placement group id:")[0]
     cause = last.rpartition("Worker exit detail: ")[2]
@@ -34,7 +34,7 @@ def find(name: str) -> Any | None:
 
 
 def once_its_name_is_free(make: Callable[[], Any], within_s: float = 15.0) -> Any:
-    """Make an actor whose name somebody had who was killed: Ray may need a moment to know that."""
+    """Make an actor whose predecessor of the same name was killed: Ray may need a moment to free the name."""
     until = time.monotonic() + within_s
     while True:
         try:
@@ -46,7 +46,7 @@ def once_its_name_is_free(make: Callable[[], Any], within_s: float = 15.0) -> An
 
 
 def how_far(handle: Any) -> str:
-    """In words, from what Ray's control service knows of it."""
+    """The state of an actor in words, as Ray's control service has it."""
     told = ray_state.actors(handle._actor_id.hex())
     state = told.get("State")
     if not told:

@@ -1,8 +1,8 @@
-"""Moving capacity: shrink before growing, and grow only by what was really given up.
+"""Moving capacity: shrink before growing, and grow only by what nodes really gave up.
 
-Markers such as `grid:lent:cpu` show how far a node is from its base, in `ray status` too. They are not the ledger, but
-they tell a grid that has lost its ledger what is its own to undo. So a marker rises together with the change it
-describes and falls only after the outcome is known: too high for a moment does no harm.
+Markers such as `grid:lent:cpu` show how far a node is from its base; `ray status` shows them too. They are not the
+ledger, but they tell a grid that has lost its ledger what it has to undo. So a marker rises together with the change
+that it describes and falls only after the outcome is known: a marker that is briefly too high does no harm.
 """
 
 import math
@@ -25,14 +25,14 @@ LENT: Final = "grid:lent:"
 BORROWED: Final = "grid:borrowed:"
 
 STAMP: Final = "grid:stamp"
-"""A number that a shrink leaves on its node where it might be mistaken for an older state of it."""
+"""A number that a shrink leaves on its node, so that the new state is not mistaken for an older one."""
 
-# Ray may cut off the last digit on the way.
+# Ray may drop the last digit in transit.
 _LAST_DIGIT: Final = 1.5e-4
 
 
 def markers(total: ResourceVector, base: ResourceVector, kinds: Iterable[str]) -> dict[str, float]:
-    """What the markers of these kinds should be; zero for those that should not be there."""
+    """The desired value of each marker of these kinds; zero if the marker should be absent."""
     found = {STAMP: 0.0}
     for kind in kinds:
         found[f"{LENT}{kind}"] = float(amount_of(kind, max(0, base[kind] - total[kind])))
@@ -41,21 +41,21 @@ def markers(total: ResourceVector, base: ResourceVector, kinds: Iterable[str]) -
 
 
 def is_marked(totals: RayMap) -> bool:
-    """True if there is anything here that was written by grid."""
+    """True if these totals contain anything that grid wrote."""
     return any(name.startswith((LENT, BORROWED, STAMP)) for name in totals)
 
 
 def marked_kinds(totals: RayMap) -> set[str]:
-    """The kinds that markers show on a node: left by a loan, even one that nobody remembers.
+    """The kinds that a node's markers name: left by a loan, even one that the ledger no longer has.
 
-    Whatever else changed a node's totals (another tool, a person) is not ours to undo.
+    Changes to a node's totals by another tool or a person are not grid's to undo.
     """
     prefixes = (LENT, BORROWED)
     return {name.removeprefix(p) for name in totals for p in prefixes if name.startswith(p)} - {GPU}
 
 
 def marks_of(totals: RayMap) -> Marks:
-    """What the markers on a node say."""
+    """The amounts and names that a node's markers state."""
 
     def amounts(prefix: str) -> ResourceVector:
         found = {name.removeprefix(prefix): amount for name, amount in totals.items() if name.startswith(prefix)}
@@ -70,7 +70,7 @@ def same(one: float, other: float) -> bool:
 
 
 def rising(wanted: RayMap, has: RayMap) -> dict[str, float]:
-    """The markers that are to be higher than they are."""
+    """The markers whose wanted value is above their present one."""
     return {name: amount for name, amount in wanted.items() if amount > has.get(name, 0.0)}
 
 
@@ -78,23 +78,23 @@ def differ(wanted: RayMap, has: RayMap) -> bool:
     return not all(same(amount, has.get(name, 0.0)) for name, amount in wanted.items())
 
 
-# The control service's view of a node lags by up to 0.2 s; what we were told directly is newer for this long.
+# The control service's view of a node lags by up to 0.2 s. For this long, a node's own reply is newer.
 _VIEW_LAG_S: Final = 1.0
 _VIEW_PATIENCE_S: Final = 3.0
 _FRESH_S: Final = 0.02
 _PRESS_S: Final = 0.06
-# Who did not answer is left alone for a while: others must not wait for it in every round.
+# A node that did not answer is left alone for a while, so that not every round waits for it.
 _SILENCE_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Convergence:
-    """Where every node ended up, and what is still missing for which lease."""
+    """Where every node ended up, and what each lease still lacks."""
 
     totals: Mapping[NodeName, ResourceVector]
     growth: Growth
     unsettled: frozenset[NodeName] = field(default=frozenset())
-    """Nodes that should have grown and could not be told so; the next round tries again."""
+    """Nodes that should have grown but could not be told; the next round tries again."""
 
     def delivered(self, lease: Lease) -> bool:
         ends = {lease.source, lease.target}
@@ -105,7 +105,7 @@ class Convergence:
 
 
 class Capacity:
-    """The one place that changes nodes' totals. Not for concurrent use: its owner calls it one round at a time."""
+    """The only code that changes nodes' totals. Not for concurrent use: its owner runs one round at a time."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Capacity:
         self._untidy: dict[NodeId, RayMap] = {}
 
     def look_ahead(self) -> None:
-        """Read the view that a round within the next moment decides on."""
+        """Read the view now that the next round, a moment later, will decide on."""
         self._raylets.view(max_age_s=_FRESH_S)
 
     def converge(
@@ -134,14 +134,14 @@ class Capacity:
         leases: Iterable[Lease],
         pressed: frozenset[NodeName] = frozenset(),
     ) -> Convergence:
-        """Bring every node to its desired total as far as it goes; insist on the nodes that are `pressed`.
+        """Bring every node as close to its desired total as possible; insist on the nodes that are `pressed`.
 
-        Between the shrinks and the growths the cluster advertises too little, never too much. Safe to repeat at
-        any time, which is how a crash, a lost reply and a wiped store are repaired.
+        Between the shrinks and the growths the cluster advertises too little, never too much. A round can be repeated
+        at any time; repeating it repairs a crash, a lost reply and a wiped store.
         """
         self._untidy.clear()
         leases = tuple(leases)
-        # The decision that led here has just looked; what nodes told us themselves is newer.
+        # The decision that led here has just read the view. Nodes' own replies are newer than any view.
         view = self._raylets.view(max_age_s=_FRESH_S)
         lent = _kinds_by_node(leases)
         now: dict[NodeName, RayMap] = {}
@@ -156,8 +156,8 @@ class Capacity:
         gone: set[NodeName] = set()
         for name in sorted(now):
             free = ResourceVector.from_ray(view[ids[name]].free)
-            # Where nothing is idle there is nothing to take, and asking could do harm: on a node that Ray has
-            # oversubscribed (a parent came back from ray.get), a shrink request makes the total *grow*.
+            # If nothing is idle, a shrink takes nothing and can do harm: on a node that Ray has oversubscribed (a
+            # parent came back from ray.get), a shrink request makes the total *grow*.
             more_than_wanted = {k for k in ours[name] if wanted[name][k] < reached[name][k]}
             less = {k for k in more_than_wanted if free[k] > 0 or name in pressed}
             if less and not self._is_silent(ids[name]):
@@ -197,13 +197,13 @@ class Capacity:
 
     @property
     def is_tidy(self) -> bool:
-        """True if all markers show what is so."""
+        """True if all markers are exact."""
         return not self._untidy
 
     def tidy(self) -> None:
-        """Lower the markers that the last round has left too high; not part of the round, as somebody waits for it.
+        """Lower the markers that the last round left too high. Not part of the round, because a caller waits for that.
 
-        Safe to leave out: the next round sees them again. A stamp stays until it has been seen.
+        Optional: the next round sees these markers again. A stamp stays until the view shows it.
         """
         totals = self._raylets.totals()
         for node_id in [node_id for node_id in self._untidy if self._stamp_is_seen(node_id, totals)]:
@@ -211,16 +211,16 @@ class Capacity:
             fault_point(Point.MARKERS_LOWERED)
 
     def claim(self, node_id: NodeId, base: ResourceVector, kinds: set[str]) -> bool:
-        """Mark what somebody else changed on a node as ours: the next round then undoes it. False: it is gone."""
+        """Mark a change by another tool as grid's own, so that the next round undoes it. False: the node is gone."""
         if (now := self._resize(node_id, {})) is None:
             return False
         marks = rising(markers(now, base, kinds), self._told[node_id][1])
         return not marks or self._resize(node_id, marks) is not None
 
     def _current(self, node_id: NodeId, seen: RayMap, has_leases: bool) -> RayMap | None:
-        """A node's totals: what it told us, if that is recent or the cluster shows the same; else it is asked.
+        """A node's totals: its own reply if that is recent or matches the cluster's view; otherwise ask the node.
 
-        The cluster's view alone is never trusted for a node of ours: it may show a total from before a crash.
+        The view alone is never trusted for a node with leases or markers: it may show a total from before a crash.
         """
         told = self._told.get(node_id)
         if told and self._is_silent(node_id):
@@ -229,13 +229,13 @@ class Capacity:
             return told[1]
         if not has_leases and not is_marked(seen) and not told:
             return seen
-        self._told.setdefault(node_id, (-math.inf, dict(seen)))  # all that is known if it does not answer
+        self._told.setdefault(node_id, (-math.inf, dict(seen)))  # the best estimate if the node does not answer
         return self._told[node_id][1] if self._resize(node_id, {}) is not None else None
 
     def _shrink(
         self, node_id: NodeId, ask: RayMap, to: ResourceVector, kinds: set[str], *, insist: bool
     ) -> ResourceVector | None:
-        """Take what is idle. Insisting, ask without a pause for a moment: CPUs may be idle for a millisecond only."""
+        """Take what is idle. With `insist`, retry briefly without a pause: CPUs may be idle for only a millisecond."""
         answer = self._resize(node_id, ask)
         deadline = self._clock() + _PRESS_S
         while insist and answer is not None and self._clock() < deadline:
@@ -243,29 +243,29 @@ class Capacity:
                 break
             before, answer = answer, self._resize(node_id, ask)
             if answer is not None and not before.covers(answer):
-                break  # oversubscribed: asking on would only raise the total
+                break  # oversubscribed: further requests would only raise the total
         return answer
 
     def _stamp(self, node_id: NodeId) -> dict[str, float]:
-        """For a shrink of a node that grew a moment ago: perhaps nobody has seen that yet.
+        """A stamp for a shrink of a node that grew a moment ago and whose growth the view may not show yet.
 
-        Then the view still shows the lower total of before, as if the shrink were seen already, and what the node
-        reported in between would show the growth after all. By the stamp everybody can tell before from after.
+        Without it, the view still shows the lower total from before the growth, as if it already showed the shrink, and
+        a late report could then show the growth after all. The stamp tells the states before and after apart.
         """
         if self._clock() - self._grown_at.get(node_id, -math.inf) >= _VIEW_LAG_S:
             return {}
         return {STAMP: self._last_stamp + 1}
 
     def _resize(self, node_id: NodeId, ask: RayMap) -> ResourceVector | None:
-        """Ask a node to change and take its word for where it is now; None if it is gone."""
-        # Until it answers nobody knows: a reply can be lost after the change was made.
+        """Ask a node to change, and return the totals that it reports; None if it is gone."""
+        # Forget the last reply until the node answers: a reply can be lost after the change was made.
         _, before = self._told.pop(node_id, (0.0, {}))
         try:
             answer = self._raylets.resize(node_id, ask)
         except RayletGone:
             return None
         except RayletSilent:
-            # It may do it later, or never; so that nothing is there twice, it counts with the larger amounts.
+            # The node may apply the change later, or never. The larger amounts count, so that no capacity exists twice.
             self._silent_until[node_id] = self._clock() + _SILENCE_S
             answer = {name: max(before.get(name, 0.0), ask.get(name, 0.0)) for name in {*before, *ask}}
         self._told[node_id] = (self._clock(), dict(answer))
@@ -273,7 +273,7 @@ class Capacity:
         return ResourceVector.from_ray(answer)
 
     def _is_silent(self, node_id: NodeId) -> bool:
-        """Whether it did not answer a moment ago; what is known of it is then the most that it may have."""
+        """True if the node recently did not answer; its known totals are then the most that it may have."""
         return self._clock() < self._silent_until.get(node_id, -math.inf)
 
     def _compare_markers(self, node_id: NodeId, wanted: RayMap) -> None:
@@ -285,7 +285,7 @@ class Capacity:
                 self._resize(node_id, too_low)
 
     def _view_shows(self, reached: Mapping[NodeId, tuple[ResourceVector, set[str]]]) -> bool:
-        """Wait until everybody can see what nodes gave up: an observer must never add up more than there is."""
+        """Wait until the view shows what nodes gave up: an observer must never add up more than there is."""
         started = self._clock()
         recent = {
             node_id: told
@@ -308,13 +308,13 @@ class Capacity:
         )
 
     def _stamp_is_seen(self, node_id: NodeId, totals: Mapping[NodeId, RayMap]) -> bool:
-        """True if the view is not older than a shrink that bears a stamp."""
+        """True if the view is at least as new as the node's last stamped shrink."""
         stamp = self._told[node_id][1].get(STAMP) if node_id in self._told else None
         return stamp is None or node_id not in totals or same(stamp, totals[node_id].get(STAMP, 0.0))
 
 
 def _shows(seen: RayMap, told: RayMap) -> bool:
-    """True if the cluster shows what the node told us, but for the last digit."""
+    """True if the view matches the node's reply, apart from the last digit."""
     return seen.keys() == told.keys() and all(same(seen[k], told[k]) for k in told)
 
 
@@ -328,7 +328,7 @@ def _kinds_by_node(leases: Iterable[Lease]) -> dict[NodeName, set[str]]:
 
 
 def _full_ray_map(vector: ResourceVector, kinds: set[str]) -> dict[str, float]:
-    """Like `to_ray`, with a zero for the kinds that are to vanish."""
+    """Like `to_ray`, with a zero for kinds that drop to nothing."""
     zeros = {name: 0.0 for kind in kinds for name in ResourceVector({kind: 1}).to_ray()}
     return zeros | _only_kinds(vector, kinds).to_ray()
 
@@ -338,6 +338,6 @@ def _only_kinds(vector: ResourceVector, kinds: set[str]) -> ResourceVector:
 
 
 def _only(base: ResourceVector, kinds: set[str], reached: ResourceVector) -> ResourceVector:
-    """For kinds that are not ours, take what is there as it is."""
+    """The base for grid's kinds; for all other kinds, the present total."""
     every = {k for k in (*base, *reached) if not is_internal(k)} | {CPU, MEMORY}
     return ResourceVector({k: base[k] if k in kinds else reached[k] for k in every})

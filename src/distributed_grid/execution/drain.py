@@ -1,10 +1,10 @@
 """Getting borrowed capacity back from a busy node.
 
-A raylet hands a freed CPU to the next queued task in the same step, so a shrink never sees it idle: a node with
-a queue does not drain by itself. But a raylet also shares fairly between kinds of tasks: while some kind waits in
-its queue that has nothing running, kinds that run already are passed over. A gate is such a waiting kind: a few
+A raylet hands a freed CPU to the next queued task in the same step, so a shrink never sees that CPU idle: a node with
+a queue does not drain by itself. But a raylet also shares fairly between kinds of tasks: while a kind that has nothing
+running waits in its queue, the raylet passes over the kinds that already run. A gate is such a waiting kind: a few
 tasks that the node could hold but that never fit. While they wait, CPUs that fall idle stay idle until the shrink
-has taken them; nothing is killed.
+takes them. Nothing is killed.
 """
 
 import time
@@ -19,11 +19,11 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from distributed_grid.execution.port import RayletGone, Raylets
 from distributed_grid.model.nodes import NodeId
 
-# Each waiting task is one more kind among which the raylet shares: with several, only a kind of which nothing
-# runs yet may still start one task.
+# Each waiting task is one more kind among which the raylet shares. With several of them, only a kind that has nothing
+# running may still start one task.
 _WAITING: Final = 4
 
-# What keeps the waiting tasks from ever fitting: the node has one of it, and a placement group holds that one.
+# Keeps the waiting tasks from ever fitting: the node has one unit of it, and a placement group holds that unit.
 LATCH: Final = "grid:gate"
 _LATCH_S: Final = 2.0
 
@@ -36,7 +36,7 @@ class _Gate:
 
 
 class DrainGates:
-    """The gates that stand in nodes' queues. Put one up while a node drains, take it down at once after.
+    """The gates in nodes' queues. Put one up while a node drains, and take it down as soon as the drain ends.
 
     The placement groups are not detached: if this process dies, its gates fall.
     """
@@ -53,7 +53,7 @@ class DrainGates:
         gate = self._up.get(node_id) or self._close(node_id, cpus)
         if gate is None or (gate.waiting and gate.cpus == cpus and not ray.wait(gate.waiting, timeout=0)[0]):
             return
-        # The node's total has changed: what waits for more CPUs than it has no longer counts.
+        # The node's total has changed: a task that waits for more CPUs than the node has no longer counts.
         _cancel(gate)
         gate.cpus = cpus
         strategy = NodeAffinitySchedulingStrategy(node_id, soft=False)
@@ -66,13 +66,13 @@ class DrainGates:
         ]
 
     def _close(self, node_id: NodeId, cpus: float) -> _Gate | None:
-        """Put the latch on; None if that does not work out, and the next try may."""
+        """Create the latch; None if that fails, and the next call tries again."""
         try:
             self._raylets.resize(node_id, {LATCH: 1.0})
         except RayletGone:
             return None
         deadline = time.monotonic() + _LATCH_S
-        # Asked for before everybody can see the new resource, the group would be put off for a whole second.
+        # If the view did not show the new resource yet, Ray would postpone the group by a whole second.
         while LATCH not in self._raylets.totals().get(node_id, {}) and time.monotonic() < deadline:
             time.sleep(0.002)
         latch = placement_group([{LATCH: 1}], bundle_label_selector=[{"ray.io/node-id": node_id}])
@@ -91,7 +91,7 @@ class DrainGates:
             self._unlatch(node_id)
 
     def clear(self, node_ids: Iterable[NodeId]) -> None:
-        """Remove what gates of a process that died have left on these nodes."""
+        """Remove the latches that gates of a dead process left on these nodes."""
         for node_id in node_ids:
             if node_id not in self._up:
                 self._unlatch(node_id)
@@ -111,4 +111,4 @@ def _cancel(gate: _Gate) -> None:
 
 @ray.remote(max_retries=0, name="grid-drain-gate")  # type: ignore[untyped-decorator]
 def _wait_in_line() -> None:
-    """Does nothing, and never gets to."""
+    """Does nothing; it never gets to run."""

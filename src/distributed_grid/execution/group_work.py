@@ -1,8 +1,8 @@
-"""What the tasks of a job do, which of them are outside the job's lease, and ending what a run leaves behind.
+"""What the tasks of a job do, which of them run outside the job's lease, and ending what a run leaves behind.
 
-Ray's own records are asked. Detached actors and placement groups outlive the job that made them, so they are ended
-after the run. Helpers of Ray's own libraries that reserve nothing stay, because all programs share them; those of Ray
-Serve do not: a Serve that a run has started would get in the way of other programs.
+All of it comes from Ray's own records. Detached actors and placement groups outlive the job that made them, so grid
+ends them after the run. Helper actors of Ray's own libraries that reserve nothing stay, because all programs share
+them. Those of Ray Serve do not stay: a Serve instance that a run started would get in the way of other programs.
 """
 
 from collections import Counter
@@ -20,9 +20,9 @@ from distributed_grid.model.work import HOOK_MARK, RUN_MARK, Driver, Work
 T = TypeVar("T")
 
 _TIMEOUT_S: Final = 5.0
-_MOST: Final = 10_000  # of one job; Ray itself forgets the oldest beyond that
+_MOST: Final = 10_000  # per job; Ray itself forgets the oldest beyond that
 _MOST_DRIVERS: Final = 200
-_GATE: Final = "GridGate."  # an actor of the hook's own, at which placement groups wait
+_GATE: Final = "GridGate."  # an actor of the capture hook, at which placement groups wait
 _RUNNING: Final = frozenset(
     {
         common_pb2.RUNNING,
@@ -34,7 +34,7 @@ _RUNNING: Final = frozenset(
 
 
 def work_of_job(gcs_address: str, job_id: str, group_id: str) -> Work:
-    """Up to a second old. Nothing, if Ray does not answer."""
+    """A job's work, up to a second old; empty if Ray does not answer."""
     job, group = bytes.fromhex(job_id), bytes.fromhex(group_id)
 
     def ask(channel: Any) -> Work:
@@ -42,14 +42,14 @@ def work_of_job(gcs_address: str, job_id: str, group_id: str) -> Work:
         request.filters.job_filters.add(job_id=job)
         request.filters.exclude_driver = True
         reply = gcs_service_pb2_grpc.TaskInfoGcsServiceStub(channel).GetTaskEvents(request, timeout=_TIMEOUT_S)
-        # Also of jobs that wait for nothing: another of the run's jobs may wait for them.
+        # Also for jobs that wait for nothing: another job of the run may wait for them.
         return replace(_counted(reply.events_by_task, group), held_by_actors=_held(channel, job, group))
 
     return _asked(gcs_address, ask, Work())
 
 
 def drivers(gcs_address: str, since: float) -> tuple[Driver, ...]:
-    """Of the jobs that began after that moment, the latest; none, if Ray does not answer."""
+    """The drivers of the latest jobs that began after `since`; none if Ray does not answer."""
 
     def ask(channel: Any) -> tuple[Driver, ...]:
         request = gcs_service_pb2.GetAllJobInfoRequest(
@@ -95,7 +95,7 @@ def _held(channel: Any, job_id: bytes, group_id: bytes) -> float:
 
 
 def _reserves(required: Mapping[str, float]) -> bool:
-    """Resources that only say where reserve nothing."""
+    """False if the resources only state a place: those reserve nothing."""
     return any(amount for name, amount in required.items() if not name.startswith(("bundle_group_", "node:")))
 
 
@@ -112,7 +112,7 @@ def _counted(events: Any, group_id: bytes) -> Work:
         else:
             states[_state(event.state_updates.state_ts_ns)] += 1
         unplaced += info.type != common_pb2.ACTOR_TASK and _waits_for_room(event.state_updates.state_ts_ns)
-        # An actor's calls are where the actor is; what reserves nothing takes nothing from others.
+        # An actor's calls run where the actor is. A task that reserves nothing takes nothing from others.
         takes = info.type != common_pb2.ACTOR_TASK and _reserves(info.required_resources)
         if takes and info.placement_group_id != group_id:
             outside[info.name] += 1
@@ -121,7 +121,7 @@ def _counted(events: Any, group_id: bytes) -> Work:
 
 
 def _state(times: Any) -> str:
-    """The state that it reached last; those that end it are never left."""
+    """The last state that a task reached; final states are never left."""
     if common_pb2.FAILED in times:
         return "failed"
     if common_pb2.FINISHED in times:
@@ -134,7 +134,7 @@ def _waits_for_room(times: Any) -> bool:
 
 
 def cpus_in_use(said: NodeView | None, group_id: str) -> float:
-    """How many of a group's CPUs its work holds, as its node says."""
+    """How many of a group's CPUs its work holds, according to its node."""
     name = f"CPU_group_{group_id}"
     return 0.0 if said is None else max(0.0, said.total.get(name, 0.0) - said.free.get(name, 0.0))
 
@@ -144,11 +144,11 @@ _MOST_LOOKS: Final = 5
 _SERVE: Final = "ray.serve."
 _SERVE_CONTROLLER: Final = "SERVE_CONTROLLER_ACTOR"
 _SERVE_KEEPS: Final = {"namespace": b"serve", "key": b"ray-serve-"}
-"""Where Ray keeps what a Serve controller has deployed; the next controller would deploy it again."""
+"""Where Ray stores what a Serve controller has deployed; the next controller would deploy it again."""
 
 
 def end_what_is_left(gcs_address: str, job_ids: tuple[str, ...], lease_group: str) -> list[str]:
-    """The names of what was ended, as far as Ray answers."""
+    """End the detached actors and groups of these jobs; the names of what was ended. Empty if Ray does not answer."""
     jobs = [bytes.fromhex(job_id) for job_id in job_ids]
     channel = init_grpc_channel(gcs_address)
     try:
@@ -161,7 +161,7 @@ def end_what_is_left(gcs_address: str, job_ids: tuple[str, ...], lease_group: st
 
 
 def _end_actors(channel: Any, job: bytes, lease_group: bytes) -> list[str]:
-    """Their names. Looks again until nothing is left: what was ended last may have started others meanwhile."""
+    """The names of the ended actors. Looks again until none is left: an actor may have started others meanwhile."""
     ended: dict[bytes, str] = {}
     for _ in range(_MOST_LOOKS):
         left = [actor for actor in _left(channel, job, lease_group) if actor.actor_id not in ended]
@@ -185,7 +185,7 @@ def _left(channel: Any, job: bytes, lease_group: bytes) -> list[Any]:
         and actor.placement_group_id != lease_group
         and not is_rays_helper(actor)
     ]
-    return sorted(found, key=lambda actor: actor.name != _SERVE_CONTROLLER)  # first, or it brings the others back
+    return sorted(found, key=lambda actor: actor.name != _SERVE_CONTROLLER)  # first, or it restarts the others
 
 
 def _end_actor(channel: Any, actor: Any) -> None:
@@ -197,7 +197,7 @@ def _end_actor(channel: Any, actor: Any) -> None:
 
 
 def is_rays_helper(actor: Any) -> bool:
-    """An actor of Ray's own libraries that all programs share."""
+    """True for an actor of Ray's own libraries that all programs share."""
     module = actor.function_descriptor.python_function_descriptor.module_name
     is_rays = module.startswith("ray.") and not module.startswith(_SERVE)
     return is_rays and not any(actor.required_resources.values())

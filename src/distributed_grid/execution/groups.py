@@ -1,7 +1,7 @@
 """Placement groups on the lender, for the borrower's work alone; and which of grid's groups exist.
 
 Ray's own list holds every group that was ever made, including removed ones: with 4,500 of them it takes 0.1 s to read.
-But each group that stands is part of what its node shows, so a look at the nodes tells which there are. The list is
+But a node's resources show each group that stands on it, so reading the nodes tells which groups exist. The list is
 read once at the start, and when certainty is needed.
 """
 
@@ -24,19 +24,19 @@ from distributed_grid.model.resources import ResourceVector, total
 
 
 def group_handle(group_id: str) -> PlacementGroup:
-    """The handle that Ray's scheduling strategies take, from any process of the cluster."""
+    """The handle that Ray's scheduling strategies take; valid in any process of the cluster."""
     return PlacementGroup(ray.PlacementGroupID(bytes.fromhex(group_id)))
 
 
 def inside(group_id: str) -> PlacementGroupSchedulingStrategy:
-    """The scheduling strategy that puts a task or actor, and all that it starts, into a group's one bundle."""
+    """The scheduling strategy that puts a task or actor, and everything it starts, into a group's one bundle."""
     return PlacementGroupSchedulingStrategy(
         placement_group=group_handle(group_id), placement_group_bundle_index=0, placement_group_capture_child_tasks=True
     )
 
 
 def asking_for(resources: ResourceVector) -> dict[str, Any]:
-    """The options of a task or actor that needs so much, in Ray's words."""
+    """Ray's options for a task or actor that needs these resources."""
     asked = resources.to_ray()
     cpus, gpus, memory = (asked.pop(name, 0.0) for name in ("CPU", "GPU", "memory"))
     return {"num_cpus": cpus, "num_gpus": gpus, "memory": memory or None, "resources": asked}
@@ -45,7 +45,7 @@ def asking_for(resources: ResourceVector) -> dict[str, Any]:
 def reserve(lease: Lease, node_id: NodeId, within_s: int) -> str | None:
     """Reserve the lease's resources on its source; the group's id, or None if they are not free in time.
 
-    Detached: the group outlives whoever made it, and is found again by its name.
+    The group is detached: it outlives the process that made it, and is found by its name.
     """
     group = placement_group(
         [lease.resources.to_ray()],
@@ -54,7 +54,7 @@ def reserve(lease: Lease, node_id: NodeId, within_s: int) -> str | None:
         bundle_label_selector=[{"ray.io/node-id": node_id}],
     )
     fault_point(Point.GROUP_MADE)
-    if group.wait(within_s):  # Ray takes whole seconds only
+    if group.wait(within_s):  # Ray accepts whole seconds only
         return str(group.id.hex())
     remove_placement_group(group)
     return None
@@ -71,7 +71,7 @@ _State: Final = gcs_pb2.PlacementGroupTableData.PlacementGroupState
 
 
 class Groups:
-    """Keeps in mind what it has found out; a group's id is never used again, and its name never changes."""
+    """Caches which groups exist. A group's id is never reused, and its name never changes."""
 
     def __init__(self, gcs_address: str, totals: Callable[[], Mapping[NodeId, RayMap]]) -> None:
         self._gcs_address = gcs_address
@@ -80,7 +80,7 @@ class Groups:
         self._read_the_list = True
         self._ours: dict[str, Group] = {}
         self._others: set[str] = set()
-        # The nodes show a change of ours with some delay: until then it is kept in mind here.
+        # The nodes show a change with some delay; until then, these sets hold it.
         self._made: set[str] = set()
         self._removed: set[str] = set()
 
@@ -91,11 +91,11 @@ class Groups:
         self._removed.add(group_id)
 
     def unsure(self) -> None:
-        """One may have been made and not be known: the next time the list is read again."""
+        """Read the list again next time: a group may exist that is not known here."""
         self._read_the_list = True
 
     def there(self, *, afresh: bool = False) -> tuple[Group, ...]:
-        """Grid's groups that exist. Only `afresh` finds those that somebody else made and that hold nothing yet."""
+        """Grid's groups that exist. Only `afresh` finds those that other processes made and that hold nothing yet."""
         with self._one_at_a_time:
             whole, self._read_the_list = self._read_the_list or afresh, False
             try:
@@ -129,7 +129,7 @@ def listed(gcs_address: str) -> tuple[Group, ...]:
 
 
 def ask(gcs_address: str, group_id: str) -> Group | None:
-    """One of grid's groups; None if it is somebody else's or gone."""
+    """The group with this id; None if it is gone or not grid's."""
     request = gcs_service_pb2.GetPlacementGroupRequest(placement_group_id=bytes.fromhex(group_id))
     return _group(_stub(gcs_address).GetPlacementGroup(request, timeout=_TIMEOUT_S).placement_group_table_data)
 
@@ -140,7 +140,7 @@ def _stub(gcs_address: str) -> Any:
 
 
 def _groups_on(totals: RayMap) -> Iterable[str]:
-    """`bundle_group_ID` stands for a group on its node, `bundle_group_0_ID` for its first bundle there."""
+    """The ids of the groups on a node: `bundle_group_ID` is a group, `bundle_group_0_ID` its first bundle there."""
     ids = (name.removeprefix(_ON_A_NODE) for name in totals if name.startswith(_ON_A_NODE))
     return (found for found in ids if "_" not in found)
 

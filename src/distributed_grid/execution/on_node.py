@@ -1,4 +1,4 @@
-"""What grid runs on other machines. This module travels by value: nothing of grid is installed there.
+"""What grid runs on other machines. This module travels by value, because grid is not installed there.
 
 So it may import only what Python and Ray ship, and nothing of this package.
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 
 def facts() -> dict[str, Any]:
-    """What this machine is, as seen from inside a Ray worker."""
+    """Facts about this machine, as seen from inside a Ray worker."""
     import ray
 
     home = os.path.expanduser("~")  # noqa: PTH111 - pathlib would raise without a home
@@ -33,7 +33,7 @@ def facts() -> dict[str, Any]:
 
 
 def _cpus() -> int:
-    """Cores this process may use: affinity and the container's quota count."""
+    """The cores that this process may use: affinity and the container's quota count."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with contextlib.suppress(OSError, ValueError), open("/sys/fs/cgroup/cpu.max") as quota_file:  # noqa: PTH123
         quota, period = quota_file.read().split()
@@ -60,7 +60,7 @@ def _machine_id() -> str:
 def kill_workers(pids: list[int]) -> list[int]:
     """End Ray workers of this machine by process id; return those that were signalled.
 
-    Only processes that are Ray workers: an id may have been reused since it was read.
+    Signals only processes that are Ray workers: an id may have been reused since it was read.
     """
     killed = []
     for pid in pids:

@@ -1,4 +1,4 @@
-"""The actor in which a function runs on a node. This module travels by value: nothing of grid is installed there."""
+"""The actor that runs a function on a node. This module travels by value, because grid is not installed there."""
 
 import asyncio
 import inspect
@@ -25,7 +25,7 @@ class FunctionHost:
         return asyncio.run(_awaited(found)) if inspect.isawaitable(found) else found
 
     def read(self, begin: int) -> dict[str, Any]:
-        """What it has printed, from a character on, and where the next piece begins."""
+        """The output from character `begin` on, and where the next piece begins."""
         text = self._printed.text()[begin:]
         return {"text": text, "next": begin + len(text)}
 
@@ -35,7 +35,7 @@ async def _awaited(found: Any) -> Any:
 
 
 class _Printed(io.TextIOBase):
-    """Kept up to a limit, and passed on to where Ray's workers write."""
+    """Keeps output up to a limit, and passes it on to where Ray's workers write."""
 
     def __init__(self, onwards: Any) -> None:
         self._onwards = onwards

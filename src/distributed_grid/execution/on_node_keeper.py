@@ -1,20 +1,20 @@
-"""Keeps one command: starts it, tells how it ended, and lets nothing of it outlive whoever wanted it.
+"""The keeper of one command: starts it, reports how it ended, and ends it when its owner goes away.
 
-This file is run as a program of its own on the node where the command runs (`on_node_kept.py` starts it); nothing of
-grid is installed there, so it imports only what Python ships. It is the parent of the command, and of everything that
-the command leaves behind. It is itself nobody's child: a Ray worker that ends kills its children, and then nobody would
-end the rest.
+This file runs as a separate program on the node where the command runs (`on_node_kept.py` starts it). Grid is not
+installed there, so it imports only what Python ships. The keeper is the parent of the command and of every process that
+the command leaves behind. The keeper itself is not a child of the Ray worker: a worker that ends kills its children,
+and then nothing would end the rest.
 
-It is told what to do in lines of JSON on its standard input, and answers in such lines on its standard output:
+The keeper reads orders as lines of JSON from its standard input, and answers with such lines on its standard output:
 
     {"start": {"command": [...], "cwd": ..., "env": {...}, "stdin": ..., "stdout": ..., "stderr": ...,
                "orphaned_s": 2.0, "folder": ...}}
-    {"end": 10.0}             end it: SIGTERM, and SIGKILL after so many seconds
+    {"end": 10.0}             end the command: SIGTERM, and SIGKILL after this many seconds
 
     {"started": pid, "output_from": bytes}, {"failed": why}, {"ended": exit code, as Python's subprocess has it}
 
-When its standard input ends, whoever wanted the command is gone, and the command goes, too; it has `orphaned_s` for
-that. A `folder` is the command's alone, and goes last.
+When its standard input ends, the command's owner is gone, and the keeper ends the command within `orphaned_s`. A
+`folder` belongs to the command alone; the keeper removes it last.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _tell(**what: object) -> None:
-    with contextlib.suppress(OSError):  # nobody listens any more
+    with contextlib.suppress(OSError):  # the owner no longer reads
         os.write(1, json.dumps(what).encode() + b"\n")
 
 
@@ -52,7 +52,7 @@ class Keeper:
         self.folder: str | None = None
 
     def run(self) -> None:
-        """Until the command has ended, and nothing of it is left."""
+        """Run until the command and everything it started have ended."""
         _prctl(_SUBREAPER, 1)
         waker, wake = os.pipe()
         os.set_blocking(wake, False)
@@ -112,7 +112,7 @@ class Keeper:
                     stdout=output,
                     stderr=errors,
                     start_new_session=True,
-                    preexec_fn=lambda: _prctl(_DEATH_SIGNAL, signal.SIGKILL),  # if even the keeper is killed
+                    preexec_fn=lambda: _prctl(_DEATH_SIGNAL, signal.SIGKILL),  # even if the keeper is killed
                 )
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             _tell(failed=f"{type(error).__name__}: {error}")
@@ -121,14 +121,14 @@ class Keeper:
         _tell(started=self.child.pid, output_from=output_from)
 
     def end(self, grace_s: float) -> None:
-        """A later order may only hurry."""
+        """End the command. A later order may only shorten the grace period."""
         kill_at = time.monotonic() + grace_s
         if self.kill_at is None and grace_s > 0:
             self.signal_all(signal.SIGTERM)
         self.kill_at = kill_at if self.kill_at is None else min(self.kill_at, kill_at)
 
     def reap(self) -> None:
-        """Whoever ended is let go; when the command itself did, what it leaves behind ends, too."""
+        """Collect ended processes. When the command itself has ended, end what it leaves behind."""
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 if self.child is not None and ended[0] == self.child.pid:
@@ -152,7 +152,7 @@ class Keeper:
                 os.kill(pid, number)
 
     def below(self) -> list[int]:
-        """All processes below this one, also ended ones that are not let go yet. As it reaps them, none can leave."""
+        """All processes below this one, including ended ones not yet reaped. None escapes: the keeper reaps them."""
         children: dict[int, list[int]] = {}
         for name in os.listdir("/proc"):
             with contextlib.suppress(OSError, ValueError), open(f"/proc/{int(name)}/stat") as file:

@@ -1,6 +1,6 @@
-"""A command under a keeper, seen from whoever wants it: it ends when this process does, however that ends.
+"""A command under a keeper, as seen by its owner: the command ends when this process does, however it ends.
 
-This module travels by value: it may import only what Python ships. The text of the keeper is read where grid is
+This module travels by value: it may import only what Python ships. The keeper's source text is read where grid is
 installed, and travels along.
 """
 
@@ -17,10 +17,10 @@ _SHOWN_AS: Final = "grid-keeper"
 
 
 class Kept:
-    """One command, or none yet; `on_node_keeper.py` says what may be told and heard."""
+    """One command, or none yet; `on_node_keeper.py` lists the orders and answers."""
 
     def __init__(self) -> None:
-        # What it is to do comes on a pipe: the arguments of a process are seen by everybody on its machine.
+        # Orders go through a pipe: every user of a machine can see the arguments of its processes.
         self._keeper = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _KEEPER, _SHOWN_AS],
             stdin=subprocess.PIPE,
@@ -28,22 +28,22 @@ class Kept:
             start_new_session=True,
             cwd="/",
         )
-        self._keeper.wait()  # it goes on in a process that is no child of this one
+        self._keeper.wait()  # the keeper continues in a process that is not a child of this one
 
     def tell(self, **order: Any) -> None:
         assert self._keeper.stdin is not None
-        with contextlib.suppress(OSError):  # it has ended; what it said last tells how
+        with contextlib.suppress(OSError):  # the keeper has ended; its last answer says how
             self._keeper.stdin.write(json.dumps(order).encode() + b"\n")
             self._keeper.stdin.flush()
 
     def heard(self) -> Iterator[dict[str, Any]]:
-        """As it is said; over when nothing of the command is left."""
+        """The keeper's answers as they come; ends when nothing of the command is left."""
         assert self._keeper.stdout is not None
         with self._keeper.stdout as lines:
             yield from map(json.loads, lines)
 
     def let_go(self) -> None:
-        """It is wanted no longer."""
+        """Give up the command: the keeper ends it."""
         assert self._keeper.stdin is not None
         with contextlib.suppress(OSError):
             self._keeper.stdin.close()

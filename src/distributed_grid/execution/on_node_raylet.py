@@ -1,4 +1,4 @@
-"""A Ray of its own for one run, on this machine, that cannot outlive whoever started it.
+"""A Ray of its own for one run, on this machine; it cannot outlive the process that started it.
 
 This module travels by value: it may import only what Python ships, and what travels along.
 """
@@ -18,10 +18,10 @@ from distributed_grid.execution.ray_start import AGENT_PORTS, RUN, STARTED, STAY
 _GONE_WITHIN_S = 30.0
 MOST_WINDOWS = 10
 _LEAST_SHARE = 0.02
-"""Of a core: a Ray that uses less for its start, and writes nothing, does not get on. One that hangs still polls."""
+"""Of a core. A Ray that uses less during its start, and writes nothing, makes no progress. A hung one still polls."""
 _MOST_TRIES = 5
 _TOO_SLOW = "timed out during startup"
-"""What Ray says when its own patience, which cannot be set, has ended on a busy machine."""
+"""What Ray says when its own start timeout, which cannot be set, ends on a busy machine."""
 _MARK = "GRID_OWN_RAY"
 
 
@@ -29,7 +29,7 @@ class OwnRay:
     """One `ray start --block`, which ends with this object or its process."""
 
     def __init__(self, arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
-        """`arguments`: of `ray start`, but for the ports of its agents and, for a head, where it keeps its files."""
+        """`arguments`: of `ray start`, except the ports of its agents and, for a head, its folder for files."""
         self._arguments, self._environment = arguments, dict(environment or {})
         self._tries = 0
         self._start()
@@ -43,7 +43,7 @@ class OwnRay:
         ports = [part for flag, port in agents for part in (flag, str(port))]
         ray = [sys.executable, "-P", "-c", f"{RUN}\nsys.exit(main())"]
         log = os.path.join(folder, "ray-start.log")
-        self._log = open(log, "x+b")  # noqa: SIM115 - the folder goes with Ray, but what it said is still asked for
+        self._log = open(log, "x+b")  # noqa: SIM115 - the folder goes with Ray, but its log is still read
         self._failed: str | None = None
         self._over = threading.Event()
         self._folder = folder
@@ -56,16 +56,16 @@ class OwnRay:
                 "stdin": None,
                 "stdout": log,
                 "stderr": None,
-                "orphaned_s": 0.0,  # asked gently, Ray takes its time, and nothing in it is of use any more
+                "orphaned_s": 0.0,  # on SIGTERM Ray takes its time, and nothing in it is needed any more
                 "folder": folder,
             }
         )
         threading.Thread(target=self._listen, args=(self._kept, self._over), daemon=True).start()
 
     def why_not_up(self, within_s: float) -> str | None:
-        """Wait until it runs, as long as it gets on: it may not stand still for so many seconds.
+        """Wait until Ray runs, for as long as it makes progress; it may stall for at most `within_s`.
 
-        The last lines of its log if it does not start.
+        None if it runs; otherwise the last lines of its log.
         """
         began = time.monotonic()
         for _ in range(MOST_WINDOWS):
@@ -96,7 +96,7 @@ class OwnRay:
         self._over.wait()
 
     def end(self) -> None:
-        """All its processes are gone on return, and its files."""
+        """End Ray. On return all its processes and files are gone."""
         self._kept.let_go()
         self._over.wait(_GONE_WITHIN_S)
         self._log.close()
@@ -112,7 +112,7 @@ class OwnRay:
 
 
 class RayletHost:
-    """The actor on the lender that holds one, and what it runs on; it leaves with it."""
+    """The actor on the lender that holds one Ray and the capacity it runs on; the actor ends with it."""
 
     def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
         import ray
@@ -123,7 +123,7 @@ class RayletHost:
 
     def why_not_up(self, within_s: float) -> str | None:
         why = self._ray.why_not_up(within_s)
-        if why is None:  # else this actor has yet to tell it
+        if why is None:  # otherwise this actor still has to report why
             threading.Thread(target=self._leave_with_it, daemon=True).start()
         return why
 
@@ -133,19 +133,19 @@ class RayletHost:
 
 
 def _clean(environ: Mapping[str, str]) -> dict[str, str]:
-    """Without what another Ray has left in it, but for how one gets in."""
+    """The environment without another Ray's variables, except those for authentication."""
     kept = {name: value for name, value in environ.items() if not name.startswith("RAY_") or "AUTH" in name}
-    mode = kept.get("RAY_AUTH_MODE") or "disabled"  # as that of the node that this process runs on
+    mode = kept.get("RAY_AUTH_MODE") or "disabled"  # the same as that of the node that this process runs on
     return kept | {"RAY_AUTH_MODE": mode, "RAY_USAGE_STATS_ENABLED": "0", "RAY_enable_worker_prestart": "0"}
 
 
 def _as_an_argument(labels: Mapping[str, str]) -> str:
-    """The node's labels, for a raylet on the same node; those that Ray makes itself are its own affair."""
+    """The node's labels, as an argument for a raylet on the same node; without those that Ray makes itself."""
     return ",".join(f"{key}={value}" for key, value in labels.items() if not key.startswith("ray.io/"))
 
 
 def _cpu_seconds(folder: str) -> float:
-    """What the processes of this Ray have used so far."""
+    """The CPU time that the processes of this Ray have used so far."""
     mark, ticks = f"{_MARK}={folder}\0".encode(), 0
     for pid in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -159,7 +159,7 @@ def _cpu_seconds(folder: str) -> float:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Free now; together, so that they differ."""
+    """Ports that are free now; taken together, so that they differ."""
     with contextlib.ExitStack() as open_at_once:
         sockets = [open_at_once.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

@@ -1,4 +1,4 @@
-"""The actor in which a command runs on a node. This module travels by value: nothing of grid is installed there."""
+"""The actor that runs a command on a node. This module travels by value, because grid is not installed there."""
 
 import codecs
 import contextlib
@@ -17,14 +17,14 @@ _FROM_RAY: Final = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE
 
 
 class Runner:
-    """Runs one command once, in whatever this actor was given of its node.
+    """Runs one command once, in the part of its node that this actor holds.
 
-    It is told what to run, and starts it when it is told to go; asked again, it does not do it again. The command is
-    the child of a keeper, which ends it when this process is gone.
+    The actor first receives the command and starts it when told to go; a repeated order does not start it again. The
+    command is the child of a keeper, which ends it when this process is gone.
     """
 
     def __init__(self, name: str, record: dict[str, Any]) -> None:
-        """`record`: for whoever finds this actor and wants to know."""
+        """`record`: facts for processes that find this actor later."""
         self._record = record
         self._state = PREPARED
         self._why: str | None = None
@@ -41,7 +41,7 @@ class Runner:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def prepare(self, order: dict[str, Any], env: dict[str, str], given: dict[str, str]) -> dict[str, Any]:
-        """What to run: `command`, `cwd`, and where it reads and writes; `env`: what is copied, `given`: what is new."""
+        """Set what to run: `command`, `cwd`, files to read and write. `env`: copied values, `given`: new values."""
         own = {name: os.environ[name] for name in _FROM_RAY if name in os.environ}
         output = order.get("stdout") or self._log
         self._output = output
@@ -49,12 +49,12 @@ class Runner:
         return self.about()
 
     def note(self, changes: dict[str, Any]) -> dict[str, Any]:
-        """For whoever finds this actor later."""
+        """Add to the record for processes that find this actor later."""
         self._record |= changes
         return self.about()
 
     def go(self) -> dict[str, Any]:
-        """Start it, once; what came of it."""
+        """Start the command, once; the resulting state."""
         with self._lock:
             if self._order is not None and self._state == PREPARED:
                 self._state = RUNNING
@@ -75,11 +75,11 @@ class Runner:
         }
 
     def read(self, begin: int) -> dict[str, Any]:
-        """A piece of what it has written, from so many bytes after its beginning."""
+        """A piece of the command's output, from byte `begin` after its start."""
         return read_piece(self._output, self._output_from, begin)
 
     def end(self, grace_s: float, within_s: float) -> dict[str, Any]:
-        """End it: SIGTERM, and SIGKILL after the grace period."""
+        """End the command: SIGTERM, and SIGKILL after the grace period."""
         self._kept.tell(end=grace_s)
         self._over.wait(within_s)
         return self.about()
@@ -93,7 +93,7 @@ class Runner:
             else:
                 self._state, self._exit_code = ENDED, said["ended"]
             self._told.set()
-        if self._state not in (ENDED, FAILED):  # ended before it was started, or its keeper was killed
+        if self._state not in (ENDED, FAILED):  # it ended before it was started, or its keeper was killed
             self._state, self._why = FAILED, "it was never started" if self._pid is None else "its keeper was killed"
         self._told.set()
         self._over.set()
@@ -111,7 +111,7 @@ def read_piece(path: str, output_from: int, begin: int) -> dict[str, Any]:
 
 
 def _folder() -> str:
-    """Where logs are kept on this node: with those of Ray, readable by its user alone."""
+    """The folder for logs on this node: beside Ray's own logs, readable by its user alone."""
     import ray
 
     session = ray._private.worker._global_node.get_session_dir_path() if ray.is_initialized() else tempfile.gettempdir()
@@ -119,8 +119,9 @@ def _folder() -> str:
 
 
 def own_folder(folder: str) -> str:
-    """A folder that only this user can use, made if need be. Ray's own folder is open to all, so somebody else's may
-    be there already under its name: that one is not used.
+    """A folder that only this user can use, created if necessary.
+
+    Ray's own folder is open to all users, so another user's folder may already have this name; that one is refused.
     """
     with contextlib.suppress(FileExistsError):
         os.mkdir(folder, 0o700)

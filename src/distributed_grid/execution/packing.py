@@ -1,6 +1,6 @@
 """What travels to other nodes by value, because grid is not installed there; and where the user's own modules are.
 
-Code that sends something of these modules imports them from here.
+Code that sends parts of these modules imports them from here.
 """
 
 import site
@@ -32,11 +32,11 @@ for _module in (on_node, on_node_function, on_node_kept, on_node_processes, on_n
 
 
 _registering = threading.RLock()
-"""What is pickled by value is known to the whole process: two that change it at once would undo each other's."""
+"""The registry of what is pickled by value is global to the process: concurrent changes would undo each other."""
 
 
 def packed_whole(thing: Any, *also: Any) -> bytes:
-    """A function or class (with what belongs to it) itself, where it is from a module of the user's own."""
+    """A function or class, with what belongs to it, pickled by value if it comes from one of the user's own modules."""
     module = own_module(thing)
     what = (thing, *also) if also else thing
     if module is None:
@@ -47,7 +47,7 @@ def packed_whole(thing: Any, *also: Any) -> bytes:
 
 @contextmanager
 def _by_value(module: ModuleType) -> Iterator[None]:
-    """Only for so long; unless the user has said so of this module, which stays so."""
+    """Pickle this module by value inside the block only, unless the user has already registered it."""
     with _registering:
         if module.__name__ in cloudpickle.list_registry_pickle_by_value():
             yield
@@ -60,8 +60,10 @@ def _by_value(module: ModuleType) -> Iterator[None]:
 
 
 def own_folders() -> tuple[list[str], list[str]]:
-    """The folders of this process's `sys.path` that are the user's own: those that come before Python's own, and those
-    that come after them. A process that looks there as well finds the same modules, where it has these folders."""
+    """The user's own folders in this process's `sys.path`: those before Python's own, and those after them.
+
+    A process that also searches these folders finds the same modules, if it has the folders.
+    """
     folders = list(dict.fromkeys(Path(entry).absolute() for entry in sys.path))
     paths = sysconfig.get_paths()
     python = Path(paths["stdlib"])
@@ -75,7 +77,7 @@ def own_folders() -> tuple[list[str], list[str]]:
 
 
 def own_module(thing: Any) -> ModuleType | None:
-    """The module that other nodes may not have: neither installed, nor Python's, nor the main program."""
+    """The module of `thing` that other nodes may lack: neither installed, nor Python's, nor the main program."""
     module = sys.modules.get(getattr(thing, "__module__", None) or "")
     file = getattr(module, "__file__", None)
     if module is None or file is None or module.__name__ == "__main__":

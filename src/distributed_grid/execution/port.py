@@ -15,7 +15,7 @@ RayMap = Mapping[str, float]
 
 
 class RayletGone(Exception):
-    """The raylet died, or was never there."""
+    """The raylet died, or never existed."""
 
 
 class RayletSilent(Exception):
@@ -24,7 +24,7 @@ class RayletSilent(Exception):
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """A node's total and free resources as the cluster's control service shows them, up to 0.2 s old; or, from
+    """A node's total and free resources: as the cluster's control service shows them, up to 0.2 s old; or, from
     `said_by`, as the raylet itself has them now."""
 
     total: RayMap
@@ -50,17 +50,17 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A placement group of grid's, as the cluster lists it."""
+    """One of grid's placement groups, as the cluster lists it."""
 
     id: str
     name: str
     stands: bool
-    """It holds what it reserves. False while it is being made, and for ever once its node is gone: it is pinned to
-    that node's id, and no other node will have it."""
+    """The group holds what it reserves. False while it is being made, and for good once its node is gone: the group is
+    pinned to that node's id, and no other node will have that id."""
     node_id: NodeId | None = None
-    """Where it is; None while it has no place, or has several."""
+    """The group's node; None while it has no place, or has several."""
     resources: ResourceVector = field(default_factory=ResourceVector)
-    """What all its bundles together hold."""
+    """The resources of all its bundles together."""
 
 
 def youngest_covering(holders: tuple[Holder, ...], kind: str, units: int) -> tuple[Holder, ...]:
@@ -75,7 +75,7 @@ def youngest_covering(holders: tuple[Holder, ...], kind: str, units: int) -> tup
 
 
 def says_who(holders: tuple[Holder, ...], kind: str, units: int, limit: int = 3) -> str:
-    """Who still holds what was asked back: for warnings and events."""
+    """The holders of what was asked back, in words for warnings and events."""
     names = [h.describe() for h in holders[:limit]]
     more = f", and {len(holders) - limit} more" if len(holders) > limit else ""
     return f"{describe(kind, units)} still in use: {'; '.join(names) or 'work that just ended'}{more}"

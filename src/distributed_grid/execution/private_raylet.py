@@ -15,9 +15,9 @@ from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, s
 
 STANDS_STILL_S: Final = 60.0
 _HOSTED_WITHIN_S: Final = 300.0
-"""For the process that starts it."""
+"""For the actor that hosts the raylet to come up."""
 _UP_WITHIN_S: Final = on_node_raylet.MOST_WINDOWS * STANDS_STILL_S + 60.0
-"""It is given up earlier if it stands still; this is for a process that does not even say so."""
+"""A raylet that stalls is given up earlier; this limit is for a process that does not even report a stall."""
 MOST_S: Final = _HOSTED_WITHIN_S + _UP_WITHIN_S
 """How long `join` may take."""
 _GONE_WITHIN_S: Final = 10.0
@@ -28,7 +28,7 @@ _MOST_STORE: Final = 2_000_000_000
 def join(lease: Lease, head_address: str) -> None:
     """Start a raylet in the lease's bundle that joins the Ray at this address; `ClusterStartFailed` says why not.
 
-    It is held by an actor that takes the whole bundle: its GPUs are the only ones that the raylet sees, and when the
+    An actor that takes the whole bundle holds the raylet: its GPUs are the only ones that the raylet sees. When the
     lease ends, so does the actor, and with it the raylet.
     """
     if find(_name(lease)) is not None:
@@ -60,7 +60,7 @@ def join(lease: Lease, head_address: str) -> None:
 
 
 def leave(lease: Lease) -> None:
-    """End the raylet; what is reserved is free again on return. If there is none, all is well."""
+    """End the raylet, if there is one. On return its reservation is free again."""
     host = find(_name(lease))
     if host is None:
         return
@@ -75,7 +75,7 @@ def _name(lease: Lease) -> str:
 
 
 def start_arguments(resources: ResourceVector, head_address: str) -> list[str]:
-    """Of `ray start`: the node's own address is added where it starts."""
+    """The arguments of `ray start`; the node's own address is added where it starts."""
     memory = resources[MEMORY]
     store = min(max(_LEAST_STORE, memory * 3 // 10), _MOST_STORE)
     return [
@@ -90,5 +90,5 @@ def start_arguments(resources: ResourceVector, head_address: str) -> list[str]:
 
 
 def visible_devices(resources: ResourceVector) -> dict[str, str]:
-    """For the raylet's environment. What has no GPUs sees none: Ray hides them only from what has asked for some."""
+    """For the raylet's environment. Without GPUs it sees none: Ray hides GPUs only from work that asked for some."""
     return {} if resources[GPU] else {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}

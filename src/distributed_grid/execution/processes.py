@@ -1,4 +1,4 @@
-"""Process control on nodes: listing and ending processes there by small tasks that take none of the node's capacity.
+"""Process control on nodes: lists and ends processes there with small tasks that take none of the node's capacity.
 
 The protocols are at the top; tests may bring other implementations. Calls block: none is made from an event loop.
 """
@@ -29,34 +29,35 @@ from distributed_grid.model.offload import (
 
 
 class NodeSilent(Exception):
-    """A node did not answer, or is gone: nobody knows whether what it was asked for is done."""
+    """A node is gone or did not answer: whether it did what it was asked is unknown."""
 
 
 class RunnerGone(Exception):
-    """The actor that ran a command is not there, and so the command is not."""
+    """The actor that ran a command is gone, and so is the command."""
 
 
 class Processes(Protocol):
-    """Looking at processes where they run, and ending them. Nodes that do not answer in time are left out."""
+    """Looks at processes where they run, and ends them. Nodes that do not answer in time are left out."""
 
     def scan(self, nodes: Mapping[NodeId, bool]) -> dict[NodeId, dict[str, Any]]:
-        """The heavy ones; True: also what runs on the machine beside Ray."""
+        """The heavy processes of each node; True: also those that run on the machine outside Ray."""
 
     def look_at(self, node_ids: list[NodeId], pid: int) -> dict[NodeId, dict[str, Any]]: ...
     def find_on(self, node_ids: list[NodeId], paths: list[str]) -> dict[NodeId, dict[str, Any]]: ...
 
     def environment(self, node_id: NodeId, pid: int, created_at: float, names: list[str]) -> Any:
-        """A reference to these values, once they are read; for `Runners.prepare`. Raises `NodeSilent`."""
+        """A reference to these values, available once they are read; for `Runners.prepare`. Raises `NodeSilent`."""
 
     def stop(self, node_id: NodeId, pid: int, created_at: float, grace_s: float) -> dict[str, Any]:
-        """Raises `NodeSilent`."""
+        """End a process. Raises `NodeSilent`."""
 
     def read_log(self, node_id: NodeId, path: str, output_from: int, begin: int) -> dict[str, Any]: ...
 
 
 class Runners(Protocol):
-    """The actors in which commands run, each in the lease that has its id. All raise `RunnerGone`, and `TimeoutError`
-    where one is there and does not answer.
+    """The actors in which commands run, each in the lease that has its id.
+
+    All methods raise `RunnerGone`, and `TimeoutError` if the actor exists but does not answer.
     """
 
     def create(self, lease: Lease, record: Mapping[str, Any]) -> None: ...
@@ -64,17 +65,17 @@ class Runners(Protocol):
         self, lease_id: str, order: Mapping[str, Any], copied: Any, given: Mapping[str, str]
     ) -> dict[str, Any]: ...
     def note(self, lease_id: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Put something into its record."""
+        """Add to its record."""
 
     def go(self, lease_id: str) -> dict[str, Any]: ...
     def about(self, lease_id: str) -> dict[str, Any] | None:
-        """None instead of a `TimeoutError`."""
+        """Its state; None instead of a `TimeoutError`."""
 
     def read(self, lease_id: str, begin: int) -> dict[str, Any]: ...
     def end(self, lease_id: str, grace_s: float, within_s: float) -> dict[str, Any]: ...
     def remove(self, lease_id: str) -> None: ...
     def known(self) -> list[str]:
-        """The leases of all runners in the cluster, whoever started them."""
+        """The leases of all runners in the cluster, whichever process started them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ def facts_of(node_ids: Iterable[NodeId], timeout_s: float) -> dict[NodeId, dict[
 
 
 def kill_workers(node_id: NodeId, pids: list[int], timeout_s: float = 10.0) -> list[int]:
-    """End Ray workers on a node; return those that were there to end."""
+    """End Ray workers on a node; return those that still existed."""
     try:
         killed: list[int] = ray.get(on(node_id, on_node.kill_workers, pids), timeout=timeout_s)
     except ray.exceptions.RayError:
@@ -121,10 +122,10 @@ _KILL_S: Final = 20.0
 
 
 class RayProcesses:
-    """Of the cluster that this process is connected to."""
+    """The processes of the cluster that this process is connected to."""
 
     def __init__(self, on: Callable[..., Any] = on) -> None:
-        """`on`: runs a function on a node, and gives the reference to its result."""
+        """`on`: runs a function on a node, and returns the reference to its result."""
         self._on = on
 
     def scan(self, nodes: Mapping[NodeId, bool]) -> dict[NodeId, dict[str, Any]]:
@@ -157,7 +158,7 @@ class RayProcesses:
 
 
 def _answers(asked: Mapping[NodeId, Any]) -> dict[NodeId, dict[str, Any]]:
-    """Of all who answer in time; one that died meanwhile does not."""
+    """The answers of all nodes that answer in time; a node that died meanwhile has none."""
     by_reference = {reference: node_id for node_id, reference in asked.items()}
     done = ray.wait([*by_reference], num_returns=len(asked), timeout=_LOOK_S)[0] if asked else []
     found = {}
@@ -170,7 +171,7 @@ def _answers(asked: Mapping[NodeId, Any]) -> dict[NodeId, dict[str, Any]]:
 
 
 def facts_from(node: str, answer: Mapping[str, Any]) -> list[ProcessFacts]:
-    """What `scan` and `look_at` tell, as data."""
+    """The answer of `scan` or `look_at`, as data."""
     return [_facts(node, answer["machine"], told) for told in answer["processes"]]
 
 
@@ -193,7 +194,7 @@ def _facts(node: str, machine: str, told: Mapping[str, Any]) -> ProcessFacts:
 
 
 def elsewhere_from(node: str, answer: Mapping[str, Any]) -> Elsewhere:
-    """What `find_on` tells, as data."""
+    """The answer of `find_on`, as data."""
     files = {
         path: FileThere(**{key: found[key] for key in found.keys() - {"path"}})
         for path, found in answer["files"].items()

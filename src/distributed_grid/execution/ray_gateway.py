@@ -1,6 +1,6 @@
 """The one place that reads and resizes raylets.
 
-Resizing is a private interface of Ray (there since 2.55), so it is checked at start-up: a Ray without it still
+Resizing is a private interface of Ray (since 2.55), so it is checked at start-up: with a Ray that lacks it, grid still
 serves reservations, and says so.
 """
 
@@ -43,7 +43,7 @@ class RayGateway:
         return hasattr(self._gcs, "resize_raylet_resource_instances")
 
     def why_no_transfers(self) -> str | None:
-        """Why totals must not be changed in this cluster; None where they may. To be asked on the head."""
+        """Why totals must not be changed in this cluster; None if they may. Call this on the head."""
         if not self.can_resize:
             return f"Ray {ray.__version__} has no call to resize a running node"
         if os.environ.get("KUBERNETES_SERVICE_HOST") and os.environ.get("RAY_CLUSTER_NAME"):
@@ -70,13 +70,13 @@ class RayGateway:
         return dict(ray_state.total_resources_per_node())
 
     def view(self, max_age_s: float = 0.0) -> dict[NodeId, NodeView]:
-        """Every node's total and free resources, read now if what is known is older than `max_age_s`."""
+        """Every node's total and free resources, read now if the known view is older than `max_age_s`."""
         read_at, known = self._view
         if known and time.monotonic() - read_at < max_age_s:
             return known
         now = time.monotonic()
         free = ray_state.available_resources_per_node()
-        # Totals change by grid's own doing, and what nodes told it is newer than any view: those may be older.
+        # Grid itself makes the changes to totals, and nodes' replies are newer than any view: totals may be older.
         totals = {node: seen.total for node, seen in known.items()}
         if max_age_s == 0.0 or now - self._totals_at > _TOTALS_S or totals.keys() != free.keys():
             self._totals_at = now
@@ -86,12 +86,12 @@ class RayGateway:
         return found
 
     def resize(self, node_id: NodeId, resources: RayMap) -> RayMap:
-        """Set a live raylet's totals; return all its totals as they now are.
+        """Set a live raylet's totals; return all its totals as they are now.
 
-        A shrink is clamped to what is in use, so callers act on what is returned, never on what they asked.
+        Ray clamps a shrink to what is in use, so callers act on the returned totals, never on what they asked for.
         """
         for name, value in resources.items():
-            # Ray itself accepts nonsense silently: -1 CPU would take all the node's CPUs away.
+            # Ray itself silently accepts nonsense: -1 CPU would take all the node's CPUs away.
             if not math.isfinite(value) or value < 0:
                 raise ValueError(f"refusing to resize {name} to {value}")
         reply = self._ask_to_resize(node_id, resources)
@@ -110,7 +110,7 @@ class RayGateway:
             if error.rpc_code in (_DEADLINE_EXCEEDED, _UNAVAILABLE):
                 raise RayletSilent(node_id) from error
             raise
-        except ray.exceptions.RaySystemError as error:  # "GRPC client is shut down": it died while it was asked
+        except ray.exceptions.RaySystemError as error:  # "GRPC client is shut down": the raylet died during the call
             raise RayletSilent(node_id) from error
         return reply
 
@@ -118,8 +118,8 @@ class RayGateway:
 def _nudges(asked: RayMap, reached: RayMap) -> dict[str, float]:
     """What to ask for again, because Ray missed it by its smallest step.
 
-    Ray applies the *difference*, cut off after four digits: from 4 to 3.99 it goes to 3.9901, since 3.99 - 4 is
-    a little less than 0.01. Asked for a little more of a difference, it arrives.
+    Ray applies the *difference*, cut off after four digits: from 4 to 3.99 it goes to 3.9901, since 3.99 - 4 is a
+    little less than 0.01. Asking for a slightly larger difference reaches the target.
     """
     missed = {name: asked[name] - reached.get(name, 0.0) for name in asked}
     return {
@@ -130,9 +130,9 @@ def _nudges(asked: RayMap, reached: RayMap) -> dict[str, float]:
 
 
 def selector_of(name: str) -> dict[str, str]:
-    """Labels by which Ray's scheduler finds a node: its configured name, or its id where it has no such label.
+    """Labels by which Ray's scheduler finds a node: its configured name, or its id if it has no name label.
 
-    With the name a task waits that does not fit yet; with the id it would fail at once.
+    A task that does not fit yet waits if it is placed by name; by id it would fail at once.
     """
     unlabelled = [node for node in ray.nodes() if node["Alive"] and NAME_LABEL not in (node.get("Labels") or {})]
     for node in unlabelled:

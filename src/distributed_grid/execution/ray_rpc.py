@@ -1,4 +1,4 @@
-"""Asking raylets and workers directly who runs what, who holds a node's capacity, and to cancel it.
+"""Asks raylets and workers directly what runs, what holds a node's capacity, and to cancel tasks.
 
 Ray's public state API needs the dashboard and lags by a second; raylets and workers answer at once.
 """
@@ -30,7 +30,7 @@ _RUNNING_STATES: Final = ("RUNNING",)
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A worker or driver process and what its lease holds on its node."""
+    """A worker or driver process, and what its lease holds on its node."""
 
     node_id: str
     pid: int
@@ -41,13 +41,13 @@ class Worker:
     actor_id: str | None
     running: int
     waiting: int
-    """Calls that it was sent and has not begun."""
+    """Calls that the worker has received but not begun."""
     holds: dict[str, float] = field(default_factory=dict)
 
 
 @lru_cache(maxsize=512)
 def _raylet_stub(address: str) -> Any:
-    """Connections to raylets are kept: opening one costs more than asking."""
+    """Connections to raylets are cached: opening one costs more than a call."""
     return node_manager_pb2_grpc.NodeManagerServiceStub(init_grpc_channel(address))
 
 
@@ -63,7 +63,7 @@ def workers_on(raylet: Raylet) -> tuple[Worker, ...]:
 
 
 def said_by(raylet: Raylet) -> NodeView | None:
-    """What a raylet itself has in total and free, right now, without changing it; None if it does not answer."""
+    """A raylet's own total and free resources right now, read without a change; None if it does not answer."""
     try:
         reply = _raylet_stub(f"{raylet.ip}:{raylet.manager_port}").GetResourceLoad(
             node_manager_pb2.GetResourceLoadRequest(), timeout=_TIMEOUT_S
@@ -74,7 +74,7 @@ def said_by(raylet: Raylet) -> NodeView | None:
 
 
 def is_group_idle(raylet: Raylet, group_id: str) -> bool:
-    """True if the raylet says that nothing holds any part of a group it has: cheaper than asking its workers."""
+    """True if the raylet has the group and nothing holds any part of it: cheaper than asking its workers."""
     said = said_by(raylet)
     if said is None:
         return False
@@ -103,8 +103,8 @@ def _worker(node_id: str, stats: Any) -> Worker:
 def cancel_tasks_in_group(raylets: Iterable[Raylet], group_id: str) -> int:
     """Cancel all tasks that run or wait in a placement group; return how many were asked to stop.
 
-    Without this, a running task with retries hangs for ever once its group is removed: Ray resubmits it to a
-    group that no longer exists. Only a task's owner can cancel it for good, so the owners are asked.
+    Without this, a running task with retries hangs for ever once its group is removed: Ray resubmits it to a group that
+    no longer exists. Only a task's owner can cancel it for good, so the owners are asked.
     """
     cancelled = 0
     for worker in (w for raylet in raylets for w in workers_on(raylet)):
@@ -165,9 +165,9 @@ def running_since(gcs_address: str) -> dict[bytes, tuple[str, int]]:
 
 
 def holders_of(raylet: Raylet, kind: str, gcs_address: str) -> tuple[Holder, ...]:
-    """The holders of one resource kind on a node, those to be taken back first in front.
+    """The holders of one resource kind on a node, in the order in which to take it back.
 
-    Tasks before actors (Ray retries tasks), the youngest first.
+    Tasks come before actors (Ray retries tasks), and the youngest come first.
     """
     busy = [worker for worker in workers_on(raylet) if _held(worker)[kind] > 0 and not worker.is_driver]
     if not busy:
@@ -178,7 +178,7 @@ def holders_of(raylet: Raylet, kind: str, gcs_address: str) -> tuple[Holder, ...
 
 
 def holders_in_group(raylet: Raylet, group_id: str, gcs_address: str) -> tuple[Holder, ...]:
-    """What runs inside one placement group on this node."""
+    """The holders inside one placement group on this node."""
     busy = [worker for worker in workers_on(raylet) if any(group_id in name for name in worker.holds)]
     if not busy:
         return ()

@@ -1,4 +1,4 @@
-"""What every `ray start` is told and answers, and which Ray is too old. Imports nothing of Ray."""
+"""What every `ray start` is given and answers, and which Ray is too old. Imports nothing of Ray."""
 
 from typing import Final
 
@@ -20,8 +20,9 @@ LOOPBACK: Final = "127.0.0.1"
 """A node with this address opens no socket beyond loopback: all parts of Ray bind to it alone."""
 
 LOOPBACK_HOST: Final = "LOCALHOST"
-"""The same as the host of a head's address. In capitals, since Ray's programs replace `localhost` and `127.0.0.1` by
-the machine's outward address, where nothing listens; they leave other names as they are, and names ignore case."""
+"""The same for the host in a head's address. It is in capitals because Ray's programs replace `localhost` and
+`127.0.0.1` with the machine's outward address, where nothing listens. They leave other names alone, and host names
+ignore case."""
 
 PATIENCE_S: Final = 240.0
 
@@ -31,7 +32,7 @@ AGENT_PORTS: Final = (
     "--dashboard-agent-grpc-port",
     "--runtime-env-agent-port",
 )
-"""Without ports of our choosing each raylet waits seconds for its agents to report theirs."""
+"""Without ports chosen in advance, each raylet waits seconds for its agents to report theirs."""
 
 _PORT_FILES: Final = (
     "metrics_export_port",
@@ -39,8 +40,8 @@ _PORT_FILES: Final = (
     "metrics_agent_port",
     "runtime_env_agent_port",
 )
-"""A raylet takes the ports of its agents from these files, and ends if they are not there after 15 s: on a busy machine
-the agents need longer to write them. Since the ports are known, they are there from the beginning."""
+"""A raylet reads the ports of its agents from these files, and ends if they are missing after 15 s; on a busy machine
+the agents need longer to write them. The ports are known in advance, so grid writes the files first."""
 
 RUN: Final = f"""
 import sys
@@ -80,11 +81,11 @@ Node.start_gcs_server, services.start_monitor = start_and_name_it, start_it_on_l
 services.start_raylet, services.get_node = start_and_watch_it, get_node_in_time
 services.resolve_ip_for_localhost = lambda host: host
 """
-"""Python that stands for the `ray` command, before the call of `main`: without Ray Serve's commands, since loading
-those takes a third of the time; with a node at `LOOPBACK` if that is its address; and with more patience than the 30 s
-that Ray itself has for its raylet, which is too little on a machine that starts many."""
+"""Python code that replaces the `ray` command, before the call of `main`. It leaves out Ray Serve's commands, which
+take a third of the loading time; binds a node to `LOOPBACK` if that is its address; and waits longer for the raylet
+than Ray's own 30 s, which is too little on a machine that starts many."""
 
 STARTED: Final = "Ray runtime started"
 
 STAYING: Final = ("--log-style", "record", "--log-color", "false", "--disable-usage-stats", "--block")
-"""It goes on for as long as the node does, and writes plain lines."""
+"""`ray start` stays for as long as the node does, and writes plain lines."""

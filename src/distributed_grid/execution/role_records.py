@@ -1,7 +1,7 @@
 """Records of runs of roles, and commands to them: JSON in Ray's key-value store.
 
 Only the process that owns a run writes its record. Other processes leave commands, which the owner takes. Every command
-has a key of its own, so none is lost when two are written at once.
+has its own key, so none is lost when two are written at once.
 """
 
 import json
@@ -26,9 +26,9 @@ _ANSWER_S: Final = 5.0
 
 
 class RayShelf:
-    """The `Shelf` of a Ray cluster. Works in drivers, in workers, and where only its address is known.
+    """The `Shelf` of a Ray cluster. Works in drivers, in workers, and in processes that only know its address.
 
-    Where it does not answer in time, `Unavailable` is raised.
+    Raises `Unavailable` if the cluster does not answer in time.
     """
 
     def __init__(self, gcs_address: str, namespace: str) -> None:
@@ -57,7 +57,7 @@ class RayShelf:
         asked = {one: self._worker(one) for one in set(worker_ids)}
         if not any(one.is_alive for one in asked.values()):
             return frozenset(asked)
-        # Of a node that died nobody has told that its processes did.
+        # When a node dies, Ray does not report that its processes died.
         nodes = _answer(self._gcs.get_all_node_info)
         alive = {node_id.binary() for node_id, node in nodes.items() if node.state == GcsNodeInfo.ALIVE}
         return frozenset(
@@ -65,7 +65,7 @@ class RayShelf:
         )
 
     def _worker(self, worker_id: str) -> Any:
-        """Of one that nobody knows, nothing is said: it is not alive."""
+        """The record of a worker; for an unknown worker it is empty, which reads as not alive."""
         request = gcs_service_pb2.GetWorkerInfoRequest(worker_id=bytes.fromhex(worker_id))
         return _answer(self._workers.GetWorkerInfo, request).worker_table_data
 
@@ -98,24 +98,24 @@ class Shelf(Protocol):
     """Keys and values that all processes of a cluster share. Tests may bring another."""
 
     def put(self, key: str, value: bytes, *, replace: bool) -> bool:
-        """Whether it is there now; without `replace` only if nothing was there before."""
+        """Write a value; without `replace`, only if the key is free. True if the value is there now."""
 
     def get(self, key: str) -> bytes | None: ...
     def keys(self, prefix: str) -> list[str]: ...
     def remove(self, key: str) -> bool:
-        """Whether it was there."""
+        """True if it was there."""
 
     def dead_workers(self, worker_ids: Iterable[str]) -> frozenset[str]:
-        """Those of these processes (Ray's workers and drivers) that are gone, or that nobody knows."""
+        """Those of these processes (Ray's workers and drivers) that are gone or unknown."""
 
     def groups(self) -> Mapping[str, str]:
-        """The placement groups that are there: their names, by id."""
+        """The placement groups that exist: names by id."""
 
     def remove_group(self, group_id: str) -> None: ...
 
 
 class RoleRecords:
-    """Reads and writes them. All calls block for a moment; none is made from an event loop."""
+    """Reads and writes records and commands. All calls block briefly; none is made from an event loop."""
 
     def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
@@ -127,7 +127,7 @@ class RoleRecords:
 
     @classmethod
     def connected(cls) -> "RoleRecords":
-        """Of the cluster that this process is connected to."""
+        """The records of the cluster that this process is connected to."""
         import ray
 
         return cls.at(ray.get_runtime_context().gcs_address)
@@ -135,14 +135,14 @@ class RoleRecords:
     # -- records -------------------------------------------------------------------------------------------------
 
     def claim(self, record: Record) -> Record | None:
-        """Write the first record of a run, and have its name; or the record of the run that has the name.
+        """Write the first record of a run and take its name; otherwise return the record of the run that has the name.
 
-        The name of a run that has said how it ended is free again; one that is lost is to be cleared away first. Two
-        that want such a name at once cannot both have it.
+        The name of a run that has recorded its end is free again; a lost run has to be cleared away first. If two runs
+        claim such a name at once, only one gets it.
         """
         key, value = _key(_RUN, record["name"]), _packed(record)
         if self._shelf.put(key, value, replace=False):
-            self._sweep(_WISH, record["name"])  # which came too late for a run before
+            self._sweep(_WISH, record["name"])  # commands that came too late for an earlier run
             return None
         there = self.read_record(record["name"])
         if there is None:  # it was removed just now
@@ -153,7 +153,7 @@ class RoleRecords:
         if not self._shelf.put(heir, b"", replace=False):
             now_there = self.read_record(record["name"])
             return now_there or there
-        self._sweep(_WISH, record["name"])  # what was wished of the one before
+        self._sweep(_WISH, record["name"])  # commands to the earlier run
         self._shelf.put(key, value, replace=True)
         return None
 
@@ -168,29 +168,29 @@ class RoleRecords:
         return sorted(key.removeprefix(_RUN) for key in self._shelf.keys(_RUN))
 
     def remove_record(self, name: str) -> bool:
-        """And what is wished of it; whether there was one."""
+        """Remove a record and the commands to its run; True if there was a record."""
         was_there = self._shelf.remove(_key(_RUN, name))
         self._sweep(_WISH, name)
         self._sweep(_HEIR, name)
         return was_there
 
     def remove_same(self, record: Record) -> bool:
-        """Only while it is this run's: another one may have the name by now."""
+        """Remove the record only while it still belongs to this run: another run may have the name by now."""
         return self._is_here(run_id(record)) and self.remove_record(record["name"])
 
     def remove_mine(self, name: str) -> bool:
-        """Only if this very process has written it."""
+        """Remove the record only if this very process wrote it."""
         import ray
 
         there, me = self.read_record(name), ray.get_runtime_context().get_worker_id()
         return there is not None and there["owner"]["worker_id"] == me and self.remove_record(name)
 
     def clear_away(self, record: Record) -> bool:
-        """Remove the record of a run that is over, and the placement groups that it left; whether it was there.
+        """Remove the record of a run that is over, and the placement groups it left; True if the record was there.
 
-        Ray removes groups when their job ends, which is too late where the owner was an actor or a task of it.
+        Ray removes groups when their job ends, which is too late if the owner was an actor or a task of that job.
         """
-        # Looked for before the name is free: those of the next run that has it are not among them.
+        # Listed before the name is free, so that groups of the next run with this name are not among them.
         left = self._groups_of(record["name"])
         if not self.remove_same(record):
             return False
@@ -199,16 +199,16 @@ class RoleRecords:
         return True
 
     def lost(self) -> frozenset[RunId]:
-        """The runs whose owner is gone without a word."""
+        """The runs whose owner is gone without recording an end."""
         read = map(self.read_record, self.names())
         found = [record for record in read if record is not None and not is_over(record)]
         dead = self.with_dead_owners(found)
         return frozenset(run_id(record) for record in found if record["name"] in dead)
 
     def remove_groups(self, lost: RunId) -> int:
-        """Remove the placement groups that a lost run has left, and keep its record; how many there were."""
+        """Remove the placement groups that a lost run left, and keep its record; the number of groups."""
         left = self._groups_of(lost.name)
-        if not left or not self._is_here(lost):  # asked last: the groups of the next run with its name are not these
+        if not left or not self._is_here(lost):  # checked last, so that these are not groups of the name's next run
             return 0
         for group_id in left:
             self._shelf.remove_group(group_id)
@@ -221,7 +221,7 @@ class RoleRecords:
         return [one for one, group in self._shelf.groups().items() if group.rpartition("-")[0] == _GROUP + name]
 
     def _is_here(self, run: RunId) -> bool:
-        """Whether it still has its name."""
+        """True if the run still has its name."""
         there = self.read_record(run.name)
         return there is not None and run_id(there) == run
 
@@ -229,7 +229,7 @@ class RoleRecords:
         return bool(self.with_dead_owners([record]))
 
     def with_dead_owners(self, records: Iterable[Record]) -> frozenset[str]:
-        """The names of those whose owner, a process, is gone."""
+        """The names of the runs whose owner process is gone."""
         owners = {record["name"]: str(record["owner"]["worker_id"]) for record in records}
         dead = self._shelf.dead_workers(owners.values())
         return frozenset(name for name, worker_id in owners.items() if worker_id in dead)
@@ -237,7 +237,7 @@ class RoleRecords:
     # -- wishes --------------------------------------------------------------------------------------------------
 
     def wish(self, name: str, *, counts: Mapping[str, int] | None = None, down: bool = False) -> None:
-        """Ask the owner of a run for something; added to what was wished before."""
+        """Ask the owner of a run for a change; it is added to earlier commands."""
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         wished = {"counts": dict(counts or {}), "down": down, "at": at}
         # Keys sort by time, so that of two counts for one role the later one holds.
@@ -245,13 +245,13 @@ class RoleRecords:
         self._shelf.put(key, _packed(wished), replace=True)
 
     def wished(self, name: str) -> Wish | None:
-        """What is wished and was not taken yet."""
+        """The commands that the owner has not taken yet."""
         return merged([wish for _, wish in self._wishes(name)])
 
     def take_wish(self, name: str) -> Wish | None:
-        """For the owner: all that is wished, as one; it is not there any more."""
+        """For the owner: take all commands, merged into one."""
         found = self._wishes(name)
-        with suppress(Unavailable):  # what is not removed is heard again, and means the same
+        with suppress(Unavailable):  # a command that is not removed is read again, with the same effect
             for key, _ in found:
                 self._shelf.remove(key)
         return merged([wish for _, wish in found])
@@ -267,12 +267,12 @@ class RoleRecords:
 
 
 def new_group_name(run: str) -> str:
-    """Of a placement group of a run; Ray wants each to be its own."""
+    """A name for a placement group of a run; Ray requires each to be unique."""
     return f"{_GROUP}{run}-{uuid.uuid4().hex[:8]}"
 
 
 def checked_name(name: object) -> str:
-    """The name of a run: part of keys and of actors' names."""
+    """The checked name of a run: it becomes part of keys and of actors' names."""
     try:
         return checks.name(name)
     except checks.Wrong as wrong:

@@ -1,6 +1,6 @@
 """Commands that run on other nodes, each in an actor in the placement group of its lease.
 
-Nothing of one outlives its lease: when the group is removed the actor dies, and with it its command.
+No command outlives its lease: when the group is removed the actor dies, and with it its command.
 """
 
 from collections.abc import Mapping
@@ -19,11 +19,11 @@ _PREFIX: Final = "grid-runner-"
 _CREATE_S: Final = 60.0
 _ANSWER_S: Final = 10.0
 _AT_ONCE: Final = 4
-"""Somebody may ask how it goes while another waits for the end."""
+"""One client may ask for the state while another waits for the end."""
 
 
 class RayRunners:
-    """Of the cluster that this process is connected to."""
+    """The runners of the cluster that this process is connected to."""
 
     def create(self, lease: Lease, record: Mapping[str, Any]) -> None:
         """Put an actor into the lease that takes all of it, and wait until it answers."""
@@ -42,7 +42,7 @@ class RayRunners:
         self._get(started.about.remote(), _CREATE_S)
 
     def prepare(self, lease_id: str, order: Mapping[str, Any], copied: Any, given: Mapping[str, str]) -> dict[str, Any]:
-        """`copied` refers to values that another node has read: they go from there to here, and are seen by nobody."""
+        """`copied` refers to values that another node has read; they go from there to here, unseen by others."""
         return self._ask(lease_id, "prepare", dict(order), copied, dict(given))
 
     def note(self, lease_id: str, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class RayRunners:
             said: dict[str, Any] = ray.get(reference, timeout=within_s)
         except ray.exceptions.GetTimeoutError:
             raise
-        except ray.exceptions.RayError as error:  # it died; or what it was to be given could not be had
+        except ray.exceptions.RayError as error:  # the actor died, or its arguments were not available
             raise RunnerGone(why_gone(error)) from error
         return said
 

@@ -1,4 +1,4 @@
-"""The actors in which an executor's tasks run, each in the place that the scheduler has found for it."""
+"""The actors that run an executor's tasks, each in the place that the scheduler found for it."""
 
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -16,9 +16,9 @@ LOST: Final = (
     ray.exceptions.ActorUnschedulableError,
     ray.exceptions.ObjectLostError,
 )
-"""What Ray says when a node or a placement group is gone: nothing that the work itself has done."""
+"""Ray's words when a node or a placement group is gone, as opposed to a failure of the work itself."""
 _AT_ONCE: Final = 4
-"""Somebody may read its output while it runs."""
+"""A client may read its output while it runs."""
 
 
 def host_function(group: str, needs: ResourceVector) -> Any:
@@ -32,7 +32,7 @@ def host_command(group: str, needs: ResourceVector, name: str) -> Any:
 
 
 def run_function(actor: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """A reference to its result."""
+    """A reference to the function's result."""
     return actor.run.remote(packed_whole(function), args, dict(kwargs))
 
 

@@ -1,1 +1,1 @@
-"""Leases: the one writer. The ledger and its state, granting, release, reclaim, the reconciler, recovery."""
+"""Leases and their one writer: the ledger, granting, release, reclaim, the reconciler, recovery."""

@@ -1,4 +1,4 @@
-"""Making leases true in the cluster: transfers in shared rounds, reservations one by one."""
+"""Applying leases to the cluster: transfers in shared rounds, reservations one by one."""
 
 import asyncio
 import threading
@@ -18,14 +18,14 @@ from distributed_grid.model.roles.runs import RunId
 from distributed_grid.monitoring.observer import Observer
 from distributed_grid.store.durable import GroupCommit
 
-# Ray may take up to a second to see that something was freed.
+# Ray may take up to a second to see freed capacity.
 GROUP_S: Final = 2
 _SWEEP_AFTER_S: Final = 0.05
 _STEADY_TRIES: Final = 3
 
 
 class Applier:
-    """The one way in which the ledger reaches the cluster. Blocking calls run in threads."""
+    """The only path from the ledger to the cluster. Blocking calls run in threads."""
 
     def __init__(self, cluster: Cluster, observer: Observer, ledger: Ledger) -> None:
         self._cluster = cluster
@@ -33,7 +33,7 @@ class Applier:
         self._ledger = ledger
         self._capacity = Capacity(cluster)
         self._one_at_a_time = threading.Lock()
-        """For rounds and for what else changes nodes. No caller of the API can draw out what is done under it."""
+        """Held by rounds and other changes to nodes. No caller of the API can prolong the work under it."""
         self._reached: Mapping[NodeName, ResourceVector] = {}
         """Every node's total, as of the last round."""
         self._rounds = GroupCommit(self._converge, ledger.snapshot, threads.ENGINE)
@@ -41,7 +41,7 @@ class Applier:
         self._sweeps: set[asyncio.Task[None]] = set()
 
     async def converge(self) -> Convergence:
-        """One round over all nodes, shared by everybody who asks at the same time."""
+        """Run one round over all nodes; concurrent callers share it."""
         return await self._rounds.commit()
 
     def _converge(self, leases: tuple[Lease, ...]) -> Convergence:
@@ -57,7 +57,7 @@ class Applier:
             return done
 
     async def tidy(self) -> None:
-        """Let the nodes' markers show what is so, after rounds that had no time for it."""
+        """Update the nodes' markers, after rounds that had no time for it."""
         if not self._capacity.is_tidy:
             await threads.ENGINE.run(self._tidy)
 
@@ -66,7 +66,7 @@ class Applier:
             self._capacity.tidy()
 
     async def claim(self, name: NodeName, kinds: frozenset[str]) -> bool:
-        """Let the next round undo what somebody else changed on a node."""
+        """Let the next round undo a change on a node that grid did not make."""
         return await threads.ENGINE.run(self._claim, name, kinds)
 
     def _claim(self, name: NodeName, kinds: frozenset[str]) -> bool:
@@ -77,11 +77,11 @@ class Applier:
             return self._capacity.claim(raylet.node_id, ResourceVector.from_ray(raylet.base), set(kinds))
 
     async def ask_nodes(self) -> dict[NodeName, NodeView | None]:
-        """What every raylet says that it has; None from one that does not answer. For the auditor."""
+        """The resources that every raylet reports; None for one that does not answer. For the auditor."""
         return await threads.AUDITS.run(self._ask_nodes)
 
     def _ask_nodes(self) -> dict[NodeName, NodeView | None]:
-        """Asked again if a round moved something meanwhile. A round never waits for this."""
+        """Ask again if a round moved something meanwhile. A round never waits for this."""
         reached = self._settled()
         for _ in range(_STEADY_TRIES):
             before = reached
@@ -91,12 +91,12 @@ class Applier:
         return said
 
     def _settled(self) -> Mapping[NodeName, ResourceVector]:
-        """Where the nodes are, once no round is under way."""
+        """Every node's total, once no round is under way."""
         with self._one_at_a_time:
             return self._reached
 
     async def work_on(self, name: NodeName, *, kind: str | None = None, group_id: str | None = None) -> tuple[str, ...]:
-        """Who holds a kind of resource on a node, or runs in a group there, in words. For the auditor."""
+        """The work that holds a kind of resource on a node, or runs in a group there, in words. For the auditor."""
         raylet = self._observer.naming.raylets.get(name)
         if raylet is None:
             return ()
@@ -107,40 +107,40 @@ class Applier:
         return tuple(holder.describe() for holder in found)
 
     async def look_ahead(self, lease: Lease) -> None:
-        """Read what a round for this lease will ask for, while there is something else to wait for."""
+        """Read ahead what a round for this lease needs, while the caller waits for something else."""
         if lease.delivery is Delivery.TRANSFER:
             await threads.ENGINE.run(self._capacity.look_ahead)
 
     async def reserve(self, lease: Lease, within_s: int = GROUP_S) -> str | None:
-        """The new group's id, or None if the source could not give it in time (or is not there)."""
+        """The new group's id, or None if the source could not give it in time or is not connected."""
         raylet = self._observer.naming.raylets.get(lease.source)
         if raylet is None:
             return None
         return await threads.GRANTS.run(self._cluster.reserve, lease, raylet.node_id, within_s)
 
     async def dead_processes(self, worker_ids: Iterable[str]) -> frozenset[str]:
-        """Those of these processes of Ray that are gone, as far as Ray can say; none, where it does not answer."""
+        """Those of these Ray processes that Ray knows to be gone; none, if Ray does not answer."""
         try:
             return await threads.ENGINE.run(self._cluster.dead_processes, worker_ids)
         except Unavailable:
             return frozenset()
 
     async def lost_runs(self) -> frozenset[RunId]:
-        """Runs of roles whose owner is gone, as far as Ray can say; none, where it does not answer."""
+        """Runs of roles whose owner Ray knows to be gone; none, if Ray does not answer."""
         try:
             return await threads.ENGINE.run(self._cluster.lost_runs)
-        except (GridError, ValueError, LookupError, TypeError):  # records are written by any process of the cluster
+        except (GridError, ValueError, LookupError, TypeError):  # any process of the cluster can write records
             return frozenset()
 
     async def remove_groups_of_run(self, run: RunId) -> int | None:
-        """How many there were; None, where Ray does not answer."""
+        """Remove a run's groups and return how many there were; None if Ray does not answer."""
         try:
             return await threads.ENGINE.run(self._cluster.remove_groups_of_run, run)
         except Unavailable:
             return None
 
     async def groups(self) -> dict[str, Group]:
-        """The cluster's groups of grid's, by name. Somebody else's may have the same: a boost's own comes first."""
+        """Grid's groups in the cluster, by name. If another group has the same name, the boost's own one counts."""
         found = await threads.ENGINE.run(self._cluster.groups)
         recorded = {lease.placement_group for lease in self._ledger}
         return {group.name: group for group in sorted(found, key=lambda group: group.id in recorded)}
@@ -149,7 +149,7 @@ class Applier:
         """Cancel what is left in a group and remove it.
 
         A task that is not cancelled could hang for ever: Ray would retry it in a group that is gone. One may also
-        have begun while nobody looked, so its owner is asked once more afterwards.
+        have started unnoticed, so its owner is asked once more afterwards.
         """
         if in_use:
             await threads.ENGINE.run(self._cluster.cancel_tasks_in_group, group_id)
@@ -161,18 +161,18 @@ class Applier:
         sweep.add_done_callback(self._sweeps.discard)
 
     async def _sweep(self, group_id: str) -> None:
-        await asyncio.sleep(_SWEEP_AFTER_S)  # who waits for the removal has its answer by then
+        await asyncio.sleep(_SWEEP_AFTER_S)  # the removal's caller has its answer by then
         await threads.ENGINE.run(self._cluster.cancel_tasks_in_group, group_id)
 
     async def is_idle(self, lease: Lease) -> bool:
-        """True if surely nothing runs in a reservation; quicker than asking who does."""
+        """True if certainly nothing runs in a reservation; quicker than listing its holders."""
         raylet = self._observer.naming.raylets.get(lease.source)
         if raylet is None or lease.placement_group is None:
             return False
         return await threads.ENGINE.run(self._cluster.is_group_idle, raylet, lease.placement_group)
 
     async def holders(self, lease: Lease) -> tuple[Holder, ...]:
-        """Who uses what this lease granted; those to take back first in front."""
+        """The work that uses this lease's capacity; the work to end first comes first."""
         place = lease.source if lease.delivery is Delivery.RESERVE else lease.target
         raylet = self._observer.naming.raylets.get(place)
         if raylet is None:
@@ -195,7 +195,7 @@ class Applier:
         return victims
 
     async def gate(self, wanted: set[NodeName], totals: Mapping[NodeName, ResourceVector]) -> None:
-        """Have gates standing on exactly these nodes."""
+        """Put gates on exactly these nodes."""
         raylets = self._observer.naming.raylets
         for name in self._gated - wanted:
             if name in raylets:
@@ -207,5 +207,5 @@ class Applier:
         self._gated = {name for name in wanted if name in raylets}  # from now on, rounds insist there
 
     async def clear_gates(self) -> None:
-        """Remove the gates that a process that died has left."""
+        """Remove the gates that a dead process left behind."""
         await threads.ENGINE.run(self._cluster.clear_gates)

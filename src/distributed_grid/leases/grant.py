@@ -1,6 +1,6 @@
 """One grant: planned, written, delivered; or undone, if the source cannot give it after all.
 
-Intent is on disk before the cluster changes, the outcome after.
+The intent is on disk before the cluster changes, the outcome after.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from distributed_grid.model.times import instant, span
 _MOST_REASONS: Final = 50
 _MARGIN_S: Final = 30.0
 _LONGEST_WAIT_S: Final = 86_400
-"""What the API takes."""
+"""The longest wait that the API accepts."""
 
 
 def new_id() -> str:
@@ -37,13 +37,13 @@ def new_id() -> str:
 
 
 def make_plan(p: Parts, ask: Ask, nodes: NodeTable) -> Grant | Refused:
-    """Who lends what is asked, or why each node does not; raises `NotFound` where a name is wrong."""
+    """The lender for a request, or why each node refuses; raises `NotFound` if a name is wrong."""
     check_names(ask, nodes)
     return plan_grant(ask, nodes, p.ledger.loans, rules_for(p, ask))
 
 
 def check_names(ask: Ask, nodes: NodeTable) -> None:
-    """Raise `NotFound` where a name is wrong, or its node is not there."""
+    """Raise `NotFound` if the target is unknown or not connected, or the source is unknown."""
     known = f"Nodes: {', '.join(nodes) or 'none'}"
     if ask.target not in nodes:
         raise TargetNotFound(
@@ -82,7 +82,7 @@ def refusal(verdict: Verdict, now: datetime) -> NoCapacity:
 
 
 def _what_would_help(verdict: Verdict, now: datetime) -> str:
-    """Less, if less can be had now; and to wait, for as long as it takes and longer than before, if that helps."""
+    """A smaller amount, if one is free now; if waiting helps, a wait that is long enough and longer than before."""
     waiting, start = verdict.waiting, verdict.expected_start
     ask, less = waiting.ask, None if verdict.refused is None else counter_offer(verdict.refused)
     if verdict.is_hopeless:
@@ -107,9 +107,10 @@ def _left_s(until: datetime, now: datetime) -> float:
 
 
 def begin_grant(p: Parts, plan: Grant, nodes: NodeTable, lease_id: str | None = None) -> Lease:
-    """Put a plan into the ledger: from now on nobody else gets what it takes. `carry_out` must follow.
+    """Put a plan into the ledger: from now on no other request gets this capacity. `carry_out` must follow.
 
-    There must be no await between making the plan from these nodes and this: nobody else can have taken what it found.
+    There must be no await between making the plan from these nodes and this call; otherwise another request could take
+    the same capacity.
     """
     lease = _lease(p, plan, lease_id or new_id())
     p.reasons[lease.id] = _reasons(p, plan, nodes)
@@ -119,13 +120,13 @@ def begin_grant(p: Parts, plan: Grant, nodes: NodeTable, lease_id: str | None = 
 
 
 async def carry_out(p: Parts, lease: Lease, group_s: int = GROUP_S) -> Lease | None:
-    """Deliver what was begun; None if the source could not give it after all."""
+    """Deliver a grant that was begun; None if the source could not give the capacity after all."""
     try:
         fault_point(Point.GRANT_PLANNED)
         try:
             await asyncio.gather(p.commit(), p.applier.look_ahead(lease))
         except BaseException:
-            p.ledger.forget(lease)  # nothing has happened yet, and nothing will
+            p.ledger.forget(lease)  # nothing has changed in the cluster yet
             p.commit_soon()
             raise
         fault_point(Point.GRANT_WRITTEN)
@@ -140,7 +141,7 @@ async def carry_out(p: Parts, lease: Lease, group_s: int = GROUP_S) -> Lease | N
 
 
 def _reasons(p: Parts, plan: Grant, nodes: NodeTable) -> list[dict[str, Any]]:
-    """For every node, or the first of many, why it lends or does not: asked later, nobody could tell any more."""
+    """Why each node, or each of the first of many, lends or does not. This cannot be reconstructed later."""
     some = NodeTable(nodes[name] for name in (*list(nodes)[:_MOST_REASONS], plan.source, plan.ask.target))
     found = considered(plan.ask, some, p.ledger.loans, rules_for(p, plan.ask), chosen=plan.source)
     return considered_dicts(plan.ask.kind, found)
@@ -178,7 +179,7 @@ def _lease(p: Parts, plan: Grant, lease_id: str) -> Lease:
 
 
 async def deliver(p: Parts, lease: Lease, group_s: int = GROUP_S) -> Lease | None:
-    """Make a granting lease true in the cluster; it is then active, or gone again and nothing has changed."""
+    """Deliver a granting lease in the cluster. It becomes active, or the change is undone."""
     changes: dict[str, object] = {}
     if lease.delivery is Delivery.RESERVE:
         group = await p.applier.reserve(lease, group_s)

@@ -1,6 +1,6 @@
-"""What happened, told twice: to whoever watches now (events) and for good (the audit log).
+"""The journal: every event goes to current watchers and, for good, into the audit log.
 
-What one caller writes into it is bounded: texts are cut, and of many events of a kind most are only counted.
+What one caller can write is bounded: texts are cut, and of many events of one kind most are only counted.
 """
 
 import asyncio
@@ -26,13 +26,13 @@ _KEPT_BYTES: Final = 4 * 2**20
 _LONGEST_TEXT: Final = 1000
 _MOST_ITEMS: Final = 200
 _MOST_BYTES: Final = 32 * 1024
-"""Of an event's details."""
+"""The most bytes of an event's details."""
 FOLDED: Final[Mapping[str, int]] = {"refused": 10, "offload_refused": 10, "access_refused": 100, "put_off": 100}
-"""What a caller can cause as often as it likes, and nothing comes of it: so many a minute are told as they are."""
+"""Events without effect that a caller can cause at will -> how many a minute are reported individually."""
 FOLDED_ABOVE: Final = 60
-"""So many a minute of whatever else one user causes, of each kind."""
+"""The same limit for each other kind of event that one user causes."""
 ALL_TOLD: Final = SECURITY | {"granted", "not_granted", "split", "returned"}
-"""Always told: who may do what, and what was lent, which also answers those who ask a second time."""
+"""Always reported: who may do what, and what was lent. Repeated requests are answered from the latter, too."""
 _FOLDED_FOR: Final = timedelta(minutes=1)
 _MOST_FOLDS: Final = 10_000
 
@@ -60,7 +60,7 @@ class _Fold:
 
 
 class Journal:
-    """What cannot be written waits for its turn: no capacity stays out because a line could not be written."""
+    """Entries that cannot be written wait: a failed write never keeps capacity from returning."""
 
     def __init__(self, audit: AuditLog, now: Callable[[], datetime]) -> None:
         self._audit = audit
@@ -72,7 +72,7 @@ class Journal:
         """How often each kind of event was noted since the start."""
         self._number = 0
         self._owed: dict[Path, deque[dict[str, Any]]] = defaultdict(lambda: deque(maxlen=_KEPT))
-        """By the file that has not taken it yet: nothing else can push out what concerns access."""
+        """By file, the entries that it has not taken yet: no other event can push out those about access."""
         self._missed = 0
         self._trouble: str | None = None
         self._listeners: set[asyncio.Event] = set()
@@ -81,7 +81,7 @@ class Journal:
 
     @contextmanager
     def listening(self) -> Iterator[asyncio.Event]:
-        """An event that is set whenever something was noted, for as long as somebody listens."""
+        """An event that is set whenever something is noted, until the context ends."""
         news = asyncio.Event()
         self._listeners.add(news)
         try:
@@ -99,14 +99,14 @@ class Journal:
         who: str = GRID,
         **details: Any,
     ) -> None:
-        """Tell watchers and the audit log about one thing."""
+        """Report one event to watchers and to the audit log."""
         self.counts[event] += 1
         is_a_users = who not in (GRID, "") and event not in ALL_TOLD
         if not (event in FOLDED or is_a_users) or self._is_told(event, who):
             self._note(event, message, lease, node, who, details)
 
     def _is_told(self, event: str, who: str) -> bool:
-        """Whether an event is told as it is; else it is counted, and the count told after a while."""
+        """Whether to report an event individually; else it is counted, and the count is reported after a while."""
         self._tell_folded()
         fold = self._folds.get((event, who))
         if fold is None:
@@ -189,7 +189,7 @@ class Journal:
         return () if trouble is None else (f"{trouble}; {waiting} entries wait to be written",)
 
     def recorded(self, wanted: Wanted, limit: int) -> Found:
-        """What the audit log says, of this and of earlier lives. Reads files: not for an event loop."""
+        """Entries of the audit log, of this and of earlier runs. Reads files: not for an event loop."""
         return self._audit.find(wanted, limit)
 
     def since(self, number: int) -> list[Event]:
@@ -201,7 +201,7 @@ def _told_of(event: str) -> int:
 
 
 def _bounded(details: dict[str, Any]) -> dict[str, Any]:
-    """Details with long texts and lists cut; of those that are still too much, only the plain values stay."""
+    """Details with long texts and lists cut; if they are still too large, only the plain values stay."""
     cut = {key: _cut(value) for key, value in details.items()}
     if len(orjson.dumps(cut, default=str, option=orjson.OPT_NON_STR_KEYS)) <= _MOST_BYTES:
         return cut

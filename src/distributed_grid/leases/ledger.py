@@ -8,12 +8,12 @@ from distributed_grid.model.leases import Lease, LeaseState
 
 
 class Ledger:
-    """The leases by id. A lease leaves when its capacity is home."""
+    """The leases by id. A lease is dropped once its capacity has returned."""
 
     def __init__(self, leases: tuple[Lease, ...] = ()) -> None:
         self._leases = {lease.id: lease for lease in leases}
         self.loans = Loans.of(leases)
-        """What they come to, kept up with every change."""
+        """The usage of all leases, updated with every change."""
 
     def __iter__(self) -> Iterator[Lease]:
         return iter(tuple(self._leases.values()))
@@ -36,25 +36,25 @@ class Ledger:
         return lease
 
     def forget(self, lease: Lease) -> None:
-        """Take back a lease that was never carried out."""
+        """Remove a lease that was never carried out."""
         if (known := self._leases.pop(lease.id, None)) is not None:
             self.loans.count(known, -1)
 
     def split(self, lease: Lease, units: int, given_id: str) -> tuple[Lease, Lease]:
-        """Make two of one: what is kept, and what is given up. What all leases come to stays the same."""
+        """Split a lease into the part that is kept and the part that is given up. The usage stays the same."""
         kept, given = lease.split(units, given_id)
         return self.put(kept), self.put(given)
 
     def with_key(self, idempotency_key: str | None) -> Lease | None:
-        """The lease that an earlier try of the same request made."""
+        """The lease that an earlier try of the same request created."""
         if idempotency_key is None:
             return None
         return next((lease for lease in self if lease.idempotency_key == idempotency_key), None)
 
     def find(self, prefix: str, shows: Callable[[Lease], bool] = lambda _: True) -> Lease:
-        """The lease with this id, or the only one whose id begins like this.
+        """The lease with this id, or the only one whose id starts with `prefix`.
 
-        `shows`: which leases whoever asks may see; where several begin like this, only these are named.
+        `shows`: which leases the caller may see; the error for an ambiguous prefix names only these.
         """
         wanted = prefix.strip().lower()
         if wanted in self._leases:

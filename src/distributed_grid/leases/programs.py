@@ -20,7 +20,7 @@ _PROGRAM: Final = re.compile(r"[0-9A-Za-z-]{1,64}")
 _MOST_PROGRAMS: Final = 64
 _MOST_LABEL: Final = 200
 _SILENT_S: Final = 30.0
-"""A program that has not said for so long that it is there counts as gone."""
+"""A program that has not reported for this long counts as gone."""
 
 
 def work_in(p: Parts, lease: Lease, job_ids: tuple[str, ...]) -> Work:
@@ -34,7 +34,7 @@ def work_in(p: Parts, lease: Lease, job_ids: tuple[str, ...]) -> Work:
 
 
 def private_head_for(p: Parts, lease: Lease, address: str, caller: Collection[str], shared_head: str) -> str:
-    """The address that a raylet inside the lease may join, checked; raises what a person should read."""
+    """Check the address that a raylet inside the lease may join, and return it; raises an error written for users."""
     _group_of(lease)
     parts = [kind for kind in (CPU, GPU) if not whole(kind, lease.resources[kind])]
     if parts:
@@ -46,15 +46,16 @@ def private_head_for(p: Parts, lease: Lease, address: str, caller: Collection[st
 
 
 async def attend(p: Parts, lease: Lease, program_id: str, label: str, *, who: str = "grid") -> Lease:
-    """A program says that it is inside a lease: it keeps its place until the deadline, also between two tasks.
+    """Record that a program runs inside a lease: it keeps its place until the deadline, also between two tasks.
 
-    On disk, since the controller may be killed between the asking and the deadline; written again only now and then.
+    The record is on disk, since the controller may be killed between the notice and the deadline. It is written again
+    only now and then.
     """
     if not _PROGRAM.fullmatch(program_id) or len(label) > _MOST_LABEL:
         raise InvalidRequest(
             f"A program's id has at most 64 letters, digits and hyphens, and its label at most {_MOST_LABEL} characters"
         )
-    lease = p.ledger.find(lease.id)  # as it is now: what was read earlier must not undo a release
+    lease = p.ledger.find(lease.id)  # read again: an older copy must not undo a release
     now, lasts_s = p.now(), min(_SILENT_S, lease.duration_s / 2)
     there = lease.programs_at(now)
     known = next((program for program in there if program.id == program_id), None)
@@ -76,7 +77,7 @@ async def attend(p: Parts, lease: Lease, program_id: str, label: str, *, who: st
 
 
 async def leave(p: Parts, lease: Lease, program_id: str, *, who: str = "grid") -> Lease:
-    """A program has ended: where it was the last one, its lease need not wait for the deadline."""
+    """Record that a program has ended. After the last one, the lease need not wait for the deadline."""
     lease = p.ledger.find(lease.id)
     left = tuple(program for program in lease.programs if program.id != program_id)
     if left == lease.programs:
@@ -90,7 +91,7 @@ async def leave(p: Parts, lease: Lease, program_id: str, *, who: str = "grid") -
 
 
 def attended_dict(p: Parts, lease: Lease) -> dict[str, Any]:
-    """What a program inside has to know; the time that is left is told, since clocks differ between machines."""
+    """The answer to a program inside. It gives the time left, since clocks differ between machines."""
     left_s = None if lease.deadline is None else round((lease.deadline - p.now()).total_seconds(), 3)
     return {"boost": boost_dict(lease, p.notes.get(lease.id, ())), "ends_in_seconds": left_s}
 

@@ -2,7 +2,7 @@
 
 A holder with a reclaim hook (`Lease.reclaim_hook`) is asked first. It has half of the grace period to save its work and
 to give up the amount itself; what it does not give up by then is taken. In any case the capacity is back at the end of
-the grace period, because the waiting request was promised so.
+the grace period, as the waiting request was promised.
 
 Holders are told by file and by hook. This is level-triggered: after a restart every pending notice is sent again.
 """
@@ -35,33 +35,33 @@ from distributed_grid.store.reclaim_files import ReclaimFiles
 
 
 def preempted_by(waiting: Waiting) -> Ending:
-    """For leases that yield to a request."""
+    """The ending of leases that yield to a request."""
     ask = waiting.ask
     claimant = Claimant(waiting.id, ask.requester, ask.team, ask.priority, ask.describe())
     return Ending(EndCause.PREEMPTED, ask.requester or "grid", claimant)
 
 
 def by_policy(p: Parts, cause: EndCause) -> Ending:
-    """For what grid does by itself."""
+    """The ending of leases that grid ends by itself."""
     return Ending(cause, f"grid, policy {p.sharing.policy}")
 
 
 def ask_back(p: Parts, lease: Lease, reason: str, ending: Ending, *, units: int | None = None) -> Lease:
-    """Take a lease back, or `units` of it, for somebody who needs it. It is not on disk yet: the caller commits.
+    """Take a lease back, or `units` of it, because the capacity is needed elsewhere. The caller commits.
 
-    `ending` says who asks, and for whom: the holder is told.
+    `ending` says by whom the lease is asked for, and for whom: the holder is told.
 
-    Returns the lease with its notice, if its holder is asked first; else the lease that winds down: this one, or, if
-    part of it is enough, a new one with that part. A reservation comes back whole. One that is still being granted, or
-    has ended, is returned as it is.
+    If the holder is asked first, returns the lease with its notice. Otherwise returns the lease that winds down: this
+    one, or, if a part is enough, a new one with that part. A reservation comes back whole. A lease that is still being
+    granted, or has ended, is returned as it is.
 
-    Where nobody is asked first, each call takes `units` more: who calls counts what is `coming_back` already.
+    If the holder is not asked first, each call takes `units` more: the caller counts what is `coming_back` already.
     """
     current = p.ledger.get(lease.id)
     if current is None:
         return replace(lease, state=LeaseState.RELEASED)
     if current.state is LeaseState.RELEASING and not current.wanted_back:
-        # On its way already; now somebody waits for it. Why it goes, and by when, stays.
+        # It winds down already, and now its capacity is needed. Its reason and deadline stay.
         before = current.ending or ending
         waited_for = p.ledger.put(
             replace(current, wanted_back=True, ending=replace(before, claimant=before.claimant or ending.claimant))
@@ -81,7 +81,7 @@ def ask_back(p: Parts, lease: Lease, reason: str, ending: Ending, *, units: int 
         return current
     now = p.now()
     notice = Notice(wanted, reason, now, now + timedelta(seconds=current.grace_s / 2))
-    if current.notice is not None:  # asked for more than before: that buys no time
+    if current.notice is not None:  # asking for more gives the holder no more time
         notice = replace(current.notice, units=wanted, reason=reason)
     asked = p.ledger.put(current.to(LeaseState.ACTIVE, notice=notice, ending=ending))
     fault_point(Point.NOTICE_GIVEN)
@@ -96,7 +96,7 @@ def _tell(p: Parts, told: str, lease: Lease, by: str) -> None:
 
 
 def take(p: Parts, lease: Lease, units: int, reason: str, ending: Ending | None = None) -> Lease:
-    """Let `units` of an active lease, or all of it, wind down for somebody who waits. The caller commits."""
+    """Let `units` of an active lease, or all of it, wind down because the capacity is needed. The caller commits."""
     ending = ending or lease.ending
     who = "grid" if ending is None else ending.by
     part = lease if units >= lease.units else split_off(p, lease, units, part_id(None), who=who)
@@ -106,7 +106,7 @@ def take(p: Parts, lease: Lease, units: int, reason: str, ending: Ending | None 
 
 
 def take_what_is_due(p: Parts) -> bool:
-    """Notices whose time is over: what was not given is taken. True: something was, and is not on disk yet."""
+    """Take what holders have not given up by the end of their notices. True: the ledger changed; the caller commits."""
     now = p.now()
     due = [lease for lease in p.ledger if lease.notice is not None and lease.notice.deadline <= now]
     for lease in due:
@@ -114,14 +114,14 @@ def take_what_is_due(p: Parts) -> bool:
         if lease.state is LeaseState.ACTIVE:
             take(p, lease, _can_come(lease, lease.notice.units), lease.notice.reason)
         else:
-            p.ledger.put(replace(lease, notice=None))  # it goes already, and nobody need be asked for it
+            p.ledger.put(replace(lease, notice=None))  # it winds down already, so no notice is needed
     return bool(due)
 
 
 async def take_reply(p: Parts, asked: Lease, reply: Reply, *, who: str) -> None:
-    """Carry out what the holder of a lease answered to its notice; raises `Refused` if it cannot be done.
+    """Carry out the holder's answer to its notice; raises `Refused` if it cannot be done.
 
-    An answer that comes when the notice is over gives nothing up: what was asked is taken, or given, by then.
+    An answer that arrives after the notice is over gives nothing up: the amount has been taken, or given, by then.
     """
     lease = p.ledger.get(asked.id)
     if lease is None or reply == Reply():
@@ -132,7 +132,7 @@ async def take_reply(p: Parts, asked: Lease, reply: Reply, *, who: str) -> None:
         if (reply.release or reply.give_up) and lease.notice and lease.notice.is_of(asked.notice):
             units = lease.units if reply.release else min(reply.give_up, lease.units)
             part = part_to_give(p, lease, units, part_id(None), who=who)
-            # A program inside whose hook gives the lease up is done: it is ended now, not at the deadline.
+            # A program inside whose hook gives the lease up is done: it ends now, not at the deadline.
             grace_s = 0.0 if reply.release and lease.programs_at(p.now()) else None
             begin_release(p, part, lease.notice.reason, who=who, grace_s=grace_s)
     finally:
@@ -141,14 +141,14 @@ async def take_reply(p: Parts, asked: Lease, reply: Reply, *, who: str) -> None:
 
 
 def note_checkpoint(p: Parts, lease: Lease, *, who: str) -> Lease:
-    """The holder has saved its work: if somebody must yield, this one loses little. The caller commits."""
+    """Record that the holder has saved its work: if a lease must yield, this one loses little. The caller commits."""
     saved = p.ledger.put(replace(lease, checkpointed_at=p.now()))
     p.journal.note("checkpointed", f"{saved.describe()}: its work is saved", lease=saved, node=saved.target, who=who)
     return saved
 
 
 def _can_come(lease: Lease, units: int | None) -> int:
-    """What can be taken of a lease for somebody who wants `units`: a placement group cannot shrink."""
+    """How much of a lease to take when `units` are needed: a placement group cannot shrink."""
     if units is None or lease.delivery is not Delivery.TRANSFER:
         return lease.units
     return max(1, min(units, lease.units))
@@ -156,7 +156,7 @@ def _can_come(lease: Lease, units: int | None) -> int:
 
 log = logger()
 
-# Hooks that hang must not take all the threads in which the cluster is asked.
+# Hooks that hang must not occupy all the threads that query the cluster.
 _AT_ONCE: Final = 4
 
 CallHook = Callable[[HookPlace, bytes], Answer]
@@ -175,7 +175,7 @@ class Notices:
         self._free = asyncio.Semaphore(_AT_ONCE)
 
     async def tell(self) -> None:
-        """Have every notice's file written, and every hook called; does not wait for hooks."""
+        """Write every notice's file and call every hook, without waiting for the hooks."""
         asked = {lease.id: lease for lease in self._p.ledger if lease.notice and lease.state is LeaseState.ACTIVE}
         wanted = {lease_id: orjson.dumps(told_dict(lease)) + b"\n" for lease_id, lease in asked.items()}
         if self._files.differ(wanted):
@@ -206,7 +206,7 @@ class Notices:
         await asyncio.gather(*self._calls, return_exceptions=True)
 
     async def _ask(self, lease: Lease) -> None:
-        """One call of a hook. Whatever goes wrong changes nothing: what is not given is taken at the deadline."""
+        """Call one hook. A failure changes nothing: what is not given up is taken at the deadline."""
         try:
             reply = await self._reply(lease)
             await take_reply(self._p, lease, reply, who=lease.requester or "its holder")
@@ -232,22 +232,35 @@ def _has_url(lease: Lease) -> bool:
 
 
 async def cool_down(p: Parts, name: NodeName, *, grace_s: object = None, who: str = "grid") -> list[Lease]:
-    """Take the node out of sharing; returns the leases that are on their way home because of it."""
+    """Take the node out of sharing; returns the leases that are taken back because of it."""
     grace = None if grace_s is None else grace_period(grace_s, p.longest_grace_s)
     await _check(p, name)
     if name not in p.sharing.cooling:
         p.sharing.cooling.add(name)
         p.journal.note("cooling", f"{name} gives everything back and shares nothing until told", node=name, who=who)
-    await p.commit_sharing()  # before anything is taken: after a crash the reconciler takes the rest
-    asked = []
-    for lease in p.ledger:
-        if name in (lease.source, lease.target):
-            if grace is not None:
-                lease = change_grace(p, lease, grace, who=who)
-            asked.append(ask_back(p, lease, f"{name} is cooling down", Ending(EndCause.COOLDOWN, who)))
+    await p.commit_sharing()  # on disk before any lease is taken back: after a crash the reconciler does the rest
+    leases = [lease for lease in p.ledger if name in (lease.source, lease.target)]
+    if grace is not None:
+        leases = [change_grace(p, lease, grace, who=who) for lease in leases]
+    asked = [_ask_back_from(p, name, lease, who) for lease in leases]
     await p.try_commit()
     p.something_changed()
     return asked
+
+
+def reclaim_from_cordoned(p: Parts) -> bool:
+    """Ask back what cordoned nodes still lend or borrow; normally `cool_down` has. True: the caller commits."""
+    asked = [
+        _ask_back_from(p, name, lease, "grid")
+        for name in sorted(p.sharing.cooling)
+        for lease in p.ledger
+        if name in (lease.source, lease.target) and lease.state is LeaseState.ACTIVE and lease.notice is None
+    ]
+    return bool(asked)
+
+
+def _ask_back_from(p: Parts, node: NodeName, lease: Lease, who: str) -> Lease:
+    return ask_back(p, lease, f"{node} is cooling down", Ending(EndCause.COOLDOWN, who))
 
 
 async def end_cooldown(p: Parts, name: NodeName, *, who: str = "grid") -> None:

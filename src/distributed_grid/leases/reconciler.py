@@ -13,7 +13,7 @@ from distributed_grid.errors import GridError, StoreBroken
 from distributed_grid.execution.capacity import Convergence
 from distributed_grid.execution.port import Group
 from distributed_grid.leases.grant import deliver
-from distributed_grid.leases.reclaim import Notices, take_what_is_due
+from distributed_grid.leases.reclaim import Notices, reclaim_from_cordoned, take_what_is_due
 from distributed_grid.leases.recovery import Recovery
 from distributed_grid.leases.release import begin_release, end_all_if_file_was_removed, try_finish
 from distributed_grid.leases.rules import charge
@@ -27,9 +27,9 @@ from distributed_grid.model.roles.runs import RunId
 
 
 async def mend_groups(p: Parts) -> None:
-    """Groups nobody knows are removed; a reservation whose group does not stand is made again, or ends."""
-    # Noted before the look: a group that is made during it is not listed yet, or does not stand yet; one that is
-    # removed during it may still be.
+    """Remove groups that belong to no boost. A reservation whose group does not stand is made again, or ends."""
+    # Recorded before groups are listed: a group that is created meanwhile may be missing or not stand yet; one that is
+    # removed meanwhile may still be listed.
     before = _reserved(p)
     active = [lease for lease in before if lease.state is LeaseState.ACTIVE]
     groups = await p.applier.groups()
@@ -41,7 +41,7 @@ async def mend_groups(p: Parts) -> None:
     standing = {name: group.id for name, group in groups.items() if group.stands}
     for lease in active:
         if standing.get(lease.group_name, lease.placement_group) != lease.placement_group:
-            _keep(p, lease, standing[lease.group_name])  # it was made again, and the answer was lost
+            _keep(p, lease, standing[lease.group_name])  # it was made again, but the reply was lost
     fallen = [lease for lease in active if lease.group_name not in standing]
     if fallen:
         await p.look()  # a source may have gone, or come back, since the turn began
@@ -52,9 +52,9 @@ async def mend_groups(p: Parts) -> None:
 
 
 async def without_remnant(p: Parts, group: Group | None) -> str | None:
-    """The id of a group that stands; of one that does not, nothing is left: the next has its name.
+    """The id of a group that stands. One that does not is removed, because the next one has the same name.
 
-    What waits in it is cancelled, as it would wait for ever.
+    Work that waits in it is cancelled, as it would wait for ever.
     """
     if group is None:
         return None
@@ -82,7 +82,7 @@ async def _reserve_again(p: Parts, lease: Lease) -> None:
 
 
 def _keep(p: Parts, lease: Lease, group_id: str) -> None:
-    """The lease has this group from now on; it may have been renewed meanwhile."""
+    """Record the group of a lease that may have been renewed meanwhile."""
     if (current := _still_active(p, lease)) is not None:
         p.ledger.put(current.to(LeaseState.ACTIVE, placement_group=group_id))
         p.commit_soon()
@@ -125,9 +125,9 @@ class Reconciler:
         self._gated: set[NodeName] = set()
         self._missing: set[str] = set()
         self._dead: frozenset[str] = frozenset()
-        """The processes with which leases end that were gone at the last look."""
+        """Processes that leases end with and that were gone at the last look."""
         self._lost_runs: frozenset[RunId] = frozenset()
-        """The runs of roles whose owners were gone at the last look."""
+        """Runs of roles whose owners were gone at the last look."""
         self._cleared_runs: set[RunId] = set()
         self._runs_seen_at = parts.now()
         self._warned: set[tuple[str, datetime]] = set()
@@ -141,7 +141,7 @@ class Reconciler:
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """End after the present turn: a turn that is cut off would leave the next writer more to repair."""
+        """Stop after the current turn: an interrupted turn would leave the next writer more to repair."""
         self._stopping = True
         self._p.changed.set()
         if self._task:
@@ -150,7 +150,7 @@ class Reconciler:
         await self._tidy()
 
     async def _tidy(self) -> None:
-        """Leave no marker of a boost that is home."""
+        """Remove the markers of boosts whose capacity has returned."""
         try:
             await self._p.applier.tidy()
         except Exception:
@@ -167,7 +167,7 @@ class Reconciler:
                     await self._p.changed.wait()
 
     async def try_turn(self) -> bool:
-        """A turn whose failure is told and not raised: the next turn repeats what is missing."""
+        """Run a turn, and log a failure instead of raising it: the next turn repeats what is missing."""
         try:
             async with self._one_turn:
                 await self.turn()
@@ -177,11 +177,11 @@ class Reconciler:
             log.exception("reconciler turn failed; trying again")
         else:
             return True
-        self._last_full = None  # the next turn does all of it again
+        self._last_full = None  # the next turn is a full one
         return False
 
     async def turn_fully(self) -> bool:
-        """A whole turn for somebody who waits for it, beside those that come by themselves."""
+        """Run a full turn for a caller that waits for it, beside the regular ones."""
         self._last_full = None
         return await self.try_turn()
 
@@ -211,7 +211,8 @@ class Reconciler:
             await self._clear_lost_runs()
             await p.applier.clear_gates()
         await self._end_expired()
-        if take_what_is_due(p):
+        due = take_what_is_due(p)
+        if reclaim_from_cordoned(p) or due:
             await p.try_commit()
         await self._notices.tell()
         if full:
@@ -228,12 +229,12 @@ class Reconciler:
         await p.applier.tidy()
 
     def _check_lock(self) -> None:
-        """Two who bring the cluster to two ledgers would work against each other: where another took over, end here."""
-        with contextlib.suppress(StoreBroken):  # the folder is gone, so nobody else has it
+        """End here if another process took over: two writers with two ledgers would work against each other."""
+        with contextlib.suppress(StoreBroken):  # the folder is gone, so no other process has the lock
             self._p.lock.keep()
 
     async def _charge(self) -> None:
-        """What teams used counts, also while nobody waits; now and then it is put on disk."""
+        """Charge teams for their use, also while no request waits; now and then, write the accounts to disk."""
         p = self._p
         if p.now() - self._charged_at >= _CHARGE_EVERY:
             self._charged_at = p.now()
@@ -244,13 +245,13 @@ class Reconciler:
                 await p.commit_sharing()
 
     async def _end_lost(self, alive: set[NodeName]) -> None:
-        """A node that is gone ends its leases; what the other side has goes home."""
+        """End the leases of nodes that are gone, and undo them on the other side."""
         p = self._p
         now = p.now()
         named = {name for lease in p.ledger for name in (lease.source, lease.target)}
         self._absent_since = {name: self._absent_since.get(name, now) for name in named - alive}
         self._seen |= alive
-        # After a restart of the whole cluster, nodes come back one by one: those that were not there yet have longer.
+        # After a restart of the whole cluster, nodes come back one by one: those not seen yet have more time.
         starting = now - self._began < _START_GRACE
         gone = {
             name
@@ -275,9 +276,9 @@ class Reconciler:
             await p.try_commit()
 
     async def _end_orphaned(self) -> None:
-        """What was to end with a process that is gone ends now: nobody is left who could use it or give it back.
+        """End leases that end with a process that is gone: nothing is left that could use or release them.
 
-        Two looks must agree: a process that began just now may not be known yet.
+        Two looks must agree: a process that has just started may not be known yet.
         """
         p = self._p
         held = [lease for lease in p.ledger if lease.ends_with is not None and lease.state is LeaseState.ACTIVE]
@@ -292,9 +293,9 @@ class Reconciler:
             await p.try_commit()
 
     async def _clear_lost_runs(self) -> None:
-        """The placement groups of a run whose owner is gone: Ray keeps them until the owner's job ends.
+        """Remove the placement groups of runs whose owner is gone: Ray keeps them until the owner's job ends.
 
-        Here, too, two looks must agree.
+        Two looks must agree here, too.
         """
         p = self._p
         if p.now() - self._runs_seen_at < _RUNS_EVERY:
@@ -315,7 +316,7 @@ class Reconciler:
         p = self._p
         due = [lease for lease in p.ledger if lease.state is LeaseState.ACTIVE and lease.expires_at <= p.now()]
         for lease in due:
-            # One that is asked for meanwhile keeps its deadline, and what its holder was told.
+            # A lease that was asked back keeps its deadline, and what its holder was told.
             begin_release(p, lease, "expired", ending=lease.ending or Ending(EndCause.EXPIRED, "grid"))
         if due:
             await p.try_commit()
@@ -337,12 +338,12 @@ class Reconciler:
         self._warned = {key for key in self._warned if p.ledger.get(key[0])}
 
     async def _finish_grants(self) -> None:
-        """Grants that a crash cut off: complete them, or undo them."""
+        """Complete or undo grants that a crash interrupted."""
         p = self._p
         for lease in p.ledger:
             if lease.state is not LeaseState.GRANTING or lease.id in p.in_flight:
                 continue
-            p.in_flight.add(lease.id)  # whoever wants to release it waits until it is settled
+            p.in_flight.add(lease.id)  # a release waits until the grant is settled
             try:
                 groups = await p.applier.groups() if lease.delivery is Delivery.RESERVE else {}
                 if (group := await without_remnant(p, groups.get(lease.group_name))) is not None:
@@ -354,7 +355,7 @@ class Reconciler:
             p.commit_soon()
 
     async def _drain(self, full: bool) -> None:
-        """Ask winding-down leases back, and act at the end of their grace period."""
+        """Take winding-down leases back, and act at the end of their grace period."""
         p = self._p
         winding = [lease for lease in p.ledger if lease.is_winding_down]
         if not winding and not full:
@@ -377,7 +378,7 @@ class Reconciler:
             p.something_changed()
 
     def _tell_what_is_missing(self, convergence: Convergence) -> None:
-        """A boost that was applied again, after a restart of its nodes, may find its source busy."""
+        """Note what boosts still lack: one that is applied again after its nodes restarted may find its source busy."""
         p = self._p
         missing: set[str] = set()
         for lease_id, units in convergence.growth.untaken.items():
@@ -391,9 +392,9 @@ class Reconciler:
         self._missing = missing
 
     async def _press(self, lease: Lease, convergence: Convergence) -> bool:
-        """At the end of the grace period, do what the lease says. True: let nothing new start on the target.
+        """At the end of the grace period, do what the lease says. True: let no new work start on the target.
 
-        On what somebody waits for, nothing new starts from the beginning.
+        If the capacity is needed elsewhere, no new work starts from the beginning of the release.
         """
         p = self._p
         now = p.now()
@@ -404,9 +405,9 @@ class Reconciler:
             self._told_at[lease.id] = now
             p.notes[lease.id] = (await p.applier.who_holds(lease, units),)
             p.journal.note("held", f"{lease.describe()}: {p.notes[lease.id][0]}", lease=lease, node=lease.target)
-        # Who waits for it was promised that it comes: whatever the holder asked for, it ends with the grace period.
+        # The waiting request was promised the capacity: whatever the holder asked for, it ends with the grace period.
         at_the_end = OnGraceEnd.KILL if lease.wanted_back else lease.on_grace_end
-        # The gate stands before anything is killed: otherwise the queue would take what the kill frees.
+        # The gate stands before anything is killed: otherwise the node's queue would take what the kill frees.
         if over and at_the_end is OnGraceEnd.KILL and lease.target in self._gated:
             last = self._killed_at.get(lease.id)
             if last is None or now - last >= _KILL_EVERY:

@@ -27,13 +27,13 @@ from distributed_grid.store.set_aside import Kept, SetAside
 
 @dataclass
 class Belongings:
-    """What the ledger got, and what is to be done and told once the ledger is on disk."""
+    """What was loaded into the ledger, and what to do and report once the ledger is on disk."""
 
     notes: list[str] = field(default_factory=list)
-    """For whoever started grid: what was taken over, or came back."""
+    """For the user who started grid: boosts that were taken over or came back."""
     problems: list[str] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
-    """What is wrong with files of other clusters."""
+    """Problems with files of other clusters."""
     _settled: list[tuple[Kept, tuple[Lease, ...]]] = field(default_factory=list)
 
     def take(
@@ -45,7 +45,7 @@ class Belongings:
         adopt: bool,
         ended: frozenset[str] = frozenset(),
     ) -> None:
-        """Fill the ledger with what belongs here. What does not is kept for its own cluster.
+        """Fill the ledger with the boosts of this cluster. Others are kept for their own cluster.
 
         `ended`: boosts that have ended since the file was written, while it could not be read.
         """
@@ -71,7 +71,7 @@ class Belongings:
                 self._leave_alone(p, each)
 
     def settle(self, p: Parts) -> None:
-        """What is in the ledger is no longer kept aside. Only once the ledger is on disk; safe to repeat."""
+        """Drop the set-aside copies of what is in the ledger. Call only once the ledger is on disk; safe to repeat."""
         for kept, left in self._settled:
             SetAside(p.file.path).leave(kept, left)
 
@@ -122,17 +122,17 @@ def _name(kept: Kept) -> str:
 log = logger()
 
 HOLD: Final = timedelta(seconds=60)
-"""For so long nothing of a cluster is changed whose leases are not known."""
+"""How long grid changes nothing in a cluster whose leases are unknown."""
 
 _ENDED_BEFORE: Final = "it had ended before the controller started again; only an older state file still had it"
 
 _TOLD_FOR: Final = timedelta(seconds=10)
-"""A damaged file that was replaced by a good one is told of for so long, so that somebody who looks can see it."""
+"""How long a damaged file is still reported after a good one has replaced it, so that users can notice it."""
 
 
 @dataclass
 class Damage:
-    """A file that could not be understood, and since when there is a good one in its place."""
+    """A damaged file, and since when a good one is in its place."""
 
     told: str
     healed_at: datetime | None = None
@@ -149,14 +149,14 @@ class Recovery:
         self._unread: StoreBroken | None = None
         self._sharing_unread: StoreBroken | None = None
         self._instead: Loaded | None = None
-        """What `.previous` told while the file itself cannot be read."""
+        """The contents of `.previous`, used while the file itself cannot be read."""
         self._unlocked: StoreBroken | None = None
         self._unsettled = True
         self._began = parts.now()
 
     @property
     def holds(self) -> bool:
-        """True while nothing is known of the leases and nothing may be changed."""
+        """True while the leases are unknown and nothing may be changed."""
         is_unknown = self._unread is not None and (self._instead is None or self._instead.came_from == "nothing")
         return is_unknown and self._p.now() - self._began < HOLD
 
@@ -174,14 +174,17 @@ class Recovery:
         return (*damage, *told, *self.belongings.unreadable, *self.belongings.problems)
 
     def lock(self, *, strict: bool) -> None:
-        """Take the writer's lock. `AlreadyRunning` if another process has it; a lock that none can have is told."""
+        """Take the writer's lock; raises `AlreadyRunning` if another process has it.
+
+        A lock that cannot be opened raises `StoreBroken` with `strict`, and is reported as a problem without.
+        """
         try:
             self._p.home.create()
             self._p.lock.acquire()
         except StoreBroken as error:
             if strict:
                 raise
-            self._unlocked = error  # no other process can have what cannot be opened
+            self._unlocked = error  # no other process can hold a lock that cannot be opened
 
     async def load(self, nodes: NodeTable, *, strict: bool) -> None:
         """Read all state files. With `strict`, raises `StoreBroken` for one that cannot be read."""
@@ -195,7 +198,7 @@ class Recovery:
         await self._load_sharing(strict=strict)
 
     async def go_on(self) -> None:
-        """Read again what could not be read, and forget what has healed. Never raises."""
+        """Retry unreadable files, and forget resolved problems. Never raises."""
         try:
             self._relock()
             if self._unread is not None:
@@ -210,7 +213,7 @@ class Recovery:
         self._forget_healed()
 
     def settle(self) -> None:
-        """What is in the ledger, and the ledger on disk, is no longer kept aside."""
+        """Drop the set-aside copies of what is in the ledger, once the ledger is on disk."""
         if self._unsettled and self._p.unwritten is None and self._unread is None:
             self.belongings.settle(self._p)
             self._unsettled = False
@@ -218,7 +221,7 @@ class Recovery:
     # -- boosts --------------------------------------------------------------------------------------------
 
     def _load_file(self) -> Loaded:
-        """A folder that is not there and cannot be made says nothing of the boosts: they may be back with it."""
+        """A missing folder that cannot be created says nothing about the boosts: they may return with it."""
         try:
             self._p.home.create()
         except StoreBroken as error:
@@ -231,12 +234,12 @@ class Recovery:
         self._damage += [Damage(problem) for problem in loaded.problems]
         try:
             self.belongings.take(self._p, loaded, nodes, adopt=self._adopt, ended=ended)
-        except StoreBroken as error:  # boosts of another cluster cannot be kept elsewhere: so they stay where they are
+        except StoreBroken as error:  # boosts of another cluster cannot be set aside, so they stay where they are
             self._p.file.leave_alone(error)
             raise
 
     async def _take_previous(self, nodes: NodeTable) -> None:
-        """Go on from `.previous`, if that can be read. Nothing on disk is changed."""
+        """Load `.previous` instead, if it can be read. Nothing on disk changes."""
         p = self._p
         try:
             self._instead = await threads.DISK.run(p.file.load_previous)
@@ -275,7 +278,7 @@ class Recovery:
         p.something_changed()
 
     async def _look_aside_again(self) -> None:
-        """Files of other clusters that can be read again; boosts of this one may be among them."""
+        """Load files of other clusters that have become readable; they may hold boosts of this one."""
         p = self._p
         _, unreadable = await threads.DISK.run(SetAside(p.file.path).all)
         if unreadable == self.belongings.unreadable:
@@ -324,9 +327,9 @@ class Recovery:
         for problem in problems:
             p.journal.note("store_problem", problem)
             self._damage.append(Damage(problem))
-        for lease in p.ledger:  # it was granted, and the crash came before that was put down
+        for lease in p.ledger:  # granted, but the crash came before the queue was written
             p.sharing.waiting.pop(lease.id, None)
-        if problems:  # so that there is a good one from now on
+        if problems:  # replace the damaged file with a good one
             await self._replace_sharing()
 
     async def _replace_sharing(self) -> None:

@@ -1,7 +1,7 @@
 """Release: a lease, or a part of it, winds down until its capacity is back.
 
-Release by the user, expiry, preemption and the end of grid all go this way; only the reason differs. To release a part,
-the lease is split in two, and the second one winds down.
+Release by the user, expiry, preemption and the shutdown of grid all take this path; only the reason differs. To release
+a part, grid splits the lease in two, and the second one winds down.
 """
 
 import uuid
@@ -23,19 +23,19 @@ _PARTS: Final = uuid.UUID("5b0ff39e-5f0c-4c0e-8a52-8f6b0f0f2c51")
 
 
 def part_id(idempotency_key: str | None) -> str:
-    """The id of a part that is given up. One who asks again with the same key means the same part."""
+    """The id of a part that is given up. A repeated request with the same key gets the same id."""
     return grant.new_id() if idempotency_key is None else str(uuid.uuid5(_PARTS, idempotency_key))
 
 
 def units_to_give(p: Parts, boost_id: str, amount: object) -> int | None:
-    """How much of a boost somebody wants to give up, who writes it as people do; None: all of it."""
+    """The units of a boost to give up, from an amount as users write it; None means all of it."""
     return None if amount is None else units_of(p.ledger.find(boost_id).kind, amount)
 
 
 def part_to_give(p: Parts, lease: Lease, units: int, given_id: str, *, who: str) -> Lease:
-    """The lease that goes home when `units` of this one are given up: a new one, or this one if that is all of it.
+    """The lease to release when `units` of this one are given up: a new one, or this one if that is all of it.
 
-    Raises `InvalidAmount` if it has less, and `Refused` if it cannot be divided.
+    Raises `InvalidAmount` if the lease has fewer units, and `Refused` if it cannot be divided.
     """
     if units > lease.units:
         raise InvalidAmount(
@@ -56,9 +56,9 @@ def part_to_give(p: Parts, lease: Lease, units: int, given_id: str, *, who: str)
 
 
 def split_off(p: Parts, lease: Lease, units: int, given_id: str, *, who: str) -> Lease:
-    """A new lease with `units` of this one, which answers for that much of its notice; the caller lets it wind down.
+    """Split `units` off into a new lease, which takes over that much of the notice; the caller lets it wind down.
 
-    From here to the next write there is no lease of which nobody knows on disk: until then it is one, then it is two.
+    The split is atomic on disk: one lease before the next write, two after it.
     """
     kept, given = p.ledger.split(lease, units, given_id)
     if (notice := lease.notice) is not None:
@@ -93,11 +93,11 @@ def begin_release(
     wanted_back: bool | None = None,
     ending: Ending | None = None,
 ) -> Lease:
-    """Mark a lease as winding down. It is not on disk yet: the caller commits.
+    """Mark a lease as winding down. The caller commits.
 
-    `wanted_back`: whether somebody waits for it; if not given, whether its holder was asked for it. One that was asked
-    has no more time for having answered: the grace period began when it was asked. `ending`: why, by whom and for
-    whom; if not given, what its holder was told when it was asked, else that `who` released it.
+    `wanted_back`: whether the capacity is needed elsewhere; by default, whether the holder was asked for it. A holder
+    that was asked gains no time by answering: the grace period began when it was asked. `ending`: why, by whom and for
+    whom; by default, what the holder was told when it was asked, else that `who` released it.
     """
     now = p.now()
     wanted_back = lease.notice is not None if wanted_back is None else wanted_back
@@ -129,7 +129,7 @@ def begin_release(
 
 
 def change_grace(p: Parts, lease: Lease, grace_s: float, *, who: str) -> Lease:
-    """Give a lease another grace period. The caller commits.
+    """Change the grace period of a lease. The caller commits.
 
     A lease that another request waits for keeps its deadline or gets an earlier one, never a later one.
     """
@@ -143,17 +143,16 @@ def change_grace(p: Parts, lease: Lease, grace_s: float, *, who: str) -> Lease:
 
 
 async def try_finish(p: Parts, lease: Lease, convergence: Convergence | None = None, *, idle: bool = False) -> Lease:
-    """One try to bring a winding-down lease home; it stays as it is while its capacity is in use.
+    """Try once to finish a winding-down lease; it stays as it is while its capacity is in use. The caller commits.
 
-    `convergence`: a round that was made after the lease began to wind down; `idle`: its group was seen idle
-    since. The caller commits.
+    `convergence`: a round that began after the lease started to wind down. `idle`: its group was seen idle since then.
     """
     if lease.delivery is Delivery.TRANSFER:
         home = (convergence or await p.applier.converge()).returned(lease)
     else:
         home = await _reservation_gone(p, lease, idle=idle)
     current = p.ledger.get(lease.id)
-    if current is None:  # somebody else brought it home meanwhile
+    if current is None:  # it was finished elsewhere meanwhile
         return replace(lease, state=LeaseState.RELEASED)
     if not home:
         return current
@@ -182,7 +181,7 @@ async def _reservation_gone(p: Parts, lease: Lease, *, idle: bool) -> bool:
         p.notes[lease.id] = (f"in use: {who}; ended in {left_s:.0f} s",)
         return False
     if left_s > -ENDING_S and lease.state is not LeaseState.LOST and lease.programs_at(now):
-        p.notes[lease.id] = (f"{_who_is_inside(lease, now)} is being ended",)  # by whoever started it
+        p.notes[lease.id] = (f"{_who_is_inside(lease, now)} is being ended",)  # by its launcher
         return False
     await p.applier.remove_group(lease.placement_group, in_use=bool(holders))
     return True
@@ -193,11 +192,11 @@ def _who_is_inside(lease: Lease, now: datetime) -> str:
 
 
 async def end_all_if_file_was_removed(p: Parts) -> None:
-    """A user may delete the state file at any time: the boosts that were in it end."""
+    """End all boosts if their state file was removed. Users may delete it at any time."""
     if not p.file.was_removed():
         return
     live = [lease for lease in p.ledger if not lease.is_winding_down and lease.id not in p.in_flight]
-    if p.unwritten is None or live:  # until it can be written again, it stays removed
+    if p.unwritten is None or live:  # the file stays missing until a write succeeds
         p.journal.note("state_file_removed", f"{p.file.path.name} was removed: {len(live)} boosts end")
     for lease in live:
         removed = Ending(EndCause.FILE_REMOVED, "grid")

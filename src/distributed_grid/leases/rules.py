@@ -1,4 +1,4 @@
-"""The rules in force: the configuration's, and what commands have changed since. Changes last over restarts."""
+"""The rules in force: the configuration, and what commands have changed since. Changes survive restarts."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ _STEP_S = 300.0
 
 
 def check_enabled(p: Parts) -> None:
-    """Raise `SharingDisabled` where the configuration lets nothing be lent."""
+    """Raise `SharingDisabled` if the configuration disables sharing."""
     if not p.config.resource_sharing.enabled:
         raise SharingDisabled(
             "Resource sharing not enabled",
@@ -25,7 +25,7 @@ def check_enabled(p: Parts) -> None:
 
 
 def rules_for(p: Parts, ask: Ask) -> Rules:
-    """What bounds this request."""
+    """The rules that apply to this request."""
     sharing = p.config.resource_sharing
     extra = sharing.gpu_companions
     return Rules(
@@ -41,8 +41,10 @@ def rules_for(p: Parts, ask: Ask) -> Rules:
 
 
 def rules_of_one_look(p: Parts) -> RulesFor:
-    """The rules for all that is decided at one moment: what they foresee hangs on how long a lease lasts, and is asked
-    of every node, so it is asked once for all that last about as long.
+    """The rules for all decisions of one moment.
+
+    Their forecasts depend on the duration of a lease and cover every node, so requests of about the same duration
+    share them.
     """
     known: dict[float, Rules] = {}
 
@@ -56,7 +58,7 @@ def rules_of_one_look(p: Parts) -> RulesFor:
 
 
 def numbers(p: Parts) -> PolicyNumbers:
-    """The policy's, with what the configuration says instead."""
+    """The policy's numbers, with the configuration's overrides."""
     sharing, found = p.config.resource_sharing, POLICIES[p.sharing.policy]
     if found.keeps_of_base is None:
         found = replace(found, keeps_of_base=float(sharing.thresholds.excess_threshold))
@@ -81,7 +83,7 @@ def _reserve(p: Parts, ask: Ask) -> Reserve:
         for name in p.observer.naming.raylets:
             for kind in BUILT_IN:
                 expected = p.forecast(name, kind, horizon)
-                # Before enough is known, the interval is all there is: then as much is kept as `balanced` would.
+                # Until the accuracy is known, the interval is 0 to 1: keep as much as `balanced` would.
                 if expected is not None:
                     foreseen[name, kind] = expected.high if expected.accuracy is not None else expected.value + excess
     if policy.foresees and not foreseen:
@@ -90,13 +92,13 @@ def _reserve(p: Parts, ask: Ask) -> Reserve:
 
 
 def charge(p: Parts) -> None:
-    """Put down what each team has had since the last time; it decides who comes first of those who wait."""
+    """Charge each team for its use since the last call. The order of waiting requests depends on it."""
     bases = total([node.base for node in p.last_seen.alive])
     p.sharing.accounts = charged(p.sharing.accounts, p.ledger.snapshot(), bases, p.now())
 
 
 async def set_policy(p: Parts, *, policy: str | None = None, mode: str | None = None, who: str = "grid") -> None:
-    """Change what is given; `configured` goes back to what the configuration says."""
+    """Change the policy, the mode or both; `configured` restores the configured value."""
     new_policy, new_mode = check_change(policy, mode)
     if policy is not None:
         p.sharing.set_policy = new_policy

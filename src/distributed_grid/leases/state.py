@@ -38,7 +38,7 @@ from distributed_grid.store.home import GridHome
 from distributed_grid.store.sharing_file import SharingFile, SharingRecord
 from distributed_grid.store.writer_lock import WriterLock
 
-# All are rewritten with every task, so only so many are kept over a restart.
+# Every task rewrites all of these, so only this many survive a restart.
 _OUTCOMES_KEPT: Final = 200
 _DELAYS_KEPT: Final = 50
 
@@ -48,14 +48,14 @@ class SchedulingState:
     """Owned by the one writer."""
 
     tasks: dict[str, ScheduledTask] = field(default_factory=dict)
-    """By id: those that have a place, and those that wait, in the order in which they came."""
+    """By id: placed and waiting tasks, in order of arrival."""
     calibrator: Calibrator = field(default_factory=Calibrator)
     delays: StartDelays = field(default_factory=StartDelays)
     results: Counter[str] = field(default_factory=Counter)
-    """How often it was said: accepted, queued, rejected."""
+    """How many decisions were accepted, queued, rejected."""
 
     def take(self, record: SchedulingRecord) -> None:
-        """Go on from what was on disk."""
+        """Restore the state from disk."""
         self.tasks = {task.id: task for task in record.tasks}
         found = (Outcome(Predicted(model, said), happened) for model, said, happened in record.outcomes)
         self.calibrator, self.delays = Calibrator(found), StartDelays(record.start_delays_s)
@@ -74,11 +74,11 @@ class SchedulingState:
 
     @property
     def waiting(self) -> list[ScheduledTask]:
-        """In the order in which they came; whose turn it is, the order of claims says."""
+        """In order of arrival. The order of claims decides which is next."""
         return [task for task in self.tasks.values() if task.waits]
 
     def peers(self) -> dict[str, set[NodeName]]:
-        """Where tasks count as placed, by their ids and tags."""
+        """The nodes where tasks are placed, by task id and tag."""
         found: dict[str, set[NodeName]] = {}
         for task in self.placed:
             for name in (task.id, *task.request.tags):
@@ -86,7 +86,7 @@ class SchedulingState:
         return found
 
     def inside(self, boost_id: str) -> ResourceVector:
-        """What tasks were promised in a boost."""
+        """The part of a boost that is promised to tasks."""
         return total([needs for where, needs in self._in_boosts() if where == boost_id])
 
     def _in_boosts(self) -> Iterator[tuple[str, ResourceVector]]:
@@ -106,7 +106,7 @@ class SharingState:
     set_mode: SharingMode | None = None
     cooling: set[NodeName] = field(default_factory=set)
     waiting: dict[str, Waiting] = field(default_factory=dict)
-    """By id, in the order in which they came."""
+    """By id, in order of arrival."""
     accounts: dict[str, Account] = field(default_factory=dict)
     scheduling: SchedulingState = field(default_factory=SchedulingState)
 
@@ -123,7 +123,7 @@ class SharingState:
         return self.set_mode or self.configured_mode
 
     def take(self, record: SharingRecord) -> None:
-        """Go on from what was on disk. What was decided since the start stays, where the disk was silent until now."""
+        """Restore the state from disk. Decisions made since the start take precedence."""
         self.set_policy = self.set_policy or record.policy
         self.set_mode = self.set_mode or record.mode
         self.cooling |= set(record.cooling)
@@ -132,7 +132,7 @@ class SharingState:
         self.scheduling.take(record.scheduling)
 
     def record(self) -> SharingRecord:
-        """What goes to disk. Who waits on an open line asks again by itself, and is not kept."""
+        """What goes to disk. Requests whose callers wait on an open connection are left out: the callers ask again."""
         return SharingRecord(
             self.set_policy,
             self.set_mode,
@@ -144,22 +144,22 @@ class SharingState:
 
 
 def _without_nodes(waiting: Waiting) -> Waiting:
-    """Which nodes will do is worked out anew before every plan."""
+    """Drop the eligible nodes: they are computed again before every plan."""
     return waiting if not waiting.ask.nodes else replace(waiting, ask=replace(waiting.ask, nodes=()))
 
 
 log = logger()
 
-# The cluster's view of a change of ours may be this old.
+# The cluster's view may lag this far behind a change that grid made.
 VIEW_LAG: Final = timedelta(seconds=0.4)
-# The reconciler looks every second: what it saw serves to decide until it looks again.
+# The reconciler looks every second; decisions can use its view until it looks again.
 _KNOWN_FOR: Final = timedelta(seconds=1.5)
-# Outcomes are written after the answer is out, and those of one moment together.
+# Outcomes are written after the answer is sent; those of one moment share a write.
 _SOON_S: Final = 0.005
 
 
 Foresight = Callable[[NodeName, str, float], Forecast | None]
-"""Node, kind and horizon in seconds -> what part of it will be in use."""
+"""Node, kind and horizon in seconds -> the fraction that will be in use."""
 
 
 def utc_now() -> datetime:
@@ -168,7 +168,7 @@ def utc_now() -> datetime:
 
 @dataclass
 class Parts:
-    """One cluster's ledger, store, journal and hands, wired together."""
+    """One cluster's ledger, stores, journal and cluster access, wired together."""
 
     cluster: Cluster
     config: GridConfig
@@ -176,9 +176,9 @@ class Parts:
     now: Callable[[], datetime] = utc_now
     ledger: Ledger = field(default_factory=Ledger)
     notes: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Boost id -> what a person should know about it just now; not worth a write to disk."""
+    """Boost id -> current notes for users; not written to disk."""
     reasons: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    """Of a grant that is under way: why each node was chosen or not."""
+    """Boost id of a grant under way -> why each node was chosen or not."""
 
     def __post_init__(self) -> None:
         self.observer = Observer(self.cluster, self.config)
@@ -190,7 +190,7 @@ class Parts:
         self.sharing = SharingState.configured(self.config)
         self.teams = Teams(team.team() for team in self.config.resource_sharing.teams)
         self.forecast: Foresight | None = None
-        """What a node is expected to do, where somebody measures."""
+        """The forecast of a node's use; None if nothing is measured."""
         self.changed = asyncio.Event()
         self.news_for_the_queue = asyncio.Event()
         self.news_for_the_scheduler = asyncio.Event()
@@ -202,16 +202,16 @@ class Parts:
         self._sharing_store = GroupCommit(self._save_sharing, self.sharing.record)
         self._looks = GroupCommit(self._look, self.now, threads.ENGINE)
         self.unwritten: BaseException | None = None
-        """Why the last write failed: the next turn of the reconciler repeats it."""
+        """Why the last write failed; the reconciler's next turn repeats the write."""
         self._committing: set[asyncio.Task[None]] = set()
         self._seen: tuple[datetime, NodeTable] = (self.last_change, NodeTable(()))
 
     def _save(self, leases: tuple[Lease, ...]) -> None:
-        self.lock.keep()  # somebody may have removed its file, and another process taken it
+        self.lock.keep()  # its file may have been removed, and another process may have taken the lock
         self.file.save(leases, self.identity)
 
     def load_sharing(self) -> tuple[str, ...]:
-        """Go on from what was decided before, beside what was decided since; what a person should know about that."""
+        """Restore the sharing state beside what was decided since the start; returns the problems to report."""
         record, problems = self._sharing_file.load(self.identity)
         self.sharing.take(record)
         return problems
@@ -221,11 +221,11 @@ class Parts:
         self._sharing_file.save(record, self.identity)
 
     async def commit_sharing(self) -> None:
-        """Put on disk who waits, which nodes rest, and what was set."""
+        """Write the sharing state to disk: waiting requests, cordoned nodes, and what was set."""
         await self._sharing_store.commit()
 
     async def commit(self) -> None:
-        """Put the ledger on disk."""
+        """Write the ledger to disk."""
         try:
             await self._store.commit()
         except BaseException as error:
@@ -238,7 +238,7 @@ class Parts:
             self.journal.note("store_written", f"{self.file.path.name} shows all boosts as they are again")
 
     async def try_commit(self) -> bool:
-        """Put the ledger on disk if it can be; for what must go on anyway, since it brings capacity home.
+        """Write the ledger to disk if possible; for steps that must go on anyway because they return capacity.
 
         False: a crash before a later write would bring back what has ended.
         """
@@ -249,9 +249,9 @@ class Parts:
         return True
 
     def commit_soon(self) -> None:
-        """Put an outcome on disk without waiting for it.
+        """Write an outcome to disk without waiting for it.
 
-        What was intended is there already, and from that a restart reaches the same outcome.
+        The intent is on disk already, and a restart reaches the same outcome from it.
         """
         task = asyncio.create_task(self._commit_in_a_moment())
         self._committing.add(task)
@@ -272,7 +272,7 @@ class Parts:
             log.error("an outcome could not be written; the next write repeats it", error=str(error))
 
     async def look(self) -> NodeTable:
-        """The nodes as the cluster shows them now. All who ask at the same time share a look."""
+        """The nodes as the cluster shows them now. Concurrent callers share one look."""
         self._seen = await self._looks.commit()
         return self._seen[1]
 
@@ -285,15 +285,15 @@ class Parts:
         return self._seen[1]
 
     async def look_to_decide(self) -> NodeTable:
-        """The nodes now, with what the cluster may not show yet counted as taken."""
+        """The nodes now; grants that the cluster may not show yet count as taken."""
         recent = self.now() - VIEW_LAG
         nodes = await self.look()
         return _less(nodes, (lease for lease in self._taken_since(recent) if not _is_shown(lease)))
 
     def known(self) -> NodeTable | None:
-        """The nodes as last seen, with everything granted since counted as taken; None if that is too long ago.
+        """The nodes as last seen, with everything granted since counted as taken; None if the last look is too old.
 
-        Enough to try a grant, which the cluster itself checks; too old to refuse one.
+        Good enough to try a grant, which the cluster itself checks; too old to refuse one.
         """
         seen_at, nodes = self._seen
         if self.now() - seen_at > _KNOWN_FOR:
@@ -308,12 +308,12 @@ class Parts:
         ]
 
     def addresses(self) -> dict[NodeName, str]:
-        """Where Ray has each node that is there."""
+        """The IP address of each connected node."""
         return {name: raylet.ip for name, raylet in self.observer.naming.raylets.items()}
 
     @property
     def longest_grace_s(self) -> float:
-        """The configured limit of grace periods. A longer default is in order: the configuration says so itself."""
+        """The configured limit on grace periods, or the configured default if that is longer."""
         sharing = self.config.resource_sharing
         return float(max(sharing.max_grace_seconds, sharing.grace_seconds))
 
@@ -325,12 +325,12 @@ class Parts:
 
 
 def _is_shown(lease: Lease) -> bool:
-    """A transfer is active only once the cluster shows what its source gave up; a reservation is so at once."""
+    """A transfer is active only once the cluster shows what its source gave up; a reservation is active at once."""
     return lease.delivery is Delivery.TRANSFER and lease.state is LeaseState.ACTIVE
 
 
 def _less(nodes: NodeTable, leases: Iterable[Lease]) -> NodeTable:
-    """The nodes without what these leases take from their sources."""
+    """The nodes without the capacity that these leases take from their sources."""
     taken: dict[str, list[ResourceVector]] = {}
     for lease in leases:
         taken.setdefault(lease.source, []).append(lease.resources)

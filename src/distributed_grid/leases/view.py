@@ -17,16 +17,16 @@ from distributed_grid.model.resources import ResourceVector, amount_of
 from distributed_grid.model.times import instant
 
 MOST_BYTES: Final = 2 * 2**20
-"""So much of a list is given out at a time."""
+"""The most bytes of a list in one answer."""
 _TEXTS: Final = 8
 _TEXT: Final = 80
 
 
 def fitting(entries: Sequence[tuple[str, int]]) -> tuple[int, ...]:
-    """Which of the entries of a list are given out, by their numbers; each entry is whose it is, and how long.
+    """The numbers of the list entries that fit into one answer; an entry is its user and its size.
 
-    Where all would be too much, the users take turns, each with its last ones first: however much one user has, the
-    others' are there.
+    If the list is too long, users take turns, each with its last entries first. So the entries of one user never crowd
+    out the others'.
     """
     if sum(size for _, size in entries) <= MOST_BYTES:
         return tuple(range(len(entries)))
@@ -39,19 +39,19 @@ def fitting(entries: Sequence[tuple[str, int]]) -> tuple[int, ...]:
 
 
 def listed(name: str, dicts: Sequence[dict[str, Any]], whose: str) -> dict[str, Any]:
-    """A list of an answer, under its name, and whether something was left out; `whose` is the key of the user."""
+    """A list for an answer, under its name, and whether entries were left out; `whose` is the key of the user."""
     numbers = fitting([(each[whose], len(orjson.dumps(each))) for each in dicts])
     return {"cut": len(numbers) < len(dicts), name: [dicts[number] for number in numbers]}
 
 
 def shortened(texts: Sequence[str]) -> list[str]:
-    """What users wrote, as a list of many shows it: others' answers must not grow with it."""
+    """Users' texts, cut for lists: other users' answers must not grow with them."""
     more = [f"and {len(texts) - _TEXTS} more"] if len(texts) > _TEXTS else []
     return [text if len(text) <= _TEXT else f"{text[: _TEXT - 3]}..." for text in texts[:_TEXTS]] + more
 
 
 def ending_of(lease: Lease) -> dict[str, Any] | None:
-    """Why it goes home or is asked for, by whom, for whom and by when; None while nobody has asked for it."""
+    """Why a lease ends or is asked for, by whom, for whom and by when; None while it is not asked for."""
     reason = lease.notice.reason if lease.notice is not None else lease.release_reason
     return ending_dict(lease.ending, reason=reason, asked_at=lease.asked_at, deadline=lease.deadline)
 
@@ -85,7 +85,7 @@ def boost_dict(lease: Lease, notes: tuple[str, ...] = ()) -> dict[str, Any]:
 
 
 def status_dict(leases: list[Lease], notes: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
-    """Totals per resource type over what is active, then every boost, or as many as fit into an answer."""
+    """Totals of active boosts per resource type, then every boost, or as many as fit into an answer."""
     boosts = [boost_dict(lease, notes.get(lease.id, ())) for lease in leases]
     return _summary(leases) | listed("boosts", boosts, "requester")
 
@@ -99,9 +99,9 @@ def _summary(leases: list[Lease]) -> dict[str, Any]:
 
 
 class StatusText:
-    """`status_dict` as JSON text, for when there are many boosts and many who ask.
+    """`status_dict` as JSON text, for many boosts and many callers.
 
-    Leases never change, so each is encoded once, and the whole text stands until one comes, goes or moves on.
+    Leases are immutable, so each is encoded once. The whole text is reused until a lease is added, removed or replaced.
     """
 
     def __init__(self) -> None:
@@ -110,9 +110,9 @@ class StatusText:
         self._text = b""
 
     def render(self, leases: list[Lease], notes: Mapping[str, tuple[str, ...]]) -> bytes:
-        """The text for all the boosts there are."""
+        """The text for all boosts."""
         shown = (leases, dict(notes))
-        if not self._text or shown != self._of:  # the same leases are the same objects: this is quick
+        if not self._text or shown != self._of:  # quick, since unchanged leases are the same objects
             self._text, self._of = self._joined(leases, notes), shown
         return self._text
 
@@ -161,7 +161,7 @@ def plan_dict(outlook: Outlook, now: datetime) -> dict[str, Any]:
 
 
 def considered_dicts(kind: str, reasons: Iterable[NodeReason]) -> list[dict[str, Any]]:
-    """What every node has to do with a request."""
+    """Each node's verdict on a request."""
     return [
         {
             "node": reason.node,

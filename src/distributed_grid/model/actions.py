@@ -1,4 +1,4 @@
-"""What rebalancing wants done. Each is data, and says in words why."""
+"""Actions of rebalancing. Each is data, and says in words why."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Borrow:
 
 @dataclass(frozen=True, slots=True)
 class Renew:
-    """Let a lease that grid made last longer: what it was made for is still so."""
+    """Extend a lease that grid made: its cause persists."""
 
     lease: Lease
     reason: str
@@ -27,7 +27,7 @@ class Renew:
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """Give back what grid borrowed: what it was made for is over."""
+    """Return what grid borrowed: its cause is over."""
 
     lease: Lease
     reason: str
@@ -35,7 +35,7 @@ class Return:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Let another node lend it: first the new loan, then the end of the old one."""
+    """Move a lease to another lender: the new lease first, then the end of the old one."""
 
     lease: Lease
     grant: Grant
@@ -44,12 +44,12 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Relieve:
-    """A lender needs its own: these are asked back."""
+    """A lender needs its own capacity: ask these leases back."""
 
     node: NodeName
     victims: tuple[Lease, ...]
     takes: Mapping[str, int]
-    """By victim's id: how many units of it are enough."""
+    """By lease id: how many of its units are enough."""
     reason: str
 
 

@@ -1,4 +1,4 @@
-"""What an audit looks at, and what it says. All of it is data: looking happens elsewhere, and so does deciding."""
+"""What an audit reads, and what it reports. Only data: collecting and deciding happen elsewhere."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,12 +12,12 @@ from distributed_grid.model.resources import ResourceVector
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What grid's own resources on a node say: how far it is from its base, and for which kinds."""
+    """Grid's own resources on a node: how far the node is from its base, and for which kinds."""
 
     lent: ResourceVector = field(default_factory=ResourceVector)
     borrowed: ResourceVector = field(default_factory=ResourceVector)
     others: tuple[str, ...] = ()
-    """Stamps and gates: they belong to a change that is under way."""
+    """Stamps and gates of a change that is under way."""
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -26,14 +26,14 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class AuditedNode:
-    """A live node: what it says itself, and what the cluster shows of it."""
+    """A live node: what its raylet reports, and what the cluster shows."""
 
     name: NodeName
     base: ResourceVector
     said: ResourceVector | None
-    """Its totals by its raylet's own word; None if the raylet did not answer."""
+    """Its totals as its raylet reports them; None if the raylet did not answer."""
     used: ResourceVector
-    """How much of them is taken, by the same word."""
+    """How much of them is in use, as the raylet reports it."""
     shown: ResourceVector
     """Its totals as the cluster's control service shows them."""
     marks: Marks = field(default_factory=Marks)
@@ -47,7 +47,7 @@ class AuditedGroup:
     name: str
     stands: bool
     node: NodeName | None
-    """Where it is; None while it has no place, or on a node without a name."""
+    """The node that holds it; None while it has no place, or on a node without a name."""
     resources: ResourceVector
     work: tuple[str, ...] = ()
     """What runs in it, in words."""
@@ -59,12 +59,12 @@ class OnDisk:
 
     leases: tuple[Lease, ...] = ()
     problem: str | None = None
-    """Why it says nothing that can be believed."""
+    """Why its content cannot be trusted."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditFacts:
-    """One look at everything."""
+    """All facts of one audit."""
 
     now: datetime
     leases: tuple[Lease, ...]
@@ -74,7 +74,7 @@ class AuditFacts:
     in_flight: frozenset[str] = frozenset()
     """Ids of leases that a request is working on at this moment."""
     work: Mapping[tuple[NodeName, str], tuple[str, ...]] = field(default_factory=dict)
-    """(node, kind) -> who holds it there, in words; only where that matters."""
+    """(node, kind) -> what holds it there, in words; only where that matters."""
 
 
 class FindingKind(StrEnum):
@@ -96,24 +96,24 @@ class FindingKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as it should be; shown to people as it stands."""
+    """One deviation; shown to people as it stands."""
 
     kind: FindingKind
     subject: str
-    """The node, the boost (its id), the group (its name) or the file that it is about."""
+    """What it is about: a node, a boost (its id), a group (its name) or a file."""
     detail: str
     what_to_do: str
     node: NodeName | None = None
     boost_id: str | None = None
     resource_type: str | None = None
     off_by: int = 0
-    """In units: how much too much there is, or (below zero) too little."""
+    """In units: how much too much there is, or (if negative) too little."""
     is_marked: bool = False
-    """Grid's own markers or leases name this kind on this node: grid undoes it by itself."""
+    """Grid's own markers or leases name this kind on this node, so grid corrects it by itself."""
     work: tuple[str, ...] = ()
     group_id: str | None = None
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The same in two looks if it is about the same thing, whatever the amounts."""
+        """Equal in two audits if the finding is about the same thing, whatever the amounts."""
         return (self.kind, self.subject, self.resource_type or "", self.boost_id or "", self.group_id or "")

@@ -1,4 +1,4 @@
-"""What `grid doctor` can see of an installation and its cluster. What it means is for `decide.diagnosis` to say."""
+"""The facts that `grid doctor` collects about an installation and its cluster. `decide.diagnosis` interprets them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Final
 
 REPORT_PERIOD: Final = "RAY_raylet_report_resources_period_milliseconds"
-"""The variable with which a raylet is told how often to report what it has."""
+"""The variable that sets how often a raylet reports its resources."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +46,16 @@ class KeptFile:
     name: str
     age_s: float
     cluster: str = ""
-    """Whose boosts they are; empty for what was damaged."""
+    """The cluster that the boosts belong to; empty for a damaged file."""
     boosts: int = 0
-    """Those that have not expired."""
+    """How many boosts have not expired."""
     kept_from: str = ""
-    """What was damaged."""
+    """Which file was damaged."""
 
 
 @dataclass(frozen=True, slots=True)
 class HomeFacts:
-    """`GRID_HOME`. Without `exists`, all but `path` is about the folder in which it would be created."""
+    """`GRID_HOME`. If it does not exist, all fields but `path` describe the folder in which it would be created."""
 
     path: str
     exists: bool
@@ -72,7 +72,7 @@ class HomeFacts:
 
 
 class ActorState(StrEnum):
-    """What the Ray cluster says of the controller."""
+    """What the Ray cluster reports about the controller."""
 
     UNASKED = "unasked"
     ABSENT = "absent"
@@ -82,7 +82,7 @@ class ActorState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ControllerFacts:
-    """The controller that `controller.json` names, and the one that is in the Ray cluster."""
+    """The controller that `controller.json` names, and the one in the Ray cluster."""
 
     recorded: bool = False
     record_error: str = ""
@@ -91,16 +91,16 @@ class ControllerFacts:
     health_error: str = ""
     token_error: str = ""
     problems: tuple[str, ...] = ()
-    """What the controller itself says is wrong."""
+    """Problems that the controller reports itself."""
     actor: ActorState = ActorState.UNASKED
     actor_url: str = ""
     in_use: tuple[str, ...] | None = None
-    """What it measured in use on nodes that Ray does not count, in words; None: it was not asked."""
+    """Measured use that Ray does not count, in words; None: the controller was not asked."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """One live raylet. What only the node itself can tell is there if it answered."""
+    """One live raylet. Fields that only the node itself can report are set if it answered."""
 
     name: str
     is_head: bool
@@ -110,16 +110,16 @@ class NodeFacts:
     home: str = ""
     home_writable: bool = True
     clock_offset_s: float | None = None
-    """Its clock minus the clock of the machine that looked, give or take half of the round trip."""
+    """Its clock minus the clock of the machine that asked, give or take half of the round trip."""
     round_trip_s: float = 0.0
     env: Mapping[str, str] | None = None
-    """Those of the raylet's variables that mean something to grid."""
+    """The raylet's variables that matter to grid."""
     token_auth: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ResizeFacts:
-    """A harmless resource, grown to 1 and back to 0 on the head; the last replies, and when everybody saw it."""
+    """A harmless resource, grown to 1 and back to 0 on the head: the last replies, and when the view showed it."""
 
     grown_to: float | None = None
     back_to: float | None = None
@@ -141,14 +141,14 @@ class GroupFacts:
 
 @dataclass(frozen=True, slots=True)
 class AutoscalerFacts:
-    """What the cluster's control service knows about an autoscaler."""
+    """What the cluster's control service reports about an autoscaler."""
 
     node_types: tuple[str, ...] = ()
-    """The types that a first-generation autoscaler reports its nodes to be."""
+    """The node types that a first-generation autoscaler reports."""
     instance_types: tuple[str, ...] = ()
-    """The types that the nodes themselves were started as."""
+    """The types that the nodes were started as."""
     reports_state: bool = False
-    """A second-generation autoscaler reports, which one without a provider does too."""
+    """A second-generation autoscaler reports its state; one without a provider does so too."""
     has_config: bool = False
 
 
@@ -167,7 +167,7 @@ class Trouble(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Unreached:
-    """A cluster that could not be joined, and what was seen of it."""
+    """A cluster that could not be reached, and why."""
 
     trouble: Trouble
     why: str
@@ -175,17 +175,17 @@ class Unreached:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """The Ray cluster. A part that is None was not looked at: `errors` says why, or the cluster is not reached."""
+    """The Ray cluster. A part that is None was not examined: `errors` says why, or the cluster was not reached."""
 
     address: str
     address_from: str
     unreached: Unreached | None = None
     stuck_at: str = ""
-    """The step that did not end."""
+    """The step that did not finish."""
     errors: Mapping[str, str] = field(default_factory=dict)
-    """Why a check could not be made, by its name."""
+    """Why a check could not be made, by check."""
     patience_s: float = 0.0
-    """How long each node was waited for."""
+    """How long to wait for each node."""
     nodes: tuple[NodeFacts, ...] | None = None
     missing: tuple[str, ...] = ()
     naming_problems: tuple[str, ...] = ()
@@ -206,9 +206,9 @@ class Facts:
     home: HomeFacts
     controller: ControllerFacts
     cluster: ClusterFacts | None
-    """None: there is no address to look at."""
+    """None: there is no address to examine."""
 
 
 def in_one_line(error: BaseException) -> str:
-    """How facts tell of an error; some of Ray's fill a screen."""
+    """An error as one line of the facts; some of Ray's errors fill a screen."""
     return " ".join(str(error).split())[:400] or type(error).__name__

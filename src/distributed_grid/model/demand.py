@@ -1,4 +1,4 @@
-"""What waits in Ray's queues for room: shapes of tasks, actors and placement groups, and why they wait."""
+"""Pending demand in Ray's queues: shapes of tasks, actors and placement groups, and why they wait."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from distributed_grid.model.resources import ResourceVector, total
 
 @dataclass(frozen=True, slots=True, order=True)
 class LabelConstraint:
-    """A node may be chosen if its label is one of the values; or, turned around, if it is none of them."""
+    """Allows a node if its label is one of the values or, if negated, if it is none of them."""
 
     key: str
     values: tuple[str, ...]
@@ -27,26 +27,26 @@ class LabelConstraint:
 
 
 Selector = tuple[LabelConstraint, ...]
-"""All of them must allow a node."""
+"""A node must satisfy all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """What leaves a request only some nodes, other than labels."""
+    """What restricts a request to some nodes, other than labels."""
 
     by: str
     """What pins it: "accelerator_type:H200", "its scheduling strategy"."""
     nodes: tuple[NodeName, ...] = field(compare=False)
-    """The nodes that it may still run on, as far as Ray tells. Not part of what the request is: nodes come and go."""
+    """The nodes that it may still run on, as far as Ray reports. Not part of its identity, since nodes come and go."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """What must be on one node, and which nodes may be that one."""
+    """What must be on one node, and which nodes qualify."""
 
     needs: ResourceVector
     selectors: tuple[Selector, ...] = ()
-    """Any of them may be met; none: any node will do."""
+    """Any one of them is enough; if there are none, any node will do."""
     pin: Pin | None = None
 
     @property
@@ -57,7 +57,7 @@ class Bundle:
         return (self.pin is None or name in self.pin.nodes) and self.allows(labels)
 
     def allows(self, labels: Mapping[str, str]) -> bool:
-        for selector in self.selectors:  # loops, since this is asked of every node for every shape
+        for selector in self.selectors:  # plain loops: this runs for every node and every shape
             for constraint in selector:
                 if not constraint.allows(labels):
                     break
@@ -79,7 +79,7 @@ class Shape:
     strategy: str | None = None
     """How a placement group wants its bundles spread or packed; None for a task or actor."""
     in_group: str | None = None
-    """The id of the placement group in which a task or actor waits: only what that has reserved can serve it."""
+    """The id of the placement group in which a task or actor waits: only that group's reservation can serve it."""
 
     @property
     def is_group(self) -> bool:
@@ -100,7 +100,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """As Ray tells it at one instant: so many requests of one shape, and on which nodes they are queued."""
+    """How many requests of one shape Ray reports at one instant, and on which nodes they are queued."""
 
     shape: Shape
     count: int
@@ -109,7 +109,7 @@ class Pending:
 
 class WaitReason(StrEnum):
     INFEASIBLE = "infeasible"
-    """No node will ever have room for it as things are."""
+    """No node will ever have room for it, as things are."""
     CAPACITY = "waiting_for_capacity"
     """Some node would have room if it were idle."""
 
@@ -124,9 +124,9 @@ class Demand:
     could_run_on: tuple[NodeName, ...]
     """Nodes that are large enough and allowed."""
     wanted_on: tuple[NodeName, ...]
-    """Nodes that its labels leave it, where they leave it only some; empty: any."""
+    """The nodes that its labels allow, if they restrict it; empty: any."""
     since: datetime
-    """When it was first seen; it has not been away since."""
+    """When it was first seen; it has been pending ever since."""
 
     def waited(self, now: datetime) -> timedelta:
         return max(timedelta(), now - self.since)

@@ -1,4 +1,4 @@
-"""Why a lease goes home: who asked for it, for whom, by when; and the words for that.
+"""Why a lease ends: what asked for it back, for which request, by when; and the words for that.
 
 The words are made from the API's JSON, so that a command, a program's terminal and the audit log say the same.
 """
@@ -19,19 +19,19 @@ ENDING_S: Final = 10.0
 
 
 class EndCause(StrEnum):
-    """Why a lease ends. Each has its own words: what to do next differs."""
+    """Why a lease ends. Each cause has its own words, since what to do next differs."""
 
     RELEASED = "released"  # its owner, or an administrator, gave it back
     EXPIRED = "expired"
-    PREEMPTED = "preempted"  # a request goes before it
+    PREEMPTED = "preempted"  # a request with a better claim needs it
     LENDER = "lender"  # the lender needs it for its own work
-    COOLDOWN = "cooldown"  # one of its nodes gives everything back
-    MOVED = "moved"  # another lender has taken the loan over
-    UNNEEDED = "unneeded"  # grid had borrowed it by itself, and needs it no longer
+    COOLDOWN = "cooldown"  # one of its nodes returns everything
+    MOVED = "moved"  # another lender has taken over the lease
+    UNNEEDED = "unneeded"  # grid borrowed it by itself, and no longer needs it
     ORPHANED = "orphaned"  # the process that held it is gone
     LOST = "lost"  # one of its nodes left the cluster
     FILE_REMOVED = "file_removed"  # the state file was removed
-    ENDED_BEFORE = "ended_before"  # it had ended before the controller started; only an older state file had it
+    ENDED_BEFORE = "ended_before"  # it ended before the controller started; only an older state file had it
     STOPPED = "stopped"  # grid stops
 
 
@@ -49,18 +49,18 @@ class Claimant:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """A lease goes home, or its holder is asked for it."""
+    """Why a lease is being returned, or why its holder is asked for it."""
 
     cause: EndCause
     by: str
-    """Who asked: a person, or grid by its policy."""
+    """A person's name, or grid by its policy."""
     claimant: Claimant | None = None
 
 
 def ending_dict(
     ending: Ending | None, *, reason: str | None, asked_at: datetime | None, deadline: datetime | None
 ) -> dict[str, Any] | None:
-    """An ending as a boost's JSON has it."""
+    """An ending as it appears in a boost's JSON."""
     if ending is None:
         return None
     return {
@@ -102,7 +102,7 @@ def claimant_in_words(claimant: Mapping[str, Any]) -> str:
 
 
 def what_to_do(ending: Mapping[str, Any] | None, *, boost_id: str, priority: str, is_own_lease: bool) -> str:
-    """For a run whose lease ended: what helps depends on why it ended."""
+    """Advice for a run whose lease ended. It depends on the cause."""
     again = "Run it again" if is_own_lease else "Run it in another boost, or in a lease of its own (without --boost)"
     match None if ending is None else ending["cause"]:
         case EndCause.RELEASED:

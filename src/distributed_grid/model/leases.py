@@ -1,4 +1,4 @@
-"""Leases: time-bounded grants, and the only ways in which their state may change."""
+"""Leases: time-bounded grants, and the only legal changes of their state."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -36,20 +36,20 @@ class Delivery(StrEnum):
 
 
 class OnGraceEnd(StrEnum):
-    HOLD = "hold"  # keep asking, say who holds it
-    DRAIN = "drain"  # let nothing new start on the borrowed part, so that a queue cannot hold it for ever
+    HOLD = "hold"  # keep asking, and report what holds it
+    DRAIN = "drain"  # start nothing new on the borrowed part, so that a queue cannot hold it for ever
     KILL = "kill"  # the youngest work on the borrowed part is ended; Ray retries it elsewhere
 
 
 WATCHED: Final = "watch:"
-"""The `reclaim_hook` of a holder that looks for notices by itself."""
+"""The `reclaim_hook` of a holder that polls for notices."""
 
 
 class Cause(StrEnum):
-    """Why there is a lease."""
+    """Why a lease exists."""
 
-    ASKED = "asked"  # somebody wants it
-    SCHEDULED = "scheduled"  # the scheduler holds a task's place with it; no caller can ask for such a one
+    ASKED = "asked"  # a caller requested it
+    SCHEDULED = "scheduled"  # the scheduler holds a task's place with it; callers cannot request this
     PRESSURE = "pressure"  # its target was under pressure
     DEMAND = "demand"  # work waited for its target
     FORECAST = "forecast"  # its target was expected to come under pressure
@@ -58,8 +58,8 @@ class Cause(StrEnum):
 class Purpose(StrEnum):
     """What a lease is for."""
 
-    BOOST = "boost"  # its target; somebody may use it by hand
-    RUN = "run"  # one program that runs inside it, and that it ends with
+    BOOST = "boost"  # its target; people may use it by hand
+    RUN = "run"  # one program that runs inside it; the lease ends with the program
     TASK = "task"  # one task of an executor
     ROLES = "roles"  # members of a workload of roles
 
@@ -70,27 +70,27 @@ class IllegalTransition(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A holder is asked to give something up by itself; after the deadline it is taken."""
+    """Asks the holder to give something up by itself; after the deadline it is taken."""
 
     units: int
-    """How much would do."""
+    """How much is enough."""
     reason: str
     asked_at: datetime
     deadline: datetime
 
     def is_of(self, other: "Notice | None") -> bool:
-        """Whether it is the same one, though it may ask for more or less by now."""
+        """Whether it is the same notice, even if it now asks for more or less."""
         return other is not None and other.asked_at == self.asked_at
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program inside a reservation that says so again and again: its place is kept though no task may run now."""
+    """A program inside a reservation that reports regularly. Its place is kept even while it runs no task."""
 
     id: str
     label: str
     until: datetime
-    """When it counts as gone unless it says so again."""
+    """When it counts as gone unless it reports again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class Lease:
     kind: str
     units: int
     resources: ResourceVector
-    """All that is lent: what was asked, and what a reservation brings along."""
+    """Everything that is lent: what was requested, and its companions."""
     priority: AllocationPriority
     delivery: Delivery
     delivery_reason: str
@@ -122,47 +122,47 @@ class Lease:
     team: str = DEFAULT_TEAM
     cause: Cause = Cause.ASKED
     wanted_back: bool = False
-    """Somebody waits for it: while it winds down nothing new starts on it, and after its grace it is taken."""
+    """A request waits for it: while it winds down nothing new starts on it, and after its grace period it is taken."""
     reclaim_hook: str | None = None
-    """How its holder wants to be asked before it is taken back: a URL, or `WATCHED`. None: it is not asked."""
+    """How its holder wants to be notified before a reclaim: a URL, or `WATCHED`. None: no notice."""
     notice: Notice | None = None
-    """It is asked now."""
+    """The notice that its holder has now."""
     checkpointed_at: datetime | None = None
-    """When its holder last said that what it does is saved: such a one loses little."""
+    """The holder's last checkpoint: a recent one means that a reclaim loses little."""
     purpose: Purpose = Purpose.BOOST
     label: str = ""
-    """What runs in it, as its holder calls that."""
+    """What runs in it, as its holder calls it."""
     ends_with: str | None = None
-    """The id of a Ray process, a worker or driver: when Ray says that it is gone, the lease ends."""
+    """The id of a Ray worker or driver: when Ray reports that this process is gone, the lease ends."""
     ending: Ending | None = None
-    """Who asked for it, and for whom, while it goes home or its holder is asked for it."""
+    """What asked for it, and for which request, while it is being returned or its holder has a notice."""
     programs: tuple[Program, ...] = ()
-    """What runs inside: each is told, and keeps its place until the deadline."""
+    """The programs inside: each is notified, and keeps its place until the deadline."""
 
     @property
     def asked_at(self) -> datetime | None:
-        """When it was asked back: the grace period counts from then."""
+        """When it was asked back. The grace period starts then."""
         return self.notice.asked_at if self.notice is not None else self.release_asked_at
 
     @property
     def deadline(self) -> datetime | None:
-        """When its grace period ends, and what still runs in it is ended; None while nobody has asked for it."""
+        """When its grace period ends and what still runs in it is ended; None until it is asked back."""
         if self.asked_at is None or self.state is LeaseState.LOST:
             return None
         return self.asked_at + timedelta(seconds=self.grace_s)
 
     def programs_at(self, now: datetime) -> tuple[Program, ...]:
-        """Those that have not fallen silent."""
+        """The programs that still report."""
         return tuple(program for program in self.programs if program.until > now)
 
     def is_inhabited(self, now: datetime) -> bool:
-        """Whether a program is inside, also between two of its tasks. The holder of a run's lease renews it."""
+        """Whether a program is inside, even between two of its tasks. The holder of a run's lease renews it."""
         is_run = self.purpose is Purpose.RUN and self.expires_at > now
         return self.state is not LeaseState.LOST and (is_run or bool(self.programs_at(now)))
 
     @property
     def holds_capacity(self) -> bool:
-        """True until the capacity is known to be home."""
+        """True until the capacity is known to be returned."""
         return self.state is not LeaseState.RELEASED
 
     @property
@@ -171,14 +171,14 @@ class Lease:
 
     @property
     def coming_back(self) -> int:
-        """How much of it is on its way home, or will be when its notice is over."""
+        """The pending return: how much is being returned, or will be when its notice is over."""
         if self.is_winding_down:
             return self.units
         return 0 if self.notice is None else self.notice.units
 
     @property
     def next_due(self) -> datetime:
-        """When something will have to be done about it, if nobody asks."""
+        """When the lease next needs action without a request."""
         return self.expires_at if self.notice is None else min(self.expires_at, self.notice.deadline)
 
     @property
@@ -192,7 +192,7 @@ class Lease:
         )
 
     def split(self, units: int, given_id: str) -> tuple["Lease", "Lease"]:
-        """What is kept, under this lease's id, and a second lease of `units`; together they are what it was.
+        """Split off a second lease of `units`; the rest keeps this lease's id. Together they equal the original.
 
         Only for transfers: a placement group cannot shrink.
         """

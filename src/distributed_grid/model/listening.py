@@ -1,4 +1,4 @@
-"""Addresses: where a Ray head is, and where the controller answers."""
+"""Addresses: where a Ray head is, and where the controller listens."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -7,11 +7,11 @@ from typing import Any, Final
 from distributed_grid.errors import InvalidRequest
 
 AUTO: Final = "auto"
-"""Ray itself looks for a head on this machine."""
+"""Ray looks for a head on this machine."""
 
 
 def why_no_address(address: str) -> str:
-    """What keeps a text from being the HOST:PORT of a head; empty if nothing does."""
+    """Why a text is not the HOST:PORT of a head; empty if it is."""
     if "://" in address:
         return "that is the address of a Ray client server, not of the head itself"
     host, _, port = address.rpartition(":")
@@ -24,15 +24,15 @@ def why_no_address(address: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """What `grid start` and `grid cluster start` say of it; it travels to the controller as JSON."""
+    """The listening options of `grid start` and `grid cluster start`; they travel to the controller as JSON."""
 
     host: str = "127.0.0.1"
     port: int = 0
-    """0: the one that the last controller had, or any."""
+    """0: the last controller's port, or any free one."""
     tls_cert: str = ""
     tls_key: str = ""
     insecure: bool = False
-    """Off loopback in clear text: somebody said so."""
+    """The user explicitly allowed clear text beyond loopback."""
     allow_hosts: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def plain_host(host: str) -> str:
 
 
 def check_host_name(name: str) -> str:
-    """A name given with --allow-host, as it is compared; or `InvalidRequest`."""
+    """A name given with --allow-host, normalised for comparison; or `InvalidRequest`."""
     plain = plain_host(name)
     if not plain or any(character in plain for character in "/*@ ") or plain != name.strip().lower().rstrip("."):
         raise InvalidRequest(

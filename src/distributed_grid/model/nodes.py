@@ -12,7 +12,7 @@ NodeId = str
 
 @dataclass(frozen=True, slots=True)
 class SharingLimits:
-    """What a node's owner lets others have. None means: no limit beyond what is free."""
+    """What a node's owner lets others have. None: no limit beyond what is free."""
 
     can_share: bool = True
     max_share_cpu: int | None = None
@@ -30,7 +30,7 @@ class SharingLimits:
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What the machine under a node really has, where somebody looked."""
+    """What the machine under a node really has, if it was examined."""
 
     cpus: float
     memory: int
@@ -38,14 +38,14 @@ class Hardware:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredUse:
-    """What was measured in use on a node that Ray knows nothing of."""
+    """Measured use on a node that Ray does not know of."""
 
     crowded: Mapping[str, str] = field(default_factory=dict)
-    """By kind (cpu, memory): in words, how busy the node's machine is; left out where it is not busy."""
+    """By kind (cpu, memory): how busy the node's machine is, in words; left out if it is not busy."""
     gpus: tuple[str, ...] = ()
     """In words: each device that programs outside the node's Ray use."""
     withheld: ResourceVector = field(default_factory=ResourceVector)
-    """What is free for Ray and not lent for that reason."""
+    """What is free for Ray but not lent for that reason."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -72,18 +72,20 @@ class Node:
     host: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     silent: str | None = None
-    """Why nobody knows what it does: its probe has stopped answering. None: it answers, or nobody asks."""
+    """Why there is no recent measurement: its probe has stopped answering. None: it answers, or there is no probe."""
     gpu_parts: tuple[int, ...] = ()
     """The parts of GPUs that placement groups hold there; each is on one device."""
     in_use: MeasuredUse = NOT_IN_USE
 
     @property
     def machine(self) -> tuple[str, str]:
-        """Equal for nodes that run on the same one."""
+        """Equal for nodes on the same machine."""
         return (self.ip, self.host) if self.ip else (self.node_id, "")
 
     def is_crowded_for(self, target: "Node", kind: str) -> bool:
-        """Whether its machine is too busy to carry work for that node. On one machine the work stays where it was."""
+        """Whether its machine is too busy to carry that node's work; never for nodes on one machine: the work stays
+        there.
+        """
         return kind in self.in_use.crowded and self.machine != target.machine
 
 
@@ -94,9 +96,9 @@ class NodeTable(Mapping[NodeName, Node]):
         self._nodes = {n.name: n for n in sorted(nodes, key=lambda n: n.name)}
         self._lendable: dict[str, int] = {}
         self.lenders = tuple(n for n in self._nodes.values() if n.alive and n.silent is None and n.limits.can_share)
-        """Those that may lend at all, in name order."""
+        """The nodes that may lend at all, in name order."""
         self.in_use = tuple(n for n in self.lenders if n.in_use is not NOT_IN_USE)
-        """Of these, the ones on which something is in use that Ray does not count."""
+        """The lenders with measured use that Ray does not count."""
 
     def __getitem__(self, name: NodeName) -> Node:
         return self._nodes[name]

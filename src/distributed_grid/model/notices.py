@@ -1,4 +1,4 @@
-"""What a holder says when it is asked to give something up."""
+"""Reclaim notices, and the answers of holders."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,26 +16,26 @@ _WORDS: Final = ("give_up", "release", "checkpointed")
 
 @dataclass(frozen=True, slots=True)
 class ReclaimNotice:
-    """Asks the holder of a boost to give up `amount` of it by the deadline; then it is taken."""
+    """Asks the holder of a boost to give up `amount` of it by the deadline; after that it is taken."""
 
     boost_id: str
     resource_type: str
     amount: float
-    """How much would do."""
+    """How much is enough."""
     reason: str
     asked_at: datetime
     deadline: datetime
     by: str = ""
-    """Who asks: a person, or grid by its policy."""
+    """A person's name, or grid by its policy."""
     claimant: Mapping[str, Any] | None = None
     """The request that it is for: its `request_id`, `requester`, `team`, `priority` and what it `wants`."""
     ends_at: datetime | None = None
-    """When the grace period is over, and what still runs is ended."""
+    """When the grace period ends and what still runs is ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a holder answered. Nothing at all: it was told, and may act later."""
+    """A holder's answer. An empty one: the holder is notified, and may act later."""
 
     give_up: int = 0
     """Units."""
@@ -44,7 +44,7 @@ class Reply:
 
 
 def notice_dict(kind: str, notice: Notice | None) -> dict[str, Any] | None:
-    """A notice as a boost's JSON has it."""
+    """A notice as it appears in a boost's JSON."""
     if notice is None:
         return None
     return {
@@ -56,13 +56,13 @@ def notice_dict(kind: str, notice: Notice | None) -> dict[str, Any] | None:
 
 
 def told_dict(lease: Lease) -> dict[str, Any]:
-    """What its holder is told of a lease that is asked back: in its file, and by its hook."""
+    """What the holder of a lease that is asked back is told, in its file and by its hook."""
     told = notice_dict(lease.kind, lease.notice) or {}
     return {"boost_id": lease.id, "resource_type": lease.kind, **told, **_for_whom(lease)}
 
 
 def _for_whom(lease: Lease) -> dict[str, Any]:
-    """Who asks, for which request, and when all that is left is ended."""
+    """What asks, for which request, and when the remaining work is ended."""
     if lease.ending is None:
         return {}
     found = ending_dict(lease.ending, reason="", asked_at=lease.asked_at, deadline=lease.deadline) or {}
@@ -88,7 +88,7 @@ def notice_in(boost: Mapping[str, Any]) -> ReclaimNotice | None:
 
 
 def reply_of(kind: str, data: object) -> Reply:
-    """What a hook's JSON means; `ValueError` says why it means nothing."""
+    """The meaning of a hook's JSON; `ValueError` says why it has none."""
     if not isinstance(data, Mapping):
         raise ValueError("the answer is no JSON object")
     if unknown := [str(word) for word in data if word not in _WORDS]:
@@ -107,8 +107,8 @@ def reply_of(kind: str, data: object) -> Reply:
 
 
 def asks_more(before: tuple[datetime, float] | None, asked_at: datetime, amount: float) -> bool:
-    """Whether a holder that was told of a notice has something new to hear: another one, or a larger one.
+    """Whether a notified holder has something new to hear: another notice, or a larger one.
 
-    One that became smaller, since part of it was given, is nothing new.
+    A notice that became smaller, because part of it was given, is nothing new.
     """
     return before is None or before[0] != asked_at or amount > before[1]

@@ -1,4 +1,4 @@
-"""Processes that could run on another node, and those that move or have moved."""
+"""Processes that could run on another node, and those that are moving or have moved."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,17 +12,17 @@ from distributed_grid.model.nodes import NodeName
 class ProcessKind(StrEnum):
     PYTHON = "python"
     BUILD = "build"
-    SHELL = "shell"  # a script of a shell; one that somebody types into is a launcher
+    SHELL = "shell"  # a shell script; an interactive shell is a launcher
     OTHER = "other"
     RAY_DRIVER = "ray driver"
     RAY = "ray"  # Ray itself, and what runs below one of its nodes
     GRID = "grid"
     SERVICE = "service"
-    LAUNCHER = "launcher"  # init, a login, somebody's shell: others run because of it
+    LAUNCHER = "launcher"  # init, a login, an interactive shell: other processes run because of it
 
 
 class FileRole(StrEnum):
-    """What a process has to do with a file or folder."""
+    """How a process uses a file or folder."""
 
     FOLDER = "its working directory"
     PROGRAM = "its program"
@@ -30,7 +30,7 @@ class FileRole(StrEnum):
     READ = "read by it"
     WRITTEN = "written by it"
     INPUT = "its input"
-    OUTPUT = "its output"  # its standard output or error: where it is not there, a log takes its place
+    OUTPUT = "its output"  # its standard output or error: if the file is missing elsewhere, a log replaces it
 
 
 class StreamKind(StrEnum):
@@ -59,7 +59,7 @@ class FileFacts:
     """0 for a folder."""
     inode: int
     is_network: bool
-    """On a file system that other machines may have, too."""
+    """On a file system that other machines may share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +76,15 @@ class FileThere:
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """What a process would meet on another node."""
+    """What a process would find on another node."""
 
     node: NodeName
     machine: str
-    """Names the kernel and the file systems that are seen: equal ones see the same files."""
+    """Identifies the kernel and the visible file systems: equal values see the same files."""
     user: str
     uid: int
     files: Mapping[str, FileThere] = field(default_factory=dict)
-    """Those that were asked for and are there."""
+    """The requested files that exist there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +97,11 @@ class Ancestor:
 
 @dataclass(frozen=True, slots=True)
 class ProcessFacts:
-    """A process with all that it started. Of its environment only the names are known."""
+    """A process with everything that it started. Only the names in its environment are known."""
 
     pid: int
     created_at: float
-    """Seconds after its machine's boot: with the pid it names one process for good."""
+    """Seconds after its machine's boot: together with the pid, it identifies one process for good."""
     node: NodeName
     machine: str
     name: str
@@ -110,21 +110,21 @@ class ProcessFacts:
     uid: int
     user: str
     worker_uid: int
-    """As whom Ray runs work on that node: whoever is moved runs as that user."""
+    """The user as whom Ray runs work on that node; a moved process runs as that user."""
     age_s: float
     cpu: float
-    """Cores in use, with all below it."""
+    """Cores in use, including its descendants."""
     memory: int
-    """Bytes, likewise."""
+    """Bytes, including its descendants."""
     cpu_wanted: float = 0.0
-    """Cores that it would use if none were busy: what it uses, and what it waits for. Zero: not known."""
+    """Cores that it would use if none were busy: what it uses, and what it waits for. Zero: unknown."""
     gpus: int = 0
     """Devices that it has open."""
     gpu_memory: int | None = None
-    """None where nobody can tell."""
+    """None if unknown."""
     gpu_utilisation: float | None = None
     state: str = "S"
-    """As the kernel says it: R, S, D, T, Z ..."""
+    """The kernel's state letter: R, S, D, T, Z ..."""
     can_be_started: bool = True
     """Its command line names a program that exists; some processes overwrite theirs."""
     terminal: str | None = None
@@ -136,10 +136,10 @@ class ProcessFacts:
     """The nearest first."""
     children: int = 0
     family: tuple[int, ...] = ()
-    """The pids of it and of all below it."""
+    """The pids of the process and all its descendants."""
     uses_ray: bool = False
     service: str | None = None
-    """The unit of the service manager that it belongs to."""
+    """The service manager's unit that it belongs to."""
     environment: tuple[str, ...] = ()
 
     @property
@@ -177,7 +177,7 @@ class ObstacleCode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """One thing that is in the way; shown to users as it stands."""
+    """One obstacle; shown to users as it stands."""
 
     code: ObstacleCode
     detail: str
@@ -188,10 +188,10 @@ class Obstacle:
 
 @dataclass(frozen=True, slots=True)
 class OffloadingRecommendation:
-    """Work that would better run on another node: a process that runs already, a command, or a function."""
+    """Work that would run better on another node: a running process, a command, or a function."""
 
     target_node: NodeName
-    """Whose work it is."""
+    """The node that the work belongs to."""
     cpu: float
     memory: int
     """Bytes."""
@@ -209,12 +209,12 @@ class OffloadingRecommendation:
 
 
 class OffloadState(StrEnum):
-    MOVING = "moving"  # checked and leased; the old process ends, the new one has not begun
+    MOVING = "moving"  # checked and leased; the old process ends, the new one has not started
     RUNNING = "running"
     ENDED = "ended"  # by itself, with an exit code
     CANCELLED = "cancelled"
-    FAILED = "failed"  # it was never started on the other node
-    LOST = "lost"  # its node or its lease is gone, and so is it
+    FAILED = "failed"  # it never started on the other node
+    LOST = "lost"  # its node or its lease is gone, and so is the process
 
     @property
     def is_over(self) -> bool:
@@ -223,17 +223,17 @@ class OffloadState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MoveRequest:
-    """Which process is to move, and how."""
+    """Which process to move, and how."""
 
     pid: int
     node: NodeName | None = None
-    """Where it is; None: the only node that has such a process."""
+    """Where the process is; None: the only node that has such a process."""
     created_at: float | None = None
-    """As a scan told it: another process that has the same id by now is not meant."""
+    """As a scan reported it, so that a new process with the same pid is not moved instead."""
     to: NodeName | None = None
-    """None: the best that there is."""
+    """None: the best destination."""
     keep: bool = False
-    """The old one goes on."""
+    """The old process keeps running."""
     grace_s: float = 10.0
     env: tuple[str, ...] = ()
     cpu: float | None = None
@@ -243,7 +243,7 @@ class MoveRequest:
 
 @dataclass(frozen=True, slots=True)
 class Offloaded:
-    """A process that was moved, or is being. Its id is that of the lease that it runs in."""
+    """A process that was moved or is being moved. Its id is that of the lease that it runs in."""
 
     id: str
     label: str

@@ -1,7 +1,7 @@
-"""Text that others wrote, made safe to show: a terminal must take none of it for an order.
+"""Text from outside, made safe to show: a terminal must not interpret any of it.
 
-Control characters, escapes, marks that turn the direction of writing, and everything else that cannot be seen is
-written out (`\\x1b`, `\\u202e`), so that the reader sees that it is there.
+Control characters, escapes, direction marks and all other invisible characters are written out (`\\x1b`, `\\u202e`), so
+that the reader sees that they are there.
 """
 
 import re
@@ -11,7 +11,7 @@ _STYLE_OR_CHARACTER: Final = re.compile(r"\x1b\[[0-9;]*m|.", re.DOTALL)
 
 
 def plain(text: str, *, keep: str = "") -> str:
-    """The text with everything written out that cannot be seen, but for what is in `keep`."""
+    """The text with all invisible characters written out, except those in `keep`."""
     if text.isprintable():
         return text
     return "".join(
@@ -20,7 +20,7 @@ def plain(text: str, *, keep: str = "") -> str:
 
 
 def plain_data(data: Any) -> Any:
-    """The same for every text in JSON data."""
+    """`plain` for every text in JSON data."""
     if isinstance(data, str):
         return plain(data)
     if isinstance(data, dict):
@@ -31,7 +31,7 @@ def plain_data(data: Any) -> Any:
 
 
 def only_styled(text: str) -> str:
-    """Text of grid's own, whose colours stay and nothing else does: for what is put together from many parts."""
+    """Grid's own text, made of many parts: its colours stay, all other invisible characters are written out."""
     if text.isprintable():
         return text
     pieces = _STYLE_OR_CHARACTER.findall(text)

@@ -1,4 +1,4 @@
-"""What decisions are bounded by (rules) and what they produce (plans). A plan is data: nothing has happened yet."""
+"""What bounds decisions (rules) and what they produce (plans). A plan is data: nothing has happened yet."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -27,11 +27,11 @@ class Reserve:
 
     policy: str = ""
     of_base: float = 0.0
-    """This part of all it has."""
+    """This fraction of its base."""
     of_idle: float = 0.0
-    """This part of what would be idle if nothing were lent."""
+    """This fraction of what would be idle if nothing were lent."""
     foreseen: Mapping[tuple[NodeName, str], float] = field(default_factory=dict)
-    """By node and kind: the part of it that its own work may need before the lease ends."""
+    """By node and kind: the fraction that its own work may need before the lease ends."""
 
 
 NOTHING_KEPT: Final = Reserve()
@@ -39,7 +39,7 @@ NOTHING_KEPT: Final = Reserve()
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules in force while one decision is made."""
+    """The rules that apply to one decision."""
 
     default_delivery: str | None = None
     companions: Companions = field(default_factory=Companions)
@@ -47,7 +47,7 @@ class Rules:
     reserve: Reserve = NOTHING_KEPT
     teams: Teams = field(default_factory=Teams)
     cooling: frozenset[NodeName] = frozenset()
-    """Nodes that lend and borrow nothing until told."""
+    """Nodes that neither lend nor borrow until further notice."""
 
 
 NO_RULES: Final = Rules()
@@ -85,7 +85,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """An ask that can be met: from whom, what exactly, and how it is delivered."""
+    """A request that can be met: by which lender, with what exactly, and by which delivery."""
 
     ask: Ask
     source: NodeName

@@ -1,4 +1,4 @@
-"""Priorities, and how sharing is done: what may happen at all (mode), and how readily (policy)."""
+"""Priorities, and sharing: what may happen at all (mode), and how readily (policy)."""
 
 from enum import StrEnum
 from typing import Final, Self
@@ -29,7 +29,7 @@ class AllocationPriority(StrEnum):
 class _Named(StrEnum):
     @classmethod
     def parse(cls, value: str) -> Self:
-        """By its name, in upper or lower case; or `InvalidRequest`."""
+        """By name, in upper or lower case; or `InvalidRequest`."""
         try:
             return cls(str(value).lower())
         except ValueError:
@@ -39,7 +39,7 @@ class _Named(StrEnum):
 
 class SharingMode(_Named):
     OFFLOAD_ONLY = "offload_only"  # work moves, capacity does not: leases are reservations
-    SHARE_AND_OFFLOAD = "share_and_offload"  # capacity moves too, when somebody asks
+    SHARE_AND_OFFLOAD = "share_and_offload"  # capacity moves too, on request
     DYNAMIC_BALANCING = "dynamic_balancing"  # and grid acts by itself, as the policy says
 
 
@@ -51,11 +51,11 @@ class SharingPolicy(_Named):
 
 
 CONFIGURED: Final = "configured"
-"""In place of a policy or mode: as the configuration says."""
+"""In place of a policy or mode: the configured one."""
 
 
 def check_change(policy: str | None, mode: str | None) -> tuple[SharingPolicy | None, SharingMode | None]:
-    """What is to be in force, None for the configured one; or `InvalidRequest`."""
+    """The policy and mode to apply, None for the configured one; or `InvalidRequest`."""
     if policy is None and mode is None:
         raise InvalidRequest("Neither a policy nor a mode was given", try_next="Give one: policy set balanced")
     return (

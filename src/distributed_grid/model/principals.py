@@ -1,4 +1,4 @@
-"""Who asks, and what they may do."""
+"""Principals: the callers of the API, and what they may do."""
 
 import re
 from collections.abc import Iterable
@@ -13,15 +13,15 @@ from distributed_grid.model.policies import AllocationPriority
 GRID: Final = "grid"
 OWNER: Final = "owner"
 TEAM_PREFIX: Final = "team:"
-"""Where users and teams may both be named, a team is `team:NAME`; no user's name has a colon."""
+"""Where both users and teams can be named, a team is `team:NAME`. No user name has a colon."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 _ID: Final = re.compile(r"[0-9a-f]{8}")
-# What the audit log says of grid itself, and of whoever has the installation's token without saying who it is.
+# The audit log's names for grid itself, and for a caller with the installation's token that gives no name.
 _RESERVED: Final = (GRID, OWNER)
 
 
 class Scope(StrEnum):
-    """What a token is good for. None includes another, but for `admin`, which is all of them."""
+    """What a token permits. No scope includes another, except `admin`, which includes all."""
 
     VIEW = "view"
     LEND = "lend"
@@ -39,26 +39,26 @@ MEANINGS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Somebody with a valid token."""
+    """A caller with a valid token."""
 
     name: str
     team: str
     scopes: frozenset[Scope]
     token_id: str | None = None
-    """None: the installation's own token, whose owner is trusted to say who asks."""
+    """None: the installation's own token, whose owner is trusted to name the caller."""
     expires_at: datetime | None = None
     max_priority: AllocationPriority | None = None
-    """The highest priority that the token may ask for. None: its team's, or `normal` where that has none."""
+    """The highest priority that the token may ask for. None: its team's, or `normal` if the team has none."""
 
     def may(self, scope: Scope) -> bool:
         return scope in self.scopes or Scope.ADMIN in self.scopes
 
     def claiming(self, name: str) -> "Principal":
-        """The owner may name the person; a user's token says who its user is, whatever they claim."""
+        """The installation's token may name the person. A user's token always stands for its user."""
         return replace(self, name=name) if name and self.token_id is None else self
 
     def own_key(self, idempotency_key: str | None) -> str | None:
-        """Two users who choose the same key do not get each other's boost."""
+        """Scopes the key to its user, so that two users with the same key do not get each other's boost."""
         if idempotency_key is None or self.token_id is None:
             return idempotency_key
         return f"{self.name}/{idempotency_key}"
@@ -68,13 +68,13 @@ THE_OWNER: Final = Principal(OWNER, "", frozenset({Scope.ADMIN}))
 
 
 def check_may(principal: Principal, scope: Scope) -> None:
-    """Raise `ScopeMissing` unless this is within what the token is good for."""
+    """Raise `ScopeMissing` unless the token permits this."""
     if not principal.may(scope):
         wanted = " ".join(f"--scope {each}" for each in sorted({*principal.scopes, scope}))
         raise ScopeMissing(
             f"This needs the scope {scope}, which the token of {principal.name} does not have",
             because=[f"{scope}: {MEANINGS[scope]}", f"the token has: {', '.join(sorted(principal.scopes))}"],
-            try_next=f"Ask whoever has the scope admin for a new token: grid token create {principal.name} {wanted}",
+            try_next=f"Ask an administrator (scope admin) for a new token: grid token create {principal.name} {wanted}",
         )
 
 
@@ -92,7 +92,7 @@ def make_scopes(names: Iterable[str]) -> frozenset[Scope]:
 
 
 def check_name(name: str) -> str:
-    """A name for a token's user, as the audit log will say it; or `InvalidRequest`."""
+    """A name for a token's user, as the audit log shows it; or `InvalidRequest`."""
     if name.lower() in _RESERVED:
         raise InvalidRequest(f"{name!r} is grid's own name in the audit log", try_next="Use the person's name.")
     if is_token_id(name):

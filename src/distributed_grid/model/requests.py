@@ -1,4 +1,4 @@
-"""What a user asks for, checked once at the edge; and requests that wait."""
+"""User requests, validated once at the edge; and requests in the queue."""
 
 import re
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ DELIVERIES: Final = ("transfer", "reserve", "auto")
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A request whose every field makes sense on its own."""
+    """A request whose fields are each valid on their own."""
 
     target: NodeName
     kind: str
@@ -41,19 +41,19 @@ class Ask:
     cause: Cause = Cause.ASKED
     reclaim_hook: str | None = None
     along: tuple[tuple[str, int], ...] = ()
-    """What the same lender is to give with it, by kind; such a lease is always reserved."""
+    """What the same lender gives along with it, by kind; such a lease is always reserved."""
     purpose: Purpose = Purpose.BOOST
     label: str = ""
     own_too: bool = False
-    """Where nobody else lends it, the target may set it aside of its own; that is reserved, too."""
+    """If no other node lends it, the target may set it aside from its own capacity; that is reserved, too."""
     ends_with: str | None = None
     """The Ray process with which the lease ends."""
     nodes: tuple[NodeName, ...] | None = None
-    """The only nodes that may lend it, the preferred ones first; None: any. The target is meant, too, if `own_too`."""
+    """The only nodes that may lend it, the preferred ones first; None: any. With `own_too`, also limits the target."""
 
     @property
     def asked(self) -> tuple[tuple[str, int], ...]:
-        """All that is asked for, by kind; what a reservation brings along unasked is not among it."""
+        """Everything that was requested, by kind; companions of a reservation are not included."""
         return ((self.kind, self.units), *self.along)
 
     def describe(self) -> str:
@@ -84,10 +84,10 @@ def make_ask(
     ends_with: str | None = None,
     longest_grace_s: float = LONGEST_S,
 ) -> Ask:
-    """Check a request's fields, or raise the `InvalidRequest` that says which one is wrong."""
+    """Validate a request's fields, or raise the `InvalidRequest` that names the wrong one."""
     kind = kind_of(resource_type)
     units = units_of(kind, amount)
-    is_own = own_too and source == target  # a node's own part of a device is lent to nobody
+    is_own = own_too and source == target  # a node's own part of a device is not lent to another node
     if kind == GPU and not fractional_gpus and not is_own and not whole(kind, units):
         raise InvalidAmount(
             f"{amount} GPUs: a GPU is lent whole",
@@ -170,7 +170,7 @@ def seconds(what: str, value: object, *, zero_allowed: bool = False) -> float:
 
 
 def grace_period(value: object, longest_s: float) -> float:
-    """A grace period in seconds, or `InvalidDuration`: other teams may have to wait for its end."""
+    """A grace period in seconds, or `InvalidDuration`: other teams may have to wait until it ends."""
     grace_s = seconds("grace period", value, zero_allowed=True)
     if grace_s > longest_s:
         raise InvalidDuration(
@@ -204,14 +204,14 @@ class Waiting:
     ask: Ask
     since: datetime
     until: datetime | None = None
-    """When it gives up; None: it waits until it is met or taken back."""
+    """When it gives up; None: it waits until it is met or cancelled."""
     is_kept: bool = False
-    """It waits over restarts, with nobody on the line."""
+    """It waits across restarts, without a connected caller."""
 
     def is_over(self, now: datetime) -> bool:
         return self.until is not None and now >= self.until
 
     @property
     def is_for_a_task(self) -> bool:
-        """Whether a task waits with it, rather than a caller: the scheduler then has the lease."""
+        """Whether it waits for a task rather than a caller: the scheduler then holds the lease."""
         return self.is_kept and self.ask.cause is Cause.SCHEDULED

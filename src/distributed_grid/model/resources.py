@@ -27,21 +27,21 @@ _LARGEST: Final = {MEMORY: 2**60}
 _ABSURD: Final = Decimal(10) ** 15
 _LARGEST_COUNT: Final = 10_000_000 * _STEPS
 
-# What Ray and grid put on a node for their own ends: what placement groups hold, and the object store.
+# Resources that Ray and grid create on a node for their own use: for placement groups, and the object store.
 _INTERNAL_PREFIXES: Final = ("grid:",)
 _INTERNAL: Final = ("object_store_memory",)
-# What Ray puts on a node to say what the node is: its address, that it is the head, its kind of GPU, that it
-# leads a slice of TPUs. A task asks for a little of it to run there; it is no amount of anything.
+# Resources with which Ray describes a node: its address, that it is the head, its GPU type, that it leads a
+# slice of TPUs. A task requests a little of one to run there; it is not an amount of anything.
 _DESCRIBES: Final = re.compile(r"(node:|accelerator_type:).*|TPU-.+-head", re.DOTALL)
 
 
 def scale(kind: str) -> int:
-    """How many units make one of what people type: a core, a device, a GB."""
+    """How many units make one core, device or GB."""
     return GB if kind == MEMORY else _STEPS
 
 
 def kind_of(name: str) -> str:
-    """The resource kind a person means; custom resources keep their spelling."""
+    """The resource kind that a person means; custom resources keep their spelling."""
     kind = name.strip()
     if kind.lower() in BUILT_IN:
         return kind.lower()
@@ -62,7 +62,7 @@ def kind_of(name: str) -> str:
 
 
 def is_internal(ray_name: str) -> bool:
-    """True for what Ray or grid put on a node by themselves: users neither have it nor lend it."""
+    """True for resources that Ray or grid create on a node by themselves: users neither have nor lend them."""
     return (
         ray_name in _INTERNAL
         or ray_name.startswith(_INTERNAL_PREFIXES)
@@ -72,7 +72,7 @@ def is_internal(ray_name: str) -> bool:
 
 
 def describes_a_node(ray_name: str) -> bool:
-    """True for what Ray itself defines to say what a node is: never lent, shown or suggested."""
+    """True for resources with which Ray describes a node: never lent, shown or suggested."""
     return _DESCRIBES.fullmatch(ray_name) is not None
 
 
@@ -81,7 +81,7 @@ def ray_name(kind: str) -> str:
 
 
 def units_of(kind: str, amount: object) -> int:
-    """An amount as people write it (cores, devices, GB), in units. Raises `InvalidAmount` with what is wrong."""
+    """An amount as people write it (cores, devices, GB), in units. Raises `InvalidAmount`, which says what is wrong."""
     try:
         value = Decimal(str(amount).strip())
     except InvalidOperation:
@@ -111,7 +111,7 @@ def amount_of(kind: str, units: int) -> float | int:
 
 
 def cut_off(kind: str, units: int) -> int:
-    """Units after the four digits that people read: not rounded, so that what is offered is there when asked for."""
+    """Units truncated to the four digits that people read, so that what is offered can be had."""
     return units * 10_000 // scale(kind) * scale(kind) // 10_000
 
 
@@ -140,11 +140,11 @@ class ResourceVector(Mapping[str, int]):
 
     @classmethod
     def from_ray(cls, resources: Mapping[str, float]) -> Self:
-        """What a Ray resource map holds for users; Ray's and grid's internal entries are left out."""
+        """The user's resources in a Ray resource map; internal entries of Ray and grid are left out."""
         found: dict[str, int] = {}
         for name, value in resources.items():
             if is_internal(name) or (name in BUILT_IN and name not in _KINDS):
-                continue  # a custom resource that is spelled like a built-in kind would hide it
+                continue  # a custom resource with the name of a built-in kind would hide it
             kind = _KINDS.get(name, name)
             found[kind] = round(value) if kind == MEMORY else round(value * _STEPS)
         return cls(found)
@@ -153,7 +153,7 @@ class ResourceVector(Mapping[str, int]):
         return {ray_name(k): float(v) if k == MEMORY else v / _STEPS for k, v in self._units.items()}
 
     def to_amounts(self) -> dict[str, float | int]:
-        """For JSON: cpu, gpu and memory are always there, custom resources where they exist."""
+        """For JSON: cpu, gpu and memory are always present, custom resources if they exist."""
         kinds = dict.fromkeys(BUILT_IN) | dict.fromkeys(sorted(self._units))
         return {k: amount_of(k, self[k]) for k in kinds}
 
@@ -170,7 +170,7 @@ class ResourceVector(Mapping[str, int]):
         return kind in self._units
 
     def items(self) -> ItemsView[str, int]:
-        return self._units.items()  # as a Mapping would do it, five times as fast
+        return self._units.items()  # same as Mapping's, five times as fast
 
     def __hash__(self) -> int:
         return hash(frozenset(self._units.items()))
@@ -188,7 +188,7 @@ class ResourceVector(Mapping[str, int]):
         return ResourceVector({k: self[k] - other[k] for k in self._kinds_with(other)})
 
     def _kinds_with(self, other: "ResourceVector") -> dict[str, int]:
-        """In an order that is the same in every run: decisions are made by going through kinds."""
+        """In an order that is the same in every run: decisions iterate over kinds."""
         return self._units | other._units
 
     def covers(self, other: "ResourceVector") -> bool:
@@ -213,5 +213,5 @@ def total(
 
 
 def whole(kind: str, units: int) -> bool:
-    """True if the amount is a whole number of what people count."""
+    """True if the amount is a whole number of cores, devices or GB."""
     return math.gcd(units, scale(kind)) == scale(kind)

@@ -1,4 +1,4 @@
-"""Tasks: the request for a place, the decision, and tasks as the scheduler remembers them."""
+"""Tasks: the request for a place, the decision, and the scheduler's record of tasks."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ _LONGEST_NAME: Final = 200
 
 
 class SchedulingStrategy(StrEnum):
-    """Which of the nodes that can carry a task gets it. Others can be added: see `register_strategy`."""
+    """Which of the nodes that can carry a task gets it. More can be added: see `register_strategy`."""
 
     LOCAL_FIRST = "local_first"
     BEST_FIT = "best_fit"
@@ -33,19 +33,19 @@ class PlacedBy(StrEnum):
     """What holds the place."""
 
     RESERVE = "reserve"  # a lease made for the task: a placement group on the node
-    BOOST = "boost"  # a boost that the target had already
+    BOOST = "boost"  # a boost that the target already had
 
 
 @dataclass(frozen=True, slots=True)
 class Affinity:
-    """Near to what, or far from what. Each part that is given counts."""
+    """What to be near to, or far from. Each part that is given counts."""
 
     nodes: tuple[NodeName, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     tasks: tuple[str, ...] = ()
-    """Tasks that have a place now, by id or by one of their tags."""
+    """Tasks that have a place now, by id or by tag."""
     required: bool = True
-    """False: only where it can be had."""
+    """False: only a preference."""
 
     @classmethod
     def parse(cls, given: "Affinity | Mapping[str, Any] | None") -> Self:
@@ -76,12 +76,13 @@ def _affinity(given: Mapping[str, Any]) -> Affinity:
 
 @dataclass(frozen=True, slots=True)
 class SchedulingRequest:
-    """One task, or a gang of equal ones, and what each of them needs. Names may be given as enum members or in
-    lower case, with '_' or '-'. What makes no sense raises an `InvalidRequest`.
+    """One task, or a gang of equal ones, and what each of them needs.
+
+    Names may be enum members, or in lower case with '_' or '-'. Invalid values raise an `InvalidRequest`.
     """
 
     task_id: str = ""
-    """One is made when it is scheduled, if none is given."""
+    """If empty, an id is made when the task is scheduled."""
     cpu: float = 1.0
     memory: float = 0.0
     """GB."""
@@ -89,24 +90,24 @@ class SchedulingRequest:
     custom: Mapping[str, float] = field(default_factory=dict)
     """Custom Ray resources."""
     target: NodeName | None = None
-    """The node whose task it is; its boosts are for it. None: the head."""
+    """The node that the task belongs to; the task may use its boosts. None: the head."""
     node: NodeName | None = None
-    """The only node that will do. None, with `node_specific`: the target."""
+    """The only node that may carry the task. None, with `node_specific`: the target."""
     strategy: SchedulingStrategy | str = ""
-    """local_first; or node_specific, where a node is given."""
+    """Empty: local_first, or node_specific if a node is given."""
     priority: AllocationPriority | str = AllocationPriority.NORMAL
     affinity: Affinity | Mapping[str, Any] | None = None
     anti_affinity: Affinity | Mapping[str, Any] | None = None
     tags: tuple[str, ...] = ()
-    """By which other tasks can find it."""
+    """Other tasks can refer to it by these."""
     deadline_seconds: float | None = None
-    """It must have started by then, counted from now."""
+    """It must start within this time, counted from now."""
     duration_seconds: float | None = None
     """How long it is expected to take."""
     count: int = 1
-    """So many of them, all or none."""
+    """The size of the gang; all members or none."""
     wait: bool = False
-    """Where there is no place now, it waits for one: until its deadline, or for ever."""
+    """If there is no place now, it waits for one: until its deadline, or without limit."""
 
     def __post_init__(self) -> None:
         def put(name: str, value: object) -> None:
@@ -145,7 +146,7 @@ class SchedulingRequest:
 
     @property
     def amounts(self) -> dict[str, float]:
-        """What one of them needs, as it was written, by kind; what is not needed is left out."""
+        """What one member needs, as written, by kind; kinds that are not needed are left out."""
         found = {GPU: self.gpu, CPU: self.cpu, MEMORY: self.memory, **self.custom}
         return {kind: amount for kind, amount in found.items() if not _is_nothing(amount)}
 
@@ -155,7 +156,7 @@ class SchedulingRequest:
 
     @property
     def only_node(self) -> NodeName | None:
-        """The one that will do, where any other would not."""
+        """The only node that may carry it, if there is such a restriction."""
         return (self.node or self.target) if self.strategy == SchedulingStrategy.NODE_SPECIFIC else None
 
     @property
@@ -169,7 +170,7 @@ class SchedulingRequest:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """A node that could have carried it, and was not the best."""
+    """A node that could have carried the task, but was not the best."""
 
     node: NodeName
     score: float
@@ -181,10 +182,10 @@ class Placement:
     """One task's place."""
 
     node: NodeName
-    """Where it counts as placed: work in a boost is its target's, on whose hardware ever it runs."""
+    """Where it counts as placed: work in a boost counts as its target's, whichever node's hardware it runs on."""
     delivery: PlacedBy
     runs_on: NodeName
-    """Whose hardware it is."""
+    """The node whose hardware it uses."""
     lease_id: str | None = None
     """The lease that was made for it."""
     boost_id: str | None = None
@@ -194,16 +195,16 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class SchedulingDecision:
-    """True if there is a place. For a gang, the first one's place is shown as the decision's."""
+    """True if there is a place. For a gang, the decision shows the first member's place."""
 
     task_id: str
     accepted: bool
     confidence: float = 0.0
-    """0..1 that it starts within its limit and that its node then stays below the high threshold."""
+    """0..1: how likely it is that the task starts within its limit and its node then stays below the high threshold."""
     reasons: tuple[str, ...] = ()
-    """Why there; or, for every node, why not."""
+    """Why this node; or, for every node, why not."""
     members: tuple[Placement, ...] = ()
-    """Every place; a gang has several."""
+    """All places; a gang has several."""
     alternatives: tuple[Alternative, ...] = ()
     queued: bool = False
     """It waits for a place."""
@@ -235,7 +236,7 @@ class SchedulingDecision:
 
 
 def strategy_name(given: "SchedulingStrategy | str") -> str:
-    """As it is registered: a member where it is one of grid's own."""
+    """The registered name: an enum member if it is one of grid's own."""
     name = _text("strategy", given).lower().replace("-", "_")
     try:
         return SchedulingStrategy(name)
@@ -246,7 +247,7 @@ def strategy_name(given: "SchedulingStrategy | str") -> str:
 def _task_id(given: object) -> str:
     found = _text("task id", given)
     if found and re.fullmatch(r"[0-9A-Za-z._:-]+", found) is None:
-        raise InvalidRequest(f"A task's id has letters, digits and . _ : -, which {found!r} has not only")
+        raise InvalidRequest(f"Task id {found!r} contains invalid characters; use letters, digits and . _ : -")
     return found
 
 
@@ -268,12 +269,12 @@ def _is_nothing(amount: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ScheduledTask:
-    """A task, or a gang, from when it is asked for until it is done."""
+    """A task, or a gang, from its request until it is done."""
 
     request: SchedulingRequest
     """With its id and its target."""
     needs: Mapping[str, int]
-    """What each place takes away, in units."""
+    """What each place takes, in units."""
     asked_at: datetime
     who: str = ""
     team: str = ""
@@ -281,13 +282,13 @@ class ScheduledTask:
     """Its places; none while it waits."""
     placed_at: datetime | None = None
     started_at: datetime | None = None
-    """When it really began, as was told."""
+    """When it really started, as reported."""
     predicted: tuple[tuple[float, float], ...] = ()
-    """What the model gave, and what was said, each time that something was said of it."""
+    """For each prediction about it: the model's estimate, and the calibrated value."""
     reasons: tuple[str, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
     is_judged: bool = False
-    """What was said of it has been held against what happened."""
+    """Its predictions have been compared with what happened."""
 
     @property
     def id(self) -> str:
@@ -309,12 +310,12 @@ class ScheduledTask:
 
     @property
     def held_s(self) -> float | None:
-        """For how long its place is held where nobody says that it is done; None: as long as leases usually last."""
+        """How long its place is held without a report that it is done; None: as long as leases usually last."""
         lasts = self.request.duration_seconds
         return None if lasts is None else 2 * lasts + 60.0
 
     def is_forgotten(self, now: datetime) -> bool:
-        """Its place is in boosts alone, which may last, and it should have been over for long."""
+        """Whether it should have ended long ago and only boosts, which may last, hold its place."""
         if self.placed_at is None or any(member.lease_id is not None for member in self.members):
             return False
         return now - self.placed_at > timedelta(seconds=self.held_s or DEFAULT_DURATION_S)
@@ -338,9 +339,9 @@ class ScheduledTask:
 
 @dataclass(frozen=True, slots=True)
 class SchedulingRecord:
-    """What of the scheduler outlives a restart."""
+    """What the scheduler keeps across restarts."""
 
     tasks: tuple[ScheduledTask, ...] = ()
     outcomes: tuple[tuple[float, float, bool], ...] = ()
-    """Of the last places: what the model gave, what was said, and whether it happened."""
+    """For recent placements: the model's estimate, the calibrated value, and whether it happened."""
     start_delays_s: tuple[float, ...] = field(default=())

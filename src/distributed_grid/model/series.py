@@ -12,22 +12,22 @@ from numpy.typing import NDArray
 from distributed_grid.model.nodes import NodeName
 
 CONFIDENCE: Final = 0.9
-"""How often the truth should lie inside of a forecast's interval."""
+"""How often the true value should lie inside a forecast's interval."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """How forecasts for one horizon went, measured on those whose time has come; the recent past counts most."""
+    """The accuracy of past forecasts for one horizon; recent ones count most."""
 
     horizon_s: float
     checked: int
-    """How many forecasts were held against what came."""
+    """How many forecasts were compared with the actual value."""
     error: float
-    """By how much the forecast was off on average."""
+    """The mean error of the forecasts."""
     error_of_now: float
-    """By how much "it stays as it is now" was off, at the same moments."""
+    """The mean error of "it stays as it is now", at the same moments."""
     covered: float | None
-    """The part of them whose interval held what came; None while there were no intervals yet."""
+    """The fraction whose interval contained the actual value; None while there are no intervals."""
 
     def __str__(self) -> str:
         told = f"off by {self.error:.3f} on average at {self.horizon_s / 60:g} min, same-as-now {self.error_of_now:.3f}"
@@ -43,21 +43,21 @@ class Forecast:
     value: float
     low: float
     high: float
-    """Between low and high with the confidence below. 0 and 1 while too little is known to say more."""
+    """The value lies between low and high with the confidence below. 0 and 1 while there is too little data."""
     confidence: float = CONFIDENCE
     accuracy: Accuracy | None = None
-    """How such forecasts went so far, at the nearest horizon that is kept track of; None: none has come due yet."""
+    """The accuracy of such forecasts so far, at the nearest tracked horizon; None: none has come due yet."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Series:
-    """Times (seconds, rising) and values. NaN: the sample was due and did not come. Never zero, never filled in."""
+    """Times (seconds, ascending) and values. NaN: a sample that was due is missing. Never zero, never filled in."""
 
     times: NDArray[np.float64]
     values: NDArray[np.float32]
 
     def known(self) -> "Series":
-        """Without the samples that did not come."""
+        """Without the missing samples."""
         there = ~np.isnan(self.values)
         return Series(self.times[there], self.values[there])
 
@@ -71,7 +71,7 @@ class Series:
         return float(known[-1]) if known.size else None
 
     def in_buckets(self, count: int, *, until: float, window_s: float) -> list[float | None]:
-        """The mean of each of `count` equal parts of the window that ends at `until`; None where nothing is known."""
+        """The mean of each of `count` equal parts of the window that ends at `until`; None for parts without data."""
         recent = self.known()
         part = np.floor((recent.times - (until - window_s)) / window_s * count).astype(np.int64)
         part[recent.times == until] = count - 1
@@ -85,7 +85,7 @@ _LIMITS_S: Final = (0.1, 1.0, 10.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0
 
 
 class RunTimes:
-    """A histogram, cheap to keep for ever."""
+    """A histogram, cheap enough to keep for ever."""
 
     def __init__(self) -> None:
         self._counts = [0] * (len(_LIMITS_S) + 1)
@@ -96,20 +96,20 @@ class RunTimes:
         self.total_s += seconds
 
     def buckets(self) -> Iterator[tuple[str, float]]:
-        """By upper limit, how many took at most so long."""
+        """By upper limit, how many took at most that long."""
         limits = (*map(str, _LIMITS_S), "+Inf")
         return zip(limits, map(float, accumulate(self._counts)), strict=True)
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceTrend:
-    """One kind of pressure on one node: as it is, how fast it changes, and what is expected."""
+    """One kind of pressure on one node: its value, its rate of change, and its forecast."""
 
     node: NodeName
     resource_type: str
     current: float | None
-    """0..1; None while nothing is measured."""
+    """0..1; None without a measurement."""
     per_minute: Mapping[str, float | None]
-    """By window, "5m", "15m" and "1h"; None where too little is known to say."""
+    """By window, "5m", "15m" and "1h"; None if there is too little data."""
     forecast: Forecast | None
-    """A quarter of an hour from now."""
+    """For a quarter of an hour from now."""

@@ -1,4 +1,4 @@
-"""What a node was measured to do, beside what Ray has promised on it, at one instant."""
+"""A node's measurements, beside its logical resources in Ray, at one instant."""
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -11,37 +11,37 @@ from distributed_grid.model.resources import ResourceVector
 class GpuProcess:
     pid: int
     memory_bytes: int | None
-    """None where the driver does not tell."""
+    """None if the driver does not report it."""
     ours: bool | None = None
-    """Whether the node's own Ray started it; None: not known, since the driver counts processes of other containers."""
+    """Whether the node's own Ray started it; None: unknown, since the driver counts other containers' processes."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuReading:
-    """One device. What the driver does not tell is None, never zero."""
+    """One device. Values that the driver does not report are None, never zero."""
 
     index: int | None
     """As `nvidia-smi` counts."""
     uuid: str | None
     name: str | None
     utilisation: float | None
-    """0..1: the part of the last moments in which some kernel ran."""
+    """0..1: the fraction of recent time in which some kernel ran."""
     memory_total: int | None
     memory_used: int | None
     temperature_c: float | None = None
     processes: tuple[GpuProcess, ...] | None = None
     silent_because: str | None = None
-    """Why the driver tells nothing of it at all."""
+    """Why the driver reports nothing about it at all."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostReading:
-    """The machine, or the container that the node runs in: its limits count, not the machine's."""
+    """The machine, or the container that the node runs in: the container's limits count, not the machine's."""
 
     cpus: float
     """Cores that may be used."""
     cpu_used: float
-    """Cores busy, on average since the reading before."""
+    """Busy cores, averaged since the previous reading."""
     memory_total: int
     memory_used: int
     swap_total: int
@@ -51,45 +51,46 @@ class HostReading:
 
 @dataclass(frozen=True, slots=True)
 class OwnUse:
-    """What the node's own raylet and everything below it uses: where nodes share a machine, this is theirs alone."""
+    """Use by the node's own raylet and everything below it: separates nodes that share a machine."""
 
     cpu_used: float
-    """Cores busy, on average since the reading before."""
+    """Busy cores, averaged since the previous reading."""
     memory_used: int
     processes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a probe found on its node."""
+    """A probe's measurements of its node."""
 
     host: HostReading
     own: OwnUse
     gpus: tuple[GpuReading, ...] = ()
     no_gpus_because: str | None = None
-    """Why there are no GPU readings; None where there are some."""
+    """Why there are no GPU readings; None if there are some."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pressure:
-    """0..1 per kind, and as one number. None: not measured, and so without a part in the number."""
+    """0..1 per kind, and as one number. None: not measured, and not part of that number."""
 
     overall: float
     cpu: float
     memory: float
     gpu: float | None = None
     own_cpu: float | None = None
-    """By the node's own processes, where other nodes share its machine; None: as `cpu`."""
+    """By the node's own processes, if other nodes share its machine; None: same as `cpu`."""
     own_memory: float | None = None
 
     def of(self, kind: str) -> float | None:
-        """As it is shown: how busy the node and its machine are."""
+        """The pressure to show: how busy the node and its machine are."""
         found: float | None = getattr(self, kind)
         return found
 
     def own(self, kind: str) -> float | None:
-        """By what the node itself does: what lending is decided by. Nodes of one machine are all as busy as that is,
-        and capacity that moves between them changes nothing about it.
+        """The pressure by the node's own work, which lending decisions use.
+
+        Nodes of one machine are all as busy as the machine, and moving capacity between them does not change that.
         """
         found: float | None = getattr(self, f"own_{kind}", None)
         return self.of(kind) if found is None else found
@@ -97,12 +98,12 @@ class Pressure:
 
 @dataclass(frozen=True, slots=True)
 class NodeSnapshot:
-    """One node at one instant: measured, where its probe answered, and logical, as Ray counts it."""
+    """One node at one instant: measured, if its probe answered, and logical, as Ray counts it."""
 
     name: NodeName
     node_id: NodeId
     taken_at: datetime
-    """When this was put together, by the controller's clock."""
+    """When the snapshot was assembled, by the controller's clock."""
     base: ResourceVector
     total: ResourceVector
     free: ResourceVector
@@ -113,13 +114,13 @@ class NodeSnapshot:
     measured: Reading | None = None
     """None: its probe has not answered yet."""
     measured_at: datetime | None = None
-    """When the probe's answer came, by the controller's clock."""
+    """When the probe's answer arrived, by the controller's clock."""
     pressure: Pressure | None = None
     stale: bool = False
-    """Its probe has stopped answering: what is measured is old, and nobody may take the node for idle."""
+    """Its probe has stopped answering: the measurements are old, and the node must not be taken for idle."""
     stale_because: str = ""
     seen_since: datetime | None = None
-    """When the node was first seen by whoever took this."""
+    """When the observer first saw the node."""
 
     @property
     def state(self) -> str:
@@ -131,5 +132,5 @@ class NodeSnapshot:
         return (self.total - self.free).at_least_zero()
 
     def age(self, now: datetime) -> timedelta | None:
-        """How old the measured values are; None if there never were any."""
+        """The age of the measurements; None if there are none."""
         return None if self.measured_at is None else max(timedelta(), now - self.measured_at)

@@ -1,4 +1,4 @@
-"""Teams: to whom leases belong, what each is sure of, and what it may have of the others' part."""
+"""Teams: the owners of leases, what each team is guaranteed, and what it may borrow beyond that."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,34 +16,34 @@ class Team:
 
     name: str
     guaranteed: ResourceVector = field(default_factory=ResourceVector)
-    """Its own part: what others have of it comes back when the team asks."""
+    """Its own part: what others hold of it is reclaimed when the team asks."""
     borrowing_limit: Mapping[str, int] = field(default_factory=dict)
-    """The most it may have above what is guaranteed."""
+    """The most it may hold above its guarantee."""
     lending_limit: Mapping[str, int] = field(default_factory=dict)
-    """The most that others may have of what is guaranteed to it while it does not use that."""
+    """The most that others may hold of its guarantee while the team does not use it."""
     weight: float = 1.0
-    """Its fair share of what is contested, against the others' weights."""
+    """Its fair share of contested capacity, relative to the other teams' weights."""
     max_priority: AllocationPriority | None = None
-    """The highest priority that its tokens may ask for. None: each token says that for itself."""
+    """The highest priority that its tokens may ask for. None: each token has its own limit."""
 
     def most(self, kind: str) -> int | None:
-        """All it may ever have of a kind; None: no limit."""
+        """The most it may ever hold of a kind; None: no limit."""
         extra = self.borrowing_limit.get(kind)
         return None if extra is None else self.guaranteed[kind] + extra
 
     def kept_from_others(self, kind: str) -> int:
-        """The part of its guarantee that nobody else may have, also while it is not used."""
+        """The part of its guarantee that no other team may hold, even while it is unused."""
         lends = self.lending_limit.get(kind)
         return 0 if lends is None else max(0, self.guaranteed[kind] - lends)
 
 
 class Teams(Mapping[str, Team]):
-    """The configured teams by name. Whoever belongs to none of them has nothing guaranteed, and no limit."""
+    """The configured teams by name. A lease of no configured team has no guarantee and no limit."""
 
     def __init__(self, teams: Iterable[Team] = ()) -> None:
         self._teams = {team.name: team for team in teams}
         self.closed = tuple(team for team in self._teams.values() if team.lending_limit)
-        """Those that keep part of what is theirs from the others."""
+        """The teams that withhold part of their guarantee from others."""
         self._keeping: dict[str, tuple[tuple[str, int], ...]] = {}
         self._kept_in_all: dict[str, int] = {}
 
@@ -57,7 +57,7 @@ class Teams(Mapping[str, Team]):
         return len(self._teams)
 
     def keeping(self, kind: str) -> tuple[tuple[str, int], ...]:
-        """Who keeps how much of a kind from the others."""
+        """The teams that withhold some of a kind from others, and how much."""
         if kind not in self._keeping:
             kept = ((team.name, team.kept_from_others(kind)) for team in self.closed)
             self._keeping[kind] = tuple((name, units) for name, units in kept if units)

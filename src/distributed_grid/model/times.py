@@ -20,7 +20,7 @@ _LENGTH: Final = re.compile(r"(?P<number>\d{1,9}(\.\d{1,6})?) ?(?P<unit>[smhdw])
 
 
 def moment(text: str, *, now: datetime) -> datetime:
-    """ "2h" is two hours before `now`; "2025-06-01T12:00" is that moment, in UTC if it does not say otherwise."""
+    """ "2h" is two hours before `now`; "2025-06-01T12:00" is that moment, in UTC unless it has an offset."""
     try:
         if (ago := length(text)) is not None:
             return now - timedelta(seconds=ago)
@@ -40,7 +40,7 @@ def length(text: str) -> float | None:
 
 
 def span(seconds: float) -> str:
-    """ "29 min": as long as people care."""
+    """ "29 min": as precise as people need."""
     if seconds < 99.5:
         return f"{seconds:.0f} s"
     if seconds < 99 * 60:

@@ -1,4 +1,4 @@
-"""What a program does in its lease, and what of it is elsewhere."""
+"""A program's work in its lease, and the part of it that runs elsewhere."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -8,27 +8,27 @@ RUN_MARK: Final = "grid_run"
 """In the metadata of a Ray job: the run that its driver belongs to."""
 _ROUNDING: Final = 1e-3
 HOOK_MARK: Final = "grid_hook"
-"""In the metadata of a Ray job: the hook is in its driver, which puts its work into the run's lease."""
+"""In the metadata of a Ray job: its driver has the hook, which puts its work into the run's lease."""
 
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """The process at the beginning of a Ray job, as Ray knows it."""
+    """The driver process of a Ray job, as Ray knows it."""
 
     job_id: str
     pid: int
     address: str
-    """Of its machine."""
+    """Its machine's address."""
     began: float
     """In seconds since 1970."""
     run_id: str = ""
-    """Empty if it belongs to none, or does not say."""
+    """Empty if it belongs to no run, or does not say so."""
     is_hooked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The tasks of one or more Ray jobs, actors' calls included, counted."""
+    """Counts of the tasks of one or more Ray jobs, including actor calls."""
 
     running: int = 0
     waiting: int = 0
@@ -36,22 +36,22 @@ class Work:
     failed: int = 0
     actors: int = 0
     outside: Mapping[str, int] = field(default_factory=dict)
-    """What runs, or ran, not in the lease: how many, by name."""
+    """Work that runs or ran outside the lease: counts by name."""
     unplaced: int = 0
-    """Those of the waiting that wait for room, actors that have yet to start included."""
+    """How many of the waiting wait for room, including actors that have not started yet."""
     held_by_actors: float = 0.0
-    """CPUs of the lease that actors hold, whatever they do, until they end."""
+    """CPUs of the lease that actors hold until they end, busy or not."""
     cpus_in_use: float = 0.0
-    """Of the lease's, now."""
+    """CPUs of the lease that are in use now."""
 
     @property
     def waits_for_its_actors(self) -> bool:
-        """Some of it waits for room, and all CPUs in use are held by its own actors."""
+        """Whether some of it waits for room while its own actors hold all CPUs in use."""
         return self.unplaced > 0 and 0 < self.cpus_in_use <= self.held_by_actors + _ROUNDING
 
 
 def together(parts: Iterable[Work], cpus_in_use: float) -> Work:
-    """The sums over several jobs, with what the lease says itself."""
+    """The sums over several jobs, with the lease's own count of CPUs in use."""
     found = list(parts)
     outside: dict[str, int] = {}
     for part in found:

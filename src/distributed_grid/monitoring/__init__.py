@@ -1,1 +1,1 @@
-"""Observe: what nodes really do, where that is heading, and what waits for room."""
+"""Observe the cluster: measured load, trends and forecasts, and pending demand."""

@@ -1,4 +1,4 @@
-"""One round after the other: ask every node, take snapshots, remember them, tell who came under pressure."""
+"""Collects in rounds: read every probe, build snapshots, record them, and report changes of pressure."""
 
 import asyncio
 import contextlib
@@ -29,12 +29,12 @@ from distributed_grid.monitoring.forecasting import Forecast, NodeForecasts, for
 from distributed_grid.monitoring.history import History, Sample
 from distributed_grid.monitoring.views import aged
 
-# A node whose probe is starting is asked again soon, one whose probe did not answer a few times; then in the rhythm
-# of all.
+# While a probe is starting, the next round comes soon. After a probe did not answer, a few rounds come soon. After
+# that, rounds follow the normal interval.
 _SOON_S: Final = 1.0
 _SOON_TIMES: Final = 5
-_LEAST_S: Final = 2.0  # a probe on a busy machine needs that long, however often it is asked
-_LATE: Final = 2.5  # so many intervals after it was measured a value is no longer shown as if it were so now
+_LEAST_S: Final = 2.0  # a probe on a busy machine needs that long, whatever the interval is
+_LATE: Final = 2.5  # after so many intervals, a measured value is no longer shown as current
 
 
 class Sources(Protocol):
@@ -54,7 +54,7 @@ class Settings:
     withholds_gpus: bool = True
     """Whether a GPU that other programs use is not lent."""
     one_machine: bool = False
-    """All nodes run on one machine, as in an embedded cluster, also while only the first of them is there."""
+    """All nodes run on one machine, as in an embedded cluster. Also true while only the first node is up."""
 
     @property
     def within_s(self) -> float:
@@ -89,7 +89,7 @@ def settings_of(config: GridConfig) -> Settings:
 
 
 class Collector:
-    """The latest snapshots, their history, and what waits; kept up by `run`, or round by round."""
+    """The latest snapshots, their history, and pending demand. `run` keeps them current; `round` updates them once."""
 
     def __init__(
         self, sources: Sources, settings: Settings, now: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -110,7 +110,7 @@ class Collector:
     # -- rounds ---------------------------------------------------------------------------------------------
 
     async def run(self, stopping: asyncio.Event, failed: Callable[[Exception], None]) -> None:
-        """Rounds at the interval until `stopping`; one that fails is told, and the next one tries again."""
+        """Run rounds at the interval until `stopping`. A round that fails is reported, and the next one tries again."""
         due, soon = time.monotonic(), 0
         while not stopping.is_set():
             regular = time.monotonic() >= due
@@ -118,7 +118,7 @@ class Collector:
                 due, soon = time.monotonic() + self._settings.interval_s, 0
             try:
                 await self.round(remember=regular)
-            except Exception as error:  # noqa: BLE001 - whatever it is, measuring goes on
+            except Exception as error:  # noqa: BLE001 - whatever the error, measuring continues
                 failed(error)
             soon += 1
             pause = due - time.monotonic()
@@ -129,12 +129,12 @@ class Collector:
                     await stopping.wait()
 
     def _is_unsure(self, rounds: int) -> bool:
-        """Whether it is worth looking again before everybody's turn."""
+        """Whether the next round should come before the normal interval has passed."""
         states = {snapshot.state for snapshot in self._snapshots.values()}
         return "starting" in states or (rounds <= _SOON_TIMES and (not states or "stale" in states))
 
     async def round(self, *, remember: bool = True) -> None:
-        """Look at everything once. `remember`: put what was found into the history."""
+        """Measure everything once. `remember`: add the result to the history."""
         began = time.perf_counter()
         nodes = await self._sources.nodes()
         answers = await self._sources.answers(nodes, self._settings.within_s)
@@ -144,19 +144,19 @@ class Collector:
             self._remember(now)
         changes, self._pressed = pressure_changes(self._snapshots.values(), self._pressed, self._settings.thresholds)
         try:
-            await self._ask_what_waits(nodes)  # last, for if that fails the nodes were measured all the same
+            await self._ask_what_waits(nodes)  # last: if this fails, the nodes have been measured all the same
         finally:
             self.took_s = time.perf_counter() - began
             self._tell(changes)
 
     def _tell(self, changes: tuple[PressureChange, ...]) -> None:
-        """Call everybody, also after one that fails; what failed is raised in the end."""
+        """Call every callback, even after one has failed, then raise the failures together."""
         failures: list[Exception] = []
         for change in changes:
             for callback in tuple(self._callbacks):
                 try:
                     callback(change)
-                except Exception as error:  # noqa: BLE001 - somebody else's code
+                except Exception as error:  # noqa: BLE001 - user code
                     failures.append(error)
         if failures:
             raise ExceptionGroup("pressure callbacks failed", failures)
@@ -188,16 +188,16 @@ class Collector:
     # -- what is known --------------------------------------------------------------------------------------
 
     def snapshots(self) -> dict[NodeName, NodeSnapshot]:
-        """The latest of every live node; what is too old by now is stale."""
+        """The latest snapshot of every live node. One that is too old by now is stale."""
         now = self._now()
         return {name: aged(snapshot, now, self._settings.keeps_for_s) for name, snapshot in self._snapshots.items()}
 
     def silent(self) -> dict[str, str]:
-        """Node id -> why nobody knows what it does: nothing is lent from these."""
+        """Node id -> why there is no recent measurement. These nodes lend nothing."""
         return {s.node_id: s.stale_because for s in self.snapshots().values() if s.stale}
 
     def in_use(self) -> dict[NodeId, MeasuredUse]:
-        """What is in use on nodes beyond what Ray counts, of those of which there is something to say."""
+        """What is in use on nodes beyond what Ray counts. Nodes without a finding are left out."""
         found = {
             s.node_id: measured_use(s, self._settings.thresholds, withholds_gpus=self._settings.withholds_gpus)
             for s in self.snapshots().values()
@@ -205,7 +205,7 @@ class Collector:
         return {node_id: use for node_id, use in found.items() if use.warnings}
 
     def hardware(self) -> dict[NodeId, Hardware]:
-        """Of every node whose probe has ever answered."""
+        """The hardware of every node whose probe has ever answered."""
         measured = {s.node_id: s.measured.host for s in self._snapshots.values() if s.measured is not None}
         return {node_id: Hardware(host.cpus, host.memory_total) for node_id, host in measured.items()}
 
@@ -218,7 +218,7 @@ class Collector:
         }
 
     def forecast(self, name: NodeName, kind: str, horizon_s: float) -> Forecast | None:
-        """None: nothing was measured yet."""
+        """None if there is no measurement yet."""
         return self._forecasts.of(name, kind, now=self._now().timestamp(), horizon_s=horizon_s)
 
     @property
@@ -233,13 +233,14 @@ class Collector:
         return (name, kind) in self._pressed
 
     def on_pressure(self, callback: PressureCallback) -> Callable[[], None]:
-        """Call this when a node comes under pressure and when it is relieved; what is returned ends it."""
+        """Call `callback` when a node comes under pressure and when it is relieved. Returns a function that ends
+        this."""
         self._callbacks.append(callback)
         return lambda: self._callbacks.remove(callback)
 
 
 def _sample(snapshot: NodeSnapshot) -> Sample:
-    """What one round adds to a node's series; what is stale was measured before, and is not added again."""
+    """What one round adds to a node's series. A stale snapshot adds nothing: its values were recorded before."""
     logical = {f"logical_{kind}": _used_part(snapshot, kind) for kind in BUILT_IN}
     if snapshot.pressure is None or snapshot.stale:
         return logical

@@ -1,4 +1,4 @@
-"""What a running controller has measured, asked over HTTP."""
+"""What a running controller has measured, read over HTTP."""
 
 import asyncio
 from collections.abc import Mapping
@@ -20,13 +20,13 @@ _EVENTS: Final = {"pressure_high": True, "pressure_low": False}
 
 class ControllerSource:
     def __init__(self, client: GridClient, after: int) -> None:
-        """`after`: the number of the last event that nobody needs to be told of."""
+        """`after`: the number of the last event that need not be reported."""
         self._client = client
         self._after = after
 
     @classmethod
     async def start(cls, client: GridClient) -> "ControllerSource":
-        """What happens from now on is told."""
+        """Events from now on are reported."""
         events = await asyncio.to_thread(client.events)
         return cls(client, events[-1]["number"] if events else 0)
 
@@ -49,12 +49,13 @@ class ControllerSource:
 
     async def changes(self, tell: PressureCallback) -> None:
         while True:
-            with suppress(GridError):  # it may be restarting
+            with suppress(GridError):  # the controller may be restarting
                 await self._tell_news(tell)
             await asyncio.sleep(_LOOK_EVERY_S)
 
     async def _tell_news(self, tell: PressureCallback) -> None:
-        # One more than is new: a controller that does not have that one is another, and counts from the beginning.
+        # Ask for one event more than is new. A controller that does not have it is a new one, and numbers from the
+        # beginning.
         events = await asyncio.to_thread(self._client.events, max(0, self._after - 1))
         if not events:
             self._after = 0
@@ -88,5 +89,5 @@ def _forecast(data: dict[str, Any] | None, measured_at: str | None) -> Forecast 
 
 
 def _own(pressure: Mapping[str, Any], kind: str) -> float | None:
-    """What the series of trends are about; see `Pressure.own`."""
+    """The value that trends are computed from; see `Pressure.own`."""
     return Pressure(**pressure).own(kind)

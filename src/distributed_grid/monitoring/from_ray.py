@@ -1,4 +1,4 @@
-"""Measuring from this process, where no controller runs: probes of its own on the cluster it is connected to."""
+"""Measuring from this process where no controller runs, with its own probes on the cluster it is connected to."""
 
 import asyncio
 
@@ -51,7 +51,7 @@ class RaySource:
         return await self._senses.pending({node.node_id: node.name for node in nodes.alive})
 
     def _failed(self, error: Exception) -> None:
-        """Until a round succeeds, what is measured grows old and is then stale, which everybody sees."""
+        """Until a round succeeds, the measurements age and then show as stale."""
         said = {"message": "a round of measuring failed; the next one tries again", "exception": error}
         asyncio.get_running_loop().call_exception_handler(said)
 

@@ -1,7 +1,7 @@
-"""What every node's series were in the last hour, in compact arrays.
+"""Every node's series over the last hour, in compact arrays.
 
-All nodes are looked at together, so all share one array of times, and a look is one column: nodes x series x times.
-A thousand nodes with six series at 10 s are 9 MB.
+All nodes are measured together, so they share one array of times, and a measurement is one column: nodes x series x
+times. A thousand nodes with six series at 10 s take 9 MB.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,14 +15,14 @@ from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.series import Series
 
 SERIES: Final = ("cpu", "memory", "gpu", "logical_cpu", "logical_memory", "logical_gpu")
-"""Pressure 0..1 as measured; and the used part of what Ray counts."""
+"""Measured pressure 0..1, and the used share of what Ray counts."""
 
 Sample = Mapping[str, float | None]
-"""Values by series. None or left out: not known."""
+"""Values by series. None or missing: unknown."""
 
 
 class History:
-    """The last window of every node's series; the oldest samples give way."""
+    """The last window of every node's series. The oldest samples are dropped."""
 
     def __init__(self, interval_s: float, *, window_s: float = LONGEST, series: Iterable[str] = SERIES) -> None:
         self.interval_s = interval_s
@@ -45,9 +45,9 @@ class History:
         return self._times.nbytes + self._values.nbytes
 
     def record(self, at: float, samples: Mapping[NodeName, Sample]) -> None:
-        """One look at the cluster. A node, or a series, that is not in it has a gap here.
+        """Record one measurement of the cluster. A node or a series that is missing has a gap here.
 
-        The same time again adds to the look before, or corrects it.
+        The same time again adds to the previous measurement, or corrects it.
         """
         if self._count == 0 or at != self._times[self._newest]:
             self._begin(at)
@@ -61,19 +61,19 @@ class History:
                 column[row, self._index[name]] = np.nan if value is None else value
 
     def forget(self, node: NodeName) -> None:
-        """Drop a node that is gone; one of the same name that comes later begins anew."""
+        """Drop a node that is gone. A later node of the same name starts anew."""
         row = self._rows.pop(node, None)
         if row is not None:
             self._values[row] = np.nan
             self._free.append(row)
 
     def keep_only(self, nodes: Iterable[NodeName]) -> None:
-        """Forget all others."""
+        """Forget all other nodes."""
         for gone in self._rows.keys() - set(nodes):
             self.forget(gone)
 
     def of(self, node: NodeName, name: str) -> Series:
-        """All that is remembered of one series, gaps as NaN; empty for a node that is not known."""
+        """All recorded samples of one series, gaps as NaN; empty for an unknown node."""
         order = self._order()
         row = self._rows.get(node)
         if row is None:
@@ -93,7 +93,7 @@ class History:
         return found
 
     def in_buckets(self, name: str, count: int, *, until: float, window_s: float) -> dict[NodeName, list[float | None]]:
-        """`Series.in_buckets` of one series, for all nodes at once: a thousand curves are drawn in one answer."""
+        """`Series.in_buckets` of one series for all nodes at once, so that one answer can draw a thousand curves."""
         order = self._order()
         values = self._values[list(self._rows.values()), self._index[name]][:, order]
         times = self._times[order]
@@ -109,9 +109,10 @@ class History:
         }
 
     def _begin(self, at: float) -> None:
-        """Start a new column, in the place of the oldest."""
+        """Start a new column, in place of the oldest."""
         if self._count and at < self._times[self._newest]:
-            # The clock was set back. What was ten seconds ago still was: the past moves along, and the order stays.
+            # The clock was set back. What was ten seconds ago is still ten seconds ago: the past moves along, and the
+            # order stays.
             self._times -= self._times[self._newest] + self.interval_s - at
         self._newest = (self._newest + 1) % self._columns
         self._count = min(self._count + 1, self._columns)
@@ -134,7 +135,7 @@ class History:
 
 
 def _sums(values: NDArray[Any], edges: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Of each row, the sums between the edges."""
+    """For each row, the sums between the edges."""
     running = np.zeros((values.shape[0], values.shape[1] + 1))
     np.cumsum(values, axis=1, out=running[:, 1:])
     found: NDArray[np.float64] = running[:, edges[1:]] - running[:, edges[:-1]]

@@ -1,4 +1,4 @@
-"""Looking at the cluster: the nodes by name, with their base, total, free amounts, limits and hardware."""
+"""Observes the cluster: the nodes by name, with their base, total, free amounts, limits and hardware."""
 
 import re
 import threading
@@ -13,7 +13,7 @@ from distributed_grid.model.resources import GPU, ResourceVector, scale
 
 
 class AskedOnce:
-    """Each node is asked once, in the background: that takes a worker there, and seconds."""
+    """Asks each node once, in the background: asking takes a worker there, and seconds."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -21,7 +21,7 @@ class AskedOnce:
         self._asked: set[NodeId] = set()
 
     def __call__(self, node_ids: Iterable[NodeId]) -> Mapping[NodeId, Hardware]:
-        """What is known by now."""
+        """What is known so far."""
         new = [node_id for node_id in node_ids if node_id not in self._asked]
         if new:
             self._asked.update(new)
@@ -34,11 +34,11 @@ class AskedOnce:
 
 
 _GPUS_OF_A_BUNDLE: Final = re.compile(r"GPU_group_\d+_[0-9a-f]+")
-"""What stands for all bundles of a group has no number."""
+"""A resource that stands for all bundles of a group has no number."""
 
 
 class Observer:
-    """Makes a `NodeTable` of what Ray shows, and of what those who measure tell."""
+    """Builds a `NodeTable` from what Ray shows and what the collector has measured."""
 
     def __init__(self, cluster: Cluster, config: GridConfig) -> None:
         self._cluster = cluster
@@ -46,9 +46,9 @@ class Observer:
         self._configured = [ConfiguredName(node.name, node.host) for node in config.nodes]
         self.naming = Naming({}, ())
         self.silent: Callable[[], Mapping[NodeId, str]] = dict
-        """Nodes whose probes have stopped answering, and why; told by whoever asks them."""
+        """Nodes whose probes have stopped answering, and why. The collector provides this."""
         self.hardware: Callable[[Iterable[NodeId]], Mapping[NodeId, Hardware]] = lambda _: {}
-        """What is known of the machines under these nodes."""
+        """What is known of the hardware of these nodes."""
         self.in_use: Callable[[], Mapping[NodeId, MeasuredUse]] = dict
         """What was measured in use on nodes beyond what Ray counts."""
 
@@ -62,7 +62,7 @@ class Observer:
         nodes = []
         for name, raylet in self.naming.raylets.items():
             if raylet.node_id not in view:
-                continue  # it has registered but not reported yet
+                continue  # the node has registered but not reported yet
             seen = view[raylet.node_id]
             nodes.append(
                 Node(
@@ -87,7 +87,7 @@ class Observer:
 
 
 def _gpu_parts(totals: Mapping[str, float]) -> tuple[int, ...]:
-    """What bundles of placement groups hold of GPUs, where it is less than one."""
+    """The GPU amounts below one that bundles of placement groups hold."""
     one = scale(GPU)
     held = (round(value * one) for name, value in totals.items() if _GPUS_OF_A_BUNDLE.fullmatch(name))
     return tuple(sorted(units for units in held if 0 < units < one))

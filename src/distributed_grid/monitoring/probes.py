@@ -1,4 +1,4 @@
-"""One probe on every node: an actor that takes none of the node's capacity and measures it when asked."""
+"""One probe on every node: an actor that takes none of the node's capacity and measures the node when asked."""
 
 import hashlib
 import time
@@ -45,10 +45,10 @@ _ERRANDS: Final = "errands"
 _ERRANDS_AT_ONCE: Final = 4
 _AT_ONCE: Final = 8
 _STARTING_S: Final = 30.0
-"""How long a probe that does not come up keeps others from being started."""
+"""How long a probe that does not come up keeps other probes from starting."""
 _STOP_S: Final = 5.0
 _PAUSE_S: Final = 5.0
-"""Between the second try to start a probe and the third; from then on twice as long each time."""
+"""The pause between the second and the third try to start a probe. It doubles each time after that."""
 _LONGEST_PAUSE_S: Final = 300.0
 
 cloudpickle.register_pickle_by_value(on_node_probe)
@@ -63,20 +63,20 @@ class Unread:
 
 @dataclass(slots=True)
 class _Kept:
-    """A probe that is in the cluster, or on its way."""
+    """A probe that is in the cluster, or starting."""
 
     actor: Any
     since: float
     up: Any
-    """Refers to its first answer; None once that came."""
+    """A reference to its first answer; None once that came."""
     asked: Any | None = None
-    """Refers to the reading that was asked for and has not come."""
+    """A reference to a requested reading that has not come."""
     asked_at: float = 0.0
 
 
 @dataclass(slots=True)
 class _Failures:
-    """Of the probes of one node, one after the other."""
+    """Consecutive failures of one node's probes."""
 
     count: int
     not_before: float
@@ -87,23 +87,23 @@ class _Failures:
 class Probes:
     """The probes of the cluster that this process is connected to.
 
-    Its calls block for up to the time they are given, and are for one thread at a time.
+    Calls block for up to the time they are given. Only one thread at a time may call.
     """
 
     clock: Callable[[], float] = time.monotonic
     hung_s: float = 60.0
-    """A probe that has been silent for so long after it was asked is replaced: it may never answer."""
+    """A probe that has been silent for so long after a request is replaced: it may never answer."""
     _kept: dict[NodeId, _Kept] = field(default_factory=dict)
     _wanted: dict[NodeId, int] = field(default_factory=dict)
-    """The nodes that are to have a probe, and how many GPUs Ray has there."""
+    """The nodes that should have a probe, and how many GPUs Ray has there."""
     _failures: dict[NodeId, _Failures] = field(default_factory=dict)
     _has_looked: bool = False
 
     def keep(self, raylets: Iterable[Raylet], within_s: float = 5.0) -> None:
-        """See to it that each of these nodes has a probe of this version, and no other has one.
+        """Ensure that each of these nodes has a probe of this version, and that no other node has one.
 
-        Only a few are started at a time. Those that did not get their turn in time are for the next call, which is
-        to come whenever nodes come or go, and now and then.
+        Only a few probes start at a time. The rest are left to the next call. Call this whenever nodes come or go, and
+        from time to time.
         """
         self._wanted = {raylet.node_id: int(raylet.base.get("GPU", 0)) for raylet in raylets}
         if not self._has_looked:
@@ -125,10 +125,9 @@ class Probes:
                 ray.wait(starting, num_returns=1, timeout=left)
 
     def read_all(self, timeout_s: float) -> dict[NodeId, Reading | Unread]:
-        """Ask all probes at once; for every node its reading, or why there is none.
+        """Ask all probes at once. Returns for every node its reading, or why there is none.
 
-        One that has not answered when the time is over is not asked again until it has: what it then says is old,
-        and is thrown away.
+        A probe that has not answered in time is not asked again until it has. Its late answer is old and is discarded.
         """
         now = self.clock()
         self._drop_late_answers()
@@ -148,9 +147,9 @@ class Probes:
         return found
 
     def on(self, node_id: NodeId, function: Callable[..., Any], *args: Any) -> Any:
-        """Run a function on a node, in its probe; the reference to its result. From any thread.
+        """Run a function on a node, in its probe; returns a reference to its result. Any thread may call this.
 
-        A task would do it, too, but Ray starts a new worker for every task of a controller whose starter has ended:
+        A task would work, too. But for a controller whose starter has ended, Ray starts a new worker for every task:
         two seconds of a core each time.
         """
         kept = self._kept.get(node_id)
@@ -166,7 +165,7 @@ class Probes:
         return {node_id: said["pid"] for node_id, said in answers.items() if isinstance(said, dict)}
 
     def stop(self) -> int:
-        """Take all probes out of the cluster, whoever started them; how many are still there in spite of it."""
+        """Remove all probes from the cluster, including those of other processes. Returns how many are still there."""
         self._wanted = {}
         self._kept = {}
         deadline = self.clock() + _STOP_S
@@ -179,7 +178,7 @@ class Probes:
         return 0
 
     def _take_over(self) -> None:
-        """Those of an earlier controller go on; those of another version, and of nodes that are gone, end."""
+        """Keep the probes of an earlier controller. End those of another version and those of nodes that are gone."""
         ours = {_name(node_id): node_id for node_id in self._wanted}
         for name in names(PREFIX):  # of any version
             actor = find(name)
@@ -194,7 +193,7 @@ class Probes:
         return sorted(self._wanted.keys() - self._kept.keys() - paused)
 
     def _starting(self) -> dict[NodeId, _Kept]:
-        """Those that are on their way up."""
+        """The probes that are starting."""
         unsure = {node_id: kept for node_id, kept in self._kept.items() if kept.up is not None}
         if unsure:
             references = [kept.up for kept in unsure.values()]
@@ -238,7 +237,7 @@ class Probes:
         return reading_from(said)
 
     def _judge(self, node_id: NodeId, said: Any) -> str | None:
-        """What is wrong with an answer. A probe that is dead, or that fails, is given up for a new one."""
+        """What is wrong with an answer, if anything. A probe that is dead or fails is replaced."""
         if not isinstance(said, BaseException):
             return None
         if isinstance(said, ray.exceptions.ActorUnavailableError):
@@ -284,7 +283,7 @@ def _actor_class() -> Any:
 
 @cache
 def version() -> str:
-    """Names what probes of this version do: a digest of all that travels."""
+    """Identifies this version of the probe: a digest of all that travels."""
     folder = resources.files(on_node_probe)
     texts = [(part.name, part.read_bytes()) for part in folder.iterdir() if part.name.endswith(".py")]
     return hashlib.sha256(repr(sorted(texts)).encode() + _nvml_source()).hexdigest()[:8]
@@ -292,7 +291,7 @@ def version() -> str:
 
 @cache
 def _nvml_source() -> bytes:
-    """nvidia-ml-py as text, small enough to be kept with the actor: a restart must not depend on who started it."""
+    """nvidia-ml-py as text, small enough to be kept with the actor: a restart must not depend on its starter."""
     source = metadata.distribution("nvidia-ml-py").locate_file("pynvml.py")
     return zlib.compress(Path(str(source)).read_bytes(), 9)
 
@@ -307,7 +306,7 @@ def _kill(actor: Any | None) -> None:
 
 
 def _result(reference: Any) -> Any:
-    """What a call that is done gave, or the error that it ended with."""
+    """The result of a finished call, or the error that it ended with."""
     try:
         return ray.get(reference)
     except ray.exceptions.RayError as error:

@@ -1,7 +1,7 @@
 """What every node does and where that is heading, from Python.
 
-Where a controller runs, this is its client: the probes, the history and the forecasts are the controller's. Where none
-does, the probes are started from this process, which must then be connected to Ray, and end with `stop`.
+Where a controller runs, this is its client, and the controller has the probes, the history and the forecasts. Where
+none runs, this process starts the probes; it must then be connected to Ray, and `stop` ends them.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ __all__ = ["NodeSnapshot", "PressureChange", "ResourceMetricsCollector", "Resour
 
 
 class MetricsSource(Protocol):
-    """Who knows: a running controller, or this very process."""
+    """Where the data comes from: a running controller, or this process."""
 
     def snapshots(self) -> dict[NodeName, NodeSnapshot]: ...
     def trend(self, name: NodeName, kind: str) -> ResourceTrend: ...
     def waiting(self) -> int: ...
     async def changes(self, tell: PressureCallback) -> None:
-        """Tell every change of pressure, until cancelled."""
+        """Report every change of pressure, until cancelled."""
 
     async def close(self) -> None: ...
 
@@ -35,7 +35,7 @@ class MetricsSource(Protocol):
 class ResourceMetricsCollector:
     """Snapshots, trends, a summary, and callbacks when nodes come under pressure.
 
-    `cluster_config` is a loaded configuration or a path; it counts only where no controller runs.
+    `cluster_config` is a loaded configuration or a path. It is used only where no controller runs.
     """
 
     def __init__(self, cluster_config: ConfigLike = None, *, home: GridHome | None = None) -> None:
@@ -46,7 +46,7 @@ class ResourceMetricsCollector:
         self._telling: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin; returns when there is a first look. Doing it twice changes nothing."""
+        """Start measuring; returns after the first measurement. A second call changes nothing."""
         if self._source is None:
             self._source = await _source(self._config, self._home or GridHome.find())
             self._telling = asyncio.create_task(self._source.changes(self._tell))
@@ -67,11 +67,11 @@ class ResourceMetricsCollector:
         await self.stop()
 
     def get_all_latest_snapshots(self) -> dict[NodeName, NodeSnapshot]:
-        """Every live node's; one that has stopped answering is stale, and says since when."""
+        """The snapshot of every live node. A node that has stopped answering is stale, and says since when."""
         return self._started.snapshots()
 
     def get_latest_snapshot(self, node_id: NodeName) -> NodeSnapshot | None:
-        """One node's, by its name or its Ray id; None if it is not in the cluster."""
+        """One node's snapshot, by its name or its Ray id; None if it is not in the cluster."""
         found = self._started.snapshots()
         return found.get(node_id) or next((s for s in found.values() if s.node_id == node_id), None)
 
@@ -84,7 +84,7 @@ class ResourceMetricsCollector:
         return self._started.trend(snapshot.name, kind)
 
     def get_cluster_summary(self) -> dict[str, Any]:
-        """The whole cluster in one look: what there is, what is used, how hard nodes are pressed, what waits."""
+        """The whole cluster at a glance: capacity, usage, pressure on the nodes, and pending demand."""
         snapshots = self._started.snapshots()
         measured = {name: s.pressure for name, s in snapshots.items() if s.pressure is not None and not s.stale}
         amounts: dict[str, ResourceVector] = {
@@ -98,13 +98,13 @@ class ResourceMetricsCollector:
                 kind: _mean([value for p in measured.values() if (value := getattr(p, kind)) is not None])
                 for kind in ("overall", *BUILT_IN)
             },
-            # Nodes of one machine are as busy as that is: of these, the one that does the most itself.
+            # Nodes on one machine all show the machine's load: of these, the one that does the most itself counts.
             "most_pressed": max(measured, key=lambda n: (measured[n].overall, measured[n].own(CPU), n), default=None),
             "pending_requests": self._started.waiting(),
         }
 
     def add_pressure_callback(self, callback: PressureCallback) -> None:
-        """Call this when a node comes under pressure, and again when it is relieved: high begins it, low ends it."""
+        """Call this when a node comes under pressure (high threshold) and when it is relieved (low threshold)."""
         self._callbacks.append(callback)
 
     def remove_pressure_callback(self, callback: PressureCallback) -> None:
@@ -114,7 +114,7 @@ class ResourceMetricsCollector:
         for callback in tuple(self._callbacks):
             try:
                 callback(change)
-            except Exception as error:  # noqa: BLE001 - somebody else's code, and others want to be told as well
+            except Exception as error:  # noqa: BLE001 - user code, and the other callbacks still run
                 said = {"message": f"a pressure callback failed: {change.describe()}", "exception": error}
                 asyncio.get_running_loop().call_exception_handler(said)
 

@@ -1,11 +1,11 @@
-"""Telemetry: what measuring needs from a cluster, and pending demand as Ray's control service tells it.
+"""Telemetry: what measuring needs from a cluster, and pending demand as Ray's control service reports it.
 
-Ray tells on which node single tasks and actors are queued, and their label selectors. It does not tell:
+Ray reports on which node single tasks and actors are queued, and their label selectors. It does not report:
 
-- tasks that are pinned to a node by its id and must wait for it: Ray's autoscaler could not help them, and this is
-  what it reads;
+- tasks that are pinned to a node by its id and wait for it: Ray's autoscaler could not help them, and this is what it
+  reads;
 - the labels of a `NodeLabelSchedulingStrategy`. But where Ray calls a request infeasible although a node is large
-  enough for it, such a strategy keeps it from that node: it may run only on nodes that are too small for it.
+  enough, such a strategy keeps the request off that node: it may run only on nodes that are too small for it.
 """
 
 import re
@@ -27,19 +27,19 @@ from distributed_grid.model.snapshots import Reading
 
 _TIMEOUT_S: Final = 5.0
 _IN: Final = common_pb2.LabelSelectorOperator.LABEL_OPERATOR_IN
-# CPU_group_ID is any bundle's, CPU_group_0_ID the first one's.
+# CPU_group_ID stands for any bundle, CPU_group_0_ID for the first one.
 _IN_GROUP: Final = re.compile(r"(?P<name>.+)_group_(\d+_)?(?P<group>[0-9a-f]{16,})")
 
 
 class DemandReader:
-    """Reads the queues of one cluster; blocking, one call for tasks and actors and one for placement groups."""
+    """Reads the queues of one cluster. Blocking: one call for tasks and actors, one for placement groups."""
 
     def __init__(self, gcs_address: str) -> None:
         self._gcs: Any = ray._raylet.GcsClient(address=gcs_address)
         self._nodes: Any = gcs_service_pb2_grpc.NodeResourceInfoGcsServiceStub(init_grpc_channel(gcs_address))
 
     def pending(self, names: Mapping[NodeId, NodeName]) -> tuple[Pending, ...]:
-        """Everything that waits for room; `names` are the nodes of the cluster."""
+        """Everything that waits for room. `names` are the nodes of the cluster."""
         usage = self._nodes.GetAllResourceUsage(gcs_service_pb2.GetAllResourceUsageRequest(), timeout=_TIMEOUT_S)
         state = autoscaler_pb2.GetClusterResourceStateReply.FromString(self._gcs.get_cluster_resource_state())
         batch = usage.resource_usage_data.batch
@@ -58,7 +58,7 @@ def _totals(batch: Iterable[Any], names: Mapping[NodeId, NodeName]) -> _Totals:
 
 
 def pending_requests(batch: Iterable[Any], names: Mapping[NodeId, NodeName]) -> tuple[Pending, ...]:
-    """Single tasks and actors, those of the same shape together, whichever node they are queued on."""
+    """Single tasks and actors, grouped by shape, across the nodes they are queued on."""
     nodes = list(batch)
     totals = _totals(nodes, names)
     counts: dict[Shape, dict[NodeName, int]] = {}
@@ -90,7 +90,7 @@ def pending_groups(gangs: Iterable[Any], totals: _Totals) -> tuple[Pending, ...]
 
 
 def _shape(resources: Mapping[str, float], selectors: Iterable[Any], totals: _Totals) -> Shape | None:
-    """None for what needs nothing: it waits for a process to run in, not for room."""
+    """None for a request that needs no resources: it waits for a process to run in, not for room."""
     inside = {match["group"] for name in resources if (match := _IN_GROUP.fullmatch(name))}
     if inside:
         plain = dict(_outside_names(resources))
@@ -111,7 +111,7 @@ def _pinned_untold(shape: Shape, resources: Mapping[str, float], totals: _Totals
 
 
 def _bundle(resources: Mapping[str, float], selectors: Iterable[Any], totals: _Totals) -> Bundle:
-    """What says what a node is (`accelerator_type:H200`) is no amount: it says which nodes will do."""
+    """A resource that describes a node (`accelerator_type:H200`) is not an amount: it says which nodes are suitable."""
     wanted = {name: amount for name, amount in resources.items() if describes_a_node(name)}
     pin = None
     if wanted:
@@ -125,7 +125,7 @@ def _covers(total: Mapping[str, float], needs: Mapping[str, float]) -> bool:
 
 
 def _outside_names(resources: Mapping[str, float]) -> Iterator[tuple[str, float]]:
-    """The group's own names for resources as everybody calls them; `bundle` only says that it is inside."""
+    """The group's names for resources, converted to their usual names. `bundle` only says that it is in a group."""
     for name, amount in resources.items():
         match = _IN_GROUP.fullmatch(name)
         if match is None:
@@ -135,7 +135,7 @@ def _outside_names(resources: Mapping[str, float]) -> Iterator[tuple[str, float]
 
 
 def _selectors(found: Iterable[Any]) -> list[Selector]:
-    """The selectors that ask for something; one that asks for nothing lets every node be chosen."""
+    """The selectors that ask for something. An empty selector allows every node."""
     selectors = [
         tuple(
             sorted(
@@ -149,12 +149,12 @@ def _selectors(found: Iterable[Any]) -> list[Selector]:
 
 
 class Senses(Protocol):
-    """One round at a time uses these."""
+    """Used by one round at a time."""
 
     async def read(self, raylets: dict[NodeName, Raylet], within_s: float) -> Answers: ...
     async def pending(self, names: dict[NodeId, NodeName]) -> tuple[Pending, ...]: ...
     async def leave(self) -> None:
-        """Take everything out of the cluster that measuring put there."""
+        """Remove from the cluster everything that measuring put there."""
 
 
 class RaySenses:

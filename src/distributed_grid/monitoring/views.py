@@ -1,4 +1,4 @@
-"""Snapshots and demand as the API and `--json` show them; and snapshots back from that."""
+"""Snapshots and demand as the API and `--json` show them, and snapshots read back from that form."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -23,7 +23,7 @@ _AMOUNTS = ("base", "total", "free", "lent", "borrowed")
 
 
 def snapshot_dict(snapshot: NodeSnapshot, now: datetime) -> dict[str, Any]:
-    """One live node: what Ray counts, what was measured and how old that is."""
+    """One live node: what Ray counts, what was measured, and how old the measurement is."""
     age = snapshot.age(now)
     return {
         "name": snapshot.name,
@@ -43,7 +43,7 @@ def snapshot_dict(snapshot: NodeSnapshot, now: datetime) -> dict[str, Any]:
 
 
 def snapshot_from_dict(data: Mapping[str, Any]) -> NodeSnapshot:
-    """The snapshot that an answer of the API shows; ratios come back with the digits that were shown."""
+    """The snapshot that an API answer shows. Ratios have only the digits that were shown."""
     pressure = data["pressure"]
     return NodeSnapshot(
         name=data["name"],
@@ -61,13 +61,13 @@ def snapshot_from_dict(data: Mapping[str, Any]) -> NodeSnapshot:
 
 
 def snapshots_from(answer: Mapping[str, Any]) -> dict[NodeName, NodeSnapshot]:
-    """Every live node of an answer that lists nodes."""
+    """Every live node in an answer that lists nodes."""
     alive = (node for node in answer["nodes"] if node["alive"] and node["taken_at"])
     return {node["name"]: snapshot_from_dict(node) for node in alive}
 
 
 def aged(snapshot: NodeSnapshot, now: datetime, longest_s: float) -> NodeSnapshot:
-    """The snapshot as it may be shown now: who was not measured for so long is stale, whatever was so then."""
+    """The snapshot as it may be shown now: stale if its node was not measured for longer than `longest_s`."""
     age = snapshot.age(now)
     if snapshot.stale or age is None or age.total_seconds() <= longest_s:
         return snapshot

@@ -1,1 +1,1 @@
-"""Processes that move to another node, by what `decide.offload` says."""
+"""Moving processes to other nodes, as `decide.offload` decides."""

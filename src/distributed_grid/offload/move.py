@@ -61,15 +61,15 @@ def not_started(facts: ProcessFacts, to: NodeName, why: str, *, kept: bool, by_h
 
 
 KEY: Final = "offload:"
-"""The idempotency keys of these leases begin like this: by it they are known as such."""
+"""The prefix of these leases' idempotency keys, which identifies them."""
 PROGRAM: Final = "offload"
-"""As which the process is known in its lease."""
+"""The program id of the process in its lease."""
 DURATION_S: Final = 1800.0
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What will be done; nothing has happened yet."""
+    """A planned move; nothing has happened yet."""
 
     request: MoveRequest
     facts: ProcessFacts
@@ -115,7 +115,7 @@ class Mover:
         return Move(request, facts, found, chosen, order, by_hand(facts))
 
     async def lease(self, move: Move, asker: Principal, key: str | None) -> Lease:
-        """The capacity that it will run in."""
+        """Request the lease that the process will run in."""
         ask = ask_for(
             move.wanted,
             duration_s=DURATION_S,
@@ -129,7 +129,7 @@ class Mover:
         return await self._service.request(ask)
 
     async def make_ready(self, move: Move, lease: Lease, asker: Principal) -> None:
-        """An actor stands in the lease and knows what to start."""
+        """Create an actor in the lease and tell it what to start."""
         p, hands, facts = self._p, self._hands, move.facts
         record = {
             "kind": "offload",
@@ -162,9 +162,9 @@ class Mover:
             ) from error
 
     async def stop_the_old(self, move: Move, lease: Lease) -> str | None:
-        """End the process where it is; why the new one must not be started, if so.
+        """End the process where it is; returns why the new one must not be started, if so.
 
-        Raises `Unavailable` where nobody knows what came of it: then the reconciler of moves finds out.
+        Raises `Unavailable` if the outcome is unknown: `OffloadedProcesses` then finds out.
         """
         facts, hands = move.facts, self._hands
         self._p.journal.note(
@@ -212,23 +212,23 @@ class Mover:
         return not_started(move.facts, lease.source, why, kept=move.request.keep, by_hand=move.by_hand)
 
     async def take_back(self, lease_id: str, reason: str) -> None:
-        """Nothing of it stays: the actor, what it runs, and the lease."""
+        """Remove all of a move: the actor, what it runs, and the lease."""
         await threads.ERRANDS.run(self._hands.runners.remove, lease_id)
         if (lease := self._p.ledger.get(lease_id)) is not None:
             await leave(self._p, lease, PROGRAM)
             try:
                 await self._service.release(lease_id, reason=reason, grace_s=0.0, who="grid")
             except GridError:
-                return  # somebody else was quicker
+                return  # it was released meanwhile
 
 
 def by_hand(facts: ProcessFacts) -> str:
-    """What a person would type to start it again; what may be secret is left for them to fill in."""
+    """The command that starts it again; possible secrets are left for the user to fill in."""
     return f"cd {shlex.quote(facts.cwd)} && {shlex.join(shown_command(facts.command))}"
 
 
 def _order(facts: ProcessFacts, there: Elsewhere, *, kept: bool) -> dict[str, Any]:
-    """The same command in the same folder. Its output goes on in the same files, where those are there and its own."""
+    """The same command in the same folder. Its output goes on in the same files, if they are there and its own."""
     stdin, stdout, stderr = facts.streams
 
     def path(number: int) -> str | None:

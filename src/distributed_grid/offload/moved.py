@@ -1,6 +1,6 @@
-"""Following the processes that were moved: how each one is, and what is left to do when one ends or was cut off.
+"""Following moved processes: the state of each, and what is left to do when one ends or a move was interrupted.
 
-What is known of each is in the actor that runs it, so a new controller finds all of them again.
+The actor that runs a process holds its record, so a new controller finds all of them again.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ log = logger()
 
 _LOOK_S: Final = 0.5
 _KEPT: Final = 50
-"""So many that are over are remembered."""
+"""How many ended processes are remembered."""
 
 
 class OffloadedProcesses:
@@ -38,7 +38,7 @@ class OffloadedProcesses:
         self._mover = mover
         self._known: dict[str, Offloaded] = {}
         self.moving: set[str] = set()
-        """Somebody is at it just now; what is found half-done besides was cut off by a crash."""
+        """Moves under way in this controller; any other unfinished move was interrupted."""
         self.cancelled: set[str] = set()
         self._task: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
@@ -70,14 +70,14 @@ class OffloadedProcesses:
     # -- what is known -------------------------------------------------------------------------------------
 
     def all(self) -> list[Offloaded]:
-        """Those that run, and those that ended lately; the newest first."""
+        """Running processes, and those that ended recently; the newest first."""
         return sorted(self._known.values(), key=lambda one: (one.began_at, one.id), reverse=True)
 
     def get(self, lease_id: str) -> Offloaded | None:
         return self._known.get(lease_id)
 
     def find(self, prefix: str) -> Offloaded:
-        """The one with this id, or whose id begins like this."""
+        """The process with this id, or the only one whose id starts with `prefix`."""
         wanted = prefix.strip().lower()
         found = [one for one in self._known.values() if wanted and one.id.startswith(wanted)]
         if len(found) != 1:
@@ -93,7 +93,7 @@ class OffloadedProcesses:
     # -- following -----------------------------------------------------------------------------------------
 
     async def turn(self) -> None:
-        """See how each one is, and do what is missing."""
+        """Check each process, and do what is missing."""
         for one in [one for one in self._known.values() if not one.is_over and one.id not in self.moving]:
             await self.look(one)
         over = [one for one in self.all() if one.is_over]
@@ -126,9 +126,9 @@ class OffloadedProcesses:
             await self._over(as_told(one, said, OffloadState.FAILED), OffloadState.FAILED, said["why"])
 
     async def _find_again(self) -> bool:
-        """After a restart: what runs, by its actor; and leases of moves that never got so far.
+        """After a restart, find what runs by its actor, and take back the leases of moves that never got so far.
 
-        Whether all have answered; one that is only busy may run somebody's process, so it is asked again.
+        Returns whether all actors answered. One that is only busy may run a user's process, so it is asked again.
         """
         silent = set()
         for lease_id in await threads.ERRANDS.run(self._hands.runners.known):
@@ -147,7 +147,7 @@ class OffloadedProcesses:
         return not silent
 
     async def _go_on(self, one: Offloaded, said: Mapping[str, Any]) -> None:
-        """A move that was cut off: the old process decides whether it is completed or given up."""
+        """Settle an interrupted move: the state of the old process decides whether it is completed or given up."""
         raylet = self._p.observer.naming.raylets.get(one.from_node)
         if raylet is None:
             return  # it may come back
@@ -162,7 +162,7 @@ class OffloadedProcesses:
             await threads.ERRANDS.run(self._hands.runners.go, one.id)
 
     async def _keep_lease(self, one: Offloaded, lease: Lease | None) -> None:
-        """The lease lasts as long as the process; and the process no longer than the lease, and its grace period."""
+        """The lease lasts as long as the process, and the process no longer than the lease and its grace period."""
         p = self._p
         if lease is not None and lease.state is not LeaseState.LOST:
             lease = await attend(p, lease, PROGRAM, one.label)  # the lease stays until the process has ended
@@ -176,7 +176,7 @@ class OffloadedProcesses:
                 await self._service.renew(lease.id, who="grid")
 
     async def give_up(self, one: Offloaded, error: GridError) -> None:
-        """It is not started on the other node."""
+        """Give a move up: the process is not started on the other node."""
         because = "; ".join([error.message, *error.because])
         self.put(replace(one, state=OffloadState.FAILED, why=because, ended_at=self._p.now()))
         self._p.journal.note(
@@ -191,7 +191,7 @@ class OffloadedProcesses:
 
     async def _over(self, one: Offloaded, state: OffloadState, why: str | None) -> None:
         if self._known[one.id].is_over:
-            return  # somebody else saw it, too
+            return  # already recorded
         done = self.put(replace(one, state=state, why=why, ended_at=self._p.now()))
         self.cancelled.discard(one.id)
         code = "" if done.exit_code is None else f" with exit code {done.exit_code}"
@@ -206,7 +206,7 @@ class OffloadedProcesses:
         await self._mover.take_back(one.id, f"the process {state}")
 
     async def may_have_stopped(self, lease_id: str) -> bool:
-        """Whether the old process may have been stopped, as far as the runner of the new one says."""
+        """Whether the old process may have been stopped, according to the runner of the new one."""
         try:
             said = await threads.ERRANDS.run(self._hands.runners.about, lease_id)
         except RunnerGone:
@@ -223,7 +223,7 @@ def _from_record(lease_id: str, said: Mapping[str, Any]) -> Offloaded:
 
 
 def as_told(one: Offloaded, said: Mapping[str, Any], state: OffloadState) -> Offloaded:
-    """With what its runner says of it."""
+    """The record, updated with what its runner reports."""
     return replace(
         one,
         state=state,

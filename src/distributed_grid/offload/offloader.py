@@ -1,4 +1,4 @@
-"""Moving processes to other nodes: what users ask."""
+"""Users' requests to move processes to other nodes."""
 
 import asyncio
 import contextlib
@@ -23,16 +23,16 @@ from distributed_grid.queue.ownership import check_change
 from distributed_grid.queue.service import BoostService
 
 _PATIENCE_S: Final = 5.0
-# Who cancels with a longer grace period is answered before the process has ended.
+# A cancellation with a longer grace period is answered before the process has ended.
 _LONGEST_S: Final = 60.0
-# Each takes threads for as long as its old process takes to end.
+# Each move occupies threads until its old process has ended.
 MOVES_AT_ONCE: Final = 8
 MOVES_OF_ONE: Final = 4
-"""Of one token. The installation's own may have so many when the others have all of theirs."""
+"""Per token. The installation's own moves have this many even while the others use all of theirs."""
 
 
 class Offloading:
-    """Part of the engine, where there are hands to do it."""
+    """The part of the engine that moves processes, if it has `Hands`."""
 
     def __init__(self, parts: Parts, service: BoostService, hands: Hands, snapshots: Snapshots) -> None:
         self._p = parts
@@ -41,14 +41,14 @@ class Offloading:
         self._mover = Mover(parts, service, hands, self._survey)
         self.processes = OffloadedProcesses(parts, service, hands, self._mover)
         self._moves: Counter[str | None] = Counter()
-        """How many are under way, by token; None is the installation's own."""
+        """How many moves are under way, by token; None is the installation's own."""
 
     async def scan(self, node: NodeName | None = None) -> Survey:
-        """The heavy processes of a node, or of all."""
+        """The heavy processes of one node, or of all nodes."""
         return await self._survey.heavy(node)
 
     async def plan(self, request: MoveRequest, asker: Principal) -> Move:
-        """What `execute` would do; nothing is changed."""
+        """What `execute` would do. Nothing changes."""
         with self._refusals_noted(request, asker):
             move = await self._mover.plan(request, asker)
             self._check_not_moving(move)
@@ -57,7 +57,7 @@ class Offloading:
     async def execute(
         self, request: MoveRequest, asker: Principal, key: str | None = None
     ) -> tuple[Move | None, Offloaded]:
-        """Move a process; what was done, and what runs now. None: an earlier try with the same key has done it."""
+        """Move a process; returns the move, or None if an earlier try with the same key made it, and what runs now."""
         if key is not None and (earlier := self._p.ledger.with_key(f"{KEY}{key}")) is not None:
             if (known := self.processes.get(earlier.id)) is not None:
                 return None, known
@@ -73,7 +73,7 @@ class Offloading:
                 raise
         self.processes.moving.add(lease.id)
         begun = self.processes.put(_begun(self._p, lease, move, asker))
-        # Once it has begun it is carried through, whoever still waits for the answer.
+        # Once begun, a move is carried through, even if the caller is gone.
         return move, await asyncio.shield(asyncio.ensure_future(self._carry_out(move, lease, begun, asker)))
 
     def _check_room(self, asker: Principal) -> None:
@@ -95,7 +95,7 @@ class Offloading:
             said = await mover.begin_the_new(move, lease)
         except GridError as error:
             if not (isinstance(error, Unavailable) and await self.processes.may_have_stopped(lease.id)):
-                await self.processes.give_up(begun, error)  # else nobody knows yet; whoever follows it finds out
+                await self.processes.give_up(begun, error)  # else the outcome is unknown; `processes` finds out
             raise
         finally:
             self.processes.moving.discard(lease.id)
@@ -127,9 +127,9 @@ class Offloading:
         return self.processes.get(one.id) or one
 
     async def log(self, prefix: str, begin: int, asker: Principal) -> dict[str, Any]:
-        """A piece of what it has written on the other node, from so many bytes on.
+        """A piece of the process's output on the other node, from byte `begin` on.
 
-        The owner of that node may end the process, but does not read what it wrote.
+        The owner of that node may end the process, but may not read its output.
         """
         one = self.processes.find(prefix)
         check_change(self._p, asker, replace(owned_offload(one), lender=None), "read the log of")
@@ -140,7 +140,7 @@ class Offloading:
         return piece | {"is_over": one.is_over, "path": one.output, "node": one.to_node}
 
     async def _left_log(self, one: Offloaded, begin: int) -> dict[str, Any]:
-        """The log stays on the node when the process is over."""
+        """Read the log of a process that is over: it stays on the node."""
         raylet = self._p.observer.naming.raylets.get(one.to_node)
         if not one.output:
             return {"text": "", "next": begin}

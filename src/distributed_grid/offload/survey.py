@@ -1,4 +1,4 @@
-"""Looking at the processes of the nodes, and at what they would meet elsewhere."""
+"""Surveying the processes of the nodes, and what they would find on other nodes."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -16,7 +16,7 @@ from distributed_grid.model.snapshots import NodeSnapshot
 
 Snapshots = Callable[[], Mapping[NodeName, NodeSnapshot]]
 Survey = tuple[tuple[OffloadingRecommendation, ...], tuple[Stuck, ...], tuple[NodeName, ...]]
-"""Of heavy processes: what could move, what could not, and which nodes did not answer."""
+"""The heavy processes that can move, those that cannot, and the nodes that did not answer."""
 
 
 class ProcessSurvey:
@@ -26,7 +26,7 @@ class ProcessSurvey:
         self._snapshots = snapshots
 
     async def heavy(self, node: NodeName | None = None) -> Survey:
-        """Of one node or of all."""
+        """The heavy processes of one node, or of all nodes."""
         nodes = await self.nodes()
         asked = [alive(nodes, node)] if node is not None else [one.name for one in nodes.alive]
         if not asked:
@@ -42,7 +42,7 @@ class ProcessSurvey:
         return movable, stuck, silent
 
     async def one(self, pid: int, node: NodeName | None) -> ProcessFacts:
-        """The process with this id: on the node that is named, or the only one there is that a person may mean."""
+        """The process with this id: on the named node, or the only one in the cluster that a user may mean."""
         nodes = await self.nodes()
         names = [alive(nodes, node)] if node is not None else sorted(speakers(nodes))
         answers = await threads.SLOW.run(self._processes.look_at, [nodes[name].node_id for name in names], pid)
@@ -65,7 +65,7 @@ class ProcessSurvey:
     async def elsewhere(
         self, nodes: NodeTable, processes: Iterable[ProcessFacts], only: NodeName | None = None
     ) -> dict[NodeName, Elsewhere]:
-        """What these would find on each node that answers; or on one."""
+        """What these processes would find on each node that answers, or on one node."""
         if not (paths := paths_of(processes)):
             return {}
         names = {node.node_id: node.name for node in nodes.alive if only in (None, node.name)}
@@ -75,7 +75,7 @@ class ProcessSurvey:
     async def place(
         self, wanted: OffloadingRecommendation, facts: ProcessFacts
     ) -> tuple[OffloadingRecommendation | Stuck, Elsewhere | None]:
-        """Where one process can go, with what it finds there; or why nowhere."""
+        """Where one process can go, with what it finds there; or why it can go nowhere."""
         nodes = await self.nodes()
         there = {} if obstacles_here(facts) else await self.elsewhere(nodes, [facts], only=wanted.destination)
         rules = rules_for(self._p, ask_for(wanted))
@@ -83,7 +83,7 @@ class ProcessSurvey:
         return found, None if isinstance(found, Stuck) else there[found.destination or ""]
 
     async def nodes(self) -> NodeTable:
-        """As they are seen now. What is granted on it is checked once more, when it is asked for."""
+        """The nodes as they are seen now. A grant is checked once more when it is requested."""
         return await self._p.look()
 
     def _facts(self, nodes: NodeTable, answers: Mapping[NodeId, Mapping[str, Any]]) -> list[ProcessFacts]:
@@ -95,7 +95,7 @@ class ProcessSurvey:
 
 
 def alive(nodes: NodeTable, name: NodeName) -> NodeName:
-    """The name of a node that is there, or `TargetNotFound`."""
+    """The name, if the node is connected; raises `TargetNotFound` if not."""
     if name not in nodes or not nodes[name].alive:
         raise TargetNotFound(
             f"No node named {name!r} is in the cluster", try_next=f"Nodes: {', '.join(one.name for one in nodes.alive)}"

@@ -1,4 +1,4 @@
-"""Processes that could move, and those that did, as the API's JSON. No value of an environment is in it."""
+"""Processes that could move, and those that did, as the API's JSON, without the values of environments."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -28,7 +28,7 @@ def candidate_dict(one: OffloadingRecommendation) -> dict[str, Any]:
 
 
 def recommendation_from(candidate: Mapping[str, Any]) -> OffloadingRecommendation:
-    """What a client makes of a candidate's JSON. Its command line may have holes: it is moved by its pid."""
+    """The recommendation in a candidate's JSON. Its command line may have gaps: the process is moved by its pid."""
     needs = candidate["needs"]
     command = tuple(candidate["command"])
     facts = ProcessFacts(
@@ -98,7 +98,7 @@ def _needs_dict(one: OffloadingRecommendation) -> dict[str, Any]:
 
 
 def move_dict(move: Move) -> dict[str, Any]:
-    """What is, or would be, done."""
+    """A move that is planned or done."""
     return candidate_dict(move.wanted) | {
         "keep": move.request.keep,
         "grace_seconds": move.request.grace_s,

@@ -1,1 +1,1 @@
-"""Requests: granted at once, or queued and admitted by what `decide.queue` says."""
+"""Requests: granted at once, or queued and admitted as `decide.queue` decides."""

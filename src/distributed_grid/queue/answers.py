@@ -1,4 +1,4 @@
-"""What `grid plan` and `grid why` answer: from the same code that decides, without doing anything."""
+"""The answers of `grid plan` and `grid why`: from the same code that decides, without taking any action."""
 
 from datetime import datetime
 from typing import Any, Final
@@ -40,12 +40,12 @@ async def plan_answer(p: Parts, queue: Queue, ask: Ask) -> dict[str, Any]:
         told=queue.told,
     )
     if outlook.grant is not None:
-        await p.commit()  # what a request does before anything else: a disk that does not take it refuses both
+        await p.commit()  # as a request does first: an unwritable disk refuses both
     return plan_dict(outlook, now)
 
 
 async def why_answer(p: Parts, service: BoostService, prefix: str) -> dict[str, Any]:
-    """Why a request waits, as things are; or why a boost is as it is, from when it was granted."""
+    """Why a request waits now; or why a boost is as it is, from the time of its grant."""
     try:
         found = service.find(prefix)
     except RequestNotFound as error:
@@ -76,7 +76,7 @@ async def _why_it_is_so(p: Parts, lease: Lease) -> dict[str, Any]:
     granted = next((entry for entry in entries if entry["event"] == "granted"), {})
     facts = [
         f"{lease.describe()}, priority {lease.priority}, until {_ends_at(lease):%H:%M:%S} UTC",
-        f"{lease.cause}, by {lease.requester or 'somebody'} of team {lease.team}",
+        f"{lease.cause}, by {lease.requester or 'an unknown caller'} of team {lease.team}",
         *_going_home(lease),
     ]
     return {
@@ -96,7 +96,7 @@ def _ends_at(lease: Lease) -> datetime:
 
 
 def _going_home(lease: Lease) -> list[str]:
-    """Who asked for it, for whom, and by when."""
+    """By whom the boost is asked for, for whom, and by when."""
     if (ending := ending_of(lease)) is None:
         return []
     until = "" if lease.deadline is None else f"; what runs in it is ended at {lease.deadline:%H:%M:%S} UTC"
@@ -104,7 +104,7 @@ def _going_home(lease: Lease) -> list[str]:
 
 
 async def _ended(p: Parts, prefix: str, not_found: RequestNotFound) -> dict[str, Any]:
-    """A boost that is home; the audit log remembers it."""
+    """A boost that has ended, from the audit log."""
     entries = await threads.READING.run(p.journal.recorded, Wanted(boost=prefix.strip()), 100)
     ids = {entry["boost_id"] for entry in entries}
     if len(ids) != 1:

@@ -1,4 +1,4 @@
-"""Callers held against what they want to change: a refusal is raised, and put into the audit log with their name."""
+"""Checks of what a caller may change. A refusal is raised, and recorded in the audit log with the caller's name."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,7 +32,7 @@ def seen_by(p: Parts, caller: Principal) -> Callable[[Lease], bool]:
 
 
 def own_boost(p: Parts, caller: Principal, boost_id: str, doing: str) -> Lease:
-    """The boost with this id, or the only one whose id begins like this, if the caller may change it."""
+    """The boost with this id, or the only one whose id starts with it, if the caller may change it."""
     lease = p.ledger.find(boost_id, seen_by(p, caller))
     with _refusals_noted(p, caller, doing, lease=lease):
         check_may_change(caller, owned_lease(lease), p.config.owners_of(lease.source))
@@ -40,13 +40,13 @@ def own_boost(p: Parts, caller: Principal, boost_id: str, doing: str) -> Lease:
 
 
 def check_asks_for(p: Parts, caller: Principal, priority: AllocationPriority, doing: str) -> None:
-    """Raise `PriorityNotAllowed` if the caller may not have this priority."""
+    """Raise `PriorityNotAllowed` if the caller may not use this priority."""
     with _refusals_noted(p, caller, doing):
         check_priority(caller, priority, p.teams)
 
 
 def check_room(p: Parts, most: CallerLimits, caller: Principal) -> None:
-    """Raise `TooManyRequests` if one user holds or waits for so much that the others' answers would grow with it."""
+    """Raise `TooManyRequests` if the caller is at its limits, which keep one user from making others' answers grow."""
     if caller.token_id is None:
         return
     held = sum(lease.requester == caller.name for lease in p.ledger)
@@ -63,7 +63,7 @@ def check_room(p: Parts, most: CallerLimits, caller: Principal) -> None:
 
 
 async def check_past_boost(p: Parts, service: BoostService, caller: Principal, boost_id: str, doing: str) -> None:
-    """The same for a boost that may have ended lately: the audit log knows whose it was."""
+    """Like `check_change`, for a boost that may have ended recently: the audit log records its owner."""
     try:
         thing = owned_lease(p.ledger.find(boost_id, seen_by(p, caller)))
     except BoostNotFound:

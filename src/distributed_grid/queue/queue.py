@@ -1,7 +1,7 @@
 """The queue: requests that were not met at once, in their order, admitted as capacity comes back.
 
-What happens to each is decided in `decide.admission`, by the order in `decide.claims`; here it is carried out, round by
-round.
+`decide.queue.admission` decides what happens to each, in the order of `decide.queue.claims`. This module carries it
+out, round by round.
 """
 
 import asyncio
@@ -27,28 +27,28 @@ from distributed_grid.model.requests import Waiting
 
 log = logger()
 
-# Capacity also comes back when work of others ends, and Ray tells nobody: it has to be looked for.
+# Capacity also comes back when other work ends. Ray does not report that, so the queue polls.
 _HASTY_S: Final = 0.05
 _SOON_S: Final = 0.25
 _CALM_S: Final = 1.0
 _CALM_AFTER: Final = timedelta(minutes=1)
 _AFTER_GRACE: Final = timedelta(seconds=ENDING_S + 5)
-# What came home a moment ago may not be seen yet: nobody yields for what is there already.
+# Capacity that has just returned may not be visible yet: no lease yields for what is free already.
 _SEEN_AFTER: Final = timedelta(seconds=1)
 
 
 class TasksInQueue(Protocol):
-    """The scheduler, as far as tasks wait here: where they may run depends on more than an ask can say for long."""
+    """The scheduler, as the queue uses it: where a waiting task may run changes, so an ask is valid only briefly."""
 
     def refresh(self, nodes: NodeTable) -> None:
-        """Bring up to date what tasks ask for, before a plan is made; there is no await."""
+        """Update what tasks ask for, before a plan is made; there is no await."""
 
     def may_have(self, waiting: Waiting, source: NodeName) -> bool:
-        """Whether it still may be there, after what was granted in the same round."""
+        """Whether the task may still run there, after what was granted in the same round."""
 
 
 class Queue:
-    """Whoever waits is in `p.sharing.waiting`; who is on the line for it, in `_answers`."""
+    """Waiting requests are in `p.sharing.waiting`; their callers' futures, in `_answers`."""
 
     def __init__(self, parts: Parts) -> None:
         self._p = parts
@@ -60,7 +60,7 @@ class Queue:
         self._stopping = False
         self._one_round = asyncio.Lock()
         self.is_open = True
-        """While it is not, nobody is admitted."""
+        """While False, no request is admitted."""
         self.tasks: TasksInQueue | None = None
 
     def __len__(self) -> int:
@@ -78,9 +78,9 @@ class Queue:
     # -- coming and going -----------------------------------------------------------------------------------
 
     async def check_open(self) -> None:
-        """Raise why no request is taken now, whatever it asks for. A plan passes here as every request does.
+        """Raise if grid accepts no request now, whatever it asks for. Plans pass this check as requests do.
 
-        Nothing is granted that is not on disk first. A write that failed is repeated: perhaps the disk takes it by now.
+        Every grant is on disk first. So a failed write is repeated here: it may succeed by now.
         """
         check_enabled(self._p)
         if not self.is_open:
@@ -89,10 +89,10 @@ class Queue:
             await self._p.commit()
 
     async def join(self, waiting: Waiting) -> "asyncio.Future[Lease]":
-        """Wait for capacity from now on. The future is the lease, or why there will be none."""
+        """Start waiting for capacity. The future holds the lease, or why there will be none."""
         p = self._p
         answer: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
-        answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody listens
+        answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # the caller may be gone
         p.sharing.waiting[waiting.id] = waiting
         self._answers[waiting.id] = answer
         if waiting.is_kept:
@@ -105,7 +105,7 @@ class Queue:
         return answer
 
     async def leave(self, request_id: str, *, who: str = "grid", why: str = "taken back") -> Waiting:
-        """Wait no longer; raises `RequestNotFound` if nobody with this id waits."""
+        """Stop waiting; raises `RequestNotFound` if no request with this id waits."""
         waiting = self.find(request_id)
         self._end(waiting, NoCapacity(f"{waiting.ask.describe()}: the request was {why}"))
         self._p.journal.note("unqueued", f"{waiting.ask.describe()}: {why}", who=who, request_id=waiting.id)
@@ -114,17 +114,17 @@ class Queue:
         return waiting
 
     def withdraw(self, waiting: Waiting) -> None:
-        """The same for what stands for a task: the scheduler tells who is concerned, and commits."""
+        """Like `leave`, for the request of a task: the scheduler informs the caller, and commits."""
         self._drop(waiting.id)
 
     def abandon(self, idempotency_key: str) -> None:
-        """Nobody is on the line any more: it is not granted to nobody. A grant that is under way is completed."""
+        """Drop a request whose caller is gone, so that it is not granted in vain. A grant under way is completed."""
         waiting = self.with_key(idempotency_key)
         if waiting is not None and not waiting.is_kept and waiting.id not in self._p.in_flight:
-            self._end(waiting, NoCapacity(f"Nobody waits for {waiting.ask.describe()} any more"))
+            self._end(waiting, NoCapacity(f"No request waits for {waiting.ask.describe()} any more"))
 
     def find(self, prefix: str) -> Waiting:
-        """The waiting request with this id, or the only one whose id begins like this."""
+        """The waiting request with this id, or the only one whose id starts with `prefix`."""
         wanted = prefix.strip().lower()
         found = [each for each in self._p.sharing.waiting.values() if wanted and each.id.startswith(wanted)]
         if len(found) != 1:
@@ -152,17 +152,17 @@ class Queue:
     # -- what is known --------------------------------------------------------------------------------------
 
     def in_order(self) -> tuple[Waiting, ...]:
-        """Those who wait, the next one first."""
+        """The waiting requests, the next one first."""
         p = self._p
         return ordered(p.sharing.waiting.values(), p.ledger.loans, p.sharing.accounts, p.teams, p.now())
 
     def verdicts(self) -> tuple[Verdict, ...]:
-        """Of the last round: who waits, in order, and for what."""
+        """The last round's verdicts on the waiting requests, in order."""
         found = [v for v in self._verdicts.values() if v.waiting.id in self._p.sharing.waiting]
         return tuple(sorted(found, key=lambda verdict: verdict.position))
 
     def verdict_now(self, waiting: Waiting, nodes: NodeTable) -> Verdict | None:
-        """What the next round will say about one request, with what every node has to do with it."""
+        """What the next round will say about one request, with every node's reason."""
         if waiting.id in self._p.in_flight:  # it is being granted
             return self._verdicts.get(waiting.id)
         queue = self.in_order()
@@ -171,7 +171,7 @@ class Queue:
 
     @property
     def told(self) -> dict[str, NodeName]:
-        """Where those who wait were told that their place is."""
+        """The source that each waiting request was told to expect."""
         return {each.waiting.id: each.expected_source for each in self._verdicts.values() if each.expected_source}
 
     def _plan(self, queue: Iterable[Waiting], nodes: NodeTable, explain: Container[str]) -> tuple[Verdict, ...]:
@@ -198,7 +198,7 @@ class Queue:
                     await news.wait()
             news.clear()
             if self._p.sharing.waiting and not self._stopping and not await self.try_round():
-                await asyncio.sleep(_SOON_S)  # what failed is not repeated at once
+                await asyncio.sleep(_SOON_S)  # a failed round is not repeated at once
 
     def _pause(self) -> float | None:
         waiting = self._p.sharing.waiting.values()
@@ -210,7 +210,7 @@ class Queue:
         return _SOON_S if any(now - each.since < _CALM_AFTER for each in waiting) else _CALM_S
 
     async def try_round(self) -> bool:
-        """A round whose failure is told, and ends nobody's waiting: the next one tries again."""
+        """Run a round, and log a failure. Requests keep waiting, and the next round tries again."""
         try:
             async with self._one_round:
                 await self.round()
@@ -223,7 +223,7 @@ class Queue:
         return False
 
     async def round(self) -> None:
-        """1 look, 2 decide, 3 grant, 4 ask back what yields, 5 let those go whose time is over."""
+        """1 look, 2 decide, 3 grant, 4 ask back what yields, 5 end requests whose time is over."""
         p = self._p
         nodes = await p.look_to_decide()
         charge(p)
@@ -231,10 +231,10 @@ class Queue:
             self.tasks.refresh(nodes)
         now = p.now()
         waiting = self.in_order() if self.is_open else ()
-        over = {each.id for each in waiting if each.is_over(now)}  # who is let go learns about every node
+        over = {each.id for each in waiting if each.is_over(now)}  # their refusals name every node
         verdicts = self._plan(waiting, nodes, over)
         self._verdicts = {verdict.waiting.id: verdict for verdict in verdicts}
-        # There is no await from the look to here: nobody else can have taken what the plan found.
+        # There is no await from the look to here: no other request can have taken what the plan found.
         begun = [
             (v.waiting, begin_grant(p, v.grant, nodes, v.waiting.id))
             for v in verdicts
@@ -248,7 +248,7 @@ class Queue:
         await self._let_go(now, nodes)
 
     async def _admit(self, waiting: Waiting, lease: Lease) -> None:
-        """Where the source was busy after all, it stays in the queue. Who is on the line learns what went wrong."""
+        """If the source was busy after all, the request stays queued. A caller on the connection gets the error."""
         try:
             granted = await carry_out(self._p, lease)
         except Exception as error:
@@ -260,13 +260,13 @@ class Queue:
             return
         answer = self._drop(waiting.id)
         if waiting.is_kept:
-            with contextlib.suppress(StoreBroken):  # the lease is on disk, and of the two it is right
+            with contextlib.suppress(StoreBroken):  # the lease is on disk, and takes precedence
                 await self._p.commit_sharing()
         if answer is not None and not answer.done():
             answer.set_result(granted)
 
     def _ask_back(self, waiting: Waiting, plan: Preemption) -> bool:
-        """Ask for what yields to a request, if that may be asked by now. True: the caller commits."""
+        """Ask back what yields to a request, if the time has come. True: the caller commits."""
         p, now = self._p, self._p.now()
         if plan.at > now:
             return False
@@ -280,20 +280,22 @@ class Queue:
         return True
 
     def _may_not_be_seen(self, request_id: str, now: datetime) -> bool:
-        """Whether something came home a moment ago. No request puts its preemption off for long for that: where boosts
-        end all the time, it would wait for ever."""
+        """Whether capacity returned a moment ago and may not be visible yet.
+
+        A request postpones its preemption only briefly for that: if boosts end all the time, it would wait for ever.
+        """
         if now >= self._p.last_return + _SEEN_AFTER:
             return False
         return now < self._put_off.setdefault(request_id, now) + 2 * _SEEN_AFTER
 
     def _be_patient(self, waiting: Waiting, until: datetime) -> None:
-        """What is on its way to a request is not lost because that did not want to wait."""
+        """Extend a request's wait, so that capacity that is on its way to it is not lost."""
         if waiting.until is not None and waiting.id in self._p.sharing.waiting:
             self._p.sharing.waiting[waiting.id] = replace(waiting, until=max(waiting.until, until))
 
     async def _let_go(self, now: datetime, nodes: NodeTable) -> None:
         over = [each for each in self._p.sharing.waiting.values() if each.is_over(now)]
-        if self.is_open:  # who came during this round is decided about in the next one
+        if self.is_open:  # a request that came during this round is decided in the next one
             over = [each for each in over if each.id in self._verdicts]
         for waiting in over:
             self._end(waiting, self._why_not(waiting, nodes))

@@ -1,6 +1,6 @@
-"""What users ask of grid: a boost, to keep it for longer, to give it back. Here they wait and are answered.
+"""Users' requests: to get a boost, to renew it, to release it. Callers wait here for their answers.
 
-What is then done is in `granting` and `returning`.
+`leases.grant` and `leases.release` carry them out.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _GROUP_AT_ONCE_S = 1
 
 
 class BoostService:
-    """What users ask of grid, done on one cluster by its one writer."""
+    """Users' requests to one cluster, carried out by its one writer."""
 
     def __init__(self, parts: Parts) -> None:
         self._p = parts
@@ -49,9 +49,9 @@ class BoostService:
     # -- asking ---------------------------------------------------------------------------------------------
 
     async def request(self, ask: Ask, *, wait_s: float = 0.0, since: datetime | None = None) -> Lease:
-        """Grant what is asked, now or within `wait_s`; or raise why not, with a reason per node.
+        """Grant the request now or within `wait_s`; or raise why not, with a reason per node.
 
-        `since`: when it was first wanted, if that is longer ago. Age counts where others wait.
+        `since`: when it was first made, if that is longer ago. Its age counts while others wait.
         """
         p = self._p
         if ask.idempotency_key is None:
@@ -70,9 +70,9 @@ class BoostService:
             self._waiting[ask.idempotency_key] -= 1
 
     def abandon(self, idempotency_key: str) -> None:
-        """One who waited for this request is gone. When all are, it is not granted to nobody.
+        """Record that a caller of this request is gone. Once all are gone, the request is dropped.
 
-        A grant that is under way is completed.
+        A grant under way is completed.
         """
         self._waiting[idempotency_key] -= 1
         if idempotency_key in self._asking and self._waiting[idempotency_key] <= 0:
@@ -80,37 +80,37 @@ class BoostService:
 
     def _forget(self, idempotency_key: str) -> None:
         self._asking.pop(idempotency_key, None)
-        self._waiting += Counter()  # keeps what is above zero
+        self._waiting += Counter()  # keeps only counts above zero
 
     async def _request(self, ask: Ask, wait_s: float, since: datetime | None) -> Lease:
         p = self._p
         await self.queue.check_open()
-        await end_all_if_file_was_removed(p)  # before there is a new boost that it does not mean
+        await end_all_if_file_was_removed(p)  # before there is a new boost that the removal does not concern
         asked_at = p.now()
         if (granted := await self._grant_at_once(ask)) is not None:
             return granted
         if ask.target not in p.last_seen or ask.source not in (None, *p.last_seen):
             check_names(ask, await p.look())
-        # A refusal may rest on a view that does not show our last change yet: look again until it must.
+        # A refusal may rest on a view that does not show grid's last change yet: look again until it must show it.
         settled_at = min(p.last_change, asked_at) + VIEW_LAG
         until = max(asked_at + timedelta(seconds=wait_s), settled_at)
         return await (await self.queue.join(Waiting(grant.new_id(), ask, since or asked_at, until)))
 
     async def _grant_at_once(self, ask: Ask) -> Lease | None:
-        """Grant from what was seen lately, without another look; None if that does not go, or others wait."""
+        """Grant from the last look, without another one; None if that is not possible, or other requests wait."""
         p = self._p
         if (nodes := p.known()) is None or self.queue:
             return None
         try:
             plan = make_plan(p, ask, nodes)
-        except NotFound:  # it may have joined just now
+        except NotFound:  # the node may have just joined
             return None
         return await carry_out(p, begin_grant(p, plan, nodes), _GROUP_AT_ONCE_S) if isinstance(plan, Grant) else None
 
-    # -- waiting without being on the line ------------------------------------------------------------------
+    # -- waiting without a connection -----------------------------------------------------------------------
 
     async def enqueue(self, ask: Ask, *, wait_s: float | None = None) -> Lease | Waiting:
-        """Ask for something and let it wait, at most `wait_s`, also over restarts; the lease if it can be had now.
+        """Let a request wait, at most `wait_s`, also across restarts; returns the lease if it is granted at once.
 
         The lease that it becomes has the waiting request's id.
         """
@@ -133,7 +133,7 @@ class BoostService:
         return p.sharing.waiting.get(waiting.id, waiting)
 
     async def _settled(self, lease: Lease) -> Lease:
-        """A lease once its grant is through; for a client that asks a second time."""
+        """A lease once its grant is complete; for a client that asks a second time."""
         while lease.id in self._p.in_flight:
             await self._something_new(_LOOK_AGAIN_S)
         return self._p.ledger.get(lease.id) or lease
@@ -157,10 +157,10 @@ class BoostService:
         wait_s: float = 1.0,
         idempotency_key: str | None = None,
     ) -> Lease:
-        """Ask a boost back. The answer is `released` if the capacity is home within `wait_s`, else `releasing`.
+        """Release a boost. The answer is `released` if the capacity returns within `wait_s`, else `releasing`.
 
-        With `units`, only so much of it: the answer is then about that part, which has an id of its own. Who asks again
-        with the same `idempotency_key` gives up nothing more.
+        With `units`, release only that much: the answer is then about that part, which has an id of its own. A repeated
+        call with the same `idempotency_key` releases nothing more.
         """
         p = self._p
         grace = None if grace_s is None else grace_period(grace_s, p.longest_grace_s)
@@ -181,12 +181,12 @@ class BoostService:
         lease = await try_finish(p, lease, idle=idle)
         if lease.state is LeaseState.RELEASED:
             p.commit_soon()
-        p.something_changed()  # reconciler drains what is still in use; here we only watch for a moment
+        p.something_changed()  # the reconciler drains what is still in use; this call only watches for a moment
         while lease.state is not LeaseState.RELEASED and p.now() < deadline:
             await asyncio.sleep(_LOOK_AGAIN_S)
             lease = p.ledger.get(lease.id) or replace(lease, state=LeaseState.RELEASED)
         if lease.state is LeaseState.RELEASED:
-            lease = replace(lease, warnings=())  # what they were about is over
+            lease = replace(lease, warnings=())  # they no longer apply
         if not written and p.unwritten is not None:
             told = f"{p.unwritten}; if the controller starts again before that is put right, this boost is back"
             lease = replace(lease, warnings=(*lease.warnings, told))
@@ -202,7 +202,7 @@ class BoostService:
     # -- keeping --------------------------------------------------------------------------------------------
 
     async def renew(self, boost_id: str, duration_s: object = None, *, who: str = "") -> Lease:
-        """Let a boost last `duration_s` from now (as long again as it was asked for, if not given)."""
+        """Let a boost last `duration_s` from now; by default, as long again as it was asked for."""
         p = self._p
         lease = await self._settled(p.ledger.find(boost_id))
         if lease.state is not LeaseState.ACTIVE:
@@ -228,15 +228,15 @@ class BoostService:
         return renewed
 
     def _shorten_again(self, renewed: Lease, was: Lease) -> None:
-        """A renewal that is not on disk was none; whatever else happened to the boost meanwhile stays."""
+        """Undo a renewal that could not be written; other changes to the boost stay."""
         current = self._p.ledger.get(was.id)
         if current is not None and current.expires_at == renewed.expires_at:
             self._p.ledger.put(replace(current, expires_at=was.expires_at, duration_s=was.duration_s))
 
     def find(self, prefix: str, shows: Callable[[Lease], bool] = lambda _: True) -> Lease | Waiting:
-        """A request by its id, or by the beginning of it: as it waits, or as the boost that it became.
+        """A waiting request, or the boost that it became, by its id or the start of it.
 
-        `shows`: which boosts whoever asks may see.
+        `shows`: which boosts the caller may see.
         """
         with contextlib.suppress(RequestNotFound):
             return self.queue.find(prefix)
@@ -249,7 +249,7 @@ class BoostService:
             ) from None
 
     async def checkpointed(self, boost_id: str, *, who: str = "") -> Lease:
-        """Note that the holder of a boost has saved its work."""
+        """Record that the holder of a boost has saved its work."""
         p = self._p
         lease = note_checkpoint(p, await self._settled(p.ledger.find(boost_id)), who=who)
         await p.try_commit()

@@ -1,1 +1,1 @@
-"""What grid does without a request: lends, returns and moves, by what `decide.rebalance` says."""
+"""What grid does without a request: it lends, returns and moves capacity, as `decide.rebalance` decides."""

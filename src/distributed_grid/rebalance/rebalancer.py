@@ -1,7 +1,7 @@
-"""The rebalancing loop: observe, decide, act a little, and say why.
+"""The rebalancing loop: observe, decide, take a few actions, and say why.
 
-Actions go the same way as users' requests, so every limit is checked again. Suggestions are computed in every round and
-announced once.
+Actions take the same path as users' requests, so every limit is checked again. Suggestions are computed in every round
+and announced once.
 """
 
 import asyncio
@@ -31,16 +31,16 @@ from distributed_grid.monitoring.collector import Collector
 from distributed_grid.queue.service import BoostService
 
 _FIRST_S: Final = (900.0, 3600.0)
-"""Who is not expected to be pressed at one of these is not asked about the others: a short peak is no need."""
+"""A node that is not expected to be pressed at one of these is not examined further: a short peak is no need."""
 _AT_ONCE: Final = 50
-"""So many nodes are looked at before somebody else may go on: a forecast takes a thirtieth of a millisecond."""
+"""How many nodes are examined before the event loop goes on: a forecast takes a thirtieth of a millisecond."""
 _TREND: Final = "15m"
 _FORGOTTEN_AFTER: Final = timedelta(minutes=10)
-"""One that was away for less is not news."""
+"""A suggestion that was gone for less is not announced again."""
 
 
 class Suggestions:
-    """What would help, as of the last round."""
+    """The suggestions of the last round."""
 
     def __init__(self, parts: Parts, collector: Collector) -> None:
         self._p = parts
@@ -101,7 +101,7 @@ def suggestion_dict(one: Suggestion) -> dict[str, Any]:
 
 
 class Hands:
-    """Does one action at a time. What has changed since it was decided is not forced."""
+    """Carries out one action at a time. An action is not forced if things have changed since it was decided."""
 
     def __init__(self, parts: Parts, service: BoostService) -> None:
         self._p = parts
@@ -131,19 +131,19 @@ class Hands:
     async def _move(self, action: Move) -> None:
         """Make before break: the target has its capacity from the new lender before the old one takes its own back.
 
-        The new loan is known by the old one's id: a move that a crash cut off in between is taken up where it was.
+        The new lease's key contains the old lease's id, so a move that a crash interrupted resumes where it was.
         """
         p = self._p
         if self._still_active(action.lease) is None:
             return
         new = await self._service.request(replace(action.grant.ask, idempotency_key=f"moved:{action.lease.id}"))
         old = self._still_active(action.lease)
-        if old is None:  # it ended meanwhile: nobody wants the new one
+        if old is None:  # it ended meanwhile: the new one is not needed
             begin_release(p, new, "what it was to replace has ended", ending=by_policy(p, EndCause.UNNEEDED))
         else:
             told = f"moved to {new.source} as boost {new.id[:8]}: {action.reason}"
             begin_release(p, old, told, wanted_back=True, ending=by_policy(p, EndCause.MOVED))
-            # Whoever asks again with the key of the old one means the loan as it is now.
+            # A repeated request with the key of the old lease now gets the new one.
             p.ledger.put(replace(new, idempotency_key=old.idempotency_key))
             what = describe(new.kind, new.units)
             told = f"{what} for {new.target} now come from {new.source}, not {old.source}, as boost {new.id[:8]}"
@@ -176,7 +176,7 @@ class Hands:
 log = logger()
 
 _HORIZON_S = OWN_LEASE_S / 2
-"""What is expected for the middle of a lease that would be made now."""
+"""The middle of a lease that would be made now."""
 
 _ALIKE_S = 300.0
 
@@ -200,14 +200,14 @@ class Rebalancing:
             self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """End after the present round."""
+        """Stop after the current round."""
         self._stopping.set()
         if self._task is not None:
             await self._task
 
     @contextlib.asynccontextmanager
     async def at_rest(self) -> AsyncIterator[None]:
-        """While everything is given back, nothing new is lent; nor ever after, if that went well."""
+        """Pause rebalancing while all capacity is returned; if that succeeds, stop it for good."""
         async with self._one_round:
             yield
             self._stopping.set()
@@ -225,7 +225,7 @@ class Rebalancing:
                 log.error("a round of rebalancing failed; the next one tries again", error=repr(error))
 
     async def round(self) -> tuple[Action, ...]:
-        """Look, decide, act. What was measured once counts as one round, however often it is looked at."""
+        """Look, decide, act. One measurement counts as one round, however often it is looked at."""
         async with self._one_round:
             return () if self._stopping.is_set() else await self._round()
 
@@ -266,12 +266,12 @@ class Rebalancing:
         return {key: forecast for key, forecast in found.items() if forecast is not None}
 
     async def _try(self, action: Action) -> None:
-        """One that fails is told, and keeps nobody from the others."""
+        """Carry out one action. A failure is reported, and the other actions go on."""
         try:
             await self._hands.do(action)
         except GridError as error:
             self._not_done(action, error, "; ".join([error.message, *error.because]))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the others are done
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other actions go on
             self._not_done(action, error, repr(error))
 
     def _not_done(self, action: Action, error: Exception, told: str) -> None:

@@ -1,7 +1,8 @@
 """Whole workloads of actors, planned before they start.
 
-`Workload`, `RoleSpec` and `Pool` describe one in Python; `load_workload` reads one from YAML. `plan_workload` finds a
-place for every actor on an `Inventory`, or says what is missing. `LocalRun` runs one in this process, without Ray.
+`Workload`, `RoleSpec` and `Pool` describe a workload in Python; `load_workload` reads one from YAML. `plan_workload`
+finds a place for every actor on an `Inventory`, or says what is missing. `LocalRun` runs a workload in this process,
+without Ray.
 """
 
 from importlib import import_module
@@ -100,7 +101,7 @@ _WITH_RAY = {
     "RayResourceManager": "distributed_grid.roles.ray_resource_manager",
     "Run": "distributed_grid.roles.run",
 }
-"""What is imported when it is first asked for: local mode and planning need no Ray."""
+"""Imported on first use: local mode and planning need no Ray."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""How many members a role may be asked to have."""
+"""The member counts that a role may be scaled to."""
 
 from collections.abc import Mapping
 from enum import Enum
@@ -22,7 +22,7 @@ def spec_named(workload: Workload, role: str | Enum) -> RoleSpec:
 
 
 def text_of_role(role: Any) -> str:
-    """Of text, or of a member of any Enum."""
+    """The name, from text or from a member of any Enum."""
     try:
         return name(role)
     except Wrong as wrong:
@@ -30,7 +30,7 @@ def text_of_role(role: Any) -> str:
 
 
 def scaled_counts(workload: Workload, role: str | Enum, count: int) -> Mapping[str, int]:
-    """The count of each role that changes: those of a colocation group do it together."""
+    """The count of each role that changes. Roles of a colocation group change together."""
     spec = spec_named(workload, role)
     if not spec.least <= count <= spec.most:
         asked = str(spec.least) if spec.least == spec.most else f"{spec.least} to {spec.most}"

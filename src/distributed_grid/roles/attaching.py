@@ -1,4 +1,4 @@
-"""A run of another process: its members can be called from here, and its owner asked for things."""
+"""A run of another process: its members can be called from here, and its owner receives requests."""
 
 import threading
 import time
@@ -22,13 +22,13 @@ from distributed_grid.roles.supervision.surveying import controller_here
 _FOLLOW_S: Final = 0.5
 _POLL_S: Final = 0.1
 _NO_ANSWER: Final = (Unavailable, ray.exceptions.RayError)
-"""Ray's control service is away or slow; it is asked again soon."""
+"""Ray's control service is away or slow. It is asked again soon."""
 
 T = TypeVar("T")
 
 
 class AttachedRun:
-    """Made by `attach`. It follows the run's record, so that members who were restarted, came or went are known here.
+    """Made by `attach`. It follows the run's record, so it knows members that restart, join or leave.
 
     Leaving its `with` block, or `detach`, ends nothing.
     """
@@ -40,12 +40,12 @@ class AttachedRun:
         self._transport = RayTransport(lambda _: self._poked.set())
         self._poked = threading.Event()
         self._changing = threading.Lock()
-        """Held while the record is read, too: else who read it earlier could have the last word."""
+        """Also held while the record is read. Otherwise an older reading could overwrite a newer one."""
         self._detached = threading.Event()
         self._seen: dict[tuple[str, int], tuple[str, int, int | None]] = {}
         """By role and rank: the actor, its life and its process."""
         self._record = self._runs.one(name)
-        if self.state in (RunState.ENDED, RunState.FAILED):  # one that is lost can be shut down from here
+        if self.state in (RunState.ENDED, RunState.FAILED):  # a lost run can still be shut down from here
             raise RoleRunOver(f"The run {name} is over: {self._record['why'] or self._record['state']}")
         self._take(self._record)
         self._thread = threading.Thread(target=self._follow, name=f"grid-roles-{name}-attached", daemon=True)
@@ -74,11 +74,11 @@ class AttachedRun:
         return RoleGroup(self._roster, self._transport, name, CallOptions(found["call_deadline_seconds"]))
 
     def group(self, role: Any, cls: type[T]) -> RoleGroup[T]:
-        """The same, with the class said: `run.group("trainer", Trainer)`."""
+        """The same group with its class stated: `run.group("trainer", Trainer)`."""
         return self[role]
 
     def status(self) -> Record:
-        """Read anew, and seats are as it has them."""
+        """The record, read anew. Seats are updated from it."""
         with self._changing:
             try:
                 record = self._runs.one(self.name)
@@ -93,7 +93,7 @@ class AttachedRun:
         return record
 
     def scale(self, role: Any, count: int, wait_s: float | None = 60.0) -> None:
-        """Ask the run's owner for so many members of a role, and wait until they are up; None or 0: do not wait."""
+        """Ask the run's owner for `count` members of a role, and wait until they are up. None or 0: do not wait."""
         name = text_of_role(role)
         self._runs.scale(self.name, name, count)
         until = time.monotonic() + (wait_s or 0.0)
@@ -105,16 +105,16 @@ class AttachedRun:
                 self.status()
 
     def shutdown(self, wait_s: float | None = 120.0) -> None:
-        """Ask the run's owner to end it, and wait until it is over; raises if it is not after so long.
+        """Ask the run's owner to end it, and wait until it has ended. Raises if it has not after `wait_s`.
 
-        One whose owner is gone is cleared away from here. Of one that is over nothing is asked.
+        If the owner is gone, this process cleans up the run. A run that has ended is asked for nothing.
         """
         if not self._detached.is_set():
             self._runs.end(self.name, wait_s)
         self.detach()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Until it is over; False: it was not within so many seconds."""
+        """Wait until the run has ended. False: it has not within `timeout_s`."""
         until = None if timeout_s is None else time.monotonic() + timeout_s
         while not self._is_over():
             if until is not None and time.monotonic() >= until:
@@ -164,7 +164,7 @@ class AttachedRun:
             self._roster.forget_finished(self._transport.unfinished)
 
     def _take(self, record: Record) -> None:
-        """Seats as the record has them."""
+        """Update the seats from the record."""
         for role in record["roles"]:
             self._roster.add_role(role["role"])
         there = {(member["role"], member["rank"]): member for member in record["members"] if member["state"] != LEAVING}
@@ -188,6 +188,6 @@ class AttachedRun:
             try:
                 actor = ray.get_actor(member["actor"], namespace=NAMESPACE)
             except ValueError:
-                return  # it died just now, which its owner will tell
+                return  # the member has just died; the run's owner will report it
             self._seen[key] = life
             seat.came(actor, node=member["node"])

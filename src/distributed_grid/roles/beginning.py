@@ -1,4 +1,4 @@
-"""How a run is had: started, or attached to. Ray is imported by what needs it, which local mode does not."""
+"""Starts a run, or attaches to one. Ray is imported only where it is needed; local mode does not need it."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, overload
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from distributed_grid.roles.run import Run
 
 SILENT_AFTER_S = 15.0
-"""Who does not answer for so long is taken for dead: nothing but its whole process being stuck keeps it from that."""
+"""A process that does not answer for so long is taken for dead: only one that is stuck as a whole does not answer."""
 
 Progress = Callable[[str], None]
 
@@ -41,12 +41,12 @@ def launch(
     progress: Progress | None = None,
     silent_after_s: float = SILENT_AFTER_S,
 ) -> "Run | LocalRun":
-    """Start a whole workload, all or nothing, and be back when everybody is up.
+    """Start a whole workload, all or nothing. Returns when all members are up.
 
-    `name`: by which others can `attach`; the workload's own if not given. `leases`: whether capacity is held by grid's
-    leases, of this `priority`; None: where this cluster is shared. `wait_s`: for so long, if there is no room now.
-    `progress`: told, again and again, how far it is. `silent_after_s`: whoever does not answer for so long is taken for
-    dead. `local`: in this process alone, without Ray.
+    `name`: the name under which others can `attach`; by default the workload's own. `leases`: whether capacity is held
+    by grid's leases, of this `priority`; None: yes if this cluster is shared. `wait_s`: how long to wait if there is no
+    room now. `progress`: called repeatedly with the progress. `silent_after_s`: a process that does not answer for so
+    long is taken for dead. `local`: in this process alone, without Ray.
     """
     if local:
         return LocalRun(workload, name)
@@ -68,7 +68,7 @@ def launch(
 
 
 def attach(name: str) -> "AttachedRun":
-    """A run that another process started, by its name. This process must be connected to the same Ray cluster."""
+    """The run of this name that another process started. This process must be connected to the same Ray cluster."""
     from distributed_grid.roles.attaching import AttachedRun
     from distributed_grid.roles.supervision.surveying import connected
 

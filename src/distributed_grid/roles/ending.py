@@ -1,6 +1,6 @@
-"""Ending a run: each step is taken whatever became of the others, so that nothing stays for want of something else.
+"""Ends a run. Each step is taken even if others failed, so that nothing is left behind.
 
-And in time: a run ends before its process leaves Ray.
+A run ends before its process leaves Ray.
 """
 
 import atexit
@@ -25,10 +25,10 @@ _TRIES: Final = 3
 
 
 class Living:
-    """What of this process must end before it leaves Ray, by `ray.shutdown()` or with the process.
+    """What this process must end before it leaves Ray, by `ray.shutdown()` or by exiting.
 
-    Ray ends a process with exit code 1 if one of its threads calls Ray afterwards; and what a run holds can be given
-    back in good order only before.
+    Ray ends a process with exit code 1 if one of its threads calls Ray afterwards. And only before that can a run give
+    back what it holds in good order.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Living:
         self._pid = os.getpid()
 
     def add(self, one: object, end: Callable[[], object]) -> None:
-        """`end` comes back when no thread of `one` calls Ray any more; it may be called again."""
+        """`end` returns once no thread of `one` calls Ray any more. It may be called again."""
         _hook_into_ray()
         self._ends[one] = end
 
@@ -48,11 +48,11 @@ class Living:
 
     def end_all(self) -> None:
         if os.getpid() != self._pid:
-            return  # a forked child, in which nothing of this lives
+            return  # a forked child, which owns none of this
         for end in reversed([*self._ends.values()]):
             try:
                 end()
-            except Exception as error:  # noqa: BLE001 (the others are to end all the same, and so is Ray)
+            except Exception as error:  # noqa: BLE001 (the others must end all the same, and so must Ray)
                 logger.warning("Not everything ended before this process left Ray: %s", said_by(error))
 
 
@@ -76,17 +76,18 @@ def _hook_into_ray() -> None:
 
 
 def uninterrupted(work: Callable[[], object]) -> None:
-    """Do it in a thread of its own, and wait for that.
+    """Run `work` in a thread of its own, and wait for it.
 
     Signal handlers run in the main thread, between any two of its lines, and may call `ray.shutdown()`, which waits for
-    this very work: in the main thread it would wait for itself. Whoever waits may be interrupted; the work goes on.
+    this very work: in the main thread it would wait for itself. The waiting thread may be interrupted; the work
+    continues.
     """
-    outcome: SimpleQueue[BaseException | None] = SimpleQueue()  # its calls may be cut off by a signal, and hold no lock
+    outcome: SimpleQueue[BaseException | None] = SimpleQueue()  # a signal may interrupt its calls; they hold no lock
 
     def run() -> None:
         try:
             work()
-        except BaseException as error:  # noqa: BLE001 (for the thread that waits)
+        except BaseException as error:  # noqa: BLE001 (for the waiting thread)
             outcome.put(error)
         else:
             outcome.put(None)
@@ -100,7 +101,7 @@ def uninterrupted(work: Callable[[], object]) -> None:
 
 
 def let_go(parts: RunParts, give_back_boosts: Callable[[], object]) -> None:
-    """All processes and all that is held for them. Who was interrupted in it calls it again, for what is left."""
+    """End all processes and release all that is held for them. After an interruption, call it again for the rest."""
     for post in [*parts.crew.posts.values()]:
         attempt(parts, partial(parts.crew.dismiss, [post], parts.why))
     for one in list(parts.held):
@@ -111,7 +112,7 @@ def let_go(parts: RunParts, give_back_boosts: Callable[[], object]) -> None:
 
 
 def leave_record(parts: RunParts, records: RoleRecords, record: Record, *, forget: bool) -> None:
-    """Why a run failed is of use to somebody who asks; one that ended as it should leaves nothing."""
+    """A failed run leaves its record, which says why it failed. A run that ended normally leaves nothing."""
     write = partial(records.remove_same if forget else records.write_record, record)
     attempt(parts, lambda: _insist(records, record, write))
 
@@ -119,7 +120,7 @@ def leave_record(parts: RunParts, records: RoleRecords, record: Record, *, forge
 def attempt(parts: RunParts, step: Callable[[], object]) -> None:
     try:
         step()
-    except Exception as error:  # noqa: BLE001 (the other steps are to be taken all the same)
+    except Exception as error:  # noqa: BLE001 (the other steps must be taken all the same)
         told = said_by(error)
         parts.note(f"while it ended: {told}")
         logger.warning("%s did not end as it should; what is left of it ends with this process: %s", parts.name, told)
@@ -128,9 +129,9 @@ def attempt(parts: RunParts, step: Callable[[], object]) -> None:
 def _insist(records: RoleRecords, record: Record, write: Callable[[], object]) -> None:
     if not ray.is_initialized():
         try:
-            records.owner_is_dead(record)  # this is answered at once, or not at all
+            records.owner_is_dead(record)  # this answers at once, or not at all
         except Unavailable:
-            return  # the cluster has gone as well, with all its records
+            return  # the cluster is gone as well, with all its records
     for left in reversed(range(_TRIES)):
         try:
             write()

@@ -1,4 +1,4 @@
-"""What happened in a run, as people are told of it: on Ray and in this process alike."""
+"""The events of a run as people see them, the same on Ray and in this process."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ class Event:
     at: datetime
     told: str
     times: int = 1
-    """In a row; `at` is the last."""
+    """How many times in a row; `at` is the last."""
 
     def row(self) -> dict[str, str]:
         told = self.told if self.times == 1 else f"{self.told} ({self.times} times)"
@@ -24,13 +24,13 @@ class Event:
 
 
 class Events:
-    """The last ones. What is told again and again is one of them, or it would push out all that happened before."""
+    """The latest events. Repetitions count as one event, so that they do not push out everything before them."""
 
     def __init__(self) -> None:
         self._kept: deque[Event] = deque(maxlen=_MOST)
 
     def note(self, told: str) -> datetime:
-        """When that was."""
+        """Record an event; returns its time."""
         now = datetime.now(UTC)
         if self._kept and self._kept[-1].told == told:
             self._kept[-1] = replace(self._kept[-1], at=now, times=self._kept[-1].times + 1)

@@ -1,7 +1,8 @@
-"""The runs of a cluster as anybody sees them, and what anybody may ask of them.
+"""The runs of a cluster as any process sees them, and the requests that any process may make of them.
 
-Their owners do it. A run whose owner is gone is lost: the controller frees what it holds, or, without one, the next run
-that starts does; its record is removed by whoever ends it, or takes its name.
+The owner of a run carries requests out. A run whose owner is gone is lost: the controller frees what it holds. Without
+a controller, the next run that starts does that. The record is removed when a caller ends the run, or when a new run
+takes its name.
 """
 
 import time
@@ -18,13 +19,13 @@ from distributed_grid.model.roles.runs import Record, RunState, as_seen, is_over
 
 _LOOK_S: Final = 0.1
 _SURE_S: Final = 1.0
-"""A process that began just now may not be known to Ray yet."""
+"""Ray may not know a process yet that has only just started."""
 
 
 class KnownRuns:
-    """Reads records and leaves wishes. Calls block for a moment.
+    """Reads records and leaves requests. Calls block for a moment.
 
-    `find_controller`: for processes other than the controller's own, since only that gives leases back at once.
+    `find_controller`: for processes other than the controller's own, since only the controller returns leases at once.
     """
 
     def __init__(self, records: RoleRecords, find_controller: Callable[[], GridClient | None] = lambda: None) -> None:
@@ -32,15 +33,15 @@ class KnownRuns:
         self._find_controller = find_controller
 
     def all(self) -> list[dict[str, Any]]:
-        """Each in short, the youngest first."""
+        """A summary of each run, the youngest first."""
         read = map(self._records.read_record, self._records.names())
-        found = [record for record in read if record is not None]  # None: it was removed meanwhile
+        found = [record for record in read if record is not None]  # None: the record was removed meanwhile
         dead = self._records.with_dead_owners(record for record in found if not is_over(record))
         seen = [as_seen(record, owner_is_dead=record["name"] in dead) for record in found]
         return sorted(map(short_run, seen), key=lambda run: (run["began_at"], run["name"]), reverse=True)
 
     def one(self, name: str) -> dict[str, Any]:
-        """Its record, and what is wished of it that its owner has not heard yet."""
+        """Its record, and the requests that its owner has not seen yet."""
         record = self._records.read_record(name)
         if record is None:
             raise RoleRunNotFound(f"No run of roles has the name {name!r:.120}", try_next="grid roles status")
@@ -48,14 +49,14 @@ class KnownRuns:
         return {**as_seen(record, owner_is_dead=dead), "wished": self._records.wished(name)}
 
     def scale(self, name: str, role: str, count: int) -> dict[str, Any]:
-        """Ask for another count of a role, and of those that share its place."""
+        """Ask for another count of a role, and of the roles that share its place."""
         self._records.wish(name, counts=counts_for(self.one(name), role, count))
         return self.one(name)
 
     def down(self, name: str, *, only_over: bool = False) -> dict[str, Any]:
-        """Ask a run to end; of one that is over, clear away what is left, and forget it.
+        """Ask a run to end. If it has already ended, clean up what is left and remove its record.
 
-        `only_over`: but for another one, which may have taken its name meanwhile.
+        `only_over`: do not ask a running run to end: another run may have taken the name meanwhile.
         """
         seen = self.one(name)
         if is_over(seen):
@@ -66,7 +67,7 @@ class KnownRuns:
         return down_answer(seen, removed=False)
 
     def end(self, name: str, within_s: float | None) -> None:
-        """Ask a run to end, and wait until it has; raises if it has not after so long. None: as long as it takes."""
+        """Ask a run to end, and wait until it has. Raises if it has not after `within_s`; None: no limit."""
         deadline = None if within_s is None else time.monotonic() + within_s
         asked = False
         while (seen := self._seen(name)) is not None and not is_over(seen):
@@ -80,7 +81,7 @@ class KnownRuns:
             self._clear_away(name)
 
     def claim(self, record: Record) -> Record | None:
-        """For a run that begins: None if it has its name now, or the record of the run that has it."""
+        """For a run that starts: None if it now has its name, else the record of the run that has it."""
         there = self._records.claim(record)
         if there is not None and self._records.owner_is_dead(there):
             self._clear_away(record["name"])
@@ -88,13 +89,13 @@ class KnownRuns:
         return there
 
     def forget_old(self, now: datetime) -> None:
-        """Those that have long been over, so that they do not pile up."""
+        """Remove the records of runs that ended long ago, so that they do not pile up."""
         for run in self.all():
             if is_old(run, now):
                 self._records.clear_away(run)
 
     def free_lost(self) -> None:
-        """What lost runs still hold, as the controller does where there is one. Two looks must agree here, too."""
+        """Free what lost runs still hold, as a controller does where one runs. Two looks must agree here, too."""
         held = frozenset(run for run in self._records.lost() if self._records.has_groups(run))
         if held:
             time.sleep(_SURE_S)
@@ -109,7 +110,7 @@ class KnownRuns:
 
     def _clear_away(self, lost: str) -> None:
         if (controller := self._find_controller()) is not None:
-            with closing(controller), suppress(GridError):  # where it does not, its leases end by themselves soon
+            with closing(controller), suppress(GridError):  # if the controller fails, the leases soon end by themselves
                 controller.role_run_down(lost, only_over=True)
         seen = self._seen(lost)
         if seen is not None and is_over(seen):

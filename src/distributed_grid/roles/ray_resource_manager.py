@@ -1,6 +1,6 @@
-"""The documented API: register roles, create all actors, and have each as a Ray actor with its own methods.
+"""The documented API: register roles, create all actors, and use each as a Ray actor with its own methods.
 
-A thin layer over `launch`. Code that uses it elsewhere works when only its import is replaced.
+A thin layer over `launch`. Code written for the documented API works when only its import is replaced.
 """
 
 import gc
@@ -36,9 +36,9 @@ cloudpickle.register_pickle_by_value(wrapper)
 logger = logging.getLogger(__name__)
 
 _SILENT_AFTER_S: Final = 600.0
-"""Code that was written without this rule may keep its whole process busy, loading something large, say."""
+"""Code written without this rule may keep its whole process busy, for example while it loads something large."""
 _ROOM_S: Final = 30.0
-"""So long, or `wait_s` if that is longer, actors are waited for that finish the calls of a manager that was dropped."""
+"""How long, unless `wait_s` is longer, to wait for actors that finish the calls of a dropped manager."""
 _MORE: Final = tuple(one for one in FIELDS if one not in ("role", "cls", "config", "count", "colocation_group"))
 
 
@@ -46,7 +46,7 @@ _MORE: Final = tuple(one for one in FIELDS if one not in ("role", "cls", "config
 class _Registered:
     spec: RoleSpec
     count: Any
-    """As it was said: none at all is fine here, though not in a workload."""
+    """As given. Zero is allowed here, though not in a workload."""
 
     @property
     def is_empty(self) -> bool:
@@ -54,7 +54,7 @@ class _Registered:
 
 
 class _InUse:
-    """A manager that has created actors has it, and so have its wrappers: once Python collects it, none is left."""
+    """Held by a manager that has created actors and by its wrappers: when Python collects it, none of them is left."""
 
     __slots__ = ("__weakref__",)
 
@@ -62,9 +62,9 @@ class _InUse:
 class RayResourceManager:
     """Roles, each of a class, started together as Ray actors.
 
-    `name`: of the run, for `grid roles status` and `attach`; one of its own if not given. `env_allow`: names of
-    variables that all actors get from here besides the documented ones. `pools`, `wait_s`, `leases`, `progress`: see
-    `Workload` and `launch`.
+    `name`: the run's name, for `grid roles status` and `attach`; by default a unique one. `env_allow`: names of
+    variables that all actors get from this process besides the documented ones. `pools`, `wait_s`, `leases`,
+    `progress`: see `Workload` and `launch`.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class RayResourceManager:
         self._in_use: _InUse | None = None
         self._when_dropped: weakref.finalize[[], _InUse] | None = None
         self._wrappers: dict[str, list[tuple[Seat, RayActorWrapper]]] | None = None
-        """None: nothing is created."""
+        """None: no actors exist."""
 
     def register_role(
         self,
@@ -99,10 +99,10 @@ class RayResourceManager:
         profile: str | None = None,
         **more: Any,
     ) -> None:
-        """`count` actors, each of which makes one `cls(config)`; roles of one `colocation_group` share theirs.
+        """`count` actors, each of which makes one `cls(config)`. Roles of one `colocation_group` share their actors.
 
-        `role`: text, or a member of any Enum. A role that is registered again replaces itself. `profile` and `more` say
-        what differs from the documented resources: the name of a profile, and any field of a `RoleSpec`.
+        `role`: text, or a member of any Enum. Registering a role again replaces it. `profile` and `more` state what
+        differs from the documented resources: the name of a profile, and any field of a `RoleSpec`.
         """
         name = role_text(role)
         self._check_not_created(f"The role {name} cannot be registered")
@@ -120,10 +120,10 @@ class RayResourceManager:
         self._roles[name] = _Registered(spec, count)
 
     def create_all_actors(self) -> None:
-        """Start all that is registered, all or nothing, and be back when everybody is up.
+        """Start all registered roles, all or nothing. Returns when all actors are up.
 
-        Raises `InvalidRole` (a `ValueError`) if the roles do not go together, `DoesNotFit` if there is no room for
-        them, `MemberFailed` if a constructor raised, and `StartTimedOut`; nothing is left then.
+        Raises `InvalidRole` (a `ValueError`) if the roles do not fit together, `DoesNotFit` if there is no room for
+        them, `MemberFailed` if a constructor raised, and `StartTimedOut`. After an error, nothing is left.
         """
         self._check_not_created("The actors cannot be created again")
         if not self._roles:
@@ -143,7 +143,7 @@ class RayResourceManager:
         }
 
     def _launch(self, workload: Workload) -> Run:
-        """Where an earlier manager of this process still has the room or the name, but was dropped: after it."""
+        """Launch. If a dropped manager of this process still has the room or the name, wait for its end and retry."""
 
         def start(wait_s: float) -> Run:
             return launch(
@@ -155,8 +155,8 @@ class RayResourceManager:
             )
 
         if any(LIVING):
-            gc.collect()  # a manager in a circle of references is dropped only by this
-        earlier = [one for one in LIVING if isinstance(one, Run)]  # one that ends meanwhile had the room, too
+            gc.collect()  # only this drops a manager in a reference cycle
+        earlier = [one for one in LIVING if isinstance(one, Run)]  # a run that ends meanwhile had the room, too
         until = time.monotonic() + max(_ROOM_S, self._wait_s)
         try:
             return start(self._wait_s)
@@ -178,7 +178,7 @@ class RayResourceManager:
             raise
 
     def get_actor_wrapper(self, role: Any) -> list[RayActorWrapper]:
-        """The actors of a role, by rank, as they were created; after a restart, each has its new actor."""
+        """The actors of a role, by rank, as created. After a restart, each wrapper has its new actor."""
         name = role_text(role)
         if name not in self._roles:
             there = ", ".join(self._roles) or "none"
@@ -194,13 +194,13 @@ class RayResourceManager:
 
     @property
     def run(self) -> Run:
-        """The run behind it: its status, its groups, scaling."""
+        """The underlying run: its status, its groups, scaling."""
         if self._run is None:
             raise RoleNotFound("No actors have been created", try_next="create_all_actors() first.")
         return self._run
 
     def shutdown(self) -> None:
-        """End all actors; may be called again. What is registered stays so, and can be created anew."""
+        """End all actors. May be called again. The roles stay registered, and their actors can be created again."""
         run, self._run, self._wrappers = self._run, None, None
         when_dropped, self._when_dropped, self._in_use = self._when_dropped, None, None
         if when_dropped is not None:
@@ -233,7 +233,7 @@ class RayResourceManager:
 
 
 def _connect() -> None:
-    """As Ray does it for the first actor of a program that has not called ray.init; `launch` says if it did not."""
+    """Connect as Ray does for the first actor of a program that has not called ray.init. `launch` reports a failure."""
     if not ray.is_initialized():
         with suppress(ray.exceptions.RaySystemError):
             ray.get([])
@@ -244,5 +244,5 @@ def _wrapped(seat: Seat, in_use: _InUse | None) -> tuple[Seat, RayActorWrapper]:
 
 
 def _get_minimal_env_vars() -> dict[str, str]:
-    """What actors get of this process's environment. Private by its name, but the documented code imports it."""
+    """What actors get from this process's environment. Private by its name, but the documented code imports it."""
     return RoleSpec("any", **documented_fields(colocated=False)).environment(os.environ)

@@ -1,4 +1,4 @@
-"""The class of a role as it is seen before anything starts, for runs on Ray and in this process alike."""
+"""The class of a role as it is seen before anything starts, the same for runs on Ray and in this process."""
 
 from typing import Final
 
@@ -7,11 +7,11 @@ from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.roles.on_node.making import has_async_methods, load_class
 
 _ASYNC_CONCURRENCY: Final = 1000
-"""Ray's, for a class with async methods; of other classes it is one."""
+"""Ray's default for a class with async methods. For other classes it is one."""
 
 
 def class_of(role: RoleSpec) -> type:
-    """Looked at here for its methods, also if it is imported elsewhere."""
+    """The class, loaded here for its methods even if it is imported elsewhere."""
     if role.cls is None:
         raise InvalidRole(
             f"The role {role.name} has no class", try_next="Give it one: cls, in YAML class: module:Class"
@@ -32,5 +32,5 @@ def class_of(role: RoleSpec) -> type:
 
 
 def concurrency_of(cls: type, said: int | None) -> int:
-    """How many calls one works on at a time; as Ray has it, if the role does not say."""
+    """How many calls one member works on at a time. Ray's default if the role does not say."""
     return said or (_ASYNC_CONCURRENCY if has_async_methods(cls) else 1)

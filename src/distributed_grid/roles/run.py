@@ -1,4 +1,4 @@
-"""A run: a workload that lives, as the process that started it has it."""
+"""A run: a live workload, in the process that started it."""
 
 import threading
 import time
@@ -37,14 +37,14 @@ T = TypeVar("T")
 
 
 class Starting:
-    """A run that starts, in a thread of its own: what its process began is over, in order, before that leaves Ray.
+    """A run that starts in a thread of its own: what its process began ends, in order, before the process leaves Ray.
 
     Signal handlers run in the main thread, between any two of its lines, and may call `ray.shutdown()`, or raise. So
-    the thread that asked for the run only waits, and calls nothing of Ray's meanwhile.
+    the thread that asked for the run only waits, and calls nothing of Ray meanwhile.
     """
 
     def __init__(self, begin: Callable[[Progress], "Run"], name: str) -> None:
-        """`begin`: with what it is to tell its progress to, which raises once it is to give up."""
+        """`begin`: gets the function to report progress to, which raises once the start should be given up."""
         self._begin, self._name = begin, name
         self._thread = threading.Thread(target=self._start, name=f"grid-roles-{name}-starts", daemon=True)
         self._told: SimpleQueue[str | None] = SimpleQueue()
@@ -54,7 +54,7 @@ class Starting:
         self._error: BaseException | None = None
 
     def result(self, progress: Progress) -> "Run":
-        """The run that has started; `progress` is called in this thread. Raises what kept it, once nothing is left."""
+        """The started run. `progress` is called in this thread. A failed start raises, once nothing is left."""
         try:
             LIVING.add(self, self.give_up)
             self._thread.start()
@@ -69,12 +69,12 @@ class Starting:
             assert self._run is not None
             return self._run
         finally:
-            del self  # or the error would keep what keeps the error
+            del self  # otherwise the error and this object would keep each other alive
 
     def give_up(self) -> None:
-        """End what it has begun, or the run, if it has started; back when nothing is left."""
+        """End what has begun, or the run if it has started. Returns when nothing is left."""
         self._given_up = True
-        # It waits for no lock: the thread that was interrupted might hold it. Without a number, nothing has begun.
+        # This waits for no lock: the interrupted thread might hold it. Without a number, nothing has begun.
         while self._thread.ident is not None and not self._is_over:
             time.sleep(_POLL_S)
         LIVING.drop(self)
@@ -85,7 +85,7 @@ class Starting:
         try:
             self._tell("")
             self._run = self._begin(self._tell)
-        except BaseException as error:  # noqa: BLE001 (for the thread that waits)
+        except BaseException as error:  # noqa: BLE001 (for the waiting thread)
             self._error = error
         finally:
             LIVING.drop(self)
@@ -126,7 +126,7 @@ class Run:
     # -- life ----------------------------------------------------------------------------------------------------
 
     def start(self, wait_s: float, progress: Progress) -> None:
-        """All or nothing; what goes wrong is raised once nothing is left. `progress` raises if it is to be given up."""
+        """All or nothing: an error is raised once nothing is left. `progress` raises to give up the start."""
         there = self._runs.claim(self._supervisor.record())
         if there is not None:
             raise RoleRunInUse(
@@ -158,22 +158,22 @@ class Run:
         self._supervisor.start(self._end)
 
     def shutdown(self) -> None:
-        """End all of it. May be called again, and by several."""
+        """End the whole run. May be called again, and by several threads."""
         self._stop_and_end("it was shut down")
 
     def leave_ray(self) -> None:
-        """The same, before this process leaves Ray; it is back when no thread of the run calls Ray any more."""
+        """The same, before this process leaves Ray. Returns when no thread of the run calls Ray any more."""
         self._stop_and_end("the process that owns it left Ray")
 
     def _stop_and_end(self, why: str) -> None:
         def end() -> None:
-            self._supervisor.stop()  # first, so that nobody is started meanwhile
+            self._supervisor.stop()  # first, so that nothing is started meanwhile
             self._end(why, RunState.ENDED)
 
         uninterrupted(end)
 
     def drop(self) -> None:
-        """End it soon, once its calls are over: no part of the program can use it any more.
+        """End the run soon, once its calls have ended: no part of the program can use it any more.
 
         Safe where Python collects garbage, in any thread and at any line: nothing is called and no lock is taken.
         """
@@ -185,11 +185,11 @@ class Run:
 
     @property
     def what_keeps_it(self) -> str:
-        """Of one that was dropped: what it waits for before it ends."""
+        """For a dropped run: what it waits for before it ends."""
         return "; ".join(self._supervisor.resizing.leaving.finishing()) or "it gives back what it holds"
 
     def _end(self, why: str, state: RunState, *, forget: bool = False) -> None:
-        """`forget`: also if it failed."""
+        """`forget`: remove the record even if the run failed."""
         with self._ending:
             if self._over.is_set():
                 return
@@ -206,14 +206,14 @@ class Run:
             self._over.set()
 
     def _lost(self, seat: Seat) -> None:
-        """A call found that a member is gone: it is looked at now."""
+        """A call found that a member is gone: check it now."""
         for post in [*self._p.crew.posts.values()]:
             if seat in post.seats:
                 post.pinged_at = 0.0
         self._supervisor.poke()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Until it is over; False: it was not within so many seconds."""
+        """Wait until the run has ended. False: it has not within `timeout_s`."""
         return self._over.wait(timeout_s)
 
     def __enter__(self) -> Self:
@@ -236,7 +236,7 @@ class Run:
 
     @property
     def why(self) -> str:
-        """Why it is over, or not as it should be."""
+        """Why the run has ended, or is degraded."""
         return self._p.why
 
     def __getitem__(self, role: Any) -> RoleGroup[Any]:
@@ -245,19 +245,19 @@ class Run:
         return RoleGroup(self._roster, self._transport, spec.name, CallOptions(spec.call_deadline_seconds))
 
     def group(self, role: Any, cls: type[T]) -> RoleGroup[T]:
-        """The same, with the class said: `run.group("trainer", Trainer)`."""
+        """The same group with its class stated: `run.group("trainer", Trainer)`."""
         return self[role]
 
     def seats(self, role: str) -> tuple[Seat, ...]:
-        """Of the members of a role, in rank order: for other faces of a run than its groups."""
+        """The seats of a role's members in rank order, for interfaces other than its groups."""
         return self._roster.seats(role)
 
     def status(self) -> Record:
-        """All that is known of it, as `grid roles status --json` shows it."""
+        """All that is known of the run, as `grid roles status --json` shows it."""
         return self._supervisor.record()
 
     def scale(self, role: Any, count: int, wait_s: float | None = 60.0) -> None:
-        """Bring a role to so many members, and wait until they are up; None or 0: do not wait."""
+        """Bring a role to `count` members, and wait until they are up. None or 0: do not wait."""
         name = spec_named(self._p.workload, role).name
         sent_away = self._p.sent_away[name]
         self._supervisor.wish(name, count)

@@ -1,1 +1,1 @@
-"""`grid run`: a program of the user's, in their terminal and folder, whose Ray work is inside a lease."""
+"""`grid run`: runs a program in the user's terminal and folder, with its Ray work inside a lease."""

@@ -1,4 +1,4 @@
-"""A run without a terminal: the same wrapper, in a process of its own that outlives the command."""
+"""A run in the background: the same wrapper, in a separate process that outlives the command."""
 
 import json
 import os
@@ -27,9 +27,9 @@ _POLL_S: Final = 0.05
 def start(
     runs: Runs, wanted: Wanted, command: Sequence[str], label: str, isolation: str, *, allow_escapes: bool = False
 ) -> Run:
-    """Start it, and be back once the program runs; or raise why it does not."""
+    """Start the run and return once the program runs. Raises the reason if it does not."""
     run_id = uuid.uuid4().hex[:12]
-    # What to run goes through a pipe, since there may be secrets in it.
+    # The command goes through a pipe, since it may contain secrets.
     how = {"isolation": isolation, "allow_escapes": allow_escapes}
     told = {"id": run_id, "wanted": asdict(wanted), "command": list(command), "label": label, "how": how}
     wrapper = subprocess.Popen(
@@ -45,7 +45,7 @@ def start(
     try:
         return _once_it_runs(runs, run_id, wrapper)
     except KeyboardInterrupt:
-        wrapper.terminate()  # or it would go on waiting for its lease, and begin one day
+        wrapper.terminate()  # or it would keep waiting for its lease, and start much later
         wrapper.wait()
         raise
 
@@ -54,14 +54,14 @@ def _once_it_runs(runs: Runs, run_id: str, wrapper: "subprocess.Popen[bytes]") -
     while True:
         is_over = wrapper.poll() is not None
         found = next((run for run in runs.all() if run.id == run_id), None)
-        if found is not None and (is_over or not found.is_over):  # why it ended is told last
+        if found is not None and (is_over or not found.is_over):  # the reason for the end is recorded last
             refused = Path(found.folder) / _REFUSED
             if refused.exists():
                 raise error_from_dict(json.loads(refused.read_text()))
             if found.state != "starting":
                 return found
         if is_over:
-            raise GridError("The run ended before it began", try_next="grid tasks ls")
+            raise GridError("The program exited during startup", try_next="grid tasks ls")
         time.sleep(_POLL_S)
 
 

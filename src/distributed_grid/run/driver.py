@@ -1,4 +1,4 @@
-"""The user's program: what its command line means, its environment, and its process, ended with all that it started."""
+"""The user's program: its command line, its environment, and its process, which ends with all its children."""
 
 import ctypes
 import json
@@ -59,7 +59,7 @@ def _check_command(first: str, environ: Mapping[str, str]) -> None:
 
 
 def python(environ: Mapping[str, str], own_python: str) -> str:
-    """That of the environment which the user has activated; else the one that grid runs with."""
+    """The interpreter of the user's active environment, else the one that runs grid."""
     for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         found = Path(environ[name]) / "bin" / "python" if environ.get(name) else None
         if found is not None and os.access(found, os.X_OK):
@@ -68,14 +68,14 @@ def python(environ: Mapping[str, str], own_python: str) -> str:
 
 
 def label_of(words: Sequence[str]) -> str:
-    """What is shown to others: never the arguments, in which there may be secrets."""
+    """The name shown to others: never the arguments, which may contain secrets."""
     if words[0] == "-m":
         return f"-m {words[1]}"
     return "-c ..." if words[0] == "-c" else Path(words[0]).name
 
 
 _JOB_CONFIG: Final = "RAY_JOB_CONFIG_JSON_ENV_VAR"
-"""What Ray adds to the configuration of every job whose driver finds it."""
+"""Ray adds its value to the configuration of every job whose driver has this variable."""
 
 
 def captured(
@@ -86,7 +86,7 @@ def captured(
     run_id: str = "",
     allow_escapes: bool = False,
 ) -> dict[str, str]:
-    """For a program whose Ray work is captured by the lease's placement group: Python finds the hook on its path."""
+    """The environment of a program whose Ray work goes into the lease's placement group: Python finds the hook."""
     hook = str(Path(capture.__file__).parent)
     path = os.pathsep.join(part for part in (hook, os.environ.get("PYTHONPATH", "")) if part)
     told = {} if report is None else {"GRID_RUN_REPORT": str(report)}
@@ -108,12 +108,12 @@ def captured(
 
 
 def private(boost: Mapping[str, Any], ray_address: str, auth_mode: str) -> dict[str, str]:
-    """For a program with a Ray of its own."""
+    """The environment of a program with a private Ray cluster."""
     return os.environ | {"RAY_ADDRESS": ray_address, "RAY_AUTH_MODE": auth_mode, "GRID_BOOST": boost["boost_id"]}
 
 
 def marked(job_config: str, run_id: str) -> str:
-    """The job configuration, and in it the run: so Ray knows every job of the run, also those without the hook."""
+    """The job configuration with the run's id, so that Ray knows every job of the run, even without the hook."""
     try:
         config = dict(json.loads(job_config or "{}"))
     except (ValueError, TypeError):
@@ -122,19 +122,19 @@ def marked(job_config: str, run_id: str) -> str:
 
 
 def _node_id(client: GridClient, name: str) -> str:
-    """Empty if it has left the cluster: the hook then asks Ray."""
+    """Empty if the node has left the cluster: the hook then asks Ray."""
     nodes = client.nodes()["nodes"]
     return next((node["node_id"] for node in nodes if node["name"] == name and node["alive"]), "")
 
 
 GRACE_S: Final = 5.0
 _PR_SET_PDEATHSIG: Final = 1
-_LIBC: Final = ctypes.CDLL(None)  # opened here: between fork and exec as little as possible may happen
+_LIBC: Final = ctypes.CDLL(None)  # opened here: as little as possible may happen between fork and exec
 
 
 @contextmanager
 def explained(program: str) -> Iterator[None]:
-    """Why a program cannot be started, in words for whoever typed it."""
+    """Turn a failure to start the program into an error that the user understands."""
     try:
         yield
     except FileNotFoundError:
@@ -162,7 +162,7 @@ class Driver:
         return self._process.pid
 
     def is_above(self, pid: int, address: str) -> bool:
-        """Whether that process, on the machine at that address, is the program, or one that it started."""
+        """Whether the process, on the machine at that address, is the program or one of its descendants."""
         here = {found.address for interface in psutil.net_if_addrs().values() for found in interface}
         if address not in here:
             return False
@@ -172,7 +172,7 @@ class Driver:
             return False
 
     def exit_code(self) -> int | None:
-        """None while it runs; as a shell tells it: 128 and the signal's number, if a signal ended it."""
+        """None while it runs; as in a shell, 128 plus the signal's number if a signal ended it."""
         code = self._process.poll()
         return 128 - code if code is not None and code < 0 else code
 
@@ -182,12 +182,12 @@ class Driver:
         return self.exit_code()
 
     def tell(self, number: int) -> None:
-        """Send it a signal; the program may know what to do with it."""
+        """Send the program a signal, which it may handle."""
         with suppress(ProcessLookupError):
             self._process.send_signal(number)
 
     def end(self, grace_s: float = GRACE_S) -> int:
-        """Ask it to end, then make it; what it started ends with it. Its exit code."""
+        """Ask the program to end, then kill it, with all its descendants. Returns its exit code."""
         below = self._below()
         self.tell(signal.SIGTERM)
         if self.wait(grace_s) is None:
@@ -198,7 +198,7 @@ class Driver:
 
     def _below(self) -> set[psutil.Process]:
         if self._process.poll() is not None:
-            return set()  # by now its number may be another's
+            return set()  # its process id may have been reused
         try:
             return set(psutil.Process(self.pid).children(recursive=True))
         except psutil.NoSuchProcess:
@@ -213,6 +213,6 @@ def _kill(processes: set[psutil.Process]) -> None:
 
 
 def _as_a_program() -> None:
-    """In the child, before the program: it hears signals, and does not go on without the lease if grid is killed."""
+    """In the child, before exec: unblock signals, and have the program terminated if grid is killed."""
     let_in()
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

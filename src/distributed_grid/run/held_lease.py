@@ -1,4 +1,4 @@
-"""The lease of a run: asked for, renewed while the run lives, given back at its end."""
+"""The lease of a run: requested, renewed while the run lives, returned at its end."""
 
 import threading
 import time
@@ -14,16 +14,16 @@ from distributed_grid.model.endings import why_it_ends
 from distributed_grid.run.signals import kept_back
 
 DEFAULT_DURATION_S: Final = 120.0
-"""For how long a lease lasts if nobody renews it: soon after a machine is gone, what it held is free again."""
+"""How long a lease lasts without renewal: if its machine fails, its capacity is soon free again."""
 
 _LOOK_S: Final = 1.0
-"""Its program has to hear soon that it is asked back: the grace period runs from the asking."""
+"""The program must learn of a reclaim soon, since the grace period starts with the reclaim."""
 _MOST_LABEL: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a run is to have, as its user said it."""
+    """What the user asked for."""
 
     cpus: str | None = None
     gpus: str | None = None
@@ -38,7 +38,7 @@ class Wanted:
     reclaim_url: str | None = None
 
     def body(self, target: str, label: str) -> dict[str, Any]:
-        """The request for the lease: what is scarce leads, the rest comes along."""
+        """The request for the lease: the scarcest resource leads, the others come along."""
         asked = {kind: amount for kind, amount in self._amounts().items() if amount is not None}
         first, *others = asked or {"cpu": "1"}
         return {
@@ -63,7 +63,7 @@ class Wanted:
         return {"gpu": self.gpus, "cpu": self.cpus, "memory": self.memory}
 
     def check(self) -> None:
-        """What makes no sense needs no cluster to say so."""
+        """Refuse invalid input without a cluster."""
         from distributed_grid.model.requests import make_ask, seconds
 
         if self.boost is not None and any(self._amounts().values()):
@@ -81,12 +81,12 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class AskedBack:
-    """The lease goes home, or its holder is asked for it: its program may stay until then."""
+    """The lease is being returned, or its holder was asked for it. The program may stay until then."""
 
     ending: Mapping[str, Any]
-    """As the API tells it: the cause, by whom, for whom."""
+    """As in the API: the cause, by whom, for whom."""
     until: float
-    """On this machine's monotonic clock: the controller's may show another time."""
+    """On this machine's monotonic clock: the controller's clock may differ."""
 
     @property
     def left_s(self) -> float:
@@ -96,7 +96,7 @@ class AskedBack:
 class HeldLease:
     """One lease while it is needed, with the program inside it.
 
-    `asked`: it is asked back, and until when the program may stay. `ended`: it is there no more, and why.
+    `asked`: the lease was asked back, and how long the program may stay. `ended`: why the lease is gone.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class HeldLease:
         is_ours: bool,
         is_inside: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`is_inside`: whether something is in it now; a shell may only be open."""
+        """`is_inside`: whether a program runs in it now; a shell may be merely open."""
         self._is_inside = is_inside
         self._client, self._program_id, self._label = client, program_id, label[:_MOST_LABEL]
         self.boost = boost
@@ -118,14 +118,14 @@ class HeldLease:
         self.asked: AskedBack | None = None
         self.ended: str | None = None
         self.ending: Mapping[str, Any] | None = None
-        """How it ended, where the controller could say."""
+        """How it ended, if the controller knows."""
         self._take_in(self._ask(client))
         with kept_back():  # signals are for the main thread
             threading.Thread(target=self._keep, daemon=True).start()
 
     @classmethod
     def of(cls, client: GridClient, wanted: Wanted, program_id: str, label: str) -> "HeldLease":
-        """Ask for it, or take the boost that was named."""
+        """Request a lease, or use the boost that was named."""
         if wanted.boost is not None:
             boost = reserved(client, client.boost(wanted.boost, to_use=True))
             return cls(client, boost, program_id, label, is_ours=False)
@@ -143,16 +143,16 @@ class HeldLease:
         return str(self.boost["boost_id"])
 
     def give_back(self) -> None:
-        """What still runs in it is ended. A boost that was there before the run stays, empty."""
+        """End what still runs in the lease and return it. A boost that existed before the run stays, empty."""
         self._stop.set()
-        with suppress(GridError):  # then it counts as gone when it has been silent for a while
+        with suppress(GridError):  # then the controller counts the program as gone after a silence
             self._client.leave(self.id, self._program_id)
         if self.is_ours and self.ended is None:
             with suppress(NotFound):
                 self._client.release_boost(self.id, {"grace_seconds": 0, "wait_seconds": 20})
 
     def _keep(self) -> None:
-        """Renew it at a third of its length, and look more often whether it is still there."""
+        """Renew the lease after each third of its length, and check more often that it still exists."""
         length = _length(self.boost)
         look_s = min(_LOOK_S, length / 6)
         renew_at = time.monotonic() + length / 3
@@ -166,19 +166,19 @@ class HeldLease:
         client.close()
 
     def why_ended(self) -> str | None:
-        """Asked now: when a program fails because its lease is gone, it may be the first to notice."""
+        """Asks the controller now: a program that fails for want of its lease may be the first to notice."""
         return self.ended or self._look(self._client)
 
     def _look(self, client: GridClient, *, renews: bool = False) -> str | None:
         try:
             if renews:
-                with suppress(Refused):  # it goes home: the next answer says why
+                with suppress(Refused):  # the lease is ending: the next answer says why
                     client.renew_boost(self.id)
             self._take_in(self._ask(client))
         except NotFound as error:
             self.ended = error.message
         except GridError:
-            pass  # the controller is away; it comes back, and the lease lasts a while
+            pass  # the controller is away for now; the lease lasts a while
         return self.ended
 
     def _ask(self, client: GridClient) -> Mapping[str, Any]:
@@ -207,7 +207,7 @@ def _head(client: GridClient) -> str:
 
 
 def reserved(client: GridClient, boost: dict[str, Any]) -> dict[str, Any]:
-    """The boost, if there is something of it to run inside of; else `NotReserved`."""
+    """The boost, if it is active and has a placement group to run in; else raises `NotReserved`."""
     if boost["placement_group"] is None or boost["state"] != "active":
         raise NotReserved(
             f"Boost {boost['boost_id'][:8]} is {boost['state']}, by {boost['delivery']}: nothing to run inside of",

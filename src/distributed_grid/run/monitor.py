@@ -1,5 +1,4 @@
-"""The run monitor: beside the program while it runs. It passes reports on, delivers notices, and ends the program with
-its lease."""
+"""The run monitor: passes reports on, delivers notices, and ends the program with its lease."""
 
 import json
 import os
@@ -21,29 +20,29 @@ from distributed_grid.run.signals import CANCELS, Signals, Told, stop_here
 
 UNATTENDED_S: Final = 5.0
 TYPED_S: Final = 30.0
-"""Whoever types Ctrl-C is there to type it again: the program may take its time to save what it has."""
+"""A user who types Ctrl-C can type it again, so the program gets longer to save its work."""
 HINT_S: Final = 3.0
 _ECHO_S: Final = 1.0
-"""One request may come as several signals: `timeout` sends to a process and to its group, systemd TERM and HUP."""
+"""One request may arrive as several signals: `timeout` signals a process and its group, systemd sends TERM and HUP."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Somebody has asked for the program's end, then."""
+    """A signal that asked for the program's end, and when it came."""
 
     by: Told
     at: float
     is_hinted: bool = False
 
     def is_insisted_on(self, told: Told, now: float) -> bool:
-        """Whether this one means: now."""
+        """Whether this signal asks for the end again, so that the program must end now."""
         return told.is_typed or told.sender != self.by.sender or now - self.at > _ECHO_S
 
     def is_over(self, now: float) -> bool:
         return now - self.at > (TYPED_S if self.by.is_typed else UNATTENDED_S)
 
     def wants_a_hint(self, now: float) -> bool:
-        """Whether a person who waits should be told how it goes faster."""
+        """Whether to tell the waiting user how to end it faster."""
         return self.by.is_typed and not self.is_hinted and now - self.at > HINT_S
 
 
@@ -53,7 +52,7 @@ _STDERR: Final = 2
 
 
 def is_read_by_key() -> bool:
-    """Whether the program reads it key by key, as editors do, and shells and debuggers that ask for the next line."""
+    """Whether the program reads the terminal key by key, as editors do, and shells and debuggers at a prompt."""
     try:
         return os.isatty(_STDOUT) and not termios.tcgetattr(_STDIN)[3] & termios.ICANON
     except termios.error:
@@ -61,10 +60,10 @@ def is_read_by_key() -> bool:
 
 
 def is_ours() -> bool:
-    """Whether what we start is in its foreground; a run that was sent to the background is not."""
+    """Whether this process is in the terminal's foreground; a run that was sent to the background is not."""
     try:
         return os.isatty(_STDOUT) and os.tcgetpgrp(_STDERR) == os.getpgrp()
-    except OSError:  # not a terminal, or somebody else's
+    except OSError:  # not a terminal, or not this session's
         return False
 
 
@@ -73,7 +72,7 @@ _POLL_S: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Voice:
-    """How a run speaks to its user: lines that stay, and one that is written over, until it is wiped."""
+    """A run's output to its user: lines that stay, and one status line that is overwritten until it is wiped."""
 
     say: Callable[[str], None]
     status: Callable[[str], None]
@@ -81,15 +80,15 @@ class Voice:
 
 
 class ReclaimTold:
-    """What a program's user and the program itself hear when its lease is asked back; once, and again if it changes."""
+    """Tells the user and the program that the lease is asked back: once, and again if that changes."""
 
     def __init__(self, lease: HeldLease, say: Callable[[str], None], file: Path | None = None) -> None:
-        """`file` is there while the lease is asked back: for the program, which may watch it."""
+        """`file` exists while the lease is asked back; the program may watch it."""
         self._lease, self._say, self._file = lease, say, file
         self._told: Mapping[str, Any] | None = None
 
     def look(self, who: str = "The program") -> AskedBack | None:
-        """The lease's being asked back, of which everybody has heard then."""
+        """Whether the lease is asked back; the user and the program have been told."""
         asked = self._lease.asked
         if asked is not None and asked.ending != self._told:
             self._say(f"grid: {in_words(asked, self._lease.id, who)}")
@@ -102,8 +101,8 @@ class ReclaimTold:
         return asked
 
     def gone(self) -> None:
-        """The lease is there no more, and its programs may be. From now on the hook in them refuses what they submit:
-        Ray would let it wait for ever for a placement group that was removed."""
+        """The lease is gone, but its programs may still run. From now on the hook in them refuses submissions: Ray
+        would let them wait for ever for a placement group that was removed."""
         ending = self._lease.ending or {}
         why = self._lease.ended or (why_it_ends(ending) if ending else "its grace period is over")
         self._put({"boost_id": self._lease.id, **ending, "ends_in_seconds": 0.0, "gone": why})
@@ -115,7 +114,7 @@ class ReclaimTold:
         if self._file is None:
             return
         new = self._file.with_suffix(".new")
-        with suppress(OSError):  # it was said as well
+        with suppress(OSError):  # the user has been told as well
             new.write_text(json.dumps(told) + "\n")
             new.replace(self._file)
 
@@ -132,7 +131,7 @@ def in_words(asked: AskedBack, boost_id: str, who: str) -> str:
 
 
 class Attendant:
-    """`cancelled` has the signal that asked for the program's end, if one did; `is_taken`: the lease's end did."""
+    """`cancelled`: the signal that asked for the program's end, if any; `is_taken`: the end of the lease ended it."""
 
     def __init__(
         self, driver: Driver, lease: HeldLease, reports: Reports, voice: Voice, signals: Signals, reclaim_file: Path
@@ -148,7 +147,7 @@ class Attendant:
         return None if self._asked is None else self._asked.by.number
 
     def until_it_ends(self) -> int:
-        """Its exit code. Nothing that it started is left then."""
+        """Wait for the program, and end all that it started. Returns its exit code."""
         while (code := self._driver.exit_code()) is None:
             told = self._signals.next(_POLL_S)
             self._tell_the_news()
@@ -165,7 +164,7 @@ class Attendant:
                 return self._driver.end(0.0)
             if self._asked is not None and self._is_too_long(time.monotonic()):
                 return self._driver.end(GRACE_S)
-        self._driver.end(0.0)  # what it has left
+        self._driver.end(0.0)  # the processes that it left behind
         if code != 0 and self._asked is None and (why := self._lease.why_ended()) is not None:
             self.is_taken = True
             self._voice.say(f"grid: the lease is gone: {why}. That is why the program failed.")
@@ -180,7 +179,7 @@ class Attendant:
             self._voice.say(f"grid: {text}")
 
     def _is_enough(self, told: Told) -> bool:
-        """The program gets it, once, if it has not; whether it is to end now, having been asked before."""
+        """Pass the signal on, unless the program has it. Returns whether this is a second request to end: end now."""
         reached = told.has_reached(self._driver.pid)
         if told.number == signal.SIGTSTP:
             self._pause(told.number, reached)
@@ -198,7 +197,7 @@ class Attendant:
     def _is_too_long(self, now: float) -> bool:
         assert self._asked is not None
         if self._asked.by.is_typed and is_read_by_key():
-            self._asked = None  # it was meant for the program: a shell, a debugger, that asks for the next line
+            self._asked = None  # the signal was for the program itself: a shell or a debugger at its prompt
             return False
         if self._asked.wants_a_hint(now):
             left = self._asked.at + TYPED_S - now
@@ -207,7 +206,7 @@ class Attendant:
         return self._asked.is_over(now)
 
     def _pause(self, number: int, reached: bool) -> None:
-        """Stop with the program, and go on with it."""
+        """Stop with the program, and continue with it."""
         if not reached:
             self._driver.tell(number)
         self._voice.wipe()

@@ -1,4 +1,4 @@
-"""How the run is getting on, by Ray's own records: for a line on a terminal, and to notice what goes wrong with it."""
+"""The run's progress by Ray's own records: for a line on a terminal, and to notice problems."""
 
 import threading
 import time
@@ -13,7 +13,7 @@ from distributed_grid.run.signals import kept_back
 _EVERY_S: Final = 1.0
 _SETTLED_S: Final = 1.5
 _ASKING_COSTS: Final = 20
-"""The pause is at least so many times what the last answer took: a run of many tasks is asked less often."""
+"""The pause is at least this many times the last answer's time, so a run of many tasks is polled less often."""
 _MOST_JOBS: Final = 64
 _CLOCKS_APART_S: Final = 60.0
 _WAITS_FOR_ITSELF_S: Final = 30.0
@@ -27,7 +27,7 @@ _NOT_ITS_OWN: Final = "it is connected to the shared cluster, not to the private
 def of_the_run(
     drivers: Iterable[Mapping[str, Any]], run_id: str, is_below: Callable[[int, str], bool]
 ) -> list[Mapping[str, Any]]:
-    """The drivers that say that they belong to the run; those that say nothing, if they are below its program."""
+    """The drivers that name the run, and those that name none but descend from its program."""
 
     def is_silent_below(driver: Mapping[str, Any]) -> bool:
         says = driver["run_id"] or driver["is_hooked"]
@@ -37,9 +37,9 @@ def of_the_run(
 
 
 class Progress:
-    """Asks the controller what the run's jobs do; counts the CPU seconds that they have used of the lease.
+    """Asks the controller what the run's jobs do, and counts the CPU seconds that they use of the lease.
 
-    What is wrong it adds to the reports: a driver without the hook, a run that waits for itself.
+    It adds problems to the reports: a driver without the hook, a run that waits for itself.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Progress:
         *,
         is_private: bool = False,
     ) -> None:
-        """`is_private`: the run has a Ray of its own, of which the controller knows nothing. Then only the time is
+        """`is_private`: the run has a private Ray cluster, which the controller cannot see. Then only the time is
         shown, and every job of the run in the shared cluster is an escape."""
         self._client = GridClient(client.home, retry_s=0.0)
         self._boost = boost
@@ -72,18 +72,18 @@ class Progress:
         self.work: dict[str, Any] | None = None
         """What the run does in its lease, if the controller can see it."""
         self.outside: Mapping[str, int] = {}
-        """What its jobs have run outside of the lease: how many, by name."""
+        """Name -> how many of these the run's jobs have run outside the lease."""
         self._thread = threading.Thread(target=self._watch, daemon=True)
         with kept_back():  # signals are for the main thread
             self._thread.start()
 
     def finish(self) -> None:
-        """A last look, for the summary: what Ray's workers did last is known a second later."""
+        """Take a last look, for the summary: Ray records what its workers did last a second later."""
         self._stop.set()
         self._thread.join(10)
         deadline = time.monotonic() + _SETTLED_S
         self._look()
-        if self._looked_into != self.jobs:  # jobs that only this look has found
+        if self._looked_into != self.jobs:  # this look has found new jobs
             self._look()
         while self.work and self.work["running"] + self.work["waiting"] and time.monotonic() < deadline:
             time.sleep(_SETTLED_S / 10)
@@ -119,12 +119,12 @@ class Progress:
 
     @property
     def jobs(self) -> tuple[str, ...]:
-        """The run's Ray jobs, as far as they are known."""
+        """The run's known Ray jobs."""
         return tuple(dict.fromkeys((*self._reports.jobs, *self._jobs)))[-_MOST_JOBS:]
 
     @property
     def has_strays(self) -> bool:
-        """There are jobs of the run that the hook does not keep in the lease."""
+        """Whether the run has jobs that the hook does not keep in the lease."""
         return not all(self._jobs.values())
 
     def _look(self) -> None:

@@ -1,4 +1,4 @@
-"""What is known of each run on this machine: a folder with its record, its output if detached, and its reports."""
+"""The runs on this machine: for each a folder with its record, its output if detached, and its reports."""
 
 import json
 import os
@@ -18,20 +18,20 @@ from distributed_grid.store.durable import replace_durably
 from distributed_grid.store.home import GridHome
 
 _KEPT: Final = 200
-"""So many that have ended are remembered."""
+"""How many ended runs are kept."""
 _SAME_PROCESS_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run. `state`: starting, running, then how it ended: done, failed, cancelled, lost, or refused: not begun."""
+    """One run. `state`: starting, running, then done, failed, cancelled, lost, or refused (it never began)."""
 
     id: str
     command: str
     folder: str
     state: str
     pid: int
-    """Of the process that holds the lease and the program."""
+    """The process that holds the lease and the program."""
     pid_since: float
     began: float
     ended: float | None = None
@@ -43,7 +43,7 @@ class Run:
     allow_escapes: bool = False
     detached: bool = False
     told: tuple[str, ...] = ()
-    """What a person should know about it: what was rewritten, what escaped."""
+    """What the user should know about it: what was rewritten, what escaped."""
 
     @property
     def is_over(self) -> bool:
@@ -62,7 +62,7 @@ class Run:
 
 
 class Runs:
-    """The runs of one installation, as files that any process of the user may read."""
+    """The runs of one installation, as files that all the user's processes may read."""
 
     def __init__(self, home: GridHome) -> None:
         self._path = home.runs
@@ -76,7 +76,7 @@ class Runs:
         allow_escapes: bool = False,
         run_id: str | None = None,
     ) -> Run:
-        """A new one, held by this process."""
+        """Create a run that this process holds."""
         self._forget_old()
         run_id = run_id or uuid.uuid4().hex[:12]
         folder = self._path / run_id
@@ -105,11 +105,11 @@ class Runs:
         shutil.rmtree(run.folder, ignore_errors=True)
 
     def all(self) -> list[Run]:
-        """The youngest first. One whose process is gone without a word is lost."""
+        """The youngest first. A run whose process ended without recording an end is lost."""
         return sorted(self._read(), key=lambda run: (-run.began, run.id))
 
     def find(self, run_id: str) -> Run:
-        """By its id, or the beginning of it."""
+        """By its id or a prefix of it."""
         matches = [run for run in self.all() if run.id.startswith(run_id)] if run_id else []
         if len(matches) == 1:
             return matches[0]
@@ -119,7 +119,7 @@ class Runs:
         )
 
     def process_of(self, run: Run) -> psutil.Process | None:
-        """The process that holds it, never a later one with the same id."""
+        """The process that holds the run, never a later one with the same id."""
         try:
             process = psutil.Process(run.pid)
             same = abs(process.create_time() - run.pid_since) < _SAME_PROCESS_S

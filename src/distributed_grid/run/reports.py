@@ -1,4 +1,4 @@
-"""What happened to a run: told by the hook inside the program, and by those who watch it from outside."""
+"""What happened to a run, as reported by the hook inside the program and by the run's monitor outside."""
 
 import json
 import os
@@ -13,13 +13,13 @@ _KINDS: Final = {
     "rewritten": "kept inside",
     "note": "noted",
 }
-"""The kinds of events that a person should know, the worst first, and how a line about them begins."""
+"""The kinds of events that the user should know, the worst first, and how a line about each begins."""
 _MOST_NAMES: Final = 5
 _MOST_OF_A_NAME: Final = 80
 
 
 class Reports:
-    """A growing file of JSON lines, read from where it was left."""
+    """A growing file of JSON lines, read from the last position."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -28,7 +28,7 @@ class Reports:
         self.jobs: list[str] = []
 
     def add(self, event: str, what: str, why: str) -> None:
-        """By another than the hook; a person is told at once. In one write, since the hook writes there, too."""
+        """Add an event from outside the hook; the user is told at once. One write, since the hook writes there, too."""
         line = json.dumps({"event": event, "what": what, "why": why, "at_once": True}) + "\n"
         handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -37,7 +37,7 @@ class Reports:
             os.close(handle)
 
     def news(self) -> Iterator[str]:
-        """Read what has been added; what a person should know before the run ends."""
+        """Read what has been added; yields what the user should know before the run ends."""
         for line in self._lines():
             event = str(line.get("event"))
             if event == "job" and line.get("job_id") not in self.jobs:
@@ -46,13 +46,13 @@ class Reports:
                 what, why = line.get("what", ""), line.get("why", "")
                 text = f"{what}{f' ({why})' if why else ''}"
                 if text in self._found[event]:
-                    continue  # several processes may tell the same
+                    continue  # several processes may report the same
                 self._found[event][text] = None
                 if line.get("at_once"):
                     yield f"{_KINDS[event]}: {text}"
 
     def summary(self, outside: Mapping[str, int]) -> list[str]:
-        """One line for each kind of event; `outside` is what Ray's own record has, also of what no hook has seen."""
+        """One line for each kind of event. `outside` is from Ray's own records, with what no hook has seen."""
         ran = {"escaped": f"of all that ran: {_listed(outside)}"} if outside else {}
         return [
             _line(kind, list(found), ran.get(kind, "")) for kind, found in self._found.items() if found or kind in ran
@@ -65,7 +65,7 @@ class Reports:
                 data = file.read()
         except FileNotFoundError:
             return
-        whole = data[: data.rfind(b"\n") + 1]  # the last line may still be on its way
+        whole = data[: data.rfind(b"\n") + 1]  # the last line may be incomplete
         self._at += len(whole)
         for line in whole.splitlines():
             try:
@@ -84,7 +84,7 @@ def _line(kind: str, found: list[str], also: str) -> str:
 
 
 def _listed(counts: Mapping[str, int]) -> str:
-    """The first names, each with how many there were, and how many more names there are."""
+    """The first names with their counts, then how many more names there are."""
     shown = [f"{_short(name)} ({count})" for name, count in islice(counts.items(), _MOST_NAMES)]
     left = len(counts) - len(shown)
     return ", ".join(shown) + (f", and {left:,} more name{'s' * (left != 1)}" if left else "")

@@ -1,7 +1,7 @@
-"""The process that owns a run of roles started with `grid roles up`. While it lives, the run does.
+"""The process that owns a run of roles started with `grid roles up`. The run lives as long as this process.
 
-`python -m distributed_grid.run.role_owner` reads its order from stdin. Once the run is up, or if it cannot be, it
-writes one JSON object to the pipe that the order names; then it keeps going until the run ends or it is told to.
+`python -m distributed_grid.run.role_owner` reads its order from stdin. Once the run is up or has failed to start, it
+writes one JSON object to the pipe that the order names. It then stays until the run ends or a signal ends it.
 """
 
 import json
@@ -31,11 +31,11 @@ _SHOWN: Final = "\n\t"
 
 
 class ToldToEnd(BaseException):
-    """A signal came; as with KeyboardInterrupt, everything is let go on the way out."""
+    """A signal came; as with KeyboardInterrupt, everything is released on the way out."""
 
 
 class Answer:
-    """What whoever started this waits for; it may be gone by now."""
+    """The answer that the starting process waits for; that process may be gone by now."""
 
     def __init__(self, fd: int) -> None:
         self._fd: int | None = fd
@@ -48,11 +48,11 @@ class Answer:
 
 
 def keep(order: Mapping[str, Any], answer: Answer) -> int:
-    """Start the run, keep it, end it; the exit code."""
+    """Start the run, keep it, end it. Returns the exit code."""
     workload = load_workload(order["file"]).workload
     with _told_by_signals() as signals:
         _connect(order)
-        signals.listen()  # Ray has handlers of its own, which would end the process without a word to the run
+        signals.listen()  # Ray's own handlers would end the process without notifying the run
         try:
             return _keep_running(workload, order["name"], order["wait_s"], answer)
         except ToldToEnd:
@@ -66,7 +66,7 @@ def _keep_running(workload: Workload, name: str, wait_s: float, answer: Answer) 
     try:
         run = launch(workload, name=name, wait_s=wait_s, progress=_said_once(_say))
     except BaseException:
-        with suppress(Exception):  # of a run that never was up nothing is left, and no record either
+        with suppress(Exception):  # a run that never came up leaves nothing behind, not even a record
             RoleRecords.connected().remove_mine(name)
         raise
     with run:
@@ -89,7 +89,7 @@ def _connect(order: Mapping[str, Any]) -> None:
     finally:
         client.close()
     environment = {"working_dir": order["working_dir"]} if order["working_dir"] else None
-    # What actors print comes out here: it is the run's output.
+    # The actors' output is printed here: it is the run's output.
     how = {"namespace": NAMESPACE, "log_to_driver": True, "logging_level": "WARNING", "runtime_env": environment}
     unreached = reach.connect(address, **how)
     if unreached is None:
@@ -104,7 +104,7 @@ def _connect(order: Mapping[str, Any]) -> None:
 
 
 class _Signals:
-    """The first one that asks for the end raises `ToldToEnd`; those after it are passed over: the end is under way."""
+    """The first signal that asks for the end raises `ToldToEnd`; later ones are ignored, as the end is under way."""
 
     def __init__(self) -> None:
         self._came = False
@@ -125,13 +125,13 @@ def _told_by_signals() -> Iterator[_Signals]:
     signals.listen()
     try:
         yield signals
-    finally:  # on its way out nothing can be asked of it any more
+    finally:  # on the way out, signals change nothing
         for number in _ENDING:
             signal.signal(number, signal.SIG_IGN)
 
 
 def _said_once(say: Callable[[str], None]) -> Callable[[str], None]:
-    """What is told again and again is written down when it changes."""
+    """Write a repeated message only when it changes."""
     last = ""
 
     def tell(text: str) -> None:
@@ -150,18 +150,18 @@ def _say(text: str) -> None:
 
 def main() -> int:
     order = json.loads(sys.stdin.buffer.read())
-    sys.path.insert(0, order["folder"])  # where "module:Class" is looked for first
+    sys.path.insert(0, order["folder"])  # "module:Class" is looked up here first
     answer = Answer(order["answer_fd"])
     try:
         return keep(order, answer)
     except GridError as error:
-        if not order["foreground"]:  # where whoever waits tells it
+        if not order["foreground"]:  # in the foreground, the starting process prints it
             _say("\n  ".join([error.message, *error.because]))
         answer.give({"error": error.to_dict()})
         return error.exit_code
     except ToldToEnd:
         return 0
-    except Exception as error:  # noqa: BLE001 - told to whoever waits; the traceback is in the output
+    except Exception as error:  # noqa: BLE001 - sent to the starting process; the traceback is in the output
         traceback.print_exc()
         told = GridError(f"{type(error).__name__}: {error}", try_next=f"grid roles logs {order['name']}")
         answer.give({"error": told.to_dict()})

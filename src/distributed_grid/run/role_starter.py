@@ -1,4 +1,4 @@
-"""Starting the process that keeps a run of roles, and hearing from it whether the run came up."""
+"""Starts the process that owns a run of roles, and learns from it whether the run came up."""
 
 import json
 import os
@@ -20,7 +20,7 @@ _LOOK_S: Final = 0.3
 _END_S: Final = 60.0
 _LAST_LINES: Final = 5
 _FOR_A_FILE: Final = {"RAY_DEDUP_LOGS": "0", "RAY_COLOR_PREFIX": "0"}
-"""Of what actors print every line is kept, without colours; unless the user's environment says otherwise."""
+"""Keep every line that actors print, without colours, unless the user's environment says otherwise."""
 
 
 def output_of(home: GridHome, name: str) -> Path:
@@ -29,19 +29,19 @@ def output_of(home: GridHome, name: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to keep, and how."""
+    """The run to start, and how."""
 
     name: str
     file: str
     working_dir: str | None
-    """Taken to every node by Ray."""
+    """Ray copies it to every node."""
     wait_s: float
-    """For room."""
+    """How long to wait for room."""
     foreground: bool
 
     @property
     def folder(self) -> str:
-        """Where classes are looked for."""
+        """Where classes are looked up."""
         return str(Path(self.working_dir or ".").absolute())
 
     def told(self, home: GridHome, answer_fd: int) -> dict[str, Any]:
@@ -58,7 +58,7 @@ class Order:
 
 
 class Keeping:
-    """A keeper that was started. Whoever leaves this block before the run is up ends the keeper."""
+    """A started owner process. Leaving this block before the run is up ends it."""
 
     def __init__(self, home: GridHome, order: Order) -> None:
         self._home = home
@@ -83,11 +83,11 @@ class Keeping:
             self.end()
 
     def until_up(self, look: Callable[[], None]) -> None:
-        """Wait until the run is up; `look` is called every now and then. Raises why it is not."""
+        """Wait until the run is up, calling `look` now and then. Raises the reason if it does not come up."""
         while not select.select([self._answer], [], [], _LOOK_S)[0]:
             look()
         told = self._answer.readline()
-        if not told:  # it died, or was ended, without a word
+        if not told:  # it died, or was ended, without an answer
             code = self._process.wait()
             raise GridError(
                 f"The process that was to keep {self._order.name} ended with {code} before the run was up",
@@ -95,12 +95,12 @@ class Keeping:
             )
         answer: dict[str, Any] = json.loads(told)
         if "error" in answer:
-            self._process.wait()  # it has let go of everything by then
+            self._process.wait()  # it has released everything by then
             raise error_from_dict(answer["error"])
         self._is_up = True
 
     def stay(self) -> int:
-        """Until it ends. Ctrl-C reaches it as well, and is its affair: it takes everything down first."""
+        """Wait until the owner ends. It handles Ctrl-C itself: it takes everything down first."""
         while True:
             try:
                 return self._process.wait()
@@ -108,7 +108,7 @@ class Keeping:
                 continue
 
     def end(self) -> None:
-        """Told to, it takes everything down that it has started; if it does not, Ray does once it is killed."""
+        """Ask the owner to take down all that it has started; if it does not, kill it, and Ray does so."""
         if self._process.poll() is None:
             self._process.terminate()
         try:
@@ -118,7 +118,7 @@ class Keeping:
             self._process.wait()
 
     def _start(self, answer_fd: int) -> "subprocess.Popen[bytes]":
-        # What is on sys.path is chosen by the order, so the folder that this is typed in is not there by itself (-P).
+        # -P: the order decides what is on sys.path, so the current folder is not added.
         command = [sys.executable, "-P", "-m", "distributed_grid.run.role_owner"]
         folder = self._order.folder
         if self._order.foreground:
@@ -150,7 +150,7 @@ class Keeping:
 
 
 def follow_output(output: Path, is_over: Callable[[], bool], write: Callable[[bytes], None], *, on: bool) -> None:
-    """Write what a run has written; `on`: and what it will write, until it is over."""
+    """Write the run's output so far; with `on`, also follow it until the run is over."""
     with output.open("rb") as file:
         while True:
             ends_here = not on or is_over()

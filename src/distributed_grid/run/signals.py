@@ -1,8 +1,8 @@
-"""Signals that reach a run: who sent each, so that the program gets it exactly once.
+"""Signals that reach a run, and the sender of each, so that the program gets every signal exactly once.
 
-What is typed at a terminal (Ctrl-C, Ctrl-Z) the kernel sends to all processes of the foreground group, to the program
-as well as to us; what somebody sends to us with `kill` has reached us alone. The kernel tells which it was to whoever
-waits for a signal, but a handler is not told. So while the program runs, signals are kept back and waited for.
+The kernel sends what is typed at a terminal (Ctrl-C, Ctrl-Z) to all processes of the foreground group, so to the
+program as well as to the run. A signal sent with `kill` reaches the run alone. The kernel reveals the sender to a
+process that waits for a signal, but not to a handler. So while the program runs, signals are blocked and waited for.
 """
 
 import os
@@ -15,14 +15,14 @@ from typing import Final, Self
 
 CANCELS: Final = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 _PASSED_ON: Final = frozenset({signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP})
-"""Not about the run's end, as far as we know: the program may save its work, or tell what it does."""
+"""Signals that do not ask for the run's end: the program may save its work, or print what it does."""
 HANDLED: Final = CANCELS | _PASSED_ON
 _SI_USER_MAX: Final = 0
-"""What a process has sent has a code up to this (man 2 sigaction); the kernel's own are above."""
+"""A signal from a process has a code up to this (man 2 sigaction); the kernel's own codes are above."""
 
 
 class Cancelled(BaseException):
-    """Before the program has begun, somebody asked for the run's end; as with KeyboardInterrupt, all is let go."""
+    """A signal ended the run before the program began; as with KeyboardInterrupt, everything is released."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -35,27 +35,27 @@ class Told:
 
     number: int
     sender: int | None
-    """The process; None if it was the kernel, which sends to the whole foreground group of a terminal."""
+    """The sending process; None if the kernel sent it, which signals the terminal's whole foreground group."""
 
     @property
     def is_typed(self) -> bool:
-        """Somebody is there, at the terminal; a hangup says that nobody is."""
+        """Whether a user typed it at the terminal; a hangup means that the terminal is gone."""
         return self.sender is None and self.number != signal.SIGHUP
 
     def has_reached(self, pid: int) -> bool:
-        """Whether that process has it, too: a program may have left our group."""
+        """Whether that process got it, too: a program may have left the run's process group."""
         try:
             return self.sender is None and os.getpgid(pid) == os.getpgrp()
         except ProcessLookupError:
-            return True  # there is nobody to tell
+            return True  # the process is gone
 
 
 class Signals:
-    """While it is entered: until the program begins, a signal that cancels raises `Cancelled`, once. Then they are
-    kept back for `next`, and what comes after the program's end changes nothing any more."""
+    """Until the program begins, the first signal that cancels raises `Cancelled`. From then on signals are blocked and
+    `next` returns them. Signals after the program's end have no effect."""
 
     def __init__(self) -> None:
-        # What was ignored before stays so, as `nohup` and a shell's `&` want it; but there must be a way to end a run.
+        # Ignored signals stay ignored, as `nohup` and a shell's `&` require; but SIGTERM can always end a run.
         ignored = {number for number in HANDLED if signal.getsignal(number) == signal.SIG_IGN}
         self._heard = HANDLED - ignored | {signal.SIGTERM}
         self._raises = True
@@ -77,7 +77,7 @@ class Signals:
             yield
 
     def next(self, within_s: float) -> Told | None:
-        """The next one, if it comes soon; None as well when a child has ended or stopped."""
+        """The next signal within that time; None if there is none, or when a child has ended or stopped."""
         found = signal.sigtimedwait(self._heard | {signal.SIGCHLD}, within_s)
         if found is None or found.si_signo == signal.SIGCHLD:
             return None
@@ -91,7 +91,7 @@ class Signals:
 
 @contextmanager
 def kept_back() -> Iterator[None]:
-    """They wait meanwhile; for threads that are started here, for good, and for processes unless they `let_in` them."""
+    """Block signals in this block: for good in threads started here, and in processes until they call `let_in`."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED | {signal.SIGCHLD})
     try:
         yield
@@ -100,12 +100,12 @@ def kept_back() -> Iterator[None]:
 
 
 def let_in() -> None:
-    """Again as it is for a process that nobody has changed it for."""
+    """Unblock the signals, as in a fresh process."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED | {signal.SIGCHLD})
 
 
 def stop_here() -> None:
-    """As Ctrl-Z does, until somebody lets us go on; nothing where nobody could (then the kernel passes it over)."""
+    """Stop as with Ctrl-Z until continued. No effect where nothing could continue us: the kernel ignores it then."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTSTP})
     os.kill(os.getpid(), signal.SIGTSTP)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTSTP})

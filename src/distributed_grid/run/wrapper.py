@@ -1,5 +1,7 @@
-"""One run, from its lease to its exit code, with a private Ray cluster if asked for. Whatever happens, the lease is
-released and nothing is left over."""
+"""One run, from its lease to its exit code, with a private Ray cluster if asked for.
+
+Whatever happens, the lease is released and nothing is left over.
+"""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -23,22 +25,22 @@ from distributed_grid.run.reports import Reports
 from distributed_grid.run.signals import Cancelled, Signals, kept_back
 
 _STANDS_STILL_S: Final = 60.0
-"""A head that gets on may take as long as it needs on a busy machine."""
+"""A head that makes progress may take as long as it needs on a busy machine."""
 
 
 class PrivateCluster:
-    """Starts with the object, and is gone after `end`, or when this process is."""
+    """A private Ray cluster. It starts with the object, and is gone after `end` or when this process ends."""
 
     def __init__(self, client: GridClient, boost: Mapping[str, Any]) -> None:
         self._client, self._boost_id = client, boost["boost_id"]
         self._has_joined = False
         with ClaimedPorts() as ports:
             shared, port = client.ray_address(), ports.take()
-            # A private head of a cluster on loopback stays there, too.
+            # Where the shared cluster is on loopback, the private head is, too.
             on_loopback = shared.startswith(f"{LOOPBACK_HOST}:")
             host = LOOPBACK if on_loopback else own_address(facing=shared.rpartition(":")[0])
             self.address = f"{LOOPBACK_HOST if on_loopback else host}:{port}"
-            # Said to all parts of it: else Ray decides for each by whether there is a token's file on its machine.
+            # Passed to every part: otherwise Ray decides for each by whether its machine has a token file.
             self.auth_mode = str(client.cluster_status()["ray_auth_mode"])
             self._head = OwnRay(_head_arguments(host, port, ports.take()), {"RAY_AUTH_MODE": self.auth_mode})
             try:
@@ -53,14 +55,14 @@ class PrivateCluster:
 
     def end(self) -> None:
         if self._has_joined:
-            with suppress(GridError):  # then its raylet goes with the lease, or after its head
+            with suppress(GridError):  # then its raylet ends with the lease, or after its head
                 self._client.leave_private_cluster(self._boost_id)
         with suppress(OSError):
             self._head.end()
 
 
 def _head_arguments(host: str, port: int, client_port: int) -> list[str]:
-    """Nothing can run on it: the lease is all that there is."""
+    """No work can run on the head: the lease is the cluster's only capacity."""
     return [
         *("--head", "--port", str(port), "--node-ip-address", host),
         *("--include-dashboard", "false", "--ray-client-server-port", str(client_port)),
@@ -80,7 +82,10 @@ class Wrapper:
         self._cancelled: int | None = None
 
     def carry_out(self, output: Any = None) -> int:
-        """The program's exit code; 130 if it was cancelled; `LeaseLost` if its lease was taken meanwhile."""
+        """The program's exit code; if it was cancelled and did not exit with 0, 128 plus the signal's number.
+
+        Raises `LeaseLost` if the lease was taken meanwhile.
+        """
         with Signals() as signals:
             lease: HeldLease | None = None
             try:
@@ -97,7 +102,7 @@ class Wrapper:
                 raise
             finally:
                 if lease is not None:
-                    with kept_back():  # whoever is impatient now would only leave it behind
+                    with kept_back():  # an interrupt here would leave the lease behind
                         lease.give_back()
 
     def _leased(self) -> HeldLease:
@@ -152,11 +157,11 @@ class Wrapper:
 
     @property
     def _cancelled_code(self) -> int:
-        """As a shell tells it."""
+        """As a shell reports it."""
         return 128 + (self._cancelled or 0)
 
     def _never_began(self, state: str, why: Sequence[str]) -> None:
-        """Whoever sat in front of it has seen why; of a run in the background it has to be found again."""
+        """A foreground run has shown the reason to its user; for a run in the background it is recorded."""
         if self._run.detached:
             self._note(state=state, ended=time.time(), told=tuple(why))
         else:
@@ -187,7 +192,7 @@ class Wrapper:
         return code
 
     def _end_what_is_left(self, progress: Progress, lease: HeldLease, reports: Reports) -> None:
-        """Outside of the lease: what is inside ends with it."""
+        """End the run's work outside the lease; work inside ends with the lease."""
         from distributed_grid.execution.group_work import end_what_is_left
 
         address, group = self._client.ray_address(), lease.boost["placement_group"]

@@ -1,1 +1,1 @@
-"""Tasks: placed, watched and ended, by what `decide.scheduler` says."""
+"""Tasks: placed, watched and ended, as `decide.scheduler` decides."""

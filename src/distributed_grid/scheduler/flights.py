@@ -1,4 +1,4 @@
-"""Making chosen places real: a lease for each task that runs in no boost; for a gang all of them, or none.
+"""Making chosen places real: a lease for each task that runs in no boost; for a gang, all of them or none.
 
 A waiting task stands in the queue with the request for its lease, so one order decides whose turn it is. While a place
 is being made, no other task can have it. Every change of a task is recorded in the journal.
@@ -34,7 +34,7 @@ from distributed_grid.scheduler.placement import Chooser, Flight, carries_tasks
 
 @dataclass(frozen=True, slots=True)
 class NotToBeHad:
-    """Nodes that could not give it after all."""
+    """Nodes that could not give a place after all."""
 
     nodes: tuple[NodeName, ...]
 
@@ -46,10 +46,10 @@ def ask_for(
     source: NodeName | None = None,
     nodes: tuple[NodeName, ...] | None = None,
 ) -> Ask:
-    """The lease that one task needs: one bundle on one node, which may be the target's own.
+    """The lease that one task needs: one bundle on one node, which may be the target itself.
 
-    `complete_task` ends it; where nobody says that the task is done, it ends by itself. Its cause says that it is the
-    scheduler's: callers can give a lease any label and purpose, but not that.
+    `complete_task` ends it; without that call, it ends by itself. Its cause marks it as the scheduler's: callers can
+    give a lease any label and purpose, but not that cause.
     """
     request = task.request
     (kind, amount), *along = request.amounts.items()
@@ -73,7 +73,7 @@ def ask_for(
 
 
 def in_order(p: Parts) -> tuple[Waiting, ...]:
-    """All that wait in the one order of claims, requests and tasks. A gang is one of them, with all that it needs."""
+    """All waiting requests and tasks in the one order of claims. A gang is one entry, with all that it needs."""
     queue = p.sharing.waiting.values()
     known = {each.ask.label for each in queue if each.is_for_a_task}
     others = (_as_a_whole(p, task) for task in p.sharing.scheduling.waiting if task.id not in known)
@@ -81,14 +81,14 @@ def in_order(p: Parts) -> tuple[Waiting, ...]:
 
 
 def tasks_in_order(p: Parts) -> list[ScheduledTask]:
-    """The tasks that wait, the next one first."""
+    """The waiting tasks, the next one first."""
     tasks = p.sharing.scheduling.tasks
     ids = dict.fromkeys(each.ask.label for each in in_order(p) if each.ask.cause is Cause.SCHEDULED)
     return [task for each in ids if (task := tasks.get(each)) is not None and task.waits]
 
 
 def positions(p: Parts) -> dict[str, int]:
-    """By task: how many wait before it, and itself."""
+    """By task: its position in the queue, from 1."""
     found: dict[str, int] = {}
     for number, each in enumerate(in_order(p), start=1):
         if each.ask.cause is Cause.SCHEDULED:
@@ -110,18 +110,18 @@ class TaskLeases:
     # -- waiting in the queue -------------------------------------------------------------------------------
 
     def waiting(self, task_id: str) -> Waiting | None:
-        """What waits in the queue for a task."""
+        """The request that waits in the queue for a task."""
         queue = self._p.sharing.waiting.values()
         return next((each for each in queue if each.ask.label == task_id and each.is_for_a_task), None)
 
     async def join(self, task: ScheduledTask) -> None:
-        """Let a task wait in the queue, as old as it is. Which nodes will do is worked out before every plan."""
+        """Let a task wait in the queue; its age counts. The eligible nodes are computed before every plan."""
         if self.waiting(task.id) is None:
             ask = ask_for(self._p.config, task, nodes=())
             await self._service.queue.join(Waiting(grant.new_id(), ask, task.asked_at, is_kept=True))
 
     def withdraw(self, task_id: str) -> None:
-        """Nothing waits for it any more. The caller commits."""
+        """Remove a task's request from the queue. The caller commits."""
         if (waiting := self.waiting(task_id)) is not None:
             self._service.queue.withdraw(waiting)
 
@@ -130,9 +130,10 @@ class TaskLeases:
     async def make(
         self, task: ScheduledTask, choices: tuple[Choice, ...], nodes: tuple[NodeName, ...] | None = None
     ) -> tuple[Placement, ...] | NotToBeHad:
-        """All places, or what was in the way; then nothing is left of the others. Other errors are raised so, too.
+        """Make all places, or none: if one fails, the others are given back.
 
-        `nodes`: where others wait, a single task takes the first of these that is left to it.
+        Returns the nodes that could not give a place; other errors are raised. `nodes`: while others wait, a single
+        task takes the first of these that is left for it.
         """
         found = await asyncio.gather(*(self._place(task, choice, nodes) for choice in choices), return_exceptions=True)
         failed = [
@@ -155,10 +156,10 @@ class TaskLeases:
         return placement(await self._service.request(ask, since=task.asked_at))
 
     def of(self, task_id: str, *, who: str | None = None) -> list[Lease]:
-        """The leases that the scheduler made for a task, and that are not on their way home; `who`: only for this one.
+        """The leases that the scheduler made for a task and that do not wind down; `who`: only this requester's.
 
-        They are known by what no caller can set: that the task's places are in them, or their cause. After a crash
-        there may be leases of which no place is recorded.
+        They are identified by what no caller can set: the task's recorded places, or the cause. After a crash there
+        may be leases without a recorded place.
         """
         task = self._p.sharing.scheduling.tasks.get(task_id)
         places = {member.lease_id for member in task.members} if task is not None else set()
@@ -171,7 +172,7 @@ class TaskLeases:
         ]
 
     async def give_back(self, leases: Iterable[Lease], reason: str, *, who: str) -> int:
-        """End these; how many there were."""
+        """Release these leases; returns how many were released."""
         ended = (self._end(lease, reason, who) for lease in leases)
         return sum(await asyncio.gather(*ended))
 
@@ -187,18 +188,18 @@ class TaskLeases:
 
 
 def placement(lease: Lease) -> Placement:
-    """The place that a task's lease is."""
+    """The place that a task's lease provides."""
     group = lease.placement_group
     return Placement(lease.source, PlacedBy.RESERVE, lease.source, lease.id, placement_group=group)
 
 
 _REMEMBERED: Final = 1000
-"""So many decisions about tasks that are gone can still be asked for."""
+"""How many decisions about ended tasks can still be looked up."""
 
 
 class TaskBook:
     def __init__(self, parts: Parts, chooser: Chooser, leases: TaskLeases) -> None:
-        """`chooser` knows why the last look had no place for a task, and forgets that with the task."""
+        """`chooser` holds the reasons why the last look had no place for a task, and drops them with the task."""
         self._p = parts
         self._leases = leases
         self._chooser = chooser
@@ -206,7 +207,7 @@ class TaskBook:
         self._ended: OrderedDict[str, SchedulingDecision] = OrderedDict()
 
     def find(self, task_id: str) -> SchedulingDecision:
-        """What was decided about a task last; raises `RequestNotFound` if nobody knows it."""
+        """The last decision about a task; raises `RequestNotFound` if the task is unknown."""
         task = self.state.tasks.get(task_id)
         if task is not None:
             return task.decision(positions(self._p).get(task_id) if task.waits else None)
@@ -249,7 +250,7 @@ class TaskBook:
         self.ended(task, f"it {what}")
 
     def lost(self, task: ScheduledTask, gone: list[Placement]) -> None:
-        """What is left of a gang is kept: whoever runs it decides what becomes of that."""
+        """Record lost places. The rest of a gang is kept: its owner decides what to do with it."""
         told = f"task {task.id} has lost its place on {gone[0].runs_on}"
         self._p.journal.note("task_lost", told, who=task.who, node=gone[0].runs_on, task=task.id)
         left = tuple(member for member in task.members if member not in gone)
@@ -283,7 +284,7 @@ _HOPE_AGAIN: Final = timedelta(seconds=1)
 
 
 class Flights:
-    """By task: from the choice of its place until it has it, or has not."""
+    """Placements under way, by task: from the choice of a place until it is made or has failed."""
 
     def __init__(self, parts: Parts, chooser: Chooser, leases: TaskLeases, book: TaskBook, judge: Judge) -> None:
         self._p = parts
@@ -297,7 +298,7 @@ class Flights:
         self._deciding = asyncio.Lock()
         self._hoped_at = parts.now()
         self.is_open = True
-        """While it is not, nobody gets a place."""
+        """While False, no task gets a place."""
 
     def __contains__(self, task_id: object) -> bool:
         return task_id in self._flights
@@ -306,7 +307,7 @@ class Flights:
         return len(self._flights)
 
     async def round(self, *, fresh: bool = False) -> None:
-        """Look, choose for all who want a place, and set out to make it true."""
+        """Look, choose places for all waiting tasks, and start making them."""
         p = self._p
         async with self._deciding:
             nodes = None if fresh else p.known()
@@ -314,12 +315,12 @@ class Flights:
                 nodes = await p.look_to_decide()
             has_boosts = any(carries_tasks(lease) for lease in p.ledger)
             view = await threads.ENGINE.run(p.cluster.view, _VIEW_S) if has_boosts else {}
-            # From here on there is no await: nobody else can have taken what is found.
+            # From here on there is no await: nothing else can take what is found.
             if not self.is_open:
                 return
             left, is_new = self._take_what_was_granted(tasks_in_order(p))
             for flight in self._chooser.choose(nodes, view, left, self._flights):
-                self._leases.withdraw(flight.task.id)  # it is in the queue, or on its way
+                self._leases.withdraw(flight.task.id)  # a task is in the queue, or being placed
                 self._flights[flight.task.id] = flight
                 self._flying[flight.task.id] = asyncio.create_task(self._fly(flight))
         if is_new:
@@ -327,10 +328,10 @@ class Flights:
                 await p.commit_sharing()
 
     def _take_what_was_granted(self, waiting: list[ScheduledTask]) -> tuple[list[ScheduledTask], bool]:
-        """Tasks that the queue has granted a lease, or for which a crash left one, are placed in it.
+        """Place tasks in leases that the queue granted them or that a crash left for them.
 
-        Returns those that still want a place, and whether there was one. A lease that is just being granted belongs to
-        its task: that one waits for it.
+        Returns the tasks that still need a place, and whether any was placed. A lease that is still being granted
+        belongs to its task, which waits for it.
         """
         left, is_new = [], False
         for task in waiting:
@@ -348,7 +349,7 @@ class Flights:
         return is_there and task.request.count == 1 and lease.resources.covers(ResourceVector(task.needs))
 
     def left_over(self, task: ScheduledTask) -> list[Lease]:
-        """Leases of a task that waits, and is not on its way, which are no place for it."""
+        """Leases of a waiting task, not being placed, that cannot serve as its place."""
         leases = (lease for lease in self._leases.of(task.id, who=task.who) if lease.id not in self._p.in_flight)
         return [lease for lease in leases if lease.state is LeaseState.ACTIVE and not self._carries(lease, task)]
 
@@ -361,7 +362,7 @@ class Flights:
     # -- tasks in the queue ---------------------------------------------------------------------------------
 
     def refresh(self, nodes: NodeTable) -> None:
-        """Which nodes will do for the tasks that wait in the queue, as of now."""
+        """Update the eligible nodes of the tasks that wait in the queue."""
         queue, tasks = self._p.sharing.waiting, self._p.sharing.scheduling.tasks
         entries = [each for each in queue.values() if each.is_for_a_task]
         if not entries:
@@ -383,20 +384,20 @@ class Flights:
     # -- on their way ---------------------------------------------------------------------------------------
 
     async def try_again(self) -> None:
-        """A round for those who wait, now and then also for what was not to be had a moment ago."""
+        """Run a round for waiting tasks; now and then, include nodes that had no place a moment ago."""
         if self._p.now() - self._hoped_at >= _HOPE_AGAIN:
             self._hoped_at = self._p.now()
             self._chooser.not_on.clear()
         await self.round()
 
     async def landed(self, task_id: str) -> bool:
-        """Wait until it is not on its way any more; False if it was not."""
+        """Wait until the task is no longer being placed; False if it was not."""
         if (flying := self._flying.get(task_id)) is not None:
             await asyncio.wait([flying])
         return flying is not None
 
     def raise_what_went_wrong(self, task_id: str) -> None:
-        """For who asked and does not wait; once."""
+        """Raise a task's error once, for a caller that does not wait."""
         if (error := self._failed.pop(task_id, None)) is not None:
             raise error
 
@@ -415,7 +416,7 @@ class Flights:
                     flight = replace(flight, choices=(replace(flight.choices[0], node=places[0].node),))
                 self._book.placed(flight, places)
                 await self._p.commit_sharing()
-        except Exception as error:  # noqa: BLE001 - told to who asked; who waits in the queue waits on
+        except Exception as error:  # noqa: BLE001 - reported to the caller; a queued task keeps waiting
             self._went_wrong(task, error)
             left = self._leases.of(task.id, who=task.who)
             await self._leases.give_back(left, "it could not be put down", who=task.who)
@@ -424,7 +425,7 @@ class Flights:
             self._p.news_for_the_scheduler.set()
 
     def _went_wrong(self, task: ScheduledTask, error: Exception) -> None:
-        """What is not on disk was not promised."""
+        """Undo a placement that failed: what is not on disk was not promised."""
         tasks = self._p.sharing.scheduling.tasks
         if task.request.wait and not isinstance(error, InvalidRequest):
             log.error("a task that waits could not be placed; trying again", task=task.id, error=repr(error))

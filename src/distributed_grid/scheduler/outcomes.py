@@ -1,4 +1,4 @@
-"""How sure a place is, said when it is given; and, when its time is over, whether it was so."""
+"""Confidence of placements: predicted when a place is given, and later compared with what happened."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ from distributed_grid.monitoring.collector import Collector, settings_of
 
 
 class Judge:
-    """Speaks before, and looks after."""
+    """Predicts before, and checks the outcome after."""
 
     def __init__(self, parts: Parts, collector: Collector | None) -> None:
         self._p = parts
@@ -26,7 +26,7 @@ class Judge:
     # -- before ---------------------------------------------------------------------------------------------
 
     def of_places(self, task: ScheduledTask, choices: Iterable[Choice], columns: NodeColumns) -> Predicted:
-        """How sure it is that all of them start in time, on nodes that stay below the high threshold."""
+        """The confidence that all places start in time, on nodes that stay below the high threshold."""
         state, needs = self._p.sharing.scheduling, ResourceVector(task.needs)
         likely = state.delays.within(self._left_to_start(task))
         horizon = horizon_of(task.request.duration_seconds)
@@ -39,7 +39,7 @@ class Judge:
         return state.calibrator.predict(likely)
 
     def of_waiting(self, task: ScheduledTask) -> Predicted:
-        """How sure it is that it has a place in time."""
+        """The confidence that a waiting task gets a place in time."""
         now, state = self._p.now(), self._p.sharing.scheduling
         ends = [(end - now).total_seconds() for one in state.placed if (end := one.expected_end) is not None]
         wait_s = max(0.0, min(ends)) if ends else None
@@ -58,7 +58,7 @@ class Judge:
     # -- after ----------------------------------------------------------------------------------------------
 
     def is_due(self, task: ScheduledTask) -> bool:
-        """Whether it was watched for long enough."""
+        """Whether the task was watched for long enough."""
         return (
             not task.is_judged
             and task.placed_at is not None
@@ -66,7 +66,7 @@ class Judge:
         )
 
     def settle(self, task: ScheduledTask, happened: bool | None = None) -> None:
-        """Hold what was said of it against what happened; where nobody measured that, nothing is learnt."""
+        """Compare the prediction with what happened; without a measurement, nothing is learnt."""
         if task.is_judged:
             return
         came_true = self.came_true(task) if happened is None else happened
@@ -76,7 +76,7 @@ class Judge:
             self._p.sharing.scheduling.calibrator.happened(Predicted(model, said), came_true)
 
     def came_true(self, task: ScheduledTask) -> bool | None:
-        """None: nobody knows."""
+        """Whether the prediction came true; None if that was not measured."""
         if task.placed_at is None:
             return False
         since = task.asked_at if task.request.deadline_seconds is not None else task.placed_at
@@ -93,7 +93,7 @@ class Judge:
         return all(values) if values else None
 
     def _values(self, node: NodeName, kind: str, since: datetime, until: datetime) -> list[bool]:
-        """Of each sample in that time, whether it was below; what was measured last, where there is none yet."""
+        """For each sample in that time, whether it was below; without samples, for the last measurement."""
         assert self._collector is not None
         series = self._collector.history.of(node, kind).known().since(since.timestamp())
         values = [
@@ -106,13 +106,13 @@ class Judge:
         return [value < self._high[kind] for value in values]
 
     def is_lost(self, lease_id: str) -> bool:
-        """Whether a node went, and took the place along."""
+        """Whether the place was lost with its node."""
         lease = self._p.ledger.get(lease_id)
         return lease is not None and lease.state is LeaseState.LOST
 
 
 def _start_limit_s(task: ScheduledTask) -> float:
-    """Since it was asked for, if it has a deadline; else since it had its place."""
+    """Counted from the request, if the task has a deadline; else from its placement."""
     return START_LIMIT_S if task.request.deadline_seconds is None else task.request.deadline_seconds
 
 

@@ -1,4 +1,4 @@
-"""Choosing places: one look at the cluster, then every waiting task in its order, each on what the ones before it left.
+"""Choosing places: one look at the cluster, then every waiting task in order, each with what earlier ones left.
 
 The table of nodes is updated row by row. Free room in a target's reserved boosts counts. Strategies can come from other
 packages, by entry point.
@@ -34,7 +34,7 @@ from distributed_grid.scheduler.outcomes import Judge
 
 
 def carries_tasks(lease: Lease) -> bool:
-    """A boost whose group stands, and which nobody asks back."""
+    """Whether tasks can run in this boost: its group stands, and it is not asked back."""
     return (
         lease.purpose is Purpose.BOOST
         and lease.delivery is Delivery.RESERVE
@@ -54,10 +54,10 @@ def boost_rooms(
     until: datetime,
     promised: Callable[[str], ResourceVector],
 ) -> tuple[BoostRoom, ...]:
-    """Of each boost that lasts until then, and that the task's owner may use: what is neither promised to a task nor
-    used, as Ray shows it.
+    """The free room in each boost that lasts until then and that the task's owner may use: what is neither promised to
+    a task nor, as Ray shows it, in use.
 
-    What Ray shows may be used by those tasks themselves: the larger of the two counts, not both.
+    The use that Ray shows may come from those same tasks: the larger of the two counts, not both.
     """
     found = []
     for lease in ledger:
@@ -72,7 +72,7 @@ def boost_rooms(
 
 
 def _used(lease: Lease, seen: NodeView | None) -> ResourceVector:
-    """What work holds in the group; where the node does not show the group, nobody knows, and nothing is counted."""
+    """What work holds in the group. If the node does not show the group, this is unknown, and nothing is counted."""
     if seen is None:
         return ResourceVector()
     held = {}
@@ -84,7 +84,7 @@ def _used(lease: Lease, seen: NodeView | None) -> ResourceVector:
 
 
 class SchedulingTable:
-    """One cluster's columns."""
+    """The table of one cluster's nodes."""
 
     def __init__(self, parts: Parts, collector: Collector | None) -> None:
         self._p = parts
@@ -97,7 +97,7 @@ class SchedulingTable:
 
     @property
     def rules(self) -> Rules:
-        """As of the last look: what they foresee is asked of every node."""
+        """As of the last look, since their forecasts cover every node."""
         return self._rules
 
     @property
@@ -136,7 +136,7 @@ class SchedulingTable:
         return rules.reserve, rules.cooling
 
     def _touched(self, now: Mapping[str, Lease]) -> set[NodeName]:
-        """The nodes of leases that came, went or changed."""
+        """The nodes of leases that were added, removed or changed."""
         found: set[NodeName] = set()
         for one, other in ((now, self._leases), (self._leases, now)):
             for lease_id, lease in one.items():
@@ -145,7 +145,7 @@ class SchedulingTable:
         return found
 
     def promise(self, flights: Mapping[str, tuple[ResourceVector, tuple[Choice, ...]]]) -> None:
-        """Count what was chosen and is not in the ledger yet; nothing else is promised."""
+        """Promise what was chosen and is not in the ledger yet, and nothing else."""
         for column in self._columns.promised.values():
             column.fill(0)
         self._columns.tasks.fill(0)
@@ -165,7 +165,7 @@ class SchedulingTable:
 
 
 def _waiting_for(demand: Iterable[Demand]) -> dict[NodeName, ResourceVector]:
-    """What waits in Ray's queues that only one node may serve."""
+    """Pending demand that only one node may serve."""
     found: dict[NodeName, ResourceVector] = {}
     for one in demand:
         if len(one.wanted_on) == 1:
@@ -182,12 +182,12 @@ log = logger()
 
 
 def load_strategies() -> tuple[str, ...]:
-    """Register what is installed here; the names. One that cannot be loaded is told, and left out."""
+    """Register the installed strategies and return their names. One that cannot be loaded is logged and left out."""
     found = []
     for entry in entry_points(group=GROUP):
         try:
             register_strategy(entry.name)(entry.load())
-        except Exception as error:  # noqa: BLE001 - somebody else's code
+        except Exception as error:  # noqa: BLE001 - third-party code
             log.error("a strategy could not be loaded", name=entry.name, value=entry.value, error=repr(error))
         else:
             found.append(entry.name)
@@ -195,19 +195,19 @@ def load_strategies() -> tuple[str, ...]:
 
 
 OVERDUE: Final = timedelta(seconds=30)
-"""For a gang that waits longer, tasks behind it leave nodes alone. Single tasks have their places from the queue."""
+"""If a gang waits longer, tasks behind it leave its nodes alone. Single tasks get their places from the queue."""
 _MOST_REASONS: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """A place that was chosen, and is being made true."""
+    """A place that was chosen and is being made."""
 
     task: ScheduledTask
     choices: tuple[Choice, ...]
     predicted: Predicted
     nodes: tuple[NodeName, ...] | None = None
-    """Where others wait: all nodes that will do, the best first, since the chosen one may be kept for those ahead."""
+    """While others wait: all eligible nodes, the best first, since the chosen one may be kept for those ahead."""
 
     @property
     def needs(self) -> ResourceVector:
@@ -227,9 +227,9 @@ class Chooser:
         self._judge = judge
         self.table = SchedulingTable(parts, collector)
         self.not_on: dict[str, set[NodeName]] = {}
-        """By task: nodes that had nothing for it after all."""
+        """By task: nodes that could not give it a place after all."""
         self.refusals: dict[str, tuple[str, ...]] = {}
-        """Of those who have no place: for every node, why not, as of the last look."""
+        """By task without a place: why each node refused it at the last look."""
 
     def choose(
         self,
@@ -238,9 +238,10 @@ class Chooser:
         waiting: Iterable[ScheduledTask],
         flights: dict[str, Flight],
     ) -> list[Flight]:
-        """The places that can be had now. What is on its way already counts as taken.
+        """The places that are available now. Places that are being made count as taken.
 
-        While others wait in the queue, a single task that may wait has its lease from there, and here only boosts.
+        While others wait in the queue, a single task that may wait gets its lease from there, and here only room in
+        boosts.
         """
         columns = self.table.columns(nodes)
         self.table.promise({task_id: (flight.needs, flight.choices) for task_id, flight in flights.items()})
@@ -274,8 +275,9 @@ class Chooser:
     def orders(
         self, nodes: NodeTable, waiting: Iterable[ScheduledTask], wanted: Container[str], flights: dict[str, Flight]
     ) -> dict[str, tuple[NodeName, ...]]:
-        """By task, of those wanted: the nodes that will do for it, the best first, as its own conditions and its
-        strategy say. What is kept for gangs ahead of it is left out. `waiting`: all tasks that wait, in their order.
+        """For each wanted task, the eligible nodes, the best first, by its own conditions and its strategy.
+
+        Nodes kept for gangs ahead of it are left out. `waiting`: all waiting tasks, in order.
         """
         columns = self.table.columns(nodes)
         self.table.promise({task_id: (flight.needs, flight.choices) for task_id, flight in flights.items()})
@@ -289,7 +291,7 @@ class Chooser:
         return found
 
     def may_be_on(self, task: ScheduledTask, node: NodeName, flights: Iterable[Flight]) -> bool:
-        """Whether its own conditions still allow a node, after other tasks have got their places."""
+        """Whether the task's conditions still allow a node, after other tasks got their places."""
         if not (task.request.near.tasks or task.request.far.tasks):
             return True
         return node in self._order(self._sought(task, self.table.last, (), flights, set()))
@@ -310,7 +312,10 @@ class Chooser:
         flights: Iterable[Flight],
         now: datetime,
     ) -> tuple[BoostRoom, ...]:
-        """In boosts that the task's owner may change: who may not put a program into one gets no task in there."""
+        """Room in boosts that the task's owner may change.
+
+        An owner who may not run a program in a boost gets no task in there.
+        """
         state = self._p.sharing.scheduling
         owner = Principal(task.who, task.team, frozenset({Scope.LEND}))
         in_flight = [each for flight in flights for each in flight.in_boosts()]
@@ -348,7 +353,7 @@ class Chooser:
         )
 
     def _peers(self, flights: Iterable[Flight]) -> dict[str, set[NodeName]]:
-        """Where tasks have their places, or are about to have them: the queue may have granted one a moment ago."""
+        """Where tasks have their places, or are about to: the queue may have granted one a moment ago."""
         state = self._p.sharing.scheduling
         found = state.peers()
         for lease in self._p.ledger:

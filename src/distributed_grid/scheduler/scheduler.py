@@ -38,7 +38,7 @@ _LOOK_AGAIN_S: Final = 0.05
 
 
 async def task_for(p: Parts, request: SchedulingRequest, *, who: str, team: str) -> ScheduledTask:
-    """The task, with a target and its needs in full; `TargetNotFound` if it names a node that is not there."""
+    """The task, with its target and full needs; raises `TargetNotFound` if it names an unknown node."""
     nodes = await _nodes_with(p, request)
     target = request.target or next((node.name for node in nodes.values() if node.is_head), None)
     request = replace(request, target=target)
@@ -58,7 +58,7 @@ async def task_for(p: Parts, request: SchedulingRequest, *, who: str, team: str)
 
 
 async def _nodes_with(p: Parts, request: SchedulingRequest) -> NodeTable:
-    """As they were seen lately, if all that the request names are among them."""
+    """The nodes as last seen, if they include every node that the request names; else a new look."""
     known = p.known()
     if known and all(name in known for name in (request.target, request.node, *request.near.nodes) if name):
         return known
@@ -66,7 +66,7 @@ async def _nodes_with(p: Parts, request: SchedulingRequest) -> NodeTable:
 
 
 async def let_the_view_catch_up(p: Parts, task: ScheduledTask) -> None:
-    """What its own node has got back a moment ago may not be seen yet: that is no reason to send a task away."""
+    """Wait for capacity that the target has just got back and the view may not show: the task need not go elsewhere."""
     if task.request.strategy != SchedulingStrategy.LOCAL_FIRST:
         return
     while p.now() < p.last_change + VIEW_LAG:
@@ -78,7 +78,7 @@ async def let_the_view_catch_up(p: Parts, task: ScheduledTask) -> None:
             return
         idle = {kind: node.base[kind] + loans.moved_in(node.name, kind) for kind in task.needs}
         if any(units > idle[kind] - loans.taken(node.name, kind) for kind, units in task.needs.items()):
-            return  # it would not fit there if nothing ran
+            return  # it would not fit there even if nothing ran
         await asyncio.sleep(_LOOK_AGAIN_S)
 
 
@@ -90,7 +90,7 @@ class TaskWatch:
         self._book = book
 
     def look_at(self, task: ScheduledTask) -> bool:
-        """Whether something about it has changed."""
+        """Update a task; returns whether something about it has changed."""
         return self._give_up_if_late(task) if task.waits else self._see_to_its_place(task)
 
     def _give_up_if_late(self, task: ScheduledTask) -> bool:
@@ -124,7 +124,7 @@ class TaskWatch:
 
 
 def _lease_of(member: Placement) -> str:
-    """One of its own, or the boost that it is in."""
+    """The id of its own lease, or of the boost that it is in."""
     return member.lease_id or member.boost_id or ""
 
 
@@ -138,7 +138,7 @@ class Scheduling:
     """One cluster's tasks."""
 
     def __init__(self, parts: Parts, service: BoostService, runs: RunTimes, collector: Collector | None = None) -> None:
-        """`runs` is told how long tasks took."""
+        """`runs` collects how long tasks took."""
         self._p = parts
         self._runs = runs
         self.state = parts.sharing.scheduling
@@ -167,9 +167,9 @@ class Scheduling:
     # -- asking ---------------------------------------------------------------------------------------------
 
     async def schedule(self, request: SchedulingRequest, *, who: str, team: str = "default") -> SchedulingDecision:
-        """A place, now; or one in the queue, for who may wait; or why not, for every node.
+        """A place now; or one in the queue, if the task may wait; or why not, for every node.
 
-        Who asks again with the same id gets the same answer, or a better one. What makes no sense raises.
+        A repeated call with the same id gets the same answer, or a better one. Invalid requests raise.
         """
         if not request.task_id:
             raise InvalidRequest("A task needs an id")
@@ -189,7 +189,7 @@ class Scheduling:
             raise
 
     async def _settled(self, task_id: str) -> SchedulingDecision:
-        """Until it has a place; or until it is sure that there is none: what was seen a moment ago does not tell."""
+        """Wait until the task has a place, or until it is certain that there is none: an older view cannot tell."""
         p = self._p
         sure_at = min(p.last_change, p.now()) + VIEW_LAG
         fresh = p.now() < p.last_change + VIEW_LAG  # what is known may count the last grant twice
@@ -213,29 +213,29 @@ class Scheduling:
         if not task.predicted and task.request.count == 1:
             await self.leases.join(task)
             await self._queue.try_round()
-            if self.leases.waiting(task.id) is None:  # it was its turn at once
+            if self.leases.waiting(task.id) is None:  # its turn came at once
                 await self.flights.round()
             task = self.state.tasks.get(task.id, task)
         if task.waits and not task.predicted and task.id in self.state.tasks:
             self._book.queued(task, self._judge.of_waiting(task))
-            self._p.news_for_the_scheduler.set()  # whoever slept for want of tasks has one now
+            self._p.news_for_the_scheduler.set()  # the loop sleeps while there are no tasks
             await self._p.commit_sharing()
         return self._book.find(task.id)
 
     def _abandon(self, task_id: str) -> None:
-        """Who asked is gone, and the task was not to wait: nobody gets a place for it. One on its way is completed."""
+        """Drop a task that may not wait and whose caller is gone. A placement under way is completed."""
         task = self.state.tasks.get(task_id)
         if task is not None and task.waits and not task.request.wait and task_id not in self.flights:
-            self._book.ended(task, "nobody waits for it any more")
+            self._book.ended(task, "its caller no longer waits")
 
     # -- telling --------------------------------------------------------------------------------------------
 
     def find(self, task_id: str) -> SchedulingDecision:
-        """What was decided about a task last; raises `RequestNotFound` if nobody knows it."""
+        """The last decision about a task; raises `RequestNotFound` if the task is unknown."""
         return self._book.find(task_id)
 
     async def started(self, task_id: str, *, who: str) -> SchedulingDecision:
-        """Note that a task has begun; only the first time counts."""
+        """Record that a task has started; only the first call counts."""
         task = self.state.tasks.get(task_id)
         if task is not None and task.placed_at is not None and task.started_at is None:
             now = self._p.now()
@@ -245,7 +245,7 @@ class Scheduling:
         return self.find(task_id)
 
     async def complete(self, task_id: str, *, who: str) -> bool:
-        """Free what a task held, and end a lease made for it; or wait for a place no longer. False: nobody knows it."""
+        """Free what a task held and end a lease made for it, or stop waiting for a place. False: unknown task."""
         await self.flights.landed(task_id)
         task = self.state.tasks.get(task_id)
         held = self.leases.of(task_id, who=None if task is None else task.who)
@@ -281,7 +281,7 @@ class Scheduling:
                 await asyncio.sleep(_TICK_S)
 
     async def turn(self) -> None:
-        """Judge what is due, let go what is over, and try again for who waits."""
+        """Judge predictions that are due, end tasks that are over, and try again for waiting ones."""
         changed = False
         for task in list(self.state.tasks.values()):
             if task.id not in self.flights:
@@ -293,9 +293,7 @@ class Scheduling:
             await self._p.commit_sharing()
 
     async def _see_to_the_waiting(self) -> None:
-        """What a crash cut off, or an error: no lease is left of a gang that is not whole, and single tasks are in the
-        queue.
-        """
+        """Repair what a crash or an error cut short: release leases of incomplete gangs, and queue single tasks."""
         for task in self.state.waiting:
             if not task.request.wait or task.id in self.flights:
                 continue

@@ -25,7 +25,7 @@ RESULTS = ("accepted", "queued", "rejected")
 
 
 def request_body(request: SchedulingRequest) -> dict[str, Any]:
-    """What is sent for it."""
+    """The JSON body of a request."""
     return {
         "task_id": request.task_id,
         "cpu": request.cpu,
@@ -101,7 +101,7 @@ def decision_from(data: Mapping[str, Any]) -> SchedulingDecision:
 
 
 def scheduling_dict(p: Parts) -> dict[str, Any]:
-    """All tasks, or as many as fit into an answer, what was decided, and how good what was said of places was."""
+    """All tasks, or as many as fit into an answer, counts of decisions, and how accurate predictions were."""
     state = p.sharing.scheduling
     waiting = positions(p) if state.waiting else {}
     return {

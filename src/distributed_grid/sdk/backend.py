@@ -1,6 +1,6 @@
 """Where a Python caller's requests go: to a running controller, or to an engine in this process.
 
-`Connected` is what the public classes have in common: the first call finds the controller, or starts the engine.
+`Connected` is what the public classes share: the first call finds the controller, or starts the engine.
 """
 
 import asyncio
@@ -60,10 +60,10 @@ class Backend(Protocol):
 
 
 async def connect(config: ConfigLike, home: GridHome | None = None, *, measuring: bool = False) -> Backend:
-    """The controller's client where one answers; else this process takes its place, if Ray is connected.
+    """The controller's client where one answers. Otherwise this process takes its place, if Ray is connected.
 
-    Who is logged in to a controller elsewhere means that one, also while it does not answer. `measuring`: in the
-    controller's place, also measure the nodes and share by the policy.
+    A user who is logged in to a remote controller always gets that one, even while it does not answer. `measuring`: in
+    the controller's place, also measure the nodes and share by the policy.
     """
     home = home or GridHome.find()
     if home.controller.exists() or home.login.exists():
@@ -182,7 +182,7 @@ class LocalBackend:
 
         self._engine = engine
         self._allocations = Allocations(engine)
-        # Whoever holds the store's lock and files owns the installation.
+        # The process that holds the store's lock and files owns the installation.
         self._caller = THE_OWNER.claiming(user_name())
         self._who = self._caller.name
 
@@ -297,16 +297,17 @@ class LocalBackend:
 
 
 def _only_a_controller() -> Unavailable:
-    """It reaches the processes of every node, and goes on when this process has ended."""
+    """Only a controller reaches the processes of every node, and outlives this process."""
     return Unavailable("Processes are moved by a controller", try_next="Put one into the cluster: grid start")
 
 
 class Connected:
-    """Where a controller runs (`grid cluster start`, `grid start`), its client. Where none does, this process takes the
-    controller's place, and must then be connected to Ray: expiry and recovery go on for as long as its event loop runs.
+    """Where a controller runs (`grid cluster start`, `grid start`), this is its client. Where none runs, this process
+    takes the controller's place, and must then be connected to Ray: expiry and recovery continue for as long as its
+    event loop runs.
 
     `cluster_config` is a loaded configuration or a path; without one, nodes are discovered. `shared`: another of these
-    classes, whose connection is used, and left to it.
+    classes, whose connection is used and stays its own.
     """
 
     def __init__(
@@ -335,7 +336,7 @@ class Connected:
         await self.initialize()
 
     async def close(self) -> None:
-        """Let go; leases stay until they expire or are released. A backend that was given is left to its owner."""
+        """Disconnect. Leases stay until they expire or are released. A backend that was given is left to its owner."""
         if self._backend is not None and self._given is None:
             await self._backend.close()
             self._backend = None
@@ -359,7 +360,7 @@ class Connected:
 
 
 def connect_to_ray(cluster: Mapping[str, Any]) -> None:
-    """To the controller's cluster, as the backend shows it; without a controller, this process is connected already."""
+    """Connect to the controller's cluster, as the backend shows it. Without a controller, Ray is already connected."""
     import ray
 
     address = cluster.get("ray_address")
@@ -368,12 +369,12 @@ def connect_to_ray(cluster: Mapping[str, Any]) -> None:
 
 
 def head_of(cluster: Mapping[str, Any]) -> str:
-    """The node for which work is that names none."""
+    """The node for work that names none."""
     return str(next(node["name"] for node in cluster["nodes"] if node["is_head"]))
 
 
 def ray_process() -> str | None:
-    """This process as Ray knows it; None: it is not connected to Ray."""
+    """This process's Ray id; None if it is not connected to Ray."""
     import ray
 
     return str(ray.get_runtime_context().get_worker_id()) if ray.is_initialized() else None

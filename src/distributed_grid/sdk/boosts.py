@@ -41,7 +41,7 @@ OnReclaim = Callable[[ReclaimNotice], Given | Awaitable[Given]]
 
 
 class ReclaimWatch:
-    """Looks only while some boost has a callback."""
+    """Polls for reclaim notices, only while a boost has a callback."""
 
     def __init__(self, ready: Callable[[], Awaitable[Backend]], every_s: float = LOOK_EVERY_S) -> None:
         self._ready = ready
@@ -61,7 +61,7 @@ class ReclaimWatch:
         self._told.pop(boost_id, None)
 
     async def stop(self) -> None:
-        """Look no more. A callback that is under way is cancelled, if it is a coroutine."""
+        """Stop polling. A callback that is under way is cancelled if it is a coroutine."""
         self._callbacks.clear()
         tasks = {*self._answering, *([self._looking] if self._looking else [])}
         for task in tasks:
@@ -71,7 +71,7 @@ class ReclaimWatch:
     async def _look(self) -> None:
         while self._callbacks:
             await asyncio.sleep(self._every_s)
-            watched = set(self._callbacks)  # one that comes during the look may not be in it yet
+            watched = set(self._callbacks)  # a boost added during the look may not be in the answer yet
             try:
                 status = await (await self._ready()).status()
                 there = {boost["boost_id"]: boost for boost in status["boosts"] if boost["boost_id"] in watched}
@@ -86,7 +86,7 @@ class ReclaimWatch:
                 self._tell(boost)
 
     async def _each(self, boost_ids: set[str]) -> dict[str, dict[str, Any]]:
-        """Those of these boosts that there are, asked for one by one: a list that is cut does not tell."""
+        """The existing boosts among these, queried one by one, since a truncated list does not answer that."""
         backend, found = await self._ready(), {}
         for boost_id in boost_ids:
             with contextlib.suppress(BoostNotFound):
@@ -104,7 +104,7 @@ class ReclaimWatch:
             answering.add_done_callback(self._answering.discard)
 
     async def _answer(self, notice: ReclaimNotice, callback: OnReclaim, has: float) -> None:
-        """Whatever a callback does or fails to do: what it does not give is taken at the deadline."""
+        """Whatever the callback does or fails to do, what it does not give up is taken at the deadline."""
         try:
             given = await _called(callback, notice)
             if given is False or (given is not None and given is not True and given <= 0):
@@ -123,7 +123,7 @@ class ReclaimWatch:
 
 
 async def _called(callback: OnReclaim, notice: ReclaimNotice) -> Given:
-    """A plain function may save for minutes: it runs in a thread, and nothing else waits for it."""
+    """A plain function may take minutes to save its work, so it runs in a thread and blocks nothing else."""
     answer: Any = callback(notice) if inspect.iscoroutinefunction(callback) else await _in_thread(callback, notice)
     given: Given = await answer if inspect.isawaitable(answer) else answer
     return given
@@ -135,7 +135,7 @@ async def _in_thread(callback: Callable[[ReclaimNotice], Any], notice: ReclaimNo
 
 @dataclass
 class ResourceBoostRequest:
-    """What is wanted. Types and priorities may be given as enum members or as their lower-case names."""
+    """What is requested. Types and priorities may be given as enum members or as their lower-case names."""
 
     target_node: str
     resource_type: ResourceType | str
@@ -148,20 +148,20 @@ class ResourceBoostRequest:
     grace_seconds: float | None = None
     on_grace_end: str | None = None
     auto_renew: bool = False
-    """Renew it for as long as this process (and its event loop) lives."""
+    """Renew the boost for as long as this process (and its event loop) lives."""
     idempotency_key: str | None = None
     along: dict[str, float] | None = None
-    """What the same lender is to give with it, by kind: `{"memory": 8}`. Such a boost is reserved."""
+    """What the same lender must give along with it, by kind: `{"memory": 8}`. Such a boost is reserved."""
     purpose: str = "boost"
     label: str = ""
     own_too: bool = False
-    """Where nobody else lends it, it may be reserved on the target itself."""
+    """If no other node can lend it, it may be reserved on the target itself."""
     ends_with: str | None = None
-    """A Ray process, as `ray.get_runtime_context().get_worker_id()` says it there: when it is gone, the boost ends."""
+    """A Ray process, by its `ray.get_runtime_context().get_worker_id()`. The boost ends when that process is gone."""
     reclaim_url: str | None = None
-    """Where to ask before it is taken back for somebody else."""
+    """The URL to ask before the boost is reclaimed for another request."""
     on_reclaim: OnReclaim | None = None
-    """Asked instead, in this process, with a `ReclaimNotice`. It returns how much it gives up; None or True is all,
+    """Called instead, in this process, with a `ReclaimNotice`. It returns how much it gives up; None or True is all,
     False nothing. A plain function runs in a thread, a coroutine function in the event loop."""
 
     def body(self) -> dict[str, Any]:
@@ -187,7 +187,7 @@ class ResourceBoostRequest:
 
 @dataclass(frozen=True)
 class ResourceBoost:
-    """A boost as it was when it was asked for."""
+    """A boost as it was when it was read."""
 
     boost_id: str
     source_node: str
@@ -202,20 +202,20 @@ class ResourceBoost:
     expires_at: datetime
     placement_group_id: str | None = None
     requester: str = ""
-    """Who asked for it."""
+    """The user who requested it."""
     team: str = DEFAULT_TEAM
     cause: str = "asked"
     notice: ReclaimNotice | None = None
     """Its holder is asked to give something up."""
     checkpointed_at: datetime | None = None
     resources: dict[str, float] = field(default_factory=dict)
-    """All that is lent: what was asked, and what a reservation brings along."""
+    """All that is lent: what was requested, and what a reservation brings along."""
     purpose: str = "boost"
     label: str = ""
     ending: Mapping[str, Any] | None = None
-    """Why it goes home, by whom, for whom and by when, as in the API's JSON."""
+    """Why it is being returned, by whom, for whom and by when, as in the API's JSON."""
     programs: tuple[str, ...] = ()
-    """What `grid run` and `grid boost shell` run in it."""
+    """The programs that `grid run` and `grid boost shell` run in it."""
     warnings: tuple[str, ...] = field(default=())
 
     @classmethod
@@ -258,7 +258,7 @@ class ResourceBoost:
 
 
 class ResourceBoostManager(Connected):
-    """Asks for boosts and gives them back."""
+    """Requests boosts and releases them."""
 
     def __init__(self, cluster_config: ConfigLike = None, **options: Any) -> None:
         super().__init__(cluster_config, **options)
@@ -268,7 +268,7 @@ class ResourceBoostManager(Connected):
         """Why the last request was not met."""
 
     async def close(self) -> None:
-        """Stop renewing, hear of nothing any more, and let go; boosts stay until they expire or are released."""
+        """Stop renewing, stop listening for reclaims, and disconnect. Boosts stay until they expire or are released."""
         for renewal in self._renewals.values():
             renewal.cancel()
         self._renewals.clear()
@@ -276,9 +276,9 @@ class ResourceBoostManager(Connected):
         await super().close()
 
     async def request_boost(self, request: ResourceBoostRequest) -> str | None:
-        """The new boost's id; None if nobody can lend that now (`last_refusal` says why, node by node).
+        """The new boost's id; None if no node can lend that now (`last_refusal` says why, node by node).
 
-        A request that makes no sense (an unknown node, a negative amount) raises its `GridError`.
+        An invalid request (an unknown node, a negative amount) raises its `GridError`.
         """
         try:
             granted = await (await self._ready()).request(request.body(), request.idempotency_key)
@@ -298,9 +298,9 @@ class ResourceBoostManager(Connected):
     async def release_boost(
         self, boost_id: str, amount: float | None = None, *, grace_seconds: float | None = None
     ) -> bool:
-        """Give a boost back, or `amount` of it (its id may be shortened). False if there is no such boost.
+        """Release a boost, or `amount` of it. The id may be shortened. False if there is no such boost.
 
-        True once it is on its way home; work that still uses it is given its grace period, or `grace_seconds`.
+        True once it is being returned. Work that still uses it gets its grace period, or `grace_seconds`.
         """
         from distributed_grid.errors import NotFound
 
@@ -313,7 +313,7 @@ class ResourceBoostManager(Connected):
         return True
 
     async def checkpointed(self, boost_id: str) -> ResourceBoost:
-        """Tell that what runs in a boost has saved its work: if somebody must yield, it loses little."""
+        """Report a checkpoint: the work in this boost is saved, so a preemption would lose little."""
         return ResourceBoost.from_dict(await (await self._ready()).checkpointed(boost_id))
 
     async def renew_boost(self, boost_id: str, duration_seconds: float | None = None) -> ResourceBoost:

@@ -1,5 +1,4 @@
-"""What an executor does with its work: asks for a place, waits for it, runs there, and elsewhere if the node is
-lost."""
+"""How an executor runs its work: ask for a place, wait for it, run there, and retry elsewhere if the node is lost."""
 
 import asyncio
 import contextlib
@@ -40,7 +39,7 @@ OVER = frozenset({TaskState.DONE, TaskState.FAILED, TaskState.CANCELLED, TaskSta
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is to be done: a function or a command."""
+    """What to run: a function or a command."""
 
     function: Callable[..., Any] | None = None
     args: tuple[Any, ...] = ()
@@ -51,12 +50,12 @@ class Work:
 
     @property
     def label(self) -> str:
-        """Never the arguments: there may be secrets in them."""
+        """Never the arguments: they may contain secrets."""
         return self.command[0] if self.command else getattr(self.function, "__name__", "function")
 
 
 def command_work(command: Sequence[str], cwd: str | None = None, env: Sequence[str] = ()) -> Work:
-    """A command as it was given here: in this folder, with what may be copied of this environment and what is named."""
+    """A command in `cwd` or the current folder, with the variables that may be copied and those that `env` names."""
     words = [command] if isinstance(command, str) else list(command)
     if not words:
         raise InvalidRequest("There is nothing to run")
@@ -69,18 +68,18 @@ def command_work(command: Sequence[str], cwd: str | None = None, env: Sequence[s
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Where and when it is to run."""
+    """Where and when to run."""
 
     target: NodeName
     destination: NodeName | None = None
-    """Where it had better run."""
+    """The preferred node."""
     priority: AllocationPriority | str = AllocationPriority.NORMAL
     deadline_s: float | None = None
 
 
 @dataclass(slots=True)
 class ExecutedTask:
-    """Changes as it goes on; only its executor changes it."""
+    """Updated as it progresses. Only its executor changes it."""
 
     id: str
     target: NodeName
@@ -97,7 +96,7 @@ class ExecutedTask:
     error: BaseException | None = None
     exit_code: int | None = None
     printed: str = ""
-    """What it printed, once it is over."""
+    """What it printed, once it has ended."""
     actor: Any = None
 
     @property
@@ -135,15 +134,15 @@ log = logger()
 _FOLLOW_S: Final = 0.1
 _RENEW_S: Final = 30.0
 _UP_TO_S: Final = 300.0
-"""What is given to a lease at each renewal: if this process dies, that is how long its place stays taken."""
+"""How far each renewal extends a lease: if this process dies, its place stays taken for that long."""
 
 
 class Lost(Exception):
-    """The node, or the lease, is gone; the work itself has done nothing wrong."""
+    """The node or the lease is gone. The work itself did not fail."""
 
 
 async def attempt(task: ExecutedTask, decision: SchedulingDecision, backend: Backend, name: str) -> None:
-    """Run it to its end; the outcome is in the task. Raises `Lost`, or what the function raised."""
+    """Run the task to its end; the outcome is in the task. Raises `Lost`, or what the function raised."""
     from distributed_grid.execution import task_actors
 
     group = decision.members[0].placement_group
@@ -178,7 +177,7 @@ async def _function(task: ExecutedTask, backend: Backend, name: str) -> None:
 
 
 async def _command(task: ExecutedTask, backend: Backend, name: str) -> None:
-    """Its result is its exit code."""
+    """The result is the exit code."""
     work = task.work
     order = {"command": list(work.command), "cwd": work.cwd, "stdin": None, "stdout": None, "stderr": None}
     await task.actor.prepare.remote(order, dict(work.env), {})
@@ -200,7 +199,7 @@ async def printed_by(task: ExecutedTask) -> str:
 
 
 async def read_all(read: Callable[[int], Awaitable[Mapping[str, Any]]]) -> str:
-    """A log that is read in pieces, each from where the one before ended."""
+    """Read a log in pieces, each from where the previous one ended."""
     pieces: list[str] = []
     begin = 0
     while (piece := await read(begin))["text"]:
@@ -226,7 +225,7 @@ def _end(task: ExecutedTask) -> None:
 
 @contextlib.asynccontextmanager
 async def _renewing(lease_id: str | None, backend: Backend) -> AsyncIterator[None]:
-    """A lease that was made for the task lasts as long as it; a boost lasts as long as its owner wants."""
+    """A lease made for the task lasts as long as the task. A boost lasts as long as its owner wants."""
     if lease_id is None:
         yield
         return
@@ -263,7 +262,7 @@ async def recommendations(backend: Backend, node: str | None) -> list[Offloading
 
 
 class MovedProcesses:
-    """By the ids that the controller has given them."""
+    """Moved processes, by the ids that the controller gave them."""
 
     def __init__(self) -> None:
         self._ids: list[str] = []
@@ -272,7 +271,7 @@ class MovedProcesses:
         return task_id in self._ids
 
     async def move(self, given: OffloadingRecommendation, backend: Backend) -> str:
-        """The very process that was recommended, and no later one with its number."""
+        """Moves exactly the recommended process, never a later one with the same number."""
         assert given.process is not None
         process = given.process
         body = {
@@ -305,7 +304,7 @@ class MovedProcesses:
 
     async def result(self, task_id: str, backend: Backend) -> int | None:
         """Its exit code, once it has ended."""
-        while not _is_over(found := await self._find(task_id, backend)):  # noqa: ASYNC110 - it has to be asked
+        while not _is_over(found := await self._find(task_id, backend)):  # noqa: ASYNC110 - it must be polled
             await asyncio.sleep(_LOOK_AGAIN_S)
         code: int | None = found["exit_code"]
         return code
@@ -334,7 +333,7 @@ _PRESSED: Final = 0.8
 
 
 class Carrier:
-    """One executor's hands: how it is getting on, and how it ended, is in the task."""
+    """Carries out one executor's tasks. Progress and outcome are in the task."""
 
     def __init__(self, backend: Backend, mode: SharingMode, max_retries: int) -> None:
         self._backend = backend
@@ -358,7 +357,7 @@ class Carrier:
             task.ended_at = time.time()
 
     async def _attempt(self, task: ExecutedTask, wish: Wish) -> bool:
-        """One place, one try; False if its node was lost and it may be tried again."""
+        """One try in one place. False if the node was lost and the task may be tried again."""
         task.attempts += 1
         name = task.id if task.attempts == 1 else f"{task.id}-{task.attempts}"
         try:

@@ -1,4 +1,4 @@
-"""Running functions and commands where the scheduler says: kept on their node, or offloaded to another."""
+"""Runs functions and commands where the scheduler says: on their node, or offloaded to another."""
 
 import asyncio
 import uuid
@@ -33,11 +33,11 @@ _REMEMBERED: Final = 1000
 
 
 class EnhancedOffloadingExecutor(Connected):
-    """Takes work for a node and runs it there if the node can carry it, boosts counted; else on another.
+    """Takes work for a node and runs it there if the node has room, including boosts; otherwise on another node.
 
-    `mode`: with `offload_only` work always leaves its node; with `share_and_offload` it stays where it fits; with
-    `dynamic_balancing` it also leaves a node that is under pressure. What finds no place waits, and starts by itself
-    when there is one, as when a boost becomes active.
+    `mode`: with `offload_only`, work always leaves its node; with `share_and_offload`, it stays where it fits; with
+    `dynamic_balancing`, it also leaves a node that is under pressure. Work without a place waits, and starts by itself
+    when there is one, for example when a boost becomes active.
     """
 
     def __init__(
@@ -50,8 +50,8 @@ class EnhancedOffloadingExecutor(Connected):
         max_retries: int = 1,
         **options: Any,
     ) -> None:
-        """`ssh_manager` may be None: nothing here needs SSH. `max_retries`: how often work, a function or a command,
-        starts again elsewhere when its node is lost; with 0 nothing is ever started twice."""
+        """`ssh_manager` may be None: nothing here needs SSH. `max_retries`: how often work (a function or a command)
+        restarts elsewhere when its node is lost; with 0, nothing is ever started twice."""
         super().__init__(cluster_config, shared=boost_manager, **options)
         self.mode = OffloadingMode.parse(mode)
         self.boost_manager = boost_manager
@@ -70,7 +70,7 @@ class EnhancedOffloadingExecutor(Connected):
             self._carrier = Carrier(self._backend, self.mode, self._max_retries)
 
     async def close(self) -> None:
-        """Cancel what runs, and let go."""
+        """Cancel what runs, and disconnect."""
         for task_id in list(self._running):
             await self.cancel_task(task_id)
         self._carrier = None
@@ -83,7 +83,7 @@ class EnhancedOffloadingExecutor(Connected):
     # -- giving it work -------------------------------------------------------------------------------------
 
     async def execute_offloading(self, recommendation: OffloadingRecommendation | Mapping[str, Any]) -> str:
-        """Carry out what is recommended: move a process, or run a command or a function. The task's id."""
+        """Carry out a recommendation: move a process, or run a command or a function. Returns the task's id."""
         given = (
             recommendation
             if isinstance(recommendation, OffloadingRecommendation)
@@ -112,9 +112,9 @@ class EnhancedOffloadingExecutor(Connected):
         deadline: float | None = None,
         **kwargs: Any,
     ) -> str:
-        """Run a function, plain or async, for a node (the head, if not given); `memory` is in GB. The task's id.
+        """Run a function, plain or async, for a node (default: the head). `memory` is in GB. Returns the task's id.
 
-        `deadline`: what has found no place after so many seconds is rejected; else it waits.
+        `deadline`: reject the work if it has no place after so many seconds; without one, it waits.
         """
         needs = {CPU: cpu, GPU: gpu, MEMORY: memory}
         wish = Wish(await self._target(target), None, priority, deadline)
@@ -133,9 +133,10 @@ class EnhancedOffloadingExecutor(Connected):
         cwd: str | None = None,
         env: Sequence[str] = (),
     ) -> str:
-        """Run a command; a word that ends with `.py` is a script. Its result is its exit code. The task's id.
+        """Run a command; a first word that ends with `.py` is a script. Its result is its exit code.
 
-        Of this process's environment it has what is harmless, and what `env` names (`NAME`, or `NAME=VALUE`).
+        Returns the task's id. The command gets the harmless variables of this process's environment, and those that
+        `env` names (`NAME`, or `NAME=VALUE`).
         """
         needs = {CPU: cpu, GPU: gpu, MEMORY: memory}
         wish = Wish(await self._target(target), None, priority, deadline)
@@ -149,7 +150,7 @@ class EnhancedOffloadingExecutor(Connected):
         return self._find(task_id).shown()
 
     async def get_result(self, task_id: str, timeout: float | None = None) -> Any:  # noqa: ASYNC109 - as users call it
-        """What a function returned or a command's exit code, once it is there; raises what the function raised."""
+        """What a function returned, or a command's exit code, once available. Raises what the function raised."""
         if task_id in self._moved:
             return await asyncio.wait_for(self._moved.result(task_id, await self._ready()), timeout)
         task = self._find(task_id)
@@ -160,13 +161,13 @@ class EnhancedOffloadingExecutor(Connected):
         return task.result
 
     async def get_logs(self, task_id: str) -> str:
-        """What it has printed so far."""
+        """What the task has printed so far."""
         if task_id in self._moved:
             return await self._moved.printed(task_id, await self._ready())
         return await printed_by(self._find(task_id))
 
     async def cancel_task(self, task_id: str) -> bool:
-        """End it, wherever it is. False if it was over already."""
+        """End the task, wherever it is. False if it had already ended."""
         if task_id in self._moved:
             return await self._moved.cancel(task_id, await self._ready())
         task = self._find(task_id)
@@ -178,13 +179,13 @@ class EnhancedOffloadingExecutor(Connected):
         return True
 
     async def get_status(self) -> dict[str, Any]:
-        """How much runs, waits and has ended, and all of them."""
+        """How many tasks run, wait and have ended, and all of them."""
         tasks = [task.shown() for task in self._tasks.values()]
         counts = {str(state): sum(task["state"] == state for task in tasks) for state in TaskState}
         return {"mode": str(self.mode), "counts": counts, "tasks": tasks}
 
     async def get_history(self) -> list[dict[str, Any]]:
-        """Those that are over, the last first."""
+        """The tasks that have ended, the latest first."""
         over = [task for task in self._tasks.values() if task.is_over]
         return [task.shown() for task in sorted(over, key=lambda task: -(task.ended_at or 0.0))]
 

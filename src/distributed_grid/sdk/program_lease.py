@@ -14,10 +14,10 @@ _LASTS_S: Final = 120.0
 
 
 class ProgramLease:
-    """Asked for on the way in, renewed meanwhile, given back on the way out, whatever happened inside.
+    """Requested on entry, renewed meanwhile, and released on exit, whatever happened inside.
 
-    Reserved on one node: a lender, or the target itself if nobody else has it. What is left running in it at the end is
-    ended.
+    Reserved on one node: a lender, or the target itself if no other node has the capacity. Work still running in the
+    lease at the end is ended.
     """
 
     def __init__(
@@ -37,12 +37,12 @@ class ProgramLease:
         cluster_config: ConfigLike = None,
         manager: ResourceBoostManager | None = None,
     ) -> None:
-        """`memory` is in GB. `duration`: for how long it lasts at a time; it is renewed while this process lives, and
-        ends when Ray says that this process is gone.
+        """`memory` is in GB. `duration`: how long the lease lasts at a time. It is renewed while this process lives,
+        and ends when Ray reports that this process is gone.
 
-        `wait`: for so many seconds, if it is not free now. `target`: the head, if not given. `grace`: for so long the
-        block keeps it when it is taken back for somebody else; the configuration's, if not given. `on_reclaim`: is
-        called then, with a `ReclaimNotice`; what it returns is given up.
+        `wait`: how many seconds to wait if the capacity is not free now. `target`: by default the head. `grace`: how
+        long the block keeps the lease when it is reclaimed for another request; by default the configuration's.
+        `on_reclaim`: called then with a `ReclaimNotice`; what it returns is given up.
         """
         amounts = {"gpu": gpus, "cpu": cpus, "memory": memory}
         self._asked = {kind: amount for kind, amount in amounts.items() if amount is not None} or {"cpu": 1.0}
@@ -112,7 +112,7 @@ class ProgramLease:
 
     @property
     def node(self) -> str:
-        """Where its work runs."""
+        """The node where its work runs."""
         return self.boost.source_node
 
     def options(self, **more: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Scheduling from Python: where a task goes, how sure that is, and that nobody else gets its place."""
+"""Scheduling from Python: where a task goes and how confident that is. The place is held for the task."""
 
 import asyncio
 import uuid
@@ -41,9 +41,9 @@ _LOOK_SELDOM_S: Final = 1.0
 
 
 class IntelligentScheduler(Connected):
-    """Finds places for tasks and holds them. Scheduling itself is done by the ledger's one writer.
+    """Finds places for tasks and holds them. The ledger's one writer does the scheduling itself.
 
-    `boost_manager` may be one that is in use already: its connection is used, and left to it.
+    `boost_manager` may be one that is already in use: its connection is used and stays its own.
     """
 
     def __init__(
@@ -56,21 +56,21 @@ class IntelligentScheduler(Connected):
         self.boost_manager = boost_manager
 
     async def schedule_task(self, request: SchedulingRequest) -> SchedulingDecision:
-        """A place for the task, which is held until it is completed; or why there is none, for every node: such a
-        decision is false. One that may wait is then `queued`.
+        """A place for the task, held until the task is completed, or why there is none, for every node. A decision
+        without a place is false; if the task may wait, it is `queued`.
 
-        A request that makes no sense (an unknown node or strategy, a negative amount) raises its `GridError`.
+        An invalid request (an unknown node or strategy, a negative amount) raises its `GridError`.
         """
-        if not request.task_id:  # made here: if the answer is lost, asking again is asking for the same
+        if not request.task_id:  # made here: if the answer is lost, a retry asks for the same task
             request = replace(request, task_id=uuid.uuid4().hex)
         return decision_from(await (await self._ready()).schedule_task(request_body(request)))
 
     async def get_decision(self, task_id: str) -> SchedulingDecision:
-        """What was decided about a task last: one that waited may have a place by now."""
+        """The latest decision about a task. A task that waited may have a place by now."""
         return decision_from(await (await self._ready()).task(task_id))
 
     async def wait_for_place(self, task_id: str) -> SchedulingDecision:
-        """Until a task that waits has a place, or will have none."""
+        """Wait until a task has a place, or will have none."""
         pause = _LOOK_AGAIN_S
         while (decision := await self.get_decision(task_id)).queued:
             await asyncio.sleep(pause)
@@ -78,7 +78,7 @@ class IntelligentScheduler(Connected):
         return decision
 
     async def task_started(self, task_id: str) -> SchedulingDecision:
-        """Tell that a task has begun; grid learns from that how long it takes."""
+        """Report that a task has begun. Grid learns from this how long it takes."""
         return decision_from(await (await self._ready()).task_started(task_id))
 
     async def complete_task(self, task_id: str) -> bool:
@@ -86,7 +86,7 @@ class IntelligentScheduler(Connected):
         return await (await self._ready()).complete_task(task_id)
 
     async def get_scheduling_status(self) -> dict[str, Any]:
-        """Every task, who waits, how many were accepted, and how good what was said of places was."""
+        """Every task, the waiting ones, how many were accepted, and how accurate the predictions were."""
         return await (await self._ready()).tasks()
 
 

@@ -1,5 +1,4 @@
-"""Sharing from Python: requests that may wait, the whole of resource sharing behind one class, and the state on
-disk."""
+"""Sharing from Python: requests that may wait, all of resource sharing behind one class, and the state on disk."""
 
 from pathlib import Path
 from typing import Any
@@ -29,10 +28,10 @@ _HISTORY = ("granted", "returned", "refused", "queued", "unqueued", "lost", "rec
 
 
 class ResourceSharingManager(Connected):
-    """Asks for shared capacity and gives it back.
+    """Requests shared capacity and releases it.
 
-    Boosts and allocations are leases of one ledger: an allocation that was met is a boost with the same id, and can
-    be renewed, released and looked at as one.
+    Boosts and allocations are leases of one ledger: an allocation that was met is a boost with the same id, and can be
+    renewed, released and inspected as one.
     """
 
     async def request_resource(
@@ -51,8 +50,8 @@ class ResourceSharingManager(Connected):
     ) -> str:
         """The allocation's id, at once: it holds the capacity already, or waits for its turn.
 
-        `duration` is in seconds. `wait`: give up after so many seconds; None: wait until it is met or released. A
-        request that makes no sense (an unknown node, a negative amount) raises its `GridError`.
+        `duration` is in seconds. `wait`: give up after so many seconds; None: wait until it is met or released. An
+        invalid request (an unknown node, a negative amount) raises its `GridError`.
         """
         minutes = None if duration_minutes is None else float(duration_minutes) * 60
         body = {
@@ -71,7 +70,7 @@ class ResourceSharingManager(Connected):
         return str(found["request_id"])
 
     async def release_resource(self, allocation_id: str) -> bool:
-        """Give an allocation back, or wait for it no longer. False if there is no such one (any more)."""
+        """Release an allocation, or stop waiting for it. False if there is no such allocation (any more)."""
         try:
             await (await self._ready()).release_allocation(allocation_id)
         except NotFound:
@@ -83,19 +82,19 @@ class ResourceSharingManager(Connected):
         return await (await self._ready()).allocation(allocation_id)
 
     async def get_resource_status(self) -> dict[str, Any]:
-        """The policy in force, every node's limits, every team's part, all allocations, and who waits."""
+        """The policy in force, every node's limits, every team's share, all allocations, and the queue."""
         backend = await self._ready()
         boosts, queue = await backend.status(), await backend.queue()
         return await backend.sharing() | {"allocations": boosts["boosts"], "queue": queue["requests"]}
 
     async def plan(self, node_id: str, resource_type: ResourceType | str, amount: float, **more: Any) -> dict[str, Any]:
-        """What would happen to such a request now, as `grid plan` says it; nothing is changed."""
+        """What would happen to such a request now, as `grid plan` says it. Nothing changes."""
         asked = {"target_node": node_id, "resource_type": str(resource_type), "amount": str(amount)}
         defaults = {"priority": "normal", "duration_seconds": None, "source_node": None, "delivery": None}
         return await (await self._ready()).plan(asked | defaults | more)
 
     async def history(self, limit: int = 100) -> list[dict[str, Any]]:
-        """What was asked for, granted, refused and returned, the newest last, from the audit log."""
+        """What was requested, granted, refused and returned, the newest last, from the audit log."""
         entries = await (await self._ready()).audit_log(10 * limit)
         return [entry for entry in entries if entry["event"] in _HISTORY][-limit:]
 
@@ -105,8 +104,9 @@ class ResourceSharingManager(Connected):
 class ResourceSharingOrchestrator(Connected):
     """Requests, boosts, snapshots and status of one cluster: `async with ResourceSharingOrchestrator(config) as grid:`.
 
-    Where no controller runs, this process does all that one does: it measures the nodes and shares by the policy of
-    the configuration, until `stop`. `ssh_manager` is not needed; `boost_manager` may be one that is in use already.
+    Where no controller runs, this process does all that a controller does: it measures the nodes and shares by the
+    policy of the configuration, until `stop`. `ssh_manager` is not needed; `boost_manager` may be one that is already
+    in use.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class ResourceSharingOrchestrator(Connected):
         self.boost_manager = boost_manager
 
     async def initialize(self) -> None:
-        """Find the controller, or become it; begin to measure."""
+        """Find the controller, or become it. Start measuring."""
         async with self._connecting:
             if self._backend is None:
                 self._backend = await connect(self._config, measuring=True)
@@ -129,7 +129,7 @@ class ResourceSharingOrchestrator(Connected):
                 self.boost_manager = self.boost_manager or ResourceBoostManager(backend=self._backend)
 
     async def get_cluster_status(self) -> dict[str, Any]:
-        """Every node, what waits, the boosts, and how the cluster shares: as `grid cluster status --json`, and more."""
+        """Every node, pending demand, boosts, and how the cluster shares: as `grid cluster status --json`, and more."""
         backend = await self._ready()
         return await backend.cluster() | {"resource_sharing": await backend.sharing(), "queue": await self._queue()}
 
@@ -151,12 +151,12 @@ class ResourceSharingOrchestrator(Connected):
         )
 
     async def release_resources(self, allocation_id: str) -> bool:
-        """Give an allocation back, or wait for it no longer. False if there is no such one (any more)."""
+        """Release an allocation, or stop waiting for it. False if there is no such allocation (any more)."""
         await self._ready()
         return await self.sharing_manager.release_resource(allocation_id)
 
     def get_node_resource_snapshots(self) -> dict[NodeName, NodeSnapshot]:
-        """The latest of every node, measured and logical; after `initialize`."""
+        """The latest snapshot of every node, measured and logical. Call it after `initialize`."""
         if self._backend is None:
             raise RuntimeError("await initialize() first")
         return self._backend.snapshots()
@@ -168,7 +168,7 @@ class ResourceSharingOrchestrator(Connected):
 
 
 class ResourceBoostPersistence:
-    """Reads `resource_boosts.json`. It has one writer, the controller, so this never writes it."""
+    """Reads `resource_boosts.json`. The controller is its only writer, so this never writes it."""
 
     def __init__(self, path: str | Path | None = None) -> None:
         self.path = Path(path) if path else GridHome.find().boosts

@@ -1,8 +1,8 @@
-"""The audit log: who did what when, one JSON object a line, only ever added to.
+"""The audit log: who did what when, one JSON object per line, append-only.
 
-What concerns access has files of its own beside it, which nothing else can fill: no number of boosts pushes out who was
-refused (`REFUSED`), and no number of either pushes out who was given access (`SECURITY`). Who reads the log gets all in
-one, in the order of time.
+Access events have files of their own beside it, which no other event can fill: no number of boosts pushes out refused
+attempts (`REFUSED`), and no number of either pushes out changes of access (`SECURITY`). A reader of the log gets all
+files as one, in order of time.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _MOST_WAITING: Final = 1000
 _SLOW_S: Final = 5.0
 _FLUSH_S: Final = 2.0
 MOST_BYTES: Final = 2**20
-"""So much of the log is given out at a time."""
+"""The most bytes of the log that one call returns."""
 SECURITY: Final = frozenset(
     {
         "token_created",
@@ -49,24 +49,24 @@ SECURITY: Final = frozenset(
         "audit_repair",
     }
 )
-"""Who may do what, and whose boosts grid took over. No caller without the scope `admin` can cause one of these."""
+"""Changes of access, and adopted boosts. Only callers with the scope `admin` can cause these events."""
 REFUSED: Final = frozenset({"access_refused", "put_off"})
-"""Who tried what without being allowed to: anybody can cause these."""
+"""Attempts without permission: any client can cause these events."""
 
 
 class Found(list[dict[str, Any]]):
-    """Entries of the log, oldest first. `is_cut`: there are more that fit, and they would have been too much."""
+    """Entries of the log, oldest first. `is_cut`: more entries match, but they would exceed the limit."""
 
     is_cut = False
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which entries somebody wants to see: all of them, or those that fit in every way that is given."""
+    """A filter for entries: all of them, or those that match every given field."""
 
     who: str | None = None
     node: str | None = None
-    """An entry is about a node if it names it in any part."""
+    """Matches an entry that names the node in any field."""
     boost: str | None = None
     """The beginning of a boost's id."""
     event: str | None = None
@@ -83,12 +83,12 @@ class Wanted:
         )
 
     def texts(self) -> tuple[bytes, ...]:
-        """What the line of every entry that matches has in it, as it is written there."""
+        """Texts that the line of every matching entry contains, as written in the file."""
         told = (self.who, self.event, self.node, self.boost and self.boost.lower())
         return tuple(json.dumps(text)[1:-1].encode() for text in told if text)
 
     def may_come_before(self, entry: Mapping[str, Any]) -> bool:
-        """False once a log that is read backwards holds nothing more: several writers' clocks may differ a little."""
+        """False once a backwards read can find no more matches. Writers' clocks may differ a little."""
         return self.since is None or _is_from(entry, self.since, _CLOCKS_DIFFER)
 
 
@@ -106,7 +106,7 @@ class AuditLog:
         self.refused = path.with_name(f"{path.stem}-refused{path.suffix}")
 
     def file_for(self, event: str) -> Path:
-        """Where such an event is written."""
+        """The file that such an event goes to."""
         return self.security if event in SECURITY else self.refused if event in REFUSED else self.path
 
     def append(
@@ -120,7 +120,7 @@ class AuditLog:
         sync: bool = False,
         **details: object,
     ) -> None:
-        """Add one line; with `sync` it survives a power cut. `StoreBroken` if it is not taken."""
+        """Add one line; with `sync` it survives a power cut. `StoreBroken` if it is not accepted."""
         entry = {
             "at": encode_instant(at),
             "event": event,
@@ -134,16 +134,16 @@ class AuditLog:
 
     @property
     def trouble(self) -> str | None:
-        """Why lines that were taken are not in the file yet."""
+        """Why accepted lines are not in the file yet."""
         return None
 
     @property
     def waiting(self) -> int:
-        """How many lines were taken and are not in the file yet."""
+        """How many accepted lines are not in the file yet."""
         return 0
 
     def flush(self) -> None:
-        """Have the lines that wait tried again; `StoreBroken` while the disk takes none."""
+        """Try to write the waiting lines again; `StoreBroken` while the disk refuses them."""
 
     def _take(self, path: Path, line: bytes, sync: bool) -> None:
         self._write(path, line, sync)
@@ -167,13 +167,13 @@ class AuditLog:
             ) from error
 
     def read(self, limit: int | None = None) -> Found:
-        """The last `limit` entries, or all, oldest first, rotated files included. Torn lines are left out."""
+        """The last `limit` entries, or all, oldest first, including rotated files. Torn lines are left out."""
         return self.find(Wanted(), limit)
 
     def find(self, wanted: "Wanted", limit: int | None = None) -> Found:
-        """The last `limit` entries that are wanted, oldest first, rotated files included; torn lines are left out.
+        """The last `limit` matching entries, oldest first, including rotated files; torn lines are left out.
 
-        Reads backwards, and no further than it has to. Gives out at most `MOST_BYTES`.
+        Reads backwards, and no further than necessary. Returns at most `MOST_BYTES`.
         """
         found, size = Found(), 0
         try:
@@ -192,9 +192,9 @@ class AuditLog:
         return found
 
     def _newest_first(self, path: Path, wanted: "Wanted") -> Iterator[tuple[int, dict[str, Any]]]:
-        """The entries of one file and those that were rotated away from it, with their lengths."""
+        """The entries of one file and of its rotated predecessors, with their lengths."""
         lines = _in_slices(chain.from_iterable(_lines_backwards(each) for each in (path, *self._older(path))))
-        if wanted.since is None and (texts := wanted.texts()):  # most lines need not be read as JSON then
+        if wanted.since is None and (texts := wanted.texts()):  # then most lines need not be parsed as JSON
             lines = (line for line in lines if all(text in line for text in texts))
         entries = ((len(line), entry) for line in lines if (entry := _entry(line)) is not None)
         recent = takewhile(lambda sized: wanted.may_come_before(sized[1]), entries)
@@ -218,7 +218,7 @@ class AuditLog:
         return _open_newest(path)
 
     def _rotate_if_large(self, path: Path) -> None:
-        """Asks again, under the lock, as another process may just have done it."""
+        """Check the size again under the lock: another process may just have rotated the file."""
         with suppress(FileNotFoundError):
             if path.stat().st_size > self._rotate_above:
                 for newer, older in reversed(list(pairwise([path, *self._older(path)]))):
@@ -227,10 +227,11 @@ class AuditLog:
 
 
 class QueuedAuditLog(AuditLog):
-    """For an event loop: `append` only queues the line, and a thread writes it, in order. Whoever reads sees it.
+    """For an event loop: `append` only queues the line, and a thread writes it, in order. Readers see queued lines.
 
-    Each file has a queue of its own. What the disk does not take stays first there. Until it does, and while the queue
-    is full, `append` raises.
+    Each file has its own queue. A line that the disk refuses stays first in its queue. Until the disk accepts it, and
+    while the queue is full, `append` raises.
+
     Outside an event loop each line is written at once.
     """
 
@@ -240,7 +241,7 @@ class QueuedAuditLog(AuditLog):
             each: deque() for each in (self.path, self.security, self.refused)
         }
         self._moved_at = 0.0
-        """When the last line was written, or the first one came to wait."""
+        """When the last line was written, or the first waiting line was queued."""
         self._broken: dict[Path, StoreBroken] = {}
         self._writing = threading.Lock()
         self._is_scheduled = False
@@ -265,7 +266,7 @@ class QueuedAuditLog(AuditLog):
             raise error
 
     def find(self, wanted: "Wanted", limit: int | None = None) -> Found:
-        """As of any log; what was appended before is written first, unless the disk takes too long."""
+        """Like `AuditLog.find`, but writes the queued lines first, unless the disk takes too long."""
         if self.waiting and self._writing.acquire(timeout=_FLUSH_S):
             self._write_all()
         return super().find(wanted, limit)
@@ -300,11 +301,11 @@ class QueuedAuditLog(AuditLog):
 
     def _work(self) -> None:
         self._writing.acquire()
-        self._is_scheduled = False  # what comes from now on has itself scheduled again
+        self._is_scheduled = False  # lines queued from now on schedule another write
         self._write_all()
 
     def _write_all(self) -> None:
-        """Write what waits, as far as the disk takes it, and let go of the lock, which is held."""
+        """Write the queued lines, as far as the disk accepts them, and release the lock, which is held."""
         try:
             for path, queue in self._queues.items():
                 self._write_queue(path, queue)
@@ -333,7 +334,7 @@ def _ends_a_line(fd: int) -> bool:
 
 def _entry(line: bytes) -> dict[str, Any] | None:
     if len(line) > _LONGEST_LINE:
-        return None  # grid writes none
+        return None  # grid writes no such line
     try:
         entry = _json(line)
     except ValueError:
@@ -345,11 +346,11 @@ def _json(line: bytes) -> Any:
     try:
         return orjson.loads(line)
     except ValueError:
-        return json_of(line)  # which takes what is not quite JSON: NaN
+        return json_of(line)  # accepts what is not quite JSON: NaN
 
 
 def _is_from(entry: Mapping[str, Any], since: datetime, give_or_take: timedelta = timedelta()) -> bool:
-    """True if an entry is not older; also if nobody can tell."""
+    """True if an entry is not older than `since`, or if its time is unreadable."""
     try:
         return since - datetime.fromisoformat(str(entry.get("at"))) <= give_or_take
     except (ValueError, TypeError, OverflowError):
@@ -357,7 +358,7 @@ def _is_from(entry: Mapping[str, Any], since: datetime, give_or_take: timedelta 
 
 
 def _moment(entry: Mapping[str, Any]) -> datetime:
-    """For the order; what has no moment of its own comes at once."""
+    """The sort key; an entry without a readable time sorts as the newest."""
     try:
         at = datetime.fromisoformat(str(entry.get("at")))
     except ValueError:
@@ -371,8 +372,8 @@ _LAST: Final = datetime.max.replace(tzinfo=UTC)
 def _in_slices(lines: Iterator[bytes]) -> Iterator[bytes]:
     """The same lines, with a short pause after each millisecond of computing.
 
-    Python computes in one thread at a time and lets a thread go on for five milliseconds: without the pauses, every
-    answer of the controller would wait that long, several times, while somebody reads a long log.
+    Python computes in one thread at a time and lets a thread run for five milliseconds: without the pauses, every
+    answer of the controller would wait that long, several times, while a long log is read.
     """
     began = time.thread_time()
     for number, line in enumerate(lines):
@@ -385,7 +386,7 @@ def _in_slices(lines: Iterator[bytes]) -> Iterator[bytes]:
 def _lines_backwards(path: Path) -> Iterator[bytes]:
     """A file's lines, last first, without reading more of it than is asked for.
 
-    A line that is longer than any of grid's is not kept: empty ones come in its place, so that whoever reads can pause.
+    A line that is longer than any of grid's is dropped: empty lines come in its place, so that the reader can pause.
     """
     try:
         file = path.open("rb")

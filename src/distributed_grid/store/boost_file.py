@@ -1,6 +1,6 @@
-"""Which cluster a set of boosts belongs to.
+"""The boost file: all leases of one cluster, and which cluster they belong to.
 
-The boost file: all leases of one cluster, written so that a crash at any moment leaves a good one.
+A crash at any moment leaves a good file.
 
     {
       "version": 1,
@@ -79,7 +79,7 @@ _BEFORE_CHECKSUM: Final = b',\n  "checksum": '
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What was on disk. `problems` are for people; without any, the file was good or there is none."""
+    """What was on disk. `problems` are for people; if there are none, the file was good or missing."""
 
     leases: tuple[Lease, ...]
     cluster: ClusterIdentity | None
@@ -88,11 +88,10 @@ class Loaded:
 
 
 class BoostFile:
-    """One writer's view of the file; whoever saves holds the `WriterLock`.
+    """One writer's view of the file; the process that saves holds the `WriterLock`.
 
-    The file as it was before the last save stays beside it as `.previous`, and what could not be read is kept
-    as `.broken-<time>` when the next save takes its place: loading writes nothing. One thread may save while
-    others ask the questions.
+    The file before the last save stays beside it as `.previous`. An unreadable file is kept as `.broken-<time>` when
+    the next save replaces it: loading writes nothing. One thread may save while others call the query methods.
     """
 
     def __init__(self, path: Path) -> None:
@@ -105,27 +104,27 @@ class BoostFile:
         self._loaded = False
         self._there = False
         self._unreadable: dict[Path, Path] = {}
-        """Which of the two files could not be read, and the name under which each is to be kept."""
+        """The unreadable ones of the two files, and the name under which each will be kept."""
         self._removed = False
         self._told = False
         self._unread: StoreBroken | None = None
-        """Why it could not be read when that was last tried: until it has been, nothing is written over it."""
+        """Why the last attempt to read failed: until one succeeds, nothing is written over the file."""
 
     def exists(self) -> bool:
         return self.path.exists()
 
     def was_removed(self) -> bool:
-        """True if somebody removed the file after we last loaded or saved it: the boosts are to end.
+        """True if the file was removed after the last load or save: its boosts must end.
 
-        A save that was under way puts the file back; so that the wish is not lost, the answer stays true
-        until it has been given once and another save was made.
+        A save that was under way puts the file back. So that the removal is not lost, the answer stays true until it
+        has been given once and another save was made.
         """
         removed = self._removed or (self._there and _is_gone(self.path))
         self._told = self._told or removed
         return removed
 
     def look(self) -> Loaded:
-        """What is in the file now, for somebody who only compares: nothing is changed, noted or set aside."""
+        """What is in the file now, for comparison only: nothing is changed, noted or set aside."""
         try:
             data = bytes_of(self.path)
             if data is None:
@@ -137,14 +136,14 @@ class BoostFile:
             return Loaded((), None, ("; ".join((error.message, *error.because)),), "nothing")
 
     def mistrust(self) -> None:
-        """Somebody else wrote the file: the next save keeps it apart, and not as what was before."""
+        """Another program wrote the file: the next save keeps it aside, and not as `.previous`."""
         if self._there and self.path.exists():
             self._unreadable = {self.path: name_aside(self.path)}
 
     def load(self) -> Loaded:
         """Read the file, or else `.previous`; a missing file is an empty store, whatever `.previous` holds.
 
-        Raises `StoreBroken` if it cannot be opened or a later grid wrote it: neither is ours to overwrite.
+        Raises `StoreBroken` if the file cannot be opened or a later grid wrote it: neither may be overwritten.
         """
         self._unreadable = {}
         try:
@@ -164,7 +163,7 @@ class BoostFile:
     def load_previous(self) -> Loaded:
         """What was in the file before its last change, for when the file itself cannot be read.
 
-        Raises `StoreBroken` if this one cannot be read either.
+        Raises `StoreBroken` if `.previous` cannot be read either.
         """
         try:
             older = bytes_of(self.previous)
@@ -177,8 +176,8 @@ class BoostFile:
     def save(self, leases: Sequence[Lease], cluster: ClusterIdentity | None) -> None:
         """Put the leases on disk; on return they survive a power cut.
 
-        Raises `StoreBroken`, with the old file as it was, if the disk does not take them, and `ValueError`
-        for a lease that could not be read back, which is a bug in whoever made it.
+        Raises `StoreBroken`, with the old file unchanged, if the disk does not take them, and `ValueError` for a lease
+        that could not be read back, which is a bug in the code that made it.
         """
         if self._unread is not None:
             raise StoreBroken(
@@ -201,7 +200,7 @@ class BoostFile:
             sync_folder(self.path.parent)
             fault_point(Point.STORE_DURABLE)
         except OSError as error:
-            # Where nothing has changed since the last save, what is there is not what the caller wants to change.
+            # If nothing has changed since the last save, the file's content is not the change that the caller wants.
             is_there = False if text[1] == self._saved else holds(self.path, text)
             raise _unwritable(self.path, error, is_there=is_there) from error
         finally:
@@ -230,7 +229,7 @@ class BoostFile:
         return body, _BEFORE_CHECKSUM + json.dumps(_checksum(body)).encode() + b"\n}\n"
 
     def _keep_old(self, *, removal_known: bool) -> None:
-        """Give the present file a second name; it stays under its own until the new one replaces it."""
+        """Give the present file a second name; it keeps its own until the new one replaces it."""
         try:
             for path, aside in self._unreadable.items():
                 keep_as(aside, path)
@@ -239,7 +238,7 @@ class BoostFile:
             if not self._unreadable and not self.previous.is_dir():  # else `.previous` is the good one, or in the way
                 keep_as(self.previous, self.path)
         except FileNotFoundError:
-            # `.previous` is older than the removal: it must not bring those boosts back one day.
+            # `.previous` is older than the removal: it must never bring those boosts back.
             self.previous.unlink(missing_ok=True)
             if self._there and not removal_known:
                 self._removed = True
@@ -268,7 +267,7 @@ class BoostFile:
 
 
 def _entry(lease: Lease) -> bytes:
-    """A lease's text, one key a line. What would not load again is refused while its maker can be told."""
+    """A lease's text, one key per line. A lease that would not load again is refused while its maker can be told."""
     fields = [f"      {json.dumps(key)}: {_json(value)}" for key, value in encode_lease(lease).items()]
     text = "{\n" + ",\n".join(fields) + "\n    }"
     if decode_lease(json.loads(text)) != lease:
@@ -301,7 +300,7 @@ def _parse(data: bytes, path: Path) -> tuple[tuple[Lease, ...], ClusterIdentity 
     version = content.get("version")
     if type(version) is not int or version < VERSION:
         raise ValueError(f"unknown version {version!r}")
-    if version > VERSION:  # asked before the checksum, which a later grid may make differently
+    if version > VERSION:  # checked before the checksum, which a later grid may compute differently
         raise StoreBroken(
             f"{path} was written by a later version of grid",
             because=[f"it has format {version}; this grid reads up to {VERSION}"],
@@ -323,11 +322,11 @@ def _checksum(body: bytes) -> str:
 
 
 def _is_gone(path: Path) -> bool:
-    """True only if it surely is: a folder that cannot be looked into for a moment must not end all boosts."""
+    """True only if it is certain: a folder that is briefly unreadable must not end all boosts."""
     try:
         path.stat()
     except FileNotFoundError:
-        return path.parent.exists() or not path.parent.is_symlink()  # else it leads to a disk that is away
+        return path.parent.exists() or not path.parent.is_symlink()  # otherwise the link leads to a disk that is away
     except OSError:
         return False
     return False
@@ -336,7 +335,7 @@ def _is_gone(path: Path) -> bool:
 _WHAT_IS_THERE: Final = {
     False: "the boosts as they were last saved are still there; this change is not",
     True: "this change is in the file, but the disk has not confirmed it: a power cut may undo it",
-    None: "the file cannot be read just now, so nobody knows whether this change is in it",
+    None: "the file cannot be read now, so it is unknown whether this change is in it",
 }
 
 

@@ -1,6 +1,7 @@
 """Files that survive a power cut: written beside, synced, renamed over, and the folder synced.
 
-They hold on full disks, without hard links, and over a network that loses answers. Concurrent changes share one write.
+They also hold on full disks, without hard links, and over a network that loses answers. Concurrent changes share one
+write.
 """
 
 import asyncio
@@ -21,11 +22,11 @@ from distributed_grid.errors import StoreBroken
 Content = Sequence[bytes]
 
 LARGEST: Final = 256 * 2**20
-"""No state file of grid's comes near this; what is larger is not one, and reading it could take all memory."""
+"""No state file of grid's comes near this size; a larger file is not one, and reading it could take all memory."""
 
 
 def replace_durably(path: Path, text: bytes) -> None:
-    """Put a small file on disk in one step, readable by its owner only. `OSError`: the old one is as it was."""
+    """Put a small file on disk in one step, readable by its owner only. On `OSError` the old one is unchanged."""
     new = path.with_name(f"{path.name}.new")
     try:
         write_durably(new, [text])
@@ -37,10 +38,10 @@ def replace_durably(path: Path, text: bytes) -> None:
 
 
 def write_durably(path: Path, text: Content, *, before_sync: Callable[[], None] = lambda: None) -> None:
-    """A new file, readable by its owner only; its name survives a power cut after `sync_folder`."""
+    """Write a new file, readable by its owner only; its name survives a power cut after `sync_folder`."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     try:
-        os.fchmod(fd, 0o600)  # one left by a crash keeps its own mode
+        os.fchmod(fd, 0o600)  # a file left by a crash keeps its own mode
         for part in text:
             rest = memoryview(part)
             while rest:
@@ -52,7 +53,7 @@ def write_durably(path: Path, text: Content, *, before_sync: Callable[[], None] 
 
 
 def rename_over(new: Path, path: Path, text: Content) -> None:
-    """Give a written file its name, over the one that had it."""
+    """Rename a written file over the file that has its final name."""
     try:
         new.replace(path)
     except OSError:
@@ -62,7 +63,7 @@ def rename_over(new: Path, path: Path, text: Content) -> None:
 
 
 def holds(path: Path, text: Content) -> bool | None:
-    """Whether this is what the file holds; None if it cannot be told."""
+    """Whether the file holds exactly this; None if it cannot be read."""
     try:
         return path.read_bytes() == b"".join(text)
     except FileNotFoundError:
@@ -72,20 +73,20 @@ def holds(path: Path, text: Content) -> bool | None:
 
 
 def keep_as(second: Path, path: Path) -> None:
-    """Have the file under a second name too, in place of whatever had that; `FileNotFoundError` if there is none."""
+    """Give the file a second name, replacing any file that has it; `FileNotFoundError` if there is no file."""
     second.unlink(missing_ok=True)
     try:
         second.hardlink_to(path)
     except FileNotFoundError:
         raise
     except OSError:
-        # Not every file system has hard links; and over NFS it may be there although it was said to have failed.
+        # Not every file system has hard links; over NFS a link may exist although the call reported a failure.
         if not _are_one(second, path):
             replace_durably(second, path.read_bytes())
 
 
 def set_aside(path: Path) -> Path:
-    """Have the file under a name that tells when it was written; never over another one."""
+    """Give the file a name that tells when it was written; never over another file."""
     aside = name_aside(path)
     keep_as(aside, path)
     return aside
@@ -97,7 +98,7 @@ def name_aside(path: Path) -> Path:
 
 
 def free_name(path: Path, ending: str) -> Path:
-    """The path with this ending, or the first of those with a number behind it, that no file has yet."""
+    """The path with this ending, or else with the first number after it that no file has yet."""
     names = chain([ending], (f"{ending}-{n}" for n in count(2)))
     return next(free for name in names if not os.path.lexists(free := path.with_name(path.name + name)))
 
@@ -115,9 +116,9 @@ def sync_folder(path: Path) -> None:
 
 
 def bytes_of(path: Path) -> bytes | None:
-    """What is in a file; None if there is none. `StoreBroken` says what is there that cannot be read."""
+    """The content of a file; None if there is none. `StoreBroken` says what is there that cannot be read."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe in its place must not keep us waiting
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe in its place must not block us
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -139,7 +140,7 @@ def bytes_of(path: Path) -> bytes | None:
 
 
 def stamp(path: Path) -> tuple[int, int, int] | None:
-    """What tells one version of a file from the next; None where none can be seen."""
+    """What tells one version of a file from the next; None if no file can be seen."""
     try:
         found = path.stat()
     except OSError:
@@ -148,7 +149,7 @@ def stamp(path: Path) -> tuple[int, int, int] | None:
 
 
 def text_of(path: Path) -> str:
-    """A small text without what is around it; `OSError` if it cannot be read, also for what is there and is no text."""
+    """A small text, stripped; `OSError` if it cannot be read or is not text."""
     try:
         data = bytes_of(path)
     except StoreBroken as error:
@@ -169,7 +170,7 @@ def _unreadable(path: Path, why: str) -> StoreBroken:
 
 
 def json_of(data: bytes | str) -> Any:
-    """What a text says; `ValueError` for whatever is no JSON, also for brackets in brackets without end."""
+    """The value of a JSON text; `ValueError` for anything else, including endless nesting."""
     try:
         return json.loads(data)
     except RecursionError:
@@ -205,8 +206,8 @@ class GroupCommit(Generic[Snapshot, Result]):
     async def commit(self) -> Result:
         """Return once everything up to this call is written; raise what that write raised.
 
-        Who comes during a write waits for the next one: the snapshot of the present one may be older than the
-        call. A caller that is cancelled takes nothing from the others.
+        A caller that comes during a write waits for the next one: the snapshot of the present one may be older than the
+        call. A cancelled caller does not affect the others.
         """
         if self._next is None or self._next.done():
             self._next = asyncio.create_task(self._write_after(self._current))

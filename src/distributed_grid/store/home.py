@@ -9,7 +9,7 @@ from distributed_grid.errors import StoreBroken
 
 @dataclass(frozen=True, slots=True)
 class GridHome:
-    """Where each thing is kept. Two homes live side by side without touching each other."""
+    """The path of each thing. Two homes live side by side without touching each other."""
 
     path: Path
 
@@ -35,7 +35,7 @@ class GridHome:
 
     @property
     def sharing(self) -> Path:
-        """Who waits, which nodes rest, and what was set by command."""
+        """Waiting requests, nodes in cooldown, and what was set by command."""
         return self.path / "sharing.json"
 
     @property
@@ -49,17 +49,17 @@ class GridHome:
 
     @property
     def token(self) -> Path:
-        """The installation's own, which may do everything."""
+        """The installation's own token, which may do everything."""
         return self.path / "token"
 
     @property
     def tokens(self) -> Path:
-        """What is kept of the users' tokens."""
+        """What is stored of the users' tokens."""
         return self.path / "tokens.json"
 
     @property
     def login(self) -> Path:
-        """The controller elsewhere that `grid login` was told of, and the token for it."""
+        """The remote controller that `grid login` was given, and the token for it."""
         return self.path / "login.json"
 
     @property
@@ -69,12 +69,12 @@ class GridHome:
 
     @property
     def stopped(self) -> Path:
-        """There once grid was taken out of the cluster on purpose, until it is put in again."""
+        """Exists from when grid is taken out of the cluster on purpose until it is put in again."""
         return self.path / "stopped.json"
 
     @property
     def supervisor(self) -> Path:
-        """What the supervisor in the background watches, for another one in its place."""
+        """What the background supervisor watches, so that another can replace it."""
         return self.path / "supervisor.json"
 
     @property

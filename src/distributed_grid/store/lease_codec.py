@@ -111,8 +111,8 @@ def _encode_maybe(at: datetime | None) -> str | None:
 def decode_lease(data: object) -> Lease:
     """The lease that `data` describes; a `ValueError` names the boost and what is wrong with it.
 
-    Every key of `encode_lease` must be there, but for those that the first grid did not write; others are ignored,
-    so that a later grid may add some.
+    Every key of `encode_lease` must be there, except those that the first grid did not write. Others are ignored, so
+    that a later grid may add some.
     """
     if not isinstance(data, dict):
         raise ValueError(f"a boost must be an object, not {data!r}")

@@ -1,4 +1,4 @@
-"""`GRID_HOME/reclaim/<boost id>.json`: there while a holder is asked to give a boost up, for a script that watches."""
+"""`GRID_HOME/reclaim/<boost id>.json`: exists while a holder is asked to give a boost up, for scripts that watch."""
 
 import re
 from collections.abc import Mapping
@@ -19,11 +19,11 @@ class ReclaimFiles:
         self._shown: dict[str, bytes] | None = None
 
     def differ(self, wanted: Mapping[str, bytes]) -> bool:
-        """Whether there is something to do for `show`."""
+        """True if `show` has something to do."""
         return self._shown != wanted
 
     def show(self, wanted: Mapping[str, bytes]) -> None:
-        """Have exactly these files: text by boost id. `OSError`: some are not as they should be; call it again."""
+        """Make the files exactly these: text by boost id. `OSError`: some are not as they should be; call it again."""
         before, self._shown = self._shown, None
         if wanted:
             self._folder.mkdir(mode=0o700, exist_ok=True)
@@ -36,7 +36,7 @@ class ReclaimFiles:
             path.unlink(missing_ok=True)
         if over:
             sync_folder(self._folder)
-        with suppress(OSError):  # somebody keeps something in it
+        with suppress(OSError):  # the folder holds other files
             if not wanted and self._folder.exists():
                 self._folder.rmdir()
         self._shown = dict(wanted)

@@ -13,7 +13,7 @@ from distributed_grid.store.durable import free_name
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The boosts of one cluster, and where they are."""
+    """The boosts of one cluster, and their file."""
 
     path: Path
     cluster: ClusterIdentity
@@ -21,13 +21,13 @@ class Kept:
 
 
 class SetAside:
-    """All that is kept beside one boost file, as `resource_boosts.json.of-NAME`. For the file's one writer."""
+    """Everything kept beside one boost file, as `resource_boosts.json.of-NAME`. For the file's one writer."""
 
     def __init__(self, boosts: Path) -> None:
         self._boosts = boosts
 
     def keep(self, leases: Iterable[Lease], cluster: ClusterIdentity) -> None:
-        """Put boosts of another cluster on disk; what is there of it already stays, but for older states of these."""
+        """Put boosts of another cluster on disk; its boosts already kept stay, except older states of these."""
         kept = self._of(cluster)
         together = {lease.id: lease for lease in (*kept.leases, *leases)}
         BoostFile(kept.path).save(tuple(together.values()), cluster)
@@ -48,14 +48,14 @@ class SetAside:
         return found, problems
 
     def paths(self) -> list[Path]:
-        """One file for each cluster; what lies beside them are older versions of these, and damaged ones."""
+        """One file for each cluster; other files beside them are older versions, and damaged ones."""
         begin = f"{self._boosts.name}.of-"
         return sorted(
             path for path in self._boosts.parent.glob(f"{begin}*") if "." not in path.name.removeprefix(begin)
         )
 
     def leave(self, kept: Kept, leases: tuple[Lease, ...]) -> None:
-        """Of one cluster, keep only these; without any, nothing stays."""
+        """Keep only these leases of one cluster; without any, remove its file."""
         file = BoostFile(kept.path)
         if leases:
             file.save(leases, kept.cluster)
@@ -67,10 +67,10 @@ class SetAside:
             raise StoreBroken(f"Cannot remove {kept.path}: {error.strerror}") from error
 
     def _of(self, cluster: ClusterIdentity) -> Kept:
-        """What is kept of this cluster: nothing so far, perhaps."""
+        """What is kept of this cluster, possibly nothing."""
         for kept in self.all()[0]:
             if kept.cluster.same_cluster(cluster):
                 return kept
-        # A dot in it would look like an ending of our own.
+        # A dot would look like one of grid's own endings.
         name = re.sub(r"[^A-Za-z0-9_-]+", "-", cluster.name)[:60]
         return Kept(free_name(self._boosts, f".of-{name}"), cluster, ())

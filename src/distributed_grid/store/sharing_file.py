@@ -1,7 +1,7 @@
-"""What was decided about sharing, beside the leases: on disk, so that a restart does not forget who waits.
+"""Decisions about sharing, beside the leases: on disk, so that a restart does not forget waiting requests.
 
-It is small and seldom changes; the boosts themselves are in their own file. Of the two, the boosts are right: a
-request that is both here and there was granted.
+The file is small and seldom changes; the boosts have their own file. If the two disagree, the boosts are right: a
+request that is in both was granted.
 """
 
 import json
@@ -27,12 +27,12 @@ VERSION: Final = 1
 @dataclass(frozen=True, slots=True)
 class SharingRecord:
     policy: SharingPolicy | None = None
-    """As somebody set it; None: as the configuration says."""
+    """As set by command; None: as the configuration says."""
     mode: SharingMode | None = None
     cooling: tuple[NodeName, ...] = ()
     waiting: tuple[Waiting, ...] = ()
     accounts: Mapping[str, Account] = field(default_factory=dict)
-    """What each team has used lately, for its fair share."""
+    """Each team's recent usage, for its fair share."""
     scheduling: SchedulingRecord = field(default_factory=SchedulingRecord)
 
 
@@ -40,18 +40,18 @@ _RECORDS: Final = TypeAdapter(SharingRecord)
 
 
 class SharingFile:
-    """One cluster's record; whoever saves holds the `WriterLock`."""
+    """One cluster's record; the process that saves holds the `WriterLock`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._unread: StoreBroken | None = None
-        """Why it could not be read when that was last tried: until it has been, nothing is written over it."""
+        """Why the last attempt to read failed: until one succeeds, nothing is written over the file."""
 
     def load(self, cluster: ClusterIdentity) -> tuple[SharingRecord, tuple[str, ...]]:
-        """What is known of this cluster, and what a person should know about the file.
+        """The record of this cluster, and what a person should know about the file.
 
         A file that cannot be understood, or is another cluster's, is kept under another name and not used. Raises
-        `StoreBroken` if it cannot be read or kept: then it is not written either.
+        `StoreBroken` if the file cannot be read or kept: then it is not written either.
         """
         try:
             found = self._load(cluster)
@@ -76,14 +76,14 @@ class SharingFile:
             record = _RECORDS.validate_python(found.get("sharing"))
         except (ValueError, ValidationError) as error:
             told = f"{self.path.name} cannot be understood ({str(error).splitlines()[0]})"
-            return SharingRecord(), (f"{told}: nobody waits. It is kept as {set_aside(self.path).name}",)
+            return SharingRecord(), (f"{told}: the queue is empty. It is kept as {set_aside(self.path).name}",)
         if not owner.same_cluster(cluster):
             keep_as(free_name(self.path, ".other-cluster"), self.path)
             return SharingRecord(), ()
         return record, ()
 
     def save(self, record: SharingRecord, cluster: ClusterIdentity) -> None:
-        """On return it survives a power cut; `StoreBroken`: the old one is as it was."""
+        """On return the record survives a power cut; on `StoreBroken` the old one is unchanged."""
         if self._unread is not None:
             raise self._unread
         found = {

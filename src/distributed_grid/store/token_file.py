@@ -1,7 +1,7 @@
 """`tokens.json`: the users' tokens, without the tokens.
 
-Only the SHA-256 of each is kept. That is enough: a token is 32 random bytes, so there is nothing to guess from its
-hash, and the salt and the slowness that passwords need would only cost time at every call.
+Only the SHA-256 of each is stored. That is enough: a token is 32 random bytes, so its hash gives nothing to guess from.
+The salt and the slowness that passwords need would only cost time at every call.
 """
 
 import json
@@ -22,7 +22,7 @@ VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class StoredToken:
-    """One token of one user; a user may have several, as for a laptop and a nightly job."""
+    """One token of one user; a user may have several, for example for a laptop and a nightly job."""
 
     user: Principal
     digest: bytes
@@ -37,7 +37,7 @@ class StoredToken:
         return self.user.expires_at is not None and now >= self.user.expires_at
 
     def describe(self) -> dict[str, Any]:
-        """All that may be told of it."""
+        """Everything that may be told about it."""
         expires_at = self.user.expires_at
         return {
             "id": self.id,
@@ -58,9 +58,9 @@ class TokenFile:
         self.path = path
 
     def load(self) -> tuple[tuple[StoredToken, ...], tuple[str, ...]]:
-        """The tokens, and what a person should know. A damaged file is set aside: nobody gets in by it.
+        """The tokens, and what a person should know. A damaged file is set aside and admits no caller.
 
-        Raises `StoreBroken` if it cannot be opened or a later grid wrote it: neither is ours to overwrite.
+        Raises `StoreBroken` if the file cannot be opened or a later grid wrote it: neither may be overwritten.
         """
         if (data := bytes_of(self.path)) is None:
             return (), ()
@@ -77,7 +77,7 @@ class TokenFile:
             return (), (f"{self.path} is damaged ({error}): no user's token is valid. It is kept as {kept}",)
 
     def save(self, tokens: Iterable[StoredToken]) -> None:
-        """On return they survive a power cut; `StoreBroken`, with the old file as it was, if the disk fails."""
+        """On return they survive a power cut; `StoreBroken`, with the old file unchanged, if the disk fails."""
         entries = [token.describe() | {"sha256": token.digest.hex()} for token in tokens]
         try:
             replace_durably(self.path, json.dumps({"version": VERSION, "tokens": entries}, indent=2).encode() + b"\n")
@@ -89,7 +89,7 @@ def _parse(data: bytes, path: Path) -> tuple[StoredToken, ...]:
     try:
         content = json.loads(data)
     except (ValueError, RecursionError):
-        raise ValueError("not valid JSON") from None  # what it says of the text could be part of a hash
+        raise ValueError("not valid JSON") from None  # the parser's message could quote part of a hash
     if not isinstance(content, dict):
         raise ValueError("not a JSON object")
     version = content.get("version")
@@ -127,7 +127,7 @@ def _token(entry: Any) -> StoredToken:
 
 
 def _max_priority(entry: Any) -> AllocationPriority | None:
-    """A token from before there was this key could ask for any priority, and still can, as far as its team may."""
+    """A token older than this key could ask for any priority, and still can, as far as its team may."""
     given = entry.get("max_priority", AllocationPriority.CRITICAL)
     return None if given is None else AllocationPriority.parse(given)
 

@@ -12,10 +12,10 @@ from distributed_grid.errors import AlreadyRunning, StoreBroken
 
 
 class WriterLock:
-    """Held from `acquire` to `release` or to the end of the process, however that comes.
+    """Held from `acquire` to `release` or to the end of the process, however it ends.
 
-    The kernel keeps the lock; the file only carries it, and the holder's pid for whoever meets it. A child
-    made by a bare `fork` shares the lock with its parent; one that runs another program does not.
+    The kernel keeps the lock; the file only carries it, and the holder's pid for information. A child made by a bare
+    `fork` shares the lock with its parent; one that runs another program does not.
     """
 
     def __init__(self, path: Path) -> None:
@@ -24,7 +24,7 @@ class WriterLock:
 
     @property
     def held(self) -> bool:
-        """True while nobody else can take it; false once the file was removed, for then somebody can."""
+        """True while no other process can take the lock; false once the file was removed, because then one can."""
         return self._fd is not None and _is_at(self._fd, self.path)
 
     def acquire(self) -> None:
@@ -49,14 +49,14 @@ class WriterLock:
                 os.close(lost)
 
     def release(self) -> None:
-        """Let others in; the file stays. Does nothing where the lock is not held."""
+        """Release the lock; the file stays. Does nothing if the lock is not held."""
         if self._fd is None:
             return
         fd, self._fd = self._fd, None
         try:
             with suppress(OSError):
                 os.ftruncate(fd, 0)  # our pid may soon be another process's
-            fcntl.flock(fd, fcntl.LOCK_UN)  # closing alone would leave it to a forked child
+            fcntl.flock(fd, fcntl.LOCK_UN)  # closing alone would leave the lock to a forked child
         finally:
             os.close(fd)
 
@@ -79,14 +79,14 @@ def _locked(path: Path) -> int:
             except BlockingIOError:
                 raise _taken(path, os.pread(fd, 32, 0)) from None
             if _is_at(fd, path):
-                with suppress(OSError):  # the pid is only a courtesy, which a full disk may refuse
+                with suppress(OSError):  # the pid is only information, which a full disk may refuse
                     os.ftruncate(fd, 0)
                     os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
                 return fd
         except BaseException:
             os.close(fd)
             raise
-        os.close(fd)  # it was removed before we had it, so others can have the one that is there now
+        os.close(fd)  # the file was removed before we had the lock, so others can lock the one that is there now
 
 
 def _opened(path: Path) -> int:
@@ -95,7 +95,7 @@ def _opened(path: Path) -> int:
     except OSError as error:
         if error.errno != errno.EROFS:
             raise
-        return os.open(path, os.O_RDONLY)  # what is lent must come home even if nothing more can be written
+        return os.open(path, os.O_RDONLY)  # lent capacity must return even if nothing more can be written
 
 
 def _is_at(fd: int, path: Path) -> bool:

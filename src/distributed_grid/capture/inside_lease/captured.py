@@ -1,4 +1,4 @@
-"""Whether what this process submits belongs into the lease, and what is shared by all that see to it."""
+"""Whether this process's submissions belong in the lease, and the state that the hook's parts share."""
 
 import contextlib
 import json
@@ -29,7 +29,7 @@ class Captured:
         self._in_worker = in_worker
 
     def connected(self, gcs_address: str) -> None:
-        """A driver has connected. In another cluster there is no such group, and its work would wait for ever."""
+        """A driver has connected. Another cluster does not have the group: work there would wait for ever."""
         self.lease.forget()
         known = bool(self.lease.seen())
         self._connected_to_its_cluster = known or gcs_address == self.ray_address
@@ -41,23 +41,23 @@ class Captured:
             self.reports.note("the lease has ended", "Ray refuses what the program submits from now on")
 
     def drives(self) -> bool:
-        """This process is a driver, and connected to the lease's cluster."""
+        """Whether this process is a driver that is connected to the lease's cluster."""
         worker = ray_worker.global_worker
         return bool(self._connected_to_its_cluster and worker.connected and worker.mode == ray_worker.SCRIPT_MODE)
 
     def is_on(self) -> bool:
-        """What this process submits belongs into the lease: it is a driver, or a worker that was sent the hook."""
+        """Whether submissions belong in the lease: this process is a driver, or a worker that was sent the hook."""
         return self.drives() or (self._in_worker and bool(ray_worker.global_worker.connected))
 
     def is_within(self) -> bool:
-        """What says nothing about where it goes is put into the lease by Ray itself."""
+        """Whether Ray itself puts work without placement options into the lease."""
         worker = ray_worker.global_worker
         return bool(
             worker.placement_group_id == self.lease.group_id and worker.should_capture_child_tasks_in_placement_group
         )
 
     def ready(self) -> bool:
-        """The same, for calls that connect by themselves if need be."""
+        """As `is_on`, for calls that connect by themselves if needed."""
         if not ray.is_initialized():
             from ray._private.auto_init_hook import auto_init_ray
 
@@ -65,11 +65,13 @@ class Captured:
         return self.is_on()
 
     def check_lease(self, named: Callable[[], tuple[str, str]]) -> None:
-        """`Refusal` if whoever started this program says that the lease is gone: Ray would let work wait for ever for
-        a group that was removed."""
+        """Raises `Refusal` if the process that started this program says that the lease is gone.
+
+        Ray would let work wait for ever for a group that was removed.
+        """
         if self._reclaim_file is None or not self._reclaim_file.exists():
             return
-        with contextlib.suppress(OSError, ValueError):  # it was taken away just now
+        with contextlib.suppress(OSError, ValueError):  # the file has just been removed
             told = json.loads(self._reclaim_file.read_text())
             if why := told.get("gone"):
                 what = " ".join(named())
@@ -77,7 +79,7 @@ class Captured:
                 raise Refusal(f"grid: {what} cannot run: boost {told['boost_id'][:8]} has gone home: {why}")
 
     def let_out(self, what: str, why: str, advice: str = "") -> None:
-        """Report work that cannot be in the lease; `Refusal`, unless the user lets such work run outside."""
+        """Report work that cannot be in the lease. Raises `Refusal` unless the user lets such work run outside."""
         if self._escapes_are_allowed:
             self.reports.escaped(what, why)
             return
@@ -89,20 +91,20 @@ class Captured:
         )
 
     def guarded(self, where: str, ours: Callable[[], T], otherwise: T) -> T:
-        """What we make of it; if we fail, what it would be without us. Only a refusal reaches the program."""
+        """The hook's result; if the hook fails, `otherwise`. Only a refusal reaches the program."""
         try:
             return ours()
         except Refusal:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is ours
+        except Exception as error:  # noqa: BLE001 - any error here is the hook's own
             self.reports.failed(where, error)
             return otherwise
 
 
 def describe(value: Any) -> str:
-    """For reports: short, and never a failure."""
+    """A short text for reports; never fails."""
     try:
         text = repr(value)
-    except Exception:  # noqa: BLE001 - somebody else's class
+    except Exception:  # noqa: BLE001 - a foreign class
         text = type(value).__name__
     return text if len(text) <= 40 else text[:37] + "..."

@@ -1,4 +1,4 @@
-"""What a program says when it connects to Ray: meant for a cluster of its own, or for the lease's."""
+"""The arguments with which a program connects to Ray: for its own cluster, or for the lease's."""
 
 import contextlib
 import json
@@ -17,14 +17,14 @@ ONLY_FOR_A_NEW_CLUSTER = (
     "_enable_object_reconstruction",
     "_node_name",
 )
-"""What `ray.init` refuses when it is to connect to a cluster that is there."""
+"""Arguments that `ray.init` refuses when it connects to an existing cluster."""
 
 _JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 
 
 @contextlib.contextmanager
 def marked(environ: MutableMapping[str, str]) -> Iterator[None]:
-    """Ray's record of the job that begins meanwhile says that the hook is in its driver."""
+    """Jobs that begin in this block are recorded in Ray as having the hook in their driver."""
     said = environ.get(_JOB_CONFIG)
     if not said:
         yield
@@ -35,7 +35,7 @@ def marked(environ: MutableMapping[str, str]) -> Iterator[None]:
     try:
         yield
     finally:
-        environ[_JOB_CONFIG] = said  # processes that it starts may be without the hook
+        environ[_JOB_CONFIG] = said  # processes that the program starts may lack the hook
 
 
 def is_the_lease_s(address: str | None, ray_address: str) -> bool:
@@ -44,7 +44,7 @@ def is_the_lease_s(address: str | None, ray_address: str) -> bool:
 
 
 def arguments(captured: Captured, address: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that Ray takes; a script that was written for one machine need not be changed."""
+    """The arguments that Ray accepts here, so that a script written for one machine runs unchanged."""
     if not is_the_lease_s(address, captured.ray_address):
         return dict(given)
     dropped = {name: given[name] for name in ONLY_FOR_A_NEW_CLUSTER if given.get(name) is not None}
@@ -54,5 +54,5 @@ def arguments(captured: Captured, address: str | None, given: Mapping[str, Any])
     kept = {name: value for name, value in given.items() if name not in dropped}
     own = getattr(given.get("job_config"), "runtime_env", None)
     if own and kept.get("runtime_env") is None:
-        kept["runtime_env"] = own  # which Ray would lose, because the environment has a job configuration, too
+        kept["runtime_env"] = own  # Ray would drop it, because the environment has a job configuration, too
     return kept

@@ -1,4 +1,4 @@
-"""Ray's functions on placement groups, where the lease stands for groups that the program makes for itself."""
+"""Ray's placement-group functions, where the lease stands in for groups that the program creates."""
 
 import functools
 import importlib
@@ -16,7 +16,7 @@ ray_groups = importlib.import_module("ray.util.placement_group")
 
 
 def replacements(captured: Captured, own: StandIns, layer: Callable[[Function], Function]) -> dict[Function, Function]:
-    """What takes the place of Ray's own functions; `layer` says of each what of it is replaced."""
+    """The replacements of Ray's own functions; `layer` returns the layer of each that is replaced."""
     create, remove = layer(ray_groups.placement_group), layer(ray_groups.remove_placement_group)
     find, table = layer(ray_groups.get_placement_group), layer(ray_groups.placement_group_table)
     current = ray_groups.get_current_placement_group
@@ -53,7 +53,7 @@ def replacements(captured: Captured, own: StandIns, layer: Callable[[Function], 
 
     @functools.wraps(current)
     def get_current_placement_group() -> Any:
-        """The one handle, which remembers its bundles: Ray's own would ask for them at every submission."""
+        """The lease's one handle, which caches its bundles: Ray's own would ask for them at every submission."""
         return captured.lease.handle if captured.ready() and captured.is_within() else current()
 
     return {
@@ -66,7 +66,7 @@ def replacements(captured: Captured, own: StandIns, layer: Callable[[Function], 
 
 
 def _asked(create: Callable[..., Any], args: tuple[Any, ...], given: dict[str, Any]) -> dict[str, Any] | None:
-    """The arguments by name; None if they are not right, which Ray will say."""
+    """The arguments by name; None if they are invalid, in which case Ray raises the error."""
     try:
         asked = dict(inspect.signature(create).bind(*args, **given).arguments)
         ray_groups.validate_placement_group(**{name: value for name, value in asked.items() if name != "name"})
@@ -76,7 +76,7 @@ def _asked(create: Callable[..., Any], args: tuple[Any, ...], given: dict[str, A
 
 
 def _stood_in_for(captured: Captured, own: StandIns, asked: dict[str, Any] | None) -> StandIn | None:
-    """A part of the lease in its place; None if it is to be a group of its own, outside, which is then reported."""
+    """A part of the lease in its place; None if the group is created outside, which is then reported."""
     if asked is None:
         return None
     plan = Plan(

@@ -19,12 +19,12 @@ from .standins import StandIn, StandIns
 from .strategies import AsItIs, Inside, Outside, settle
 
 _TOO_LARGE = "cannot fit into any bundles"
-"""What Ray says of work that is larger than its placement group."""
+"""Ray's error for work that is larger than its placement group."""
 _NO_OPTION = "Reserve a boost that has it, and run in that (--boost ID)"
 
 
 def install(environ: Mapping[str, str], *, in_worker: bool = False) -> Libraries:
-    """In this process; to be called once. Returns what wants to hear of further imports."""
+    """Install the hook in this process; call it once. Returns the watcher of further imports."""
     captured = Captured(environ, in_worker=in_worker)
     own = StandIns()
     _hook_connecting(captured, own)
@@ -61,7 +61,7 @@ def _hook_connecting(captured: Captured, own: StandIns) -> None:
 
 
 def _hook_membership(captured: Captured) -> None:
-    """Make the driver believe that it runs inside the group, and passes it on: what Ray does for captured tasks."""
+    """Make the driver act as if it ran inside the group, and pass that on, as Ray does for captured tasks."""
     worker_class = ray_worker.Worker
     own_group = worker_class.placement_group_id
     own_capture = worker_class.should_capture_child_tasks_in_placement_group
@@ -77,7 +77,7 @@ def _hook_membership(captured: Captured) -> None:
 
 
 def _hook_submission(captured: Captured, own: StandIns) -> None:
-    """Every task goes through the one method, every actor through the other."""
+    """Every task goes through one method, every actor through another."""
 
     def hooked(original: Callable[..., Any], named: Callable[[Any], tuple[str, str]]) -> Callable[..., Any]:
         @functools.wraps(original)
@@ -105,7 +105,7 @@ def _hook_submission(captured: Captured, own: StandIns) -> None:
 
 
 def _advice(captured: Captured, given: dict[str, Any]) -> str:
-    """What helps where Ray finds that one task or actor is larger than the lease."""
+    """Advice for a task or actor that Ray finds larger than the lease."""
     never = why_never(Plan((options.amounts(given),)), captured.lease.amounts, captured.lease.place)
     return "" if never is None else f"{never.why}. {never.advice or _NO_OPTION}."
 
@@ -115,7 +115,7 @@ def _class_name(meta: Any) -> str:
 
 
 def _settled(captured: Captured, given: dict[str, Any], named: Callable[[], tuple[str, str]]) -> dict[str, Any]:
-    """The options with which it goes into the lease, or as it asked, outside."""
+    """The options that put the work into the lease, or leave it outside, as it asked."""
     captured.check_lease(named)
     detached = given.get("lifetime") == "detached"
     if options.says_nothing(given) and not detached and captured.is_within():
@@ -126,7 +126,7 @@ def _settled(captured: Captured, given: dict[str, Any], named: Callable[[], tupl
     kind, name = named()
     what = f"{kind} {name}"
     if isinstance(outcome, Outside):
-        # Ray's libraries have helpers on certain nodes, which reserve nothing.
+        # Ray's libraries start helpers on specific nodes, which reserve nothing.
         if name.startswith("ray.") and given.get("num_cpus") == 0 and not given.get("num_gpus"):
             captured.reports.note(f"{what}: {outcome.asked}", f"{outcome.why}, but it reserves nothing")
         else:
@@ -141,7 +141,7 @@ def _settled(captured: Captured, given: dict[str, Any], named: Callable[[], tupl
 
 
 def _hook_workers(captured: Captured) -> None:
-    """What is sent to workers takes the hook along."""
+    """Send the hook along with what workers unpickle."""
     for module in (remote_function, function_manager):
         module.pickle_dumps = _carrying(captured, module.pickle_dumps)
 

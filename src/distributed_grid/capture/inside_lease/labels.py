@@ -1,4 +1,4 @@
-"""Whether a node's labels meet what is asked of them, as Ray's scheduler reads both."""
+"""Whether a node's labels meet a selector, as Ray's scheduler reads both."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ class Need:
 
     key: str
     among: frozenset[str] | None
-    """None: any value will do."""
+    """None: any value."""
     negated: bool = False
 
     def met_by(self, labels: Mapping[str, str]) -> bool:
-        """A label that is not there has no value, so it is not among any; as in Ray."""
+        """As in Ray, a missing label has no value and so matches no list."""
         value = labels.get(self.key)
         found = value is not None and (self.among is None or value in self.among)
         return found != self.negated

@@ -1,4 +1,4 @@
-"""The lease that this process runs in: which group it is, where, and what it has."""
+"""The lease that this process runs in: its group, its node and its resources."""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from .strategies import Place
 
 
 class Lease:
-    """What Ray says of it, asked once for each connection, and what the environment says where Ray does not."""
+    """What Ray reports of the lease, asked once per connection; where Ray reports nothing, the environment."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self.group_hex = environ["GRID_PLACEMENT_GROUP"]
@@ -28,7 +28,7 @@ class Lease:
 
     @property
     def handle(self) -> PlacementGroup:
-        """One for all: it remembers its bundles, which Ray would ask for at every submission."""
+        """One shared handle: it caches its bundles, which Ray would ask for at every submission."""
         if self._handle is None:
             self._handle = PlacementGroup(self.group_id, list(self.seen().get("bundles", {}).values()))
         return self._handle
@@ -55,7 +55,7 @@ class Lease:
         return self._place
 
     def seen(self) -> dict[str, Any]:
-        """The group as Ray has it; empty if this cluster has no such group."""
+        """The group as Ray shows it; empty if this cluster does not have it."""
         if self._seen is None:
             self._seen = dict(ray._private.state.state.placement_group_table(self.group_id))
         return self._seen

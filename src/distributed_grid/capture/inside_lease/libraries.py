@@ -1,4 +1,4 @@
-"""Says of Ray's own libraries, when a program imports one, how far a lease in a placement group carries them."""
+"""Notes how far a lease in a placement group supports a Ray library, when a program imports one."""
 
 import sys
 from typing import Final
@@ -22,7 +22,7 @@ NOTED: Final = {
 
 
 class Libraries:
-    """Hears of every import. Only a note: that work really escapes is reported when it does."""
+    """Sees every import. It only adds a note; work that really escapes is reported when it does."""
 
     NOTED = NOTED
 
@@ -31,14 +31,14 @@ class Libraries:
         self._workers = workers
 
     def imported(self, name: str) -> None:
-        """Called from within the import system. What one library imports of another is not the program's choice."""
+        """Called from within the import system. Imports of one library by another are not the program's choice."""
         if not _importer().startswith("ray."):
             library, why = NOTED[name]
             self._reports.note(f"{library} is imported", _INSIDE if why == _NOT_INSIDE and self._workers else why)
 
 
 def _importer() -> str:
-    """The module in which the import statement is."""
+    """The module that contains the import statement."""
     frame = sys._getframe(1)
     while frame.f_back is not None:
         name = str(frame.f_globals.get("__name__", ""))

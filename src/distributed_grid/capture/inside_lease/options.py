@@ -1,4 +1,4 @@
-"""Reads from Ray's options where a task or an actor wants to be, and writes into them where it goes."""
+"""Reads from Ray's options where a task or an actor asks to run, and writes where it runs."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,7 +25,7 @@ _LABEL_OPTIONS = ("label_selector", "fallback_strategy")
 
 
 def says_nothing(options: Options) -> bool:
-    """Most do: Ray puts them into the lease by itself."""
+    """True for most work: Ray itself puts it into the lease."""
     return (
         options.get("scheduling_strategy") is None
         and not any(options.get(name) for name in (*_LABEL_OPTIONS, *MEMORY, "accelerator_type", "resources"))
@@ -48,7 +48,7 @@ def wish_of(options: Options) -> Wish:
 
 
 def amounts(options: Options) -> dict[str, float]:
-    """How much one task or actor asks for; what only says where is left out."""
+    """The amounts that a task or actor asks for, without resources that only name a place."""
     named = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
     asked = {name: options.get(option) for name, option in named.items()} | dict(options.get("resources") or {})
     return {name: float(amount) for name, amount in asked.items() if amount and not is_pin(name)}
@@ -83,7 +83,7 @@ def _need(expression: Any) -> Need:
 
 
 def _group(options: Options) -> tuple[Any, int, bool | None]:
-    """The group, the index of the bundle, and whether children inherit it; "default" where nothing is said."""
+    """The group, the bundle's index, and whether children inherit the group; "default" if unspecified."""
     asked = options.get("scheduling_strategy")
     if isinstance(asked, PlacementGroupSchedulingStrategy):
         return asked.placement_group, asked.placement_group_bundle_index, asked.placement_group_capture_child_tasks
@@ -95,7 +95,7 @@ def _group(options: Options) -> tuple[Any, int, bool | None]:
 
 
 def written(options: Options, outcome: Outcome, lease: PlacementGroup, *, memory: bool = True) -> dict[str, Any]:
-    """The options of one that goes where the outcome says, into the group `lease`; or without `memory` there."""
+    """The options that carry out the outcome, with `lease` as the group. Without `memory`, none is asked for there."""
     group, index, _ = _group(options)
     in_lease_group = isinstance(group, PlacementGroup) and group.id == lease.id
     plain = {name: value for name, value in options.items() if name not in _GROUP_OPTIONS}
@@ -105,7 +105,7 @@ def written(options: Options, outcome: Outcome, lease: PlacementGroup, *, memory
         if plain.get("resources"):
             plain["resources"] = {name: n for name, n in plain["resources"].items() if not is_pin(name)}
     elif isinstance(outcome, Outside):
-        # Without a strategy Ray would put it into the lease, where it could never start.
+        # Without a strategy, Ray would put the work into the lease, where it could never start.
         elsewhere = isinstance(group, PlacementGroup) and not in_lease_group
         captured = options.get("scheduling_strategy") is None or in_lease_group
         return {**plain, "scheduling_strategy": "DEFAULT"} if captured and not elsewhere else dict(options)
@@ -116,10 +116,10 @@ def written(options: Options, outcome: Outcome, lease: PlacementGroup, *, memory
 
 
 def _any(handle: PlacementGroup, index: int, lease: PlacementGroup) -> int:
-    """Every bundle is the lease's only one. An index that the program's group does not have is for Ray to refuse.
+    """Every bundle maps to the lease's only one. Ray refuses an index that the program's group does not have.
 
-    The lease's own handle is what work in any of the program's groups finds as its current group, so that one stands
-    for however many bundles.
+    Work in any of the program's groups sees the lease's own handle as its current group, so that handle stands in for
+    any number of bundles.
     """
     is_the_lease_s = type(handle) is type(lease)
     return -1 if index >= -1 and (is_the_lease_s or index < handle.bundle_count) else index

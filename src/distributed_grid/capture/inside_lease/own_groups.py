@@ -1,4 +1,4 @@
-"""Whether a placement group that a program makes for itself can be a part of the lease; pure."""
+"""Whether a placement group that a program creates can be a part of the lease; pure."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,33 +15,33 @@ _OPTIONS = {"CPU": "cpus", "GPU": "gpus", "memory": "memory"}
 
 
 def is_pin(resource: str) -> bool:
-    """A resource that says where rather than how much."""
+    """Whether the resource names a place rather than an amount."""
     return resource.startswith(("node:", "accelerator_type:"))
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the program asks for."""
+    """The group that the program asks for."""
 
     bundles: Sequence[Amounts]
     strategy: str = "PACK"
     selectors: Sequence[Mapping[str, str]] = ()
     topology: bool = False
-    """It asks for a certain network around its nodes."""
+    """It asks for a specific network topology."""
     detached: bool = False
     name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Never:
-    """Why a group can never be a part of the lease, and what would help; what helps is empty if only a way out does."""
+    """Why a group can never be a part of the lease, and what would help; empty if only leaving the lease would."""
 
     why: str
     advice: str = ""
 
 
 def why_never(plan: Plan, lease: Amounts, place: Place) -> Never | None:
-    """None if the group fits into the lease when that is empty."""
+    """None if the group fits into the empty lease."""
     why = _wrong_place(plan, place)
     if why is not None:
         return Never(why)
@@ -57,12 +57,12 @@ def why_never(plan: Plan, lease: Amounts, place: Place) -> Never | None:
 
 
 def has_room(plan: Plan, lease: Amounts, taken: Iterable[Amounts]) -> bool:
-    """Whether it fits beside the program's other groups that have their part of the lease."""
+    """Whether it fits beside the program's groups that already have a part of the lease."""
     return _lacking(plan, lease, added(taken)) is None
 
 
 def why_it_waits(plan: Plan, lease: Amounts, taken: Iterable[Amounts]) -> str | None:
-    """What keeps it from its part of the lease, and what would help; None if it has room."""
+    """What keeps the group waiting, and what would help; None if there is room."""
     used = added(taken)
     lacking = _lacking(plan, lease, used)
     if lacking is None:
@@ -95,10 +95,10 @@ def _wrong_place(plan: Plan, place: Place) -> str | None:
 
 
 def _lacking(plan: Plan, lease: Amounts, used: Amounts) -> tuple[str, float] | None:
-    """The first resource of which there is too little, and how much the group wants of it."""
+    """The first resource that is short, and how much of it the group asks for."""
     for name, amount in added(plan.bundles).items():
         if name in MEMORY and "memory" not in lease:
-            continue  # where the lease has no memory, none is counted
+            continue  # a lease without memory does not count memory
         if _steps(amount) > _steps(lease.get(name, 0)) - _steps(used.get(name, 0)):
             return name, amount
     return None
@@ -109,7 +109,7 @@ def _shown(name: str, amount: float) -> str:
 
 
 def added(bundles: Iterable[Amounts]) -> dict[str, float]:
-    """What they hold together; what only says where is left out."""
+    """The sum of the bundles, without resources that only name a place."""
     total: dict[str, float] = {}
     for bundle in bundles:
         for name, amount in bundle.items():

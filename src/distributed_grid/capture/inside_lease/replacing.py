@@ -1,4 +1,4 @@
-"""Puts functions in the place of Ray's own."""
+"""Replaces functions of Ray."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -9,16 +9,16 @@ Function = Callable[..., Any]
 
 
 def innermost(function: Function) -> Function:
-    """The function itself, where Ray has wrapped it: what replaces that reaches those who have the wrapper already.
+    """The function inside Ray's wrapper: replacing it also affects code that already holds the wrapper.
 
-    For workers, where a task's function may have been loaded before the hook came. Not for drivers: Ray's client
+    For workers, where a task's function may have been loaded before the hook arrived. Not for drivers: Ray's client
     would send it away.
     """
     return function.__wrapped__ if _cell(function) is not None else function  # type: ignore[attr-defined]
 
 
 def replace(replaced: Mapping[Function, Function]) -> None:
-    """Wherever ray has one of these under a name, or has wrapped it, it has the other from now on."""
+    """Replace each of these functions wherever ray names it or has wrapped it."""
     by_id = {id(original): made for original, made in replaced.items()}
     for name, module in list(sys.modules.items()):
         if name == "ray" or name.startswith("ray."):
@@ -30,7 +30,7 @@ def replace(replaced: Mapping[Function, Function]) -> None:
 
 
 def _cell(function: Any) -> Any:
-    """Where a wrapper keeps what it wraps."""
+    """The closure cell in which a wrapper keeps the wrapped function."""
     if not isinstance(function, FunctionType) or not function.__closure__:
         return None
     wrapped = vars(function).get("__wrapped__")

@@ -1,4 +1,4 @@
-"""What happened to a captured program, told once: to the one who started it, or on stderr."""
+"""Reports what happened to a captured program, once: to the process that started it, or on stderr."""
 
 import contextlib
 import json
@@ -11,14 +11,14 @@ _AT_MOST = 500
 
 
 class Refusal(RuntimeError):
-    """The program asks for what it cannot have in its lease. It travels as Python's own error: no package needed."""
+    """The program asks for what its lease cannot provide. Pickled as a `RuntimeError`: no package needed."""
 
     def __reduce__(self) -> tuple[type[RuntimeError], tuple[str]]:
         return RuntimeError, (str(self),)
 
 
 class Reports:
-    """Each line is one event; the same about the same thing is told once."""
+    """One line for each event; repeated events are reported once."""
 
     def __init__(self, path: str | None, *, only_escapes: bool = False) -> None:
         self._path = path
@@ -26,7 +26,7 @@ class Reports:
         self._told: dict[str, set[str]] = {}
 
     def job(self, job_id: str) -> None:
-        """The program is connected, as this job. For the one who started it only."""
+        """The program has connected as this job. Only for the process that started it."""
         if self._path:
             self._write({"event": "job", "job_id": job_id, "pid": os.getpid()})
 
@@ -38,7 +38,7 @@ class Reports:
         self._tell("escaped", what, why)
 
     def refused(self, what: str, why: str) -> None:
-        """The program gets the same as an error, so without a file nothing more is said."""
+        """The program gets the same text as an error, so without a file nothing is printed."""
         if self._path:
             self._tell("refused", what, why)
 
@@ -47,11 +47,11 @@ class Reports:
             self._tell("note", what, why)
 
     def at_once(self, what: str, why: str) -> None:
-        """What a person has to know while the program runs, also from workers."""
+        """What the user must know while the program runs, also from workers."""
         self._tell("note", what, why, at_once=True)
 
     def failed(self, where: str, error: BaseException) -> None:
-        """Our own fault: Ray goes on as if we were not there."""
+        """The hook itself failed: Ray continues as if it were not installed."""
         self._tell("note", f"hook failed: {where}", f"{type(error).__name__}: {error}")
 
     def _tell(self, event: str, what: str, why: str, **more: bool) -> None:
@@ -65,7 +65,7 @@ class Reports:
             self._print(f"grid: {_WORDS[event]}{what}: {why}")
 
     def _write(self, line: dict[str, Any]) -> bool:
-        """One write to the end of the file, so that lines of several processes do not mix."""
+        """Append in one write, so that lines of several processes do not mix."""
         assert self._path is not None
         try:
             handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)

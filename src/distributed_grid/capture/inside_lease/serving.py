@@ -1,7 +1,7 @@
-"""Ray Serve has one controller for a whole cluster, which outlives programs: a run must not start or change it.
+"""Keeps a run from deploying with Ray Serve, whose one controller serves the whole cluster and outlives programs.
 
-What is deployed would run outside of the lease, stay after the run, and stand in the way of other programs. To call
-applications that are there is no harm.
+A deployment would run outside of the lease, stay after the run, and conflict with other programs. Calls to existing
+applications do no harm.
 """
 
 import functools
@@ -26,17 +26,17 @@ _CHANGING: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "ray.dashboard.modules.serve.sdk": {"ServeSubmissionClient": ("deploy_applications", "delete_applications")},
 }
-"""By module and class: the methods that change what is deployed in the cluster."""
+"""By module and class: the methods that change the cluster's deployments."""
 
 
 def check_actor(captured: Captured, options: Mapping[str, Any]) -> None:
-    """Serve begins with an actor of this name."""
+    """Refuse the actor with which Serve starts, by its name."""
     if options.get("name") == _CONTROLLER:
         _refuse(captured, "Ray Serve")
 
 
 def guard(captured: Captured) -> None:
-    """In those modules that are imported already, and in the others once they are."""
+    """Guard the modules that are already imported now, and the others on import."""
     for name in _CHANGING:
         if name in sys.modules:
             _guard_module(captured, sys.modules[name])
@@ -70,7 +70,7 @@ def _guarded(captured: Captured, method: Callable[..., Any]) -> Callable[..., An
 
 
 class _WhenServeIsImported(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Lets Serve load as it is, then guards it."""
+    """Loads Serve unchanged, then guards it."""
 
     def __init__(self, captured: Captured) -> None:
         self._captured = captured

@@ -1,4 +1,4 @@
-"""Handles of placement groups that a program made for itself, and that are a part of the lease."""
+"""Handles of placement groups that a program created, and that are parts of the lease."""
 
 import threading
 import uuid
@@ -18,15 +18,15 @@ from .strategies import Place
 _NAMESPACE = "grid-capture"
 _MOST_WAITING = 10_000
 LONG_S = 30.0
-"""A group that has waited for so long may wait for ever: for groups that its own program does not remove."""
+"""A group that has waited this long may wait for ever, for groups that its own program does not remove."""
 
 
 class StandIn(PlacementGroup):  # type: ignore[misc]
-    """Looks like the group that was asked for; whatever uses it runs in the lease's own.
+    """Looks like the group that the program asked for; its work runs in the lease's own group.
 
-    It has the lease's id, so Ray checks against the program's bundles and schedules in the lease. Two of them are
-    different groups, though they have one id. Where it was made, `waits` knows whether it has room; elsewhere the actor
-    named `gate` does.
+    It has the lease's id, so Ray checks against the program's bundles and schedules in the lease. Two stand-ins are
+    different groups, though they share an id. In the process that made it, `waits` knows whether it has room; elsewhere
+    the actor named `gate` does.
     """
 
     def __init__(
@@ -61,14 +61,14 @@ class StandIn(PlacementGroup):  # type: ignore[misc]
 
 
 class StandIns:
-    """The program's groups that are part of the lease, until it removes them.
+    """The program's groups that are parts of the lease, until it removes them.
 
-    One that fits into the empty lease, but not beside those that are there, waits until they leave; the first that
-    fits is next, as in Ray.
+    A group that fits into the empty lease, but not beside the current groups, waits until they are removed. As in Ray,
+    the first group that fits is next.
     """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()  # may be entered again: a program's destructors remove groups
+        self._changed = threading.Condition()  # reentrant: a program's destructors remove groups
         self.forget()
 
     def forget(self) -> None:
@@ -94,14 +94,14 @@ class StandIns:
         return StandIn(lease.group_id, plan.bundles, key, waits=self)
 
     def is_in(self, group: StandIn) -> bool:
-        """It has its part of the lease."""
+        """Whether it has its part of the lease."""
         return self._is_through(group.key)
 
     def _is_through(self, key: str) -> bool:
         return key not in self._waiting
 
     def tell_if_it_waits_long(self, tell: Callable[[Plan, str], None]) -> None:
-        """Of the first group that has to wait for long: the group, and why it waits. Once for each connection."""
+        """Report the first group that waits for long, and why. Once per connection."""
         with self._changed:
             if self._waiting and self._watcher is None:
                 self._watcher = threading.Thread(target=self._watch, args=(tell,), daemon=True, name="grid-groups")
@@ -111,7 +111,7 @@ class StandIns:
         with self._changed:
             why = None
             while why is None and self._watcher is threading.current_thread():
-                key = next(iter(self._waiting), None)  # of the one that has waited longest
+                key = next(iter(self._waiting), None)  # the longest wait
                 if key is None or self._lease is None:
                     self._watcher = None
                 elif not self._changed.wait_for(partial(self._is_through, key), LONG_S):
@@ -128,12 +128,12 @@ class StandIns:
             return self._changed.wait_for(lambda: self.is_in(group), None if within_s < 0 else within_s)
 
     def passed(self, group: StandIn) -> Any:
-        """What Ray has once the group has its part of the lease; None if it has it already."""
+        """A reference that Ray resolves once the group has its part of the lease; None if it already has."""
         with self._changed:
             return self._gate.passed.remote(group.key, group) if self.gate_of(group) else None
 
     def gate_of(self, group: StandIn) -> str:
-        """The name of the actor at which others wait for the group; empty if it need not be waited for."""
+        """The name of the actor at which others wait for the group; empty if no wait is needed."""
         with self._changed:
             if self.is_in(group) or self._lease is None:
                 return ""
@@ -152,7 +152,7 @@ class StandIns:
             self._actors.setdefault(group.key, []).append(actor._actor_id)
 
     def remove(self, group: StandIn) -> None:
-        """Its part of the lease is free for others; its actors end, as they would with Ray's own group."""
+        """Free its part of the lease; its actors end, as they would with Ray's own group."""
         with self._changed:
             self._plans.pop(group.key, None)
             self._waiting.pop(group.key, None)
@@ -170,7 +170,7 @@ class StandIns:
         self._changed.notify_all()
 
     def described(self, group: StandIn, lease: dict[str, Any], place: Place) -> dict[str, Any]:
-        """What Ray's table of groups would show; `lease` is what it shows of the lease's group."""
+        """What Ray's table of groups would show; `lease` is its entry for the lease's group."""
         plan = self._plans.get(group.key)
         waiting = self._waiting.get(group.key)
         known = plan or waiting
@@ -185,9 +185,9 @@ class StandIns:
 
 
 def _new_gate(name: str, lease: Lease) -> Any:
-    """An actor in the lease at which others wait, also tasks elsewhere: a reference that Ray resolves later."""
+    """An actor in the lease at which others wait, tasks elsewhere included: its calls return references to wait for."""
 
-    class GridGate:  # made here, so that Ray sends it by value
+    class GridGate:  # defined here, so that Ray sends it by value
         def __init__(self) -> None:
             self._events: dict[str, Any] = {}
 

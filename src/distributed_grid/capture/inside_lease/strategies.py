@@ -1,8 +1,8 @@
-"""Where a task or an actor goes that says itself where it wants to be: into the lease, or outside of it.
+"""Where a task or an actor with placement options runs: inside the lease or outside of it.
 
-Pure: what Ray's options say comes in as plain data, which `options.py` reads, and so does what is known of the lease.
-A wish is rewritten where the lease can be said to meet it: a wish for any node, a soft wish, a wish for the very node
-that the lease is on. A hard wish for something else cannot be met inside; it is left as it is, and reported.
+Pure: Ray's options, which `options.py` reads, and the known facts about the lease come in as plain data. A wish is
+rewritten if the lease meets it: a wish for any node, a soft wish, a wish for the very node that the lease is on. A
+hard wish for something else cannot be met inside; it stays as it is and is reported.
 """
 
 from collections.abc import Mapping
@@ -11,19 +11,19 @@ from dataclasses import dataclass, field
 from .labels import Need, unmet
 
 ANYWHERE = ("DEFAULT", "SPREAD")
-"""The strategies of Ray that name no place."""
+"""Ray's strategies that name no place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The node that the lease is on, as far as it is known."""
+    """What is known of the lease's node."""
 
     node_id: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     resources: frozenset[str] = frozenset()
-    """The names of all that the node has; some of them stand for the node itself, or for its kind of GPU."""
+    """The names of all the node's resources; some name the node itself, or its kind of GPU."""
     without_memory: bool = False
-    """The lease has no memory of its own, so there is nothing to count memory against."""
+    """The lease has no memory to count memory against."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +40,12 @@ class Labelled:
 @dataclass(frozen=True, slots=True)
 class InGroup:
     group_id: str
-    """Of the lease's own group, where it is the lease's or one that the lease stands for."""
+    """The lease's own id, for the lease's group and for a group that the lease stands in for."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoGroup:
-    """Explicitly in no group, or in none that its children inherit."""
+    """Explicitly in no group, or in one that its children do not inherit."""
 
 
 Strategy = str | OnNode | Labelled | InGroup | NoGroup | None
@@ -53,20 +53,20 @@ Strategy = str | OnNode | Labelled | InGroup | NoGroup | None
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """All that one task's or actor's options say about where it goes."""
+    """All that a task's or actor's options say about its placement."""
 
     strategy: Strategy = None
     selectors: tuple[tuple[Need, ...], ...] = ()
-    """The label selector, then what it may fall back on: any one will do."""
+    """The label selector, then its fallbacks: meeting one of them is enough."""
     pins: tuple[str, ...] = ()
-    """Resources that say where rather than how much: "node:10.0.0.1", "accelerator_type:A100"."""
+    """Resources that name a place rather than an amount: "node:10.0.0.1", "accelerator_type:A100"."""
     memory: bool = False
-    """It says how much memory it will use."""
+    """It states how much memory it will use."""
 
 
 @dataclass(frozen=True, slots=True)
 class AsItIs:
-    """Nothing to do: Ray itself puts it into the lease, or refuses it."""
+    """No change: Ray itself puts it into the lease, or refuses it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Inside:
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """It runs where it asked to, which is not in the lease."""
+    """It runs where it asked to, outside the lease."""
 
     asked: str
     why: str
@@ -89,11 +89,11 @@ Outcome = AsItIs | Inside | Outside
 
 
 def settle(wish: Wish, place: Place, lease_group: str) -> Outcome:
-    """Into the lease if every wish can be met or waived there; otherwise outside, for the first that cannot."""
+    """Inside if every wish can be met or waived there; otherwise outside, because of the first that cannot."""
     if isinstance(wish.strategy, InGroup) and wish.strategy.group_id != lease_group:
         return Outside(f"in placement group {wish.strategy.group_id[:8]}", "that group is not the lease's")
     if isinstance(wish.strategy, str) and wish.strategy not in ANYWHERE:
-        return AsItIs()  # nothing that Ray knows: Ray says so
+        return AsItIs()  # invalid options: Ray raises the error
     met = [
         found
         for found in (
@@ -151,7 +151,7 @@ def _pins(pins: tuple[str, ...], place: Place) -> Inside | Outside | None:
 
 
 def _memory(memory: bool, place: Place) -> Inside | None:
-    """Ray would refuse it in a group without memory; yet most tasks say nothing about memory, and use some."""
+    """Ray would refuse a stated amount in a group without memory, though most tasks use memory without stating it."""
     if memory and place.without_memory:
         return Inside("with memory", "the lease has none of its own to count it against, so it is not counted")
     return None

@@ -1,7 +1,7 @@
-"""Takes this package along to Ray's workers, inside what is pickled anyway: nothing need be installed there.
+"""Sends this package to Ray's workers inside what is pickled anyway, so that nothing need be installed there.
 
-A handle that stands for a group would otherwise arrive as the handle of the lease's own group, and a task that removes
-it would end the lease. With `GRID_CAPTURE_WORKERS=1` every function and actor class takes it along.
+A stand-in for a group would otherwise arrive as the handle of the lease's own group, and a task that removes it would
+end the lease. With `GRID_CAPTURE_WORKERS=1`, every function and actor class carries the package.
 """
 
 import functools
@@ -24,13 +24,13 @@ _SAID = (
     *("RAY_ADDRESS", "RAY_JOB_CONFIG_JSON_ENV_VAR", "GRID_RUN_REPORT", "GRID_BOOST"),
 )
 _FOLDER = "GRID_CAPTURE_FOLDER"
-"""Where the hook is on the machine of the program; workers on that machine start other programs with it."""
+"""The hook's folder on the program's machine; workers there start other programs with it."""
 
 
 def _arrive(name: str, magic: bytes, parcel: bytes, said: dict[str, str], what: str, cargo: tuple[Any, ...]) -> Any:
-    """Unpacks the package, unless it is there, and then what came along with it.
+    """Unpacks the package, unless it is already loaded, and then the cargo.
 
-    Travels by value, so it may use nothing but what it imports itself.
+    Travels by value, so it may use only what it imports itself.
     """
     import importlib
     import importlib.abc
@@ -63,7 +63,7 @@ def _arrive(name: str, magic: bytes, parcel: bytes, said: dict[str, str], what: 
     if name not in sys.modules and magic == importlib.util.MAGIC_NUMBER:
         try:
             unpack()
-        except Exception as error:  # noqa: BLE001 - the program goes on without us
+        except Exception as error:  # noqa: BLE001 - the program continues without the hook
             print(f"grid: hook failed: in a worker: {error!r}", file=sys.stderr)  # noqa: T201
     if what == "pickled":
         return pickle.loads(cargo[0])
@@ -73,7 +73,7 @@ def _arrive(name: str, magic: bytes, parcel: bytes, said: dict[str, str], what: 
     return importlib.import_module("ray.util.placement_group").PlacementGroup(group_id)
 
 
-_arrive.__module__ = "__main__"  # or it would be looked for where it is not
+_arrive.__module__ = "__main__"  # or pickle would refer to a module that workers lack
 
 
 def revived(group: "StandIn", gate: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -82,7 +82,7 @@ def revived(group: "StandIn", gate: str) -> tuple[Callable[..., Any], tuple[Any,
 
 
 def tell_programs(said: Mapping[str, str], environ: MutableMapping[str, str]) -> None:
-    """A program that a worker starts belongs to the run, too; it finds the hook if that is on this machine."""
+    """Programs that a worker starts belong to the run, too; they find the hook if it is on this machine."""
     environ.update({name: value for name, value in said.items() if name != _FOLDER})
     folder = said.get(_FOLDER, "")
     path = environ.get("PYTHONPATH", "")
@@ -99,7 +99,7 @@ class _Carrier:
 
 
 def with_luggage(pickled: bytes) -> bytes:
-    """The same for those who unpickle it, and this package with it."""
+    """The same object when unpickled, and this package with it."""
     from ray import cloudpickle
 
     return bytes(cloudpickle.dumps(_Carrier(pickled)))
@@ -107,7 +107,7 @@ def with_luggage(pickled: bytes) -> bytes:
 
 @functools.cache
 def _luggage() -> tuple[str, bytes, bytes, dict[str, str]]:
-    """What is taken along: this package, and what was said of the lease. Passed on as it came."""
+    """This package and the lease's environment; a worker passes on what it received."""
     package = sys.modules[__name__.rpartition(".")[0]]
     if hasattr(package, "luggage"):
         return package.luggage  # type: ignore[no-any-return]
@@ -117,7 +117,7 @@ def _luggage() -> tuple[str, bytes, bytes, dict[str, str]]:
 
 
 def _codes(package: ModuleType) -> dict[str, Any]:
-    """The modules, without what only people read."""
+    """The compiled modules, without docstrings."""
     folder = Path(package.__path__[0])
     found = {}
     for path in folder.glob("*.py"):

@@ -17,7 +17,7 @@ def top(client: GridClient) -> None:
     require_textual()
     if not is_a_terminal():
         raise click.UsageError("grid top needs a terminal. For programs: grid cluster status --json --watch")
-    client.cluster_status()  # that there is nothing to see is better said before the screen is cleared
+    client.cluster_status()  # an error is better shown before the screen is cleared
 
     from distributed_grid.cli.canvas import Canvas
     from distributed_grid.cli.top.app import TopApp

@@ -1,4 +1,4 @@
-"""The application: one feed, the main screen, and what is opened over it."""
+"""The application: one feed, the main screen, and the windows over it."""
 
 import contextlib
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ class TopApp(App[None]):
 
     def __init__(self, home: GridHome | None = None, *, blocks: bool = True, every_s: float = EVERY_S) -> None:
         super().__init__()
-        # Who only looks tries again by itself soon enough; what somebody asked for is worth a few seconds more.
+        # The feed asks again soon anyway, so it does not retry; an action of the user is worth a few seconds more.
         self._looking, self._acting = GridClient(home, retry_s=0.0, plain=True), GridClient(home, plain=True)
         self._blocks = blocks
         self.overview = Overview(blocks)
@@ -57,7 +57,7 @@ class TopApp(App[None]):
         self.push_screen(NodeScreen(opened.name, self._looking, self._blocks))
 
     def action_boost(self) -> None:
-        """For the node that is open, or selected."""
+        """Request a boost for the open or selected node."""
         target = self.screen.node if isinstance(self.screen, NodeScreen) else self.overview.selected_node
         if target is not None:
             form = BoostForm(target, self.overview.kinds, self._acting.request_boost)

@@ -66,7 +66,7 @@ class Confirm(ModalScreen[bool]):
 
 
 class BoostForm(ModalScreen[dict[str, Any] | None]):
-    """What a boost needs; closes with the boost, or with nothing. What the controller refuses is told here."""
+    """The form for a boost. It closes with the boost or with None, and shows refusals of the controller."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "Back")]
 
@@ -127,7 +127,7 @@ class BoostForm(ModalScreen[dict[str, Any] | None]):
             "amount": amount,
             "duration_seconds": seconds,
         }
-        # Who asks again after an answer was lost gets the boost of the first try; another wish is another boost.
+        # A retry after a lost answer gets the boost of the first try; different values are a different boost.
         key = self._tries.setdefault((kind, amount, duration), uuid.uuid4().hex)
         button.disabled = True
         self._tell("Asking ...")
@@ -138,7 +138,7 @@ class BoostForm(ModalScreen[dict[str, Any] | None]):
 
     def _answered(self, result: dict[str, Any] | GridError) -> None:
         if not self.is_attached:
-            return  # somebody did not want to wait; the boost is in the table if it was granted
+            return  # the user closed the form before the answer; a granted boost appears in the table
         if isinstance(result, GridError):
             self.query_one("#request", Button).disabled = False
             self._tell(told(result))
@@ -150,6 +150,6 @@ class BoostForm(ModalScreen[dict[str, Any] | None]):
 
 
 def told(error: GridError) -> str:
-    """An error as lines: what, what next, and why; of a hundred reasons, the first are seen without scrolling."""
+    """An error as lines: what happened, what to do next, and why. A long list of reasons comes last."""
     next_step = [f"Try: {error.try_next}"] if error.try_next else []
     return "\n".join([error.message, *next_step, *(f"- {line}" for line in error.because)])

@@ -1,4 +1,4 @@
-"""What the screen shows, fetched beside it: a controller that is slow or away never holds the screen up."""
+"""The screen's data, fetched in the background: a slow or absent controller never blocks the screen."""
 
 import contextlib
 import threading
@@ -12,14 +12,14 @@ from distributed_grid.client import GridClient
 from distributed_grid.errors import GridError
 
 EVERY_S: Final = 2.0
-_HISTORY_S: Final = 10.0  # there is nothing new more often: nodes are measured every ten seconds
+_HISTORY_S: Final = 10.0  # nodes are measured every ten seconds
 
 Series = Mapping[str, Sequence[float | None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The cluster at one moment, and the events since the one before."""
+    """The cluster at one moment, and the events since the previous one."""
 
     status: Mapping[str, Any]
     history: Mapping[str, Series] = field(default_factory=dict)
@@ -30,7 +30,7 @@ Tell = Callable[[Seen | GridError], None]
 
 
 class Feed:
-    """Asks the controller again and again, in a thread of its own, and tells what it said or why it did not."""
+    """Polls the controller in its own thread, and passes on each answer or error."""
 
     def __init__(self, client: GridClient, tell: Tell, every_s: float = EVERY_S) -> None:
         self._client = client
@@ -47,12 +47,12 @@ class Feed:
         threading.Thread(target=self._run, name="feed", daemon=True).start()
 
     def stop(self) -> None:
-        """It may still wait for an answer; nobody waits for it."""
+        """Returns at once; the thread may still wait for an answer."""
         self._stopping = True
         self._wake.set()
 
     def hurry(self) -> None:
-        """Something was changed: look now."""
+        """Poll now, since something has changed."""
         self._wake.set()
 
     def _run(self) -> None:
@@ -60,7 +60,7 @@ class Feed:
             told = attempt(self._look)
             if self._stopping:
                 return
-            with contextlib.suppress(RuntimeError):  # the screen is gone, or not there yet
+            with contextlib.suppress(RuntimeError):  # the screen has closed, or is not open yet
                 self._tell(told)
             self._wake.wait(self._every_s)
             self._wake.clear()
@@ -68,7 +68,7 @@ class Feed:
     def _look(self) -> Seen:
         status = self._client.cluster_status()
         if status["controller"]["pid"] != self._controller:
-            # Another controller counts its events from one again.
+            # A new controller numbers its events from one again.
             self._controller, self._last_event = status["controller"]["pid"], 0
         events = self._client.events(self._last_event)
         self._last_event = max((event["number"] for event in events), default=self._last_event)
@@ -80,21 +80,21 @@ class Feed:
 
 
 def attempt(call: Callable[[], Any]) -> Any:
-    """What the call returns; whatever goes wrong is returned, too, as an error to show."""
+    """The call's result; any exception is returned as an error to show."""
     try:
         return call()
     except GridError as error:
         return error
-    except Exception as error:  # noqa: BLE001 - a screen that ends because of one bad answer is of no use
-        return GridError("Something went wrong that nobody foresaw", because=[f"{type(error).__name__}: {error}"])
+    except Exception as error:  # noqa: BLE001 - one bad answer must not end the screen
+        return GridError("Internal error in grid top", because=[f"{type(error).__name__}: {error}"])
 
 
 def in_background(call: Callable[[], Any], then: Callable[[Any], None]) -> None:
-    """Call it in a thread of its own; `then` gets the result, or the `GridError`, in that thread."""
+    """Run the call in its own thread; `then` gets the result, or the `GridError`, in that thread."""
 
     def run() -> None:
         result = attempt(call)
-        with contextlib.suppress(RuntimeError):  # the screen is gone meanwhile
+        with contextlib.suppress(RuntimeError):  # the screen has closed meanwhile
             then(result)
 
     threading.Thread(target=run, daemon=True).start()

@@ -65,7 +65,7 @@ def event_line(event: Mapping[str, Any]) -> Text:
 
 
 class LiveTable(DataTable[Text]):
-    """Shows new rows without losing the place: the cursor stays on its row, wherever that goes."""
+    """Shows new rows and keeps the cursor on its row, wherever that row moves."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "select_cursor", "Open"),
@@ -93,7 +93,7 @@ class LiveTable(DataTable[Text]):
             self._rebuild(list(keys), layout, fitted, rows)
 
     def call_it(self, title: str) -> None:
-        """Set the title, as it stands: brackets in it are no markup."""
+        """Set the title verbatim: brackets in it are not markup."""
         self.border_title = Content(title)
 
     @property
@@ -131,7 +131,7 @@ _GIVE_UP: Final = (
     *("memory", "cpu", "gpu", "pressure", "history", "borrowed", "lent"),
 )
 _FIRST_OF_QUEUE: Final = 2
-_SILENT_S: Final = 5.0  # without an answer for so long, what is shown is old
+_SILENT_S: Final = 5.0  # after this long without an answer, the screen is out of date
 
 
 class Overview(Screen[None]):
@@ -145,7 +145,7 @@ class Overview(Screen[None]):
     ]
 
     class Opened(Message):
-        """Somebody wants to see a node."""
+        """The user opens a node."""
 
         def __init__(self, name: str) -> None:
             super().__init__()
@@ -185,7 +185,7 @@ class Overview(Screen[None]):
         before, self.seen, self._trouble = self.seen, told, None
         since, self._answered_at = self._answered_at, time.monotonic()
         if (failed := attempt(self.draw)) is not None:
-            # It cannot be shown, perhaps because the controller is of another version: what was shown stays.
+            # The answer cannot be shown, perhaps because the controller has another version: the old content stays.
             self.seen, self._trouble, self._answered_at = before, failed, since
             return
         log = self.query_one("#events", RichLog)
@@ -196,7 +196,7 @@ class Overview(Screen[None]):
         self.draw()
 
     def _tick(self) -> None:
-        """Time goes on, also without news."""
+        """Redraw what changes with time, even without new data."""
         self._draw_head()
         self._draw_boosts()
 
@@ -232,7 +232,7 @@ class Overview(Screen[None]):
 
     @staticmethod
     def _waiting(status: Mapping[str, Any]) -> list[str]:
-        """What waits in Ray's queues. Where only grid's own queue has requests, these are all that waits."""
+        """The demand in Ray's queues; left out where only grid's own queue has requests."""
         if status.get("waiting") and not status["demand"]:
             return []
         return [f"{bold('Waiting')} {waiting_in_short(status['demand'])}"]
@@ -282,7 +282,7 @@ class Overview(Screen[None]):
     def action_sort(self, by: str) -> None:
         self.sort = by
         self._draw_nodes()
-        self.query_one("#nodes", LiveTable).move_cursor(row=0)  # who sorts wants to see who is first
+        self.query_one("#nodes", LiveTable).move_cursor(row=0)  # after sorting, the user wants to see the first row
 
     def action_next_sort(self) -> None:
         self.action_sort(SORTS[(SORTS.index(self.sort) + 1) % len(SORTS)])
@@ -307,7 +307,7 @@ class Overview(Screen[None]):
         self.query_one("#nodes").focus()
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
-        """Enter, or a click on the row where the cursor is."""
+        """Enter, or a click on the row under the cursor."""
         event.stop()
         if event.data_table.id == "nodes" and (name := self.selected_node) is not None:
             self.post_message(self.Opened(name))
@@ -318,7 +318,7 @@ class Overview(Screen[None]):
 
     @property
     def selected_boost(self) -> Mapping[str, Any] | None:
-        """The one under the cursor, if the boosts have the focus."""
+        """The boost under the cursor, if the boosts table has the focus."""
         table = self.query_one("#boosts", LiveTable)
         if not table.has_focus or self.seen is None:
             return None

@@ -1,7 +1,7 @@
-"""Is what the books say what the cluster is? A pure comparison: facts in, findings out.
+"""Audit: compares the books with the cluster. Pure: facts in, findings out.
 
-What is on its way (a boost that is being granted, or goes home within its grace period) may be here or there: that
-is no finding. Everything else has one right place.
+A boost that is being granted, or that is being returned within its grace period, may be in either place. That is no
+finding. Everything else has one right place.
 """
 
 from distributed_grid.decide.audit.leases import about_groups, about_leases, about_the_file, groups_where_work_matters
@@ -13,5 +13,5 @@ __all__ = ["RepairPlan", "audit", "groups_where_work_matters", "plan_repair", "w
 
 
 def audit(facts: AuditFacts) -> tuple[Finding, ...]:
-    """Everything that is not as it should be; nothing for a sound cluster."""
+    """Everything that is not as it should be; empty for a healthy cluster."""
     return (*about_nodes(facts), *about_groups(facts), *about_leases(facts), *about_the_file(facts))

@@ -32,7 +32,7 @@ def about_leases(facts: AuditFacts) -> Iterator[Finding]:
 
 
 def _needed(lease: Lease) -> set[NodeName]:
-    """The nodes without which a lease is none: a reservation lives on its source."""
+    """The nodes that a lease cannot exist without. A reservation needs only its source."""
     return {lease.source} if lease.delivery is Delivery.RESERVE else {lease.source, lease.target}
 
 
@@ -82,7 +82,7 @@ def _reserved(facts: AuditFacts) -> dict[str, Lease]:
 
 
 def _is_another(group: AuditedGroup, lease: Lease, groups: tuple[AuditedGroup, ...]) -> bool:
-    """True if it only has the name: the boost's own group is there, too."""
+    """True if the group only shares the name, and the boost's own group exists as well."""
     return group.id != lease.placement_group and any(other.id == lease.placement_group for other in groups)
 
 
@@ -147,7 +147,7 @@ _WRITE = "grid audit --repair writes what grid knows; the file as it is now is k
 
 
 def about_the_file(facts: AuditFacts) -> Iterator[Finding]:
-    """What a restart would lose, or bring back. Boosts that a request is working on are being written just now."""
+    """What a restart would lose or bring back. Boosts that a request is working on are left out: they are in flux."""
     if facts.on_disk.problem is not None:
         yield Finding(FindingKind.STORE_DIFFERS, FILE, facts.on_disk.problem, _WRITE)
         return

@@ -1,4 +1,4 @@
-"""Audit of nodes: what every node should have, within which bounds, against what it says."""
+"""Audit of nodes: the bounds within which each node's totals must be, against what its raylet reports."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -12,33 +12,33 @@ from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import describe, scale
 
-# Reconciler comes by once a second: what is due is not late before it had a chance.
+# The reconciler runs once a second: give it a chance before anything counts as late.
 LATE: Final = timedelta(seconds=3)
 
-# Ray cuts amounts off after four digits, on the way there and on the way back.
+# Ray truncates amounts to four digits, in both directions.
 LAST_DIGIT: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What one node may have of one kind, in units."""
+    """How much of one kind a node may have, in units."""
 
     low: int
     high: int
     entitled: int
-    """What its work may use: less than `high` if leases are past their grace period."""
+    """What its work may use. Less than `high` if leases are past their grace period."""
     late: tuple[Lease, ...]
-    """Those leases."""
+    """The leases that are past their grace period."""
 
     def off(self, has: int) -> int:
-        """How far outside of the bounds an amount is."""
+        """How far an amount is outside the bounds."""
         if has > self.high + LAST_DIGIT:
             return has - self.high
         return min(0, has - self.low) if has < self.low - LAST_DIGIT else 0
 
 
 class Standing:
-    """The leases that move capacity, sorted by where they should show."""
+    """The leases that move capacity, by node and kind."""
 
     def __init__(self, facts: AuditFacts) -> None:
         self._now = facts.now
@@ -55,7 +55,7 @@ class Standing:
         return {kind for name, kind in self._by_place if name == node}
 
     def is_quiet(self, node: NodeName, kind: str) -> bool:
-        """True if nothing is on its way here."""
+        """True if no lease here is being granted or returned."""
         return all(self._is_settled(lease) for lease in self.leases_at(node, kind))
 
     def bounds(self, node: NodeName, kind: str, base: int) -> Bounds:
@@ -81,7 +81,7 @@ class Standing:
 
 
 def is_late(lease: Lease, now: datetime) -> bool:
-    """True if work in a lease should have ended by now: it is over, and so is its grace period."""
+    """True if work in a lease should have ended by now: the lease and its grace period are over."""
     if not lease.is_winding_down:
         return False
     return now >= (lease.release_asked_at or now) + timedelta(seconds=lease.grace_s) + LATE
@@ -101,7 +101,7 @@ def about_nodes(facts: AuditFacts) -> Iterator[Finding]:
             yield Finding(
                 FindingKind.NODE_SILENT,
                 node.name,
-                "its raylet does not answer, so nobody can tell what it has",
+                "its raylet does not answer, so its totals are unknown",
                 "See whether that machine is reachable and not overloaded, then audit again.",
                 node=node.name,
             )
@@ -112,7 +112,7 @@ def about_nodes(facts: AuditFacts) -> Iterator[Finding]:
 
 
 def where_work_matters(facts: AuditFacts) -> frozenset[tuple[NodeName, str]]:
-    """(node, kind) whose holders are worth asking for: where more is used than anybody may."""
+    """The (node, kind) pairs where work uses more than it may; only there the audit looks up what uses it."""
     standing = Standing(facts)
     return frozenset(
         (node.name, kind)
@@ -169,7 +169,7 @@ def _drifted(standing: Standing, node: AuditedNode, kind: str, off: int) -> Find
     has, leases = node.said[kind], standing.leases_at(node.name, kind)
     by_marks = node.base[kind] - node.marks.lent[kind] + node.marks.borrowed[kind]
     if kind not in node.marks.kinds:
-        why = "no marker explains that: somebody other than grid changed it"
+        why = "no marker explains that: another program changed it"
     elif abs(by_marks - has) * 10_000 <= 2 * scale(kind):
         why = "its markers say the same: a boost that is not in the books moved it"
     else:
@@ -192,7 +192,7 @@ def _drifted(standing: Standing, node: AuditedNode, kind: str, off: int) -> Find
 
 
 def _too_much_used(node: AuditedNode, kind: str, bounds: Bounds) -> int:
-    """How much work uses that it may not. A node that only Ray oversubscribed has no more than it may."""
+    """How much more work uses than it may. Only what the node has counts, so oversubscription by Ray is no finding."""
     if node.said is None:
         return 0
     units = min(node.said[kind], node.used[kind]) - bounds.entitled
@@ -227,7 +227,7 @@ def _marked_right(node: AuditedNode, kind: str, standing: Standing) -> bool:
     distance = node.said[kind] - node.base[kind]
     wanted = {"lent": max(0, -distance), "borrowed": max(0, distance)}
     has = {"lent": node.marks.lent[kind], "borrowed": node.marks.borrowed[kind]}
-    # A marker counts in ten-thousandths of what people count, of memory too.
+    # A marker counts in ten-thousandths of a core, a device or a GB, for memory too.
     return all(abs(wanted[part] - has[part]) * 10_000 <= 2 * scale(kind) for part in wanted)
 
 
@@ -238,7 +238,7 @@ def _marked(node: AuditedNode, kind: str) -> str:
 
 
 def _leftovers(facts: AuditFacts, node: AuditedNode) -> Iterator[Finding]:
-    """Stamps and gates on a node where no boost is: what they belonged to is over."""
+    """Stamps and gates on a node without boosts: the change that they belonged to is over."""
     if node.marks.others and not any(node.name in (lease.source, lease.target) for lease in facts.leases):
         yield Finding(
             FindingKind.MARKER_WITHOUT_LEASE,

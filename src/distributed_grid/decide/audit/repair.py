@@ -1,4 +1,4 @@
-"""What may be done about findings, by the ways that grid has anyway; and why some stay."""
+"""Repairs of findings, with the means that grid already has, and why some findings remain."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -10,15 +10,15 @@ from distributed_grid.model.resources import GPU
 
 @dataclass(frozen=True, slots=True)
 class RepairPlan:
-    """What a turn of the reconciler, which comes after it, does not do by itself."""
+    """What a repair does before the next turn of the reconciler, which does the rest."""
 
     rewrite_file: bool = False
     claim: Mapping[NodeName, frozenset[str]] = field(default_factory=dict)
-    """Kinds that somebody else changed on a node: marked as grid's, the next round undoes it."""
+    """Kinds that something other than grid changed on a node. Grid marks them, and the next round undoes the change."""
     remove_groups: frozenset[str] = frozenset()
-    """Groups that only have a name of grid's, and in which nothing runs."""
+    """Groups with a name of grid's that belong to no boost and in which nothing runs."""
     kill_for: frozenset[str] = frozenset()
-    """Boosts past their grace period whose work may be ended."""
+    """Boosts past their grace period whose work may be killed."""
 
 
 def plan_repair(findings: Iterable[Finding], *, may_kill: bool = False) -> RepairPlan:
@@ -49,17 +49,17 @@ def why_left(finding: Finding, *, may_kill: bool = False, no_resizing: str | Non
         case FindingKind.DRIFTED_TOTAL if finding.off_by > 0:
             return "that much is in use there, and a node shrinks only by what is idle"
         case FindingKind.DRIFTED_TOTAL:
-            return "another node still has too much: nobody grows until that is back"
+            return "another node still has too much: no node grows until that is back"
         case FindingKind.WORK_OUTSIDE_LEASE if may_kill and finding.boost_id:
             return "that work does not end, or is started again"
         case FindingKind.WORK_OUTSIDE_LEASE if finding.boost_id:
             return "it is in use, and nothing is killed without --kill"
         case FindingKind.WORK_OUTSIDE_LEASE:
-            return "it belongs to no boost, so nobody has agreed to its end"
+            return "it belongs to no boost, so grid may not end it"
         case FindingKind.MARKER_WITHOUT_LEASE:
             return "it goes with the last of what it marks"
         case FindingKind.NODE_SILENT:
-            return "there is nobody to ask"
+            return "there is no owner to ask"
         case FindingKind.NODE_GONE:
             return "the node may come back: a boost ends 2 s after Ray has given a node up, 30 s after grid was started"
         case FindingKind.GROUP_DIFFERS | FindingKind.UNKNOWN_GROUP:

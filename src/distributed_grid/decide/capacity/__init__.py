@@ -1,1 +1,1 @@
-"""Capacity: what is used, what is free, who can lend it, how it is delivered, and when it comes back."""
+"""Capacity: what is used, what is free, which nodes can lend it, how it is delivered, and when it comes back."""

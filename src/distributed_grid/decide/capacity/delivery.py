@@ -1,4 +1,4 @@
-"""How a lease reaches its target: the capacity moves, or it is reserved where it is."""
+"""How a lease reaches its target: the capacity moves, or it is reserved on the lender."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ def choose_delivery(
     no_transfers_because: str | None = None,
     why_not_there: str | None = None,
 ) -> DeliveryChoice:
-    """What was asked for, else what the configuration says, else transfer for all but GPUs.
+    """The delivery that was asked for, else the configured one, else transfer for all but GPUs.
 
     Where transfers are not possible at all, everything is reserved, and an explicit transfer is refused.
     `why_not_there`: the target's machine is too busy for more work, and another machine is not.
@@ -63,7 +63,7 @@ def choose_delivery(
 
 
 def _hardware_lacks(ask: Ask, target: Node) -> str | None:
-    """Why the target's machine cannot carry more of this kind; None if it can, or if nobody knows."""
+    """Why the target's machine cannot carry more of this kind; None if it can, or if its hardware is not known."""
     if target.hardware is None or ask.kind not in (CPU, MEMORY):
         return None
     has = int(target.hardware.cpus * scale(CPU)) if ask.kind == CPU else target.hardware.memory
@@ -78,7 +78,7 @@ def _hardware_lacks(ask: Ask, target: Node) -> str | None:
 def lent_resources(ask: Ask, delivery: Delivery, companions: Companions) -> ResourceVector:
     """All that the lender gives: a reservation brings CPUs along, since `{GPU: 1}` alone runs no default task.
 
-    Where it was said how much of a kind is to come along, that is what comes.
+    If the request states how much of a kind comes along, that amount comes.
     """
     asked = {ask.kind: ask.units, **dict(ask.along)}
     if delivery is Delivery.TRANSFER or ask.kind == CPU:
@@ -90,7 +90,7 @@ def lent_resources(ask: Ask, delivery: Delivery, companions: Companions) -> Reso
 
 
 def most_within(ask: Ask, delivery: Delivery, companions: Companions, rooms: Mapping[str, int]) -> int:
-    """The other way round: how much of the asked kind fits with what it brings along. Rooms are not below zero."""
+    """The inverse: how much of the asked kind fits with its companions. Rooms are not below zero."""
     own = rooms[ask.kind]
     said = dict(ask.along)
     if any(rooms.get(kind, 0) < units for kind, units in said.items()):

@@ -1,5 +1,7 @@
-"""Who lends: headroom that a lender keeps, feasibility with a reason for every node that cannot lend, and the choice of
-the lender that is left with the most."""
+"""The choice of the lender that is left with the most.
+
+This covers the headroom that a lender keeps, and a reason for every node that cannot lend.
+"""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,14 +19,14 @@ from distributed_grid.model.resources import GPU, MEMORY, ResourceVector, amount
 
 
 def kept(node: Node, kind: str, free: int, lent: int, reserve: Reserve) -> int:
-    """How much of what is free a node keeps, in units. GPUs are kept whole: of a single one, no part is."""
+    """How much of its free capacity a node keeps, in units. GPUs are kept whole: of a single one, no part is."""
     most = 0.0
     if reserve.of_base:
         most = reserve.of_base * node.base[kind]
     if reserve.of_idle:
         most = max(most, reserve.of_idle * (free + lent))
     if reserve.foreseen and (share := reserve.foreseen.get((node.name, kind))) is not None:
-        # What is reserved on it for others is in use, too, but not by its own work.
+        # Capacity that is reserved on the node for others is in use, too, but not by the node's own work.
         own = max(node.base[kind], node.total[kind]) - lent - free
         most = max(most, share * node.base[kind] - own)
     units = max(0, round(most))
@@ -37,7 +39,7 @@ def why_kept(kind: str, units: int, reserve: Reserve) -> str:
 
 
 def plan_grant(ask: Ask, nodes: NodeTable, loans: Loans, rules: Rules = NO_RULES) -> Grant | Refused:
-    """Choose how and from whom, or say for every node why not. The target must be in the table."""
+    """Choose the delivery and the lender, or say for every node why not. The target must be in the table."""
     offer = Offer.of(ask, nodes, rules)
     over_limit = why_over_limit(ask, offer.need, nodes, loans, rules.teams)
     if over_limit is None:
@@ -51,7 +53,7 @@ def plan_grant(ask: Ask, nodes: NodeTable, loans: Loans, rules: Rules = NO_RULES
 
 
 def best_lender(offer: "Offer", lenders: Iterable[Node], loans: Loans) -> NodeName | None:
-    """Of those that can lend, the one that the ask prefers, or that is left with the most; the name breaks ties.
+    """Of the nodes that can lend, the one that the request prefers or that has the most left; the name breaks ties.
 
     A lender whose machine is too busy to carry the work comes after all others.
     """
@@ -66,7 +68,7 @@ def _most_left(offer: "Offer", lenders: Iterable[Node], loans: Loans) -> NodeNam
     kind, most = next(iter(offer.need.items()))
     best: tuple[int, tuple[int, ...], float, NodeName] | None = None
     for node in lenders:
-        # Most nodes have less free than the best so far, and no more need be known about them.
+        # Most nodes have less free than the best so far and need no further checks.
         free = free_of(node, kind, loans)
         if free < most or node.name == offer.ask.target:
             continue
@@ -77,13 +79,13 @@ def _most_left(offer: "Offer", lenders: Iterable[Node], loans: Loans) -> NodeNam
 
 
 def has_it_itself(offer: "Offer", target: Node, loans: Loans) -> bool:
-    """Whether the target may, and can, set it aside of its own: nothing is lent, so no limit of lending counts."""
+    """Whether the target may and can use its own capacity: nothing is lent, so no lending limit applies."""
     return offer.ask.own_too and never(target, offer) is None and can_lend(target, offer, loans)
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """An ask with what it comes to: how it would be delivered, and all that a lender gives for it."""
+    """A request with how it would be delivered, and all that a lender gives for it."""
 
     ask: Ask
     rules: Rules
@@ -94,7 +96,7 @@ class Offer:
     used_gpus: Mapping[NodeName, tuple[str, ...]] = field(default_factory=dict)
     """For GPUs: lenders on which programs outside Ray use some."""
     ranks: Mapping[NodeName, int] | None = None
-    """Where the ask names the nodes that may lend: by name, its place among them."""
+    """If the request names the nodes that may lend: by name, the place among them."""
 
     @property
     def is_transfer(self) -> bool:
@@ -116,11 +118,11 @@ class Offer:
         return cls(ask, rules, choice, need, busy, gpus, ranks)
 
     def rank(self, name: NodeName) -> int:
-        """The lower, the more the ask prefers this node; the same for all where it has no preference."""
+        """The lower, the more the request prefers this node; equal for all nodes if it has no preference."""
         return 0 if self.ranks is None else self.ranks.get(name, len(self.ranks))
 
     def prefers_own_to(self, lender: NodeName | None) -> bool:
-        """Whether the target rather sets it aside of its own, if it can, than have it from this lender."""
+        """Whether the target would rather use its own capacity, if it can, than borrow from this lender."""
         return self.ask.own_too and (lender is None or self.rank(self.ask.target) < self.rank(lender))
 
     def from_node(self, source: NodeName) -> Grant:
@@ -145,7 +147,7 @@ def _strain(node: Node) -> str:
 
 
 def _too_busy(ask: Ask, nodes: NodeTable) -> str | None:
-    """Why capacity is better not moved onto the target's machine; None where no other machine could do the work."""
+    """Why capacity should not move onto the target's machine; None if no other machine could do the work."""
     target = nodes[ask.target]
     how_busy = target.in_use.crowded.get(ask.kind)
     if how_busy is None:
@@ -155,7 +157,7 @@ def _too_busy(ask: Ask, nodes: NodeTable) -> str | None:
 
 
 def obstacle(node: Node, offer: Offer, loans: Loans) -> tuple[RefusalCode, str] | None:
-    """The first thing that keeps a node from lending, and the kind it is about; None if it can lend."""
+    """The first obstacle that keeps a node from lending, and the kind that it concerns; None if the node can lend."""
     ask, need = offer.ask, offer.need
     if (code := never(node, offer)) is not None:
         return code, ask.kind
@@ -178,7 +180,7 @@ def obstacle(node: Node, offer: Offer, loans: Loans) -> tuple[RefusalCode, str] 
 
 
 def can_lend(node: Node, offer: Offer, loans: Loans) -> bool:
-    """By amounts, and by what it borrows itself."""
+    """Whether the node can lend, by amounts and by what it borrows itself."""
     if offer.is_transfer and loans.moved_in(node.name, offer.ask.kind):
         return False
     if node.name == offer.ask.target:
@@ -188,12 +190,12 @@ def can_lend(node: Node, offer: Offer, loans: Loans) -> bool:
 
 
 def left_after(node: Node, offer: Offer, loans: Loans) -> tuple[int, ...]:
-    """How much is asked above what it has free, by kind: the least has the most left."""
+    """By kind, how much is asked above what the node has free: the lowest leaves the most."""
     return tuple(units - free_of(node, kind, loans) for kind, units in offer.need.items())
 
 
 def never(node: Node, offer: Offer) -> RefusalCode | None:
-    """What keeps a node from lending however much comes back to it; None if it is just a question of amounts."""
+    """Why a node cannot lend, however much comes back to it; None if only amounts matter."""
     ask = offer.ask
     is_own = node.name == ask.target
     if is_own and not (ask.own_too and not offer.is_transfer):
@@ -215,7 +217,7 @@ def never(node: Node, offer: Offer) -> RefusalCode | None:
 
 
 def why_not(node: Node, offer: Offer, loans: Loans) -> Refusal | None:
-    """The first reason why this node cannot lend what is asked, with all that comes along; None if it can."""
+    """The first reason why this node cannot lend what is asked, companions included; None if it can."""
     found = obstacle(node, offer, loans)
     if found is None:
         return None
@@ -230,7 +232,7 @@ BY_AMOUNT: Final = (
     RefusalCode.KEPT_FREE,
     RefusalCode.GPU_IN_USE,
 )
-"""Held back only by how much is asked: such a node can lend less, or more once something comes home."""
+"""Refusals that depend only on the amount: such a node can lend less, or more after a return."""
 
 
 def _in_words(node: Node, code: RefusalCode, kind: str, offer: Offer, loans: Loans) -> str:
@@ -248,7 +250,7 @@ def _in_words(node: Node, code: RefusalCode, kind: str, offer: Offer, loans: Loa
         case RefusalCode.NODE_DOWN:
             return "it is not connected to the cluster"
         case RefusalCode.STALE:
-            return f"nobody knows what it does: {node.silent}"
+            return f"no recent measurement: {node.silent}"
         case RefusalCode.SHARING_DISABLED:
             return "its configuration says can_share: false"
         case RefusalCode.COOLING_DOWN:
@@ -271,31 +273,34 @@ def _in_words(node: Node, code: RefusalCode, kind: str, offer: Offer, loans: Loa
 
 
 def free_of(node: Node, kind: str, loans: Loans) -> int:
-    """What Ray shows as free may be a moment old; what we have lent is not. What other programs use is not free."""
+    """What a node has free, without what other programs use.
+
+    Ray's view of what is free may be a moment old; grid's count of what it has lent is not.
+    """
     return min(node.free[kind], node.base[kind] - loans.taken(node.name, kind)) - node.in_use.withheld[kind]
 
 
 def own_room(node: Node, kind: str, loans: Loans) -> int:
-    """How much a node can set aside for itself: what it was given counts as its own."""
+    """How much a node can set aside for itself: capacity that was moved to it counts as its own."""
     moved_in = loans.moved_in(node.name, kind)
     has = node.base[kind] + moved_in - loans.taken(node.name, kind)
     return min(node.free[kind], has) - node.in_use.withheld[kind]
 
 
 def room(node: Node, kind: str, loans: Loans, reserve: Reserve) -> int:
-    """How much of one kind a node could lend: by what is free, what it keeps, and its limit."""
+    """How much of one kind a node could lend, given what is free, its headroom and its limit."""
     return room_of(node, kind, free_of(node, kind, loans), loans.lent(node.name, kind), reserve)
 
 
 def room_of(node: Node, kind: str, free: int, lent: int, reserve: Reserve) -> int:
-    """The same for a moment at which so much is free, and so much lent."""
+    """The same for a moment at which `free` is free and `lent` is lent."""
     left = free if reserve is NOTHING_KEPT else free - kept(node, kind, free, lent, reserve)
     limit = node.limits.limit(kind)
     return left if limit is None or left < limit - lent else limit - lent
 
 
 def most_of(node: Node, offer: Offer, loans: Loans) -> int:
-    """How much of the asked kind a node could lend now, in units: all that comes along must fit, too."""
+    """How much of the asked kind a node could lend now, in units: the companions must fit, too."""
     ask, rules = offer.ask, offer.rules
     is_own = node.name == ask.target
     rooms = {
@@ -303,12 +308,12 @@ def most_of(node: Node, offer: Offer, loans: Loans) -> int:
         for kind in offer.need
     }
     most = most_within(ask, offer.choice.delivery, rules.companions, rooms)
-    # Who asks for whole GPUs can be offered no part of one.
+    # A request for whole GPUs is offered no part of one.
     return most - most % scale(GPU) if ask.kind == GPU and whole(GPU, ask.units) else most
 
 
 def counter_offer(refused: Refused) -> str | None:
-    """The largest amount that one node could lend instead, as the command to ask for it."""
+    """The largest amount that one node could lend instead, as the command that requests it."""
     ask = refused.ask
     best = max(refused.refusals, key=lambda r: (r.could_lend, r.node), default=None)
     if best is None or best.could_lend <= 0 or best.could_lend >= ask.units:
@@ -324,16 +329,16 @@ def counter_offer(refused: Refused) -> str | None:
 
 
 Lender = Callable[[Ask], NodeName | None]
-"""Who would lend this now."""
+"""The node that would lend this now."""
 
 
 def largest_now(
     ask: Ask, nodes: NodeTable, loans: Loans, rules: Rules, lender_of: Lender | None = None
 ) -> tuple[int, NodeName | None]:
-    """In units, and who would lend it, if the same were asked for in another amount; zero: nothing would be granted.
+    """The largest amount that would be granted now, in units, and its lender; zero: nothing would be granted.
 
-    Whole GPUs, unless a part of one is asked for; other kinds as people can write them. `lender_of`: where others wait,
-    what the queue says.
+    Whole GPUs, unless the request is for a part of one; other kinds in amounts that people can write. `lender_of` gives
+    the queue's answer where other requests wait.
     """
     step = scale(GPU) if ask.kind == GPU and whole(GPU, ask.units) else 1
     most = max((node.base[ask.kind] for node in nodes.lenders), default=0) // step
@@ -348,8 +353,8 @@ def largest_now(
         over_limit = why_over_limit(asked.ask, asked.need, nodes, loans, rules.teams)
         return best_lender(asked, nodes.lenders, loans) if over_limit is None else None
 
-    # `auto` transfers what the target's machine can carry and reserves what is more. Either is granted up to an amount
-    # of its own, so each is searched for itself.
+    # `auto` transfers what the target's machine can carry and reserves larger amounts. Each delivery has a largest
+    # amount of its own, so each is searched separately.
     transfers = bisect_left(range(1, most + 1), True, key=lambda steps: not offer(steps).is_transfer)
     for amounts in (range(transfers + 1, most + 1), range(1, transfers + 1)):
         if granted := bisect_left(amounts, True, key=lambda steps: lender(steps) is None):

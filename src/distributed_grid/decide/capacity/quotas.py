@@ -1,4 +1,4 @@
-"""What a team may have: its own guarantee, its limit above that, and what others keep for themselves."""
+"""What a team may have: its own guarantee, its limit above that, and what other teams keep for themselves."""
 
 from collections.abc import Callable
 from functools import partial
@@ -11,24 +11,24 @@ from distributed_grid.model.teams import Team, Teams
 
 
 def why_over_limit(ask: Ask, need: ResourceVector, nodes: NodeTable, loans: Loans, teams: Teams) -> str | None:
-    """Why a team may not have this on top of what it has; None if it may. `need`: with all that comes along."""
+    """Why a team may not have this on top of what it holds; None if it may. `need` includes companions."""
     if not teams:
         return None
     return why_above_its_most(ask, need, loans, teams) or why_kept_by_others(ask, need, nodes, loans, teams)
 
 
 def limited(ask: Ask, need: ResourceVector, own: Team, held: Callable[[str], int]) -> ResourceVector:
-    """What of a need is held against limits.
+    """The part of a need that counts against limits.
 
-    All of it; but what comes along unasked with a request within its team's guarantee is guaranteed with it: else the
-    CPU of a guaranteed GPU would keep the team from that GPU.
+    All of it counts, except the companions of a request within its team's guarantee: these are guaranteed with it.
+    Otherwise the CPU of a guaranteed GPU would keep the team from that GPU.
     """
     comes_along = len(need) > len(ask.asked)
     return ResourceVector(dict(ask.asked)) if comes_along and is_within(ask, own, held) else need
 
 
 def why_above_its_most(ask: Ask, need: ResourceVector, loans: Loans, teams: Teams) -> str | None:
-    """Its team would have more than its own limit."""
+    """Why the team would exceed its own limit; None if it would not."""
     own = teams.of(ask.team)
     if not own.borrowing_limit:
         return None
@@ -43,7 +43,7 @@ def why_above_its_most(ask: Ask, need: ResourceVector, loans: Loans, teams: Team
 
 
 def why_kept_by_others(ask: Ask, need: ResourceVector, nodes: NodeTable, loans: Loans, teams: Teams) -> str | None:
-    """Its team would have of what other teams keep for themselves, used or not."""
+    """Why the team would take what other teams keep for themselves, used or not; None if it would not."""
     if not teams.closed:
         return None
     own = teams.of(ask.team)
@@ -53,7 +53,7 @@ def why_kept_by_others(ask: Ask, need: ResourceVector, nodes: NodeTable, loans: 
             continue
         common = nodes.lendable(kind) - loans.held_by_all(kind)
         if units <= common - teams.kept_in_all(kind):
-            continue  # as much is left though they used nothing of theirs
+            continue  # enough is left even if they used nothing of theirs
         kept = sum(max(0, most - loans.held(name, kind)) for name, most in keeping if name != own.name)
         left = common - kept
         if kept and units > left:
@@ -65,5 +65,5 @@ def why_kept_by_others(ask: Ask, need: ResourceVector, nodes: NodeTable, loans: 
 
 
 def is_within(ask: Ask, team: Team, held: Callable[[str], int]) -> bool:
-    """Whether all that is asked for is within a team's guarantee, on top of what the team has of each kind."""
+    """Whether all that is asked for is within a team's guarantee, on top of what the team holds of each kind."""
     return all(held(kind) + units <= team.guaranteed[kind] for kind, units in ask.asked)

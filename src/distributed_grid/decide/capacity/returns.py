@@ -13,9 +13,9 @@ from distributed_grid.model.resources import ResourceVector
 
 
 def coming_back(leases: Iterable[Lease], now: datetime | None = None) -> tuple[Lease, ...]:
-    """What is on its way home already: leases that wind down, and what holders are asked to give up.
+    """Pending returns: leases that wind down, and the parts that holders were asked to give up.
 
-    With `now`: without those that were given back, and are kept by their work for longer than their grace period.
+    With `now`, leases that were given back but are kept by their work beyond their grace period are left out.
     """
     return tuple(
         lease if lease.is_winding_down or lease.notice is None else part_of(lease, lease.notice.units)
@@ -33,7 +33,7 @@ def part_of(lease: Lease, units: int) -> Lease:
 
 
 def once_home(nodes: NodeTable, leases: Iterable[Lease], back: Collection[Lease]) -> NodeTable:
-    """The nodes once `back`, which are some of the `leases` or parts of them, have come home."""
+    """The nodes once `back`, which holds some of the `leases` or parts of them, has returned."""
     if not back:
         return nodes
     touched = {name for lease in back for name in (lease.source, lease.target)}
@@ -42,17 +42,17 @@ def once_home(nodes: NodeTable, leases: Iterable[Lease], back: Collection[Lease]
 
 
 class Homecoming:
-    """What comes home, summed up once for all who ask about one node or another, with this or that lease besides."""
+    """Pending returns, summed once, for questions about any node and any further leases."""
 
     def __init__(self, leases: Iterable[Lease], back: Iterable[Lease]) -> None:
         self._all = _Moves(leases)
         self._back = _Moves(back)
 
     def of(self, node: Node, besides: Iterable[Lease] = ()) -> Node:
-        """The node once all that is home, and these leases, too.
+        """The node after all pending returns, and after those in `besides`.
 
-        A transfer that winds down may be partly home already. So its total goes to what the leases that stay want it
-        to be, and no further than what comes back could take it.
+        A transfer that winds down may already be partly back. So the node's total moves to what the remaining leases
+        want it to be, and no further than the returns could take it.
         """
         more = _Moves(lease for lease in besides if node.name in (lease.source, lease.target))
         steps = {}
@@ -89,9 +89,9 @@ class _Moves:
 
 
 def is_overheld(lease: Lease, at: datetime) -> bool:
-    """It was given back, its grace period is over, and its work may still keep it for as long as that likes.
+    """Whether the lease was given back, its grace period is over, and its work may still keep it without limit.
 
-    Unless it is asked back: then its work is ended.
+    Its work may not if the lease is asked back: then the work is ended.
     """
     return (
         lease.state is LeaseState.RELEASING
@@ -104,14 +104,14 @@ def is_overheld(lease: Lease, at: datetime) -> bool:
 
 
 Ends = Sequence[tuple[datetime, Lease]]
-"""Leases with the time at which each will be back, the first first."""
+"""Leases with the time at which each will be back, earliest first."""
 
 SOON: Final = timedelta(seconds=10)
-"""For what should be back already: its work ends any moment, or is being ended."""
+"""For leases that should already be back: their work ends any moment, or is being ended."""
 
 
 def expected_end(lease: Lease, now: datetime) -> datetime:
-    """When it expires; if it, or all of it, is asked back or given back, when its grace period is over."""
+    """When the lease expires; if all of it is asked back or given back, when its grace period is over."""
     asked_at = lease.release_asked_at or now
     if lease.is_winding_down:
         end = asked_at + timedelta(seconds=lease.grace_s)
@@ -123,12 +123,15 @@ def expected_end(lease: Lease, now: datetime) -> datetime:
 
 
 def _taken_by(lease: Lease, notice: Notice) -> datetime:
-    """When what a holder was asked for is home, whatever the holder does: the notice is a part of the grace period."""
+    """When the part that a holder was asked for is back, whatever the holder does.
+
+    The notice is a part of the grace period.
+    """
     return max(notice.deadline, notice.asked_at + timedelta(seconds=lease.grace_s))
 
 
 class LeaseEnds:
-    """The same for many; by node or team, only for those that are asked for."""
+    """The expected ends of many leases, computed only for the nodes or teams that are queried."""
 
     def __init__(self, leases: Iterable[Lease], now: datetime) -> None:
         self._holding = [lease for lease in leases if lease.holds_capacity]
@@ -136,7 +139,7 @@ class LeaseEnds:
         self._sooner: dict[str, tuple[int, datetime]] = {}
 
     def bring_forward(self, parts: Iterable[Lease], to: datetime) -> None:
-        """These leases, or these parts of them, are asked back and will be home by then."""
+        """Assume that these leases, or these parts of them, are reclaimed and back by `to`."""
         self._sooner |= {part.id: (part.units, to) for part in parts}
 
     def put_back(self, parts: Iterable[Lease]) -> None:
@@ -159,7 +162,7 @@ class LeaseEnds:
         return sorted(found, key=lambda end: (end[0], end[1].id))
 
     def _ends_of(self, lease: Lease) -> Ends:
-        """Of a transfer a part may come home before the rest."""
+        """A part of a transfer may come back before the rest."""
         end = expected_end(lease, self._now)
         if lease.id in self._sooner:
             units, sooner = self._sooner[lease.id]

@@ -30,14 +30,14 @@ def could_when_idle(node: Node, offer: Offer) -> bool:
 
 
 def room_when_idle(node: Node, kind: str, offer: Offer) -> int:
-    """How much it could lend if nothing were lent and its own work needed nothing; or set aside for itself."""
+    """How much the node could lend with nothing lent and no work of its own; for the target, its whole base."""
     if node.name == offer.ask.target:
         return node.base[kind]
     return room_of(replace(node, total=node.base), kind, node.base[kind], 0, offer.rules.reserve)
 
 
 class Present:
-    """Who could lend now. Looks at the nodes once; what it grants it counts itself."""
+    """The lenders as they are now. It reads the nodes once and counts its own grants."""
 
     def __init__(self, nodes: NodeTable, loans: Loans) -> None:
         self._table, self._nodes = nodes, dict(nodes)
@@ -45,7 +45,7 @@ class Present:
         self.loans, self._own_loans = loans, False
 
     def lender(self, offer: Offer, known: NodeName | None = None) -> NodeName | None:
-        """Who would lend if nobody else waited; rather the one that it was told."""
+        """The node that would lend if no other request waited; preferably `known`, which the request was told."""
         if self.others_keep(offer) is not None:
             return None
         told = self._lenders.get(known or "")
@@ -73,7 +73,7 @@ class Present:
         return NodeTable(self._nodes.values())
 
     def refused(self, offer: Offer, ahead: int) -> Refused:
-        """For every node why it does not lend this now. Who could is kept for others."""
+        """For every node, why it does not lend this now. A node that could lend is kept for requests ahead."""
         limit = why_over_limit(offer.ask, offer.need, self._table, self.loans, offer.rules.teams)
         refusals = (why_not(node, offer, self.loans) or _kept(node.name, ahead) for node in self._nodes.values())
         return Refused(offer.ask, tuple(refusals), limit)
@@ -92,10 +92,10 @@ class Place:
 
 
 class Places:
-    """What is lent, and taken by those ahead, from now on. What is taken stays so.
+    """Capacity that is lent, or taken by requests ahead, from now on. A taken slot stays taken.
 
-    As long as nobody has a place later than now, the present is all that matters. The calendars of nodes and teams are
-    made when they are first asked.
+    As long as no request has a slot later than now, only the present matters. The calendars of nodes and teams are
+    built on first use.
     """
 
     def __init__(self, nodes: NodeTable, leases: Iterable[Lease], loans: Loans, now: datetime) -> None:
@@ -114,7 +114,7 @@ class Places:
         self._reserves: list[Reserve] = []
         self._not_before: dict[Hashable, datetime | None] = {}
 
-    # -- the first place --------------------------------------------------------------------------------------
+    # -- the first slot ---------------------------------------------------------------------------------------
 
     def first(
         self,
@@ -123,9 +123,9 @@ class Places:
         known: NodeName | None = None,
         since: datetime | None = None,
     ) -> Place | None:
-        """The first place that begins not before `since` (now, if not given) and not after `until`.
+        """The first slot that begins not before `since` (now, if not given) and not after `until`.
 
-        It is on the target itself only if that is sooner, or preferred.
+        The slot is on the target itself only if that is sooner, or preferred.
         """
         begin = since or self._now
         place = self._on_one_node(offer, until, known, begin)
@@ -135,7 +135,7 @@ class Places:
         return place
 
     def _has_it_itself(self, offer: Offer) -> bool:
-        """Now, and nobody ahead counts on that node."""
+        """Whether the target has it now, and no request ahead has a later slot on that node."""
         name = offer.ask.target
         return self.present.has_it_itself(offer) and not any(
             place.source == name and place.begin > self._now for _, place in self._taken
@@ -144,10 +144,10 @@ class Places:
     def _on_one_node(
         self, offer: Offer, until: datetime | None, known: NodeName | None, since: datetime
     ) -> Place | None:
-        """On the node that is preferred, or then has the most left.
+        """The first slot, on the preferred node or else on the node with the most left.
 
-        Where it had a place before is `known`: if it comes as soon there, it stays. What those behind have taken since
-        would else move it, and with it the next ones.
+        `known` is the node of the request's previous slot. The request stays there if that node is as early as any
+        other. Otherwise, what requests behind it have taken since would move it, and with it the requests after it.
         """
         lasts = timedelta(seconds=offer.ask.duration_s)
         if since == self._now and not self._is_kept and (source := self.present.lender(offer, known)) is not None:
@@ -168,7 +168,10 @@ class Places:
     def _on_nodes(
         self, offer: Offer, since: datetime, until: datetime | None, known: NodeName | None
     ) -> tuple[datetime, NodeName] | None:
-        """By what the nodes have. Who asks for the same as one ahead need not look before that one's place."""
+        """The first slot by what the nodes have.
+
+        A request that asks for the same as one ahead starts its search at that one's slot.
+        """
         number = self._number(offer.rules.reserve)
         ask = offer.ask
         same = (offer.need, offer.is_transfer, ask.source, ask.nodes, ask.own_too, ask.target, ask.duration_s, number)
@@ -191,7 +194,7 @@ class Places:
         return None if best is None else (best[0], best[-1])
 
     def _may_lend(self, offer: Offer) -> Iterator[Node]:
-        """All nodes for which it is just a question of amounts; the target only if it may set it aside of its own."""
+        """All nodes where only amounts matter; the target only if it may set capacity aside for itself."""
         own = self._nodes[offer.ask.target]
         for node in self._nodes.lenders:
             if node is not own and never(node, offer) is None:
@@ -200,7 +203,7 @@ class Places:
             yield own
 
     def team_turn(self, offer: Offer, since: datetime) -> datetime | None:
-        """When its team may have it by its own limit; None: never."""
+        """When the team's own limit allows the request; None: never."""
         teams, name = offer.rules.teams, offer.ask.team
         if not teams:
             return since
@@ -208,11 +211,11 @@ class Places:
             name not in self._later_teams
             and why_above_its_most(offer.ask, offer.need, self.present.loans, teams) is None
         ):
-            return since  # what it has now only becomes less
+            return since  # what the team has now only becomes less
         return self._team(offer).first(offer, since)
 
     def _pool_turn(self, offer: Offer, since: datetime) -> datetime | None:
-        """When its team may have it beside what other teams keep."""
+        """When the team may have it beside what other teams keep."""
         teams = offer.rules.teams
         if not teams.closed:
             return since
@@ -223,7 +226,10 @@ class Places:
         return self._pool.first(offer, since)
 
     def _borrowing_turn(self, offer: Offer, since: datetime) -> datetime:
-        """When its target may borrow: who is to lend to somebody ahead cannot be borrowing when that begins."""
+        """When the target may borrow.
+
+        A node must not be borrowing when a lease that it lends to a request ahead begins.
+        """
         if offer.is_transfer:
             lasts = timedelta(seconds=offer.ask.duration_s)
             for departure in self._departures[offer.ask.target, offer.ask.kind]:
@@ -234,7 +240,7 @@ class Places:
     # -- taking -----------------------------------------------------------------------------------------------
 
     def take(self, offer: Offer, place: Place) -> None:
-        """From now on nobody behind can have what this place needs."""
+        """Take the slot: requests behind cannot have what it needs."""
         ask, source = offer.ask, place.source
         self._taken.append((offer, place))
         if place.begin <= self._now:
@@ -254,16 +260,17 @@ class Places:
             insort(self._departures[source, ask.kind], place.begin)
 
     def take_for_team(self, offer: Offer, begin: datetime) -> None:
-        """Of the team's limit only: on the nodes others may go first."""
+        """Take it from the team's limit only: on the nodes, other requests may go first."""
         self._later_teams.add(offer.ask.team)
         end = begin + timedelta(seconds=offer.ask.duration_s)
         self._team(offer).hold(offer.need, begin, end)
         self._taken_of_teams.append((offer, begin, end))
 
     def keep(self, offer: Offer) -> NodeName | None:
-        """Keep a node for what no lease's end makes possible, only the node's own work: from when its leases are over.
+        """Keep a node for a request that only a drop in the node's own load can meet.
 
-        The node that lacks the least; None if none could lend it even if it were idle.
+        The node is kept from when its leases are over. It is the node that lacks the least; None if no node could lend
+        it even when idle.
         """
         able = [self._calendar(node) for node in self._may_lend(offer) if could_when_idle(node, offer)]
         if not able:
@@ -277,8 +284,10 @@ class Places:
         return best.node.name
 
     def bring_forward(self, parts: Collection[Lease], to: datetime) -> Callable[[], None]:
-        """These leases, or these parts of them, will be home by then, since they are asked back. Returns the undoing,
-        for as long as nothing was taken since."""
+        """Assume that these leases, or these parts of them, are reclaimed and back by `to`.
+
+        Returns a function that undoes this, for as long as nothing has been taken since.
+        """
         nodes = {name for lease in parts for name in (lease.source, lease.target)}
         calendars = {name: self._calendars.pop(name) for name in nodes if name in self._calendars}
         teams = {lease.team: self._teams.pop(lease.team) for lease in parts if lease.team in self._teams}
@@ -298,14 +307,14 @@ class Places:
 
         return undo
 
-    # -- for words --------------------------------------------------------------------------------------------
+    # -- for explanations -------------------------------------------------------------------------------------
 
     def comes_back(self, place: Place, kind: str) -> int:
-        """How much of a kind comes back to a place's node just when it begins."""
+        """How much of a kind comes back to a slot's node just when the slot begins."""
         ends = self._ends.on(place.source)
         return sum(lease.resources[kind] for end, lease in ends if end == place.begin and lease.source == place.source)
 
-    # -- what is made when it is needed -----------------------------------------------------------------------
+    # -- built on first use -----------------------------------------------------------------------------------
 
     def _calendar(self, node: Node) -> NodeCalendar:
         found = self._calendars.get(node.name)
@@ -334,7 +343,7 @@ class Places:
         return found
 
     def _number(self, reserve: Reserve) -> int:
-        """Equal reserves have equal numbers: comparing them once for a request is enough."""
+        """Equal reserves have equal numbers, so comparing them once per request is enough."""
         for number, known in enumerate(self._reserves):
             if known is reserve or known == reserve:
                 return number
@@ -343,7 +352,7 @@ class Places:
 
 
 def _enter(offer: Offer, place: Place, calendar: NodeCalendar) -> None:
-    """A place in a node's calendar, if it is about that node."""
+    """Enter a slot into a node's calendar, if it concerns that node."""
     ask, name = offer.ask, calendar.node.name
     if place.source == name:
         calendar.lend(offer.need, place.begin, place.end, to_itself=ask.target == name)

@@ -20,7 +20,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class Calendar(Generic[Key]):
-    """Amounts by key, from now on. They change at `times`; the last ones stay."""
+    """Amounts by key, from now on. They change at `times`; the last amounts stay."""
 
     __slots__ = ("_amounts", "times")
 
@@ -29,7 +29,7 @@ class Calendar(Generic[Key]):
         self._amounts: list[dict[Key, int]] = [{}]
 
     def add(self, key: Key, units: int, begin: datetime, end: datetime | None = None) -> None:
-        """From `begin` until `end`, or for good."""
+        """Add the units from `begin` until `end`, or for good."""
         first = self._split(begin)
         last = len(self.times) if end is None else self._split(end)
         for amounts in self._amounts[first:last]:
@@ -52,7 +52,8 @@ class Calendar(Generic[Key]):
     ) -> datetime | None:
         """The first time, not before `since` nor after `until`, from which on every need fits for as long as it lasts.
 
-        A need is what there is, in the order of `times`, and how much of it is asked. Nothing begins where `closed`.
+        A need pairs the amounts that there are, in the order of `times`, with the amount asked. No slot begins where
+        `closed` is set.
         """
         times, count = self.times, len(self.times)
         index = bisect_right(times, since) - 1
@@ -71,7 +72,7 @@ class Calendar(Generic[Key]):
         return None
 
     def _split(self, at: datetime) -> int:
-        """The index of the step that begins at this moment; made if there is none."""
+        """The index of the step that begins at this moment; created if there is none."""
         index = bisect_left(self.times, at)
         if index == len(self.times) or self.times[index] != at:
             self.times.insert(index, at)
@@ -81,13 +82,13 @@ class Calendar(Generic[Key]):
 
 def _fits(needs: Sequence[tuple[Sequence[int], int]], step: int) -> bool:
     for row, units in needs:  # noqa: SIM110
-        if row[step] < units:  # asked so often in a long queue that a generator would be half of the work
+        if row[step] < units:  # called so often in a long queue that a generator would be half of the work
             return False
     return True
 
 
 class NodeCalendar:
-    """Its own work is taken to go on as it is, and what it keeps for that to stay the same."""
+    """What one node can lend over time, if its own work and its headroom stay as they are."""
 
     __slots__ = ("_calendar", "_keeps", "_loans", "_moved_in", "_rooms", "node")
 
@@ -115,14 +116,14 @@ class NodeCalendar:
                     if lease.target != node.name:
                         self._calendar.add(("lent", kind), -units, end)
             elif lease.delivery is Delivery.TRANSFER:
-                # What is in use of it goes with its work: no less than nothing is free then.
+                # The part in use leaves with its work, so the free amount does not drop below zero.
                 gone = min(lease.units, max(0, free.get(lease.kind, 0)))
                 free[lease.kind] = free.get(lease.kind, 0) - gone
                 self._calendar.add(("free", lease.kind), -gone, end)
                 self._calendar.add(("moved in", lease.kind), -lease.units, end)
 
     def first(self, offer: Offer, reserve_no: int, since: datetime, until: datetime | None = None) -> datetime | None:
-        """When it could lend this, or set it aside for itself, by amounts; see `Calendar.first`."""
+        """When the node could lend this, or set it aside for itself, by amounts; see `Calendar.first`."""
         reserve, is_own = offer.rules.reserve, offer.ask.target == self.node.name
         needs = [
             (self._own_rooms(kind) if is_own else self.rooms(kind, reserve, reserve_no), units)
@@ -138,7 +139,7 @@ class NodeCalendar:
         return self._moved_in[kind]
 
     def rooms(self, kind: str, reserve: Reserve, reserve_no: int) -> list[int]:
-        """How much of a kind it could lend, in the order of its times. Equal reserves have equal numbers."""
+        """How much of a kind the node could lend, in the order of its times. Equal reserves have equal numbers."""
         known = self._rooms.get((kind, reserve_no))
         if known is None:
             known = self._rooms[kind, reserve_no] = list(self._room_by_time(kind, reserve, reserve_no))
@@ -157,7 +158,7 @@ class NodeCalendar:
             yield left if limit is None else min(left, limit - lent)
 
     def _own_rooms(self, kind: str) -> list[int]:
-        """How much it could set aside for itself, as `lending.own_room` says for now: nothing is kept, nothing lent."""
+        """How much the node could set aside for itself: `lending.own_room` over time, without headroom or limits."""
         node = self.node
         rows = (self._calendar.row((what, kind)) for what in ("free", "taken", "moved in"))
         return [
@@ -166,7 +167,7 @@ class NodeCalendar:
         ]
 
     def left_after(self, need: ResourceVector, when: datetime) -> tuple[int, ...]:
-        """How much is asked above what is free then, by kind: the least has the most left."""
+        """By kind, how much is asked above what is free then: the lowest leaves the most."""
         calendar, base = self._calendar, self.node.base
         return tuple(
             units - min(calendar.at(("free", kind), when), base[kind] - calendar.at(("taken", kind), when))
@@ -182,23 +183,23 @@ class NodeCalendar:
         self._forget()
 
     def borrow(self, kind: str, units: int, begin: datetime, end: datetime) -> None:
-        """What it is lent frees nothing of its own, as far as anybody can tell; but meanwhile it lends none on."""
+        """Assume that borrowing frees nothing of the node's own; but meanwhile the node transfers none of the kind."""
         self._calendar.add(("moved in", kind), units, begin, end)
         self._forget()
 
     def _forget(self) -> None:
-        """There may be more times now, and other amounts."""
+        """Drop the cached rows: times and amounts may have changed."""
         self._rooms.clear()
         self._moved_in.clear()
 
     @property
     def settled_at(self) -> datetime:
-        """From when on nothing changes any more."""
+        """The time after which nothing changes."""
         return self._calendar.times[-1]
 
 
 class TeamCalendar:
-    """What one team has, and when that ends."""
+    """What one team holds, and when that ends."""
 
     __slots__ = ("_calendar", "_team")
 
@@ -212,7 +213,7 @@ class TeamCalendar:
                 self._calendar.add(kind, -units, end)
 
     def first(self, offer: Offer, since: datetime) -> datetime | None:
-        """When it may have this by its own limit; None: never."""
+        """When the team's own limit allows this; None: never."""
         counted = limited(offer.ask, offer.need, self._team, lambda kind: max(self._calendar.row(kind)))
         mosts = ((kind, units, self._team.most(kind)) for kind, units in counted.items())
         needs = [
@@ -228,17 +229,17 @@ class TeamCalendar:
 
 
 class CommonPool:
-    """What no team keeps for itself, as all leases end and those who wait have their turn.
+    """What no team keeps for itself, over time, as leases end and waiting requests get their slots.
 
-    Where it would be dear to be exact it errs towards waiting: by a part of what a closed team keeps.
+    Where an exact answer would be expensive, it errs towards waiting: by a part of what a closed team keeps.
     """
 
     def __init__(self, nodes: NodeTable, loans: Loans, ends: Ends, teams: Teams, now: datetime) -> None:
         self._nodes, self._teams = nodes, teams
         self._most = loans.without(())
-        """As if nothing ended and all had their turn at once: never is more held."""
+        """As if no lease ended and all requests had their slots at once: the most that is ever held."""
         self._gone: Calendar[str] = Calendar(now)
-        """By kind, what is held, and what is kept by teams that do not hold it."""
+        """By kind: what is held, and what teams keep but do not hold."""
         kinds = {kind for team in teams.closed for kind in team.lending_limit if teams.keeping(kind)}
         keeping = {(name, kind): units for kind in kinds for name, units in teams.keeping(kind)}
         held = {(name, kind): loans.held(name, kind) for name, kind in keeping}
@@ -255,9 +256,9 @@ class CommonPool:
                     self._gone.add(kind, less, end)
 
     def first(self, offer: Offer, since: datetime) -> datetime | None:
-        """When its team may have this beside the others, and goes on to while those ahead have their turn.
+        """When the team may have this beside the others, and can keep it while requests ahead get their slots.
 
-        A request within its team's guarantee asks nobody.
+        A request within its team's guarantee depends on no other team.
         """
         most, own = self._most, self._teams.of(offer.ask.team)
         needs = []

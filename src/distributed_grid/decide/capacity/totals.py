@@ -2,7 +2,7 @@
 
 A node's desired total is `base - lent + borrowed`. Nodes above it shrink first. A shrink reaches only what is
 idle, so afterwards some nodes still hold too much; the rest may grow only by what was really given up. That
-rule, applied to whatever the cluster shows, is the grant, the release, the expiry and the repair after a crash.
+rule, applied to what the cluster shows, is the grant, the release, the expiry and the repair after a crash.
 """
 
 from collections import defaultdict
@@ -36,7 +36,7 @@ def moved(leases: Iterable[Lease]) -> tuple[Lease, ...]:
 
 
 def desired_totals(bases: Totals, leases: Iterable[Lease]) -> dict[NodeName, ResourceVector]:
-    """base - lent + borrowed, for every node that is there; leases that wind down want everything home."""
+    """base - lent + borrowed for every node in `bases`. A lease that winds down counts as returned."""
     moving = moved(leases)
     kinds = {lease.kind for lease in moving}
     wanted = {
@@ -53,12 +53,12 @@ def desired_totals(bases: Totals, leases: Iterable[Lease]) -> dict[NodeName, Res
 
 
 def plan_growth(bases: Totals, leases: Iterable[Lease], before: Totals, reached: Totals) -> Growth:
-    """After the shrinks took nodes from `before` to what they `reached`: who may grow, and by how much.
+    """After the shrinks took nodes from `before` to what they `reached`: which nodes may grow, and by how much.
 
-    The sum of all totals never grows past the sum of all bases, but for what a node that is gone had lent, and
-    never past what it was before, if that was more: a source that came back whole while its loan is in use, or a
-    node that Ray oversubscribed, must not keep others from lending what they have just given up. Where more is
-    held somewhere than the leases account for, that much less may grow elsewhere until it is given up.
+    The sum of all totals never grows past the sum of all bases plus what a lost node had lent, or past the sum before,
+    if that was larger. A source that came back whole while its loan is in use, or a node that Ray oversubscribed, must
+    not keep others from lending what they have just given up. Where a node holds more than the leases account for, that
+    much less may grow elsewhere until the node gives it up.
     """
     by_kind: dict[str, list[Lease]] = defaultdict(list)
     for lease in moved(leases):
@@ -70,7 +70,7 @@ def plan_growth(bases: Totals, leases: Iterable[Lease], before: Totals, reached:
     for kind in sorted({k for vector in (*bases.values(), *reached.values()) for k in vector} | set(by_kind)):
         plan = _plan_kind(
             {node: base[kind] for node, base in bases.items()},
-            # The youngest lease is the first that cannot be met; the id breaks ties.
+            # The youngest lease goes unmet first; the id breaks ties.
             sorted(by_kind.get(kind, []), key=lambda lease: (lease.allocated_at, lease.id), reverse=True),
             {node: before[node][kind] for node in bases},
             {node: reached[node][kind] for node in bases},
@@ -102,15 +102,15 @@ class _Budget:
 
     for_anybody: int
     for_leases: int
-    """More than that, if a loan is in use whose source is gone. But where a node lacks something that no lease
-    explains (after a wiped store), it may be just that which is in use, and not the loan."""
+    """More than `for_anybody` if a loan is in use whose source is gone. But if a node lacks something that no lease
+    explains (after a wiped store), that may be what is in use, and not the loan."""
 
 
 def _plan_kind(bases: _Amounts, youngest_first: list[Lease], before: _Amounts, reached: _Amounts) -> _KindPlan:
     """Everything about one kind of resource."""
     untaken: dict[str, int] = {}
     while True:
-        # A lender that waits for a loan of its own has that much less to give: look again until nothing changes.
+        # A lender that waits for a loan of its own has that much less to give: repeat until nothing changes.
         wanted = _wanted(bases, youngest_first, untaken)
         excess = {node: max(0, reached[node] - wanted[node]) for node in bases}
         outstanding = _take_from_winding_down(youngest_first, excess)
@@ -134,7 +134,7 @@ def _wanted(bases: _Amounts, leases: Iterable[Lease], untaken: Mapping[str, int]
     wanted = dict(bases)
     for lease in leases:
         if lease.is_winding_down or lease.source not in wanted:
-            continue  # half a lease is none: with its source gone, the target has no claim
+            continue  # with its source gone, a lease gives its target no claim
         wanted[lease.source] -= lease.units
         if lease.target in wanted:
             wanted[lease.target] += lease.units - untaken.get(lease.id, 0)
@@ -142,9 +142,9 @@ def _wanted(bases: _Amounts, leases: Iterable[Lease], untaken: Mapping[str, int]
 
 
 def _take_from_winding_down(youngest_first: list[Lease], excess: _Amounts) -> dict[str, int]:
-    """Which leases on their way home their targets' excess belongs to; it leaves `excess`.
+    """Attribute the excess of targets to the leases that they still have to return; it leaves `excess`.
 
-    Those that somebody waits for come first: where the source is gone too, nobody would grow by it.
+    Leases with a live source come first: where the source is gone too, no node would grow by the return.
     """
     found: dict[str, int] = {}
     for lease in sorted(youngest_first, key=lambda lease: lease.source not in excess):
@@ -155,7 +155,7 @@ def _take_from_winding_down(youngest_first: list[Lease], excess: _Amounts) -> di
 
 
 def _take_from_standing(youngest_first: list[Lease], excess: _Amounts, untaken: Mapping[str, int]) -> dict[str, int]:
-    """Which further leases their sources' excess keeps from being met; it leaves `excess`."""
+    """Attribute the excess of sources to further leases that it keeps from being met; it leaves `excess`."""
     found: dict[str, int] = {}
     for lease in youngest_first:
         if lease.is_winding_down or not excess.get(lease.source):
@@ -177,7 +177,7 @@ def _keep_within(
     untaken: dict[str, int],
     outstanding: Mapping[str, int],
 ) -> None:
-    """Cut growth down to what is really left over: first what no lease explains, then the youngest grants."""
+    """Cut growth down to what is really left: first what no lease explains, then the youngest grants."""
     over = sum(max(0, limits[node] - reached[node]) for node in limits) - budget.for_anybody
     if over <= 0:
         return
@@ -200,7 +200,7 @@ def _keep_within(
                 untaken[lease.id] = untaken.get(lease.id, 0) + held_back
                 limits[lease.target] -= held_back
                 over -= held_back
-    # What is left over by now can only be a return, or a borrower that was started again: it must wait.
+    # What is still over can only be a return, or a borrower that was restarted: it must wait.
     for node in sorted(limits):
         held_back = min(over, max(0, limits[node] - reached[node]))
         limits[node] -= held_back

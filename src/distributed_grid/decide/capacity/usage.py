@@ -1,4 +1,4 @@
-"""What every node and team has of others' capacity, summed up once for all who ask."""
+"""Usage: what leases hold of each node and for each team, summed once for all callers."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ _Sums = dict[str, dict[str, int]]
 
 
 class Loans:
-    """The sums over all leases that hold capacity, in whatever way; each counts until it is home again."""
+    """The sums over all leases that hold capacity, under any delivery. A lease counts until it is back."""
 
     __slots__ = ("_borrowed", "_lent", "_moved_in", "_of_all", "_of_team", "_taken")
 
@@ -31,14 +31,14 @@ class Loans:
         return loans
 
     def count(self, lease: Lease, times: int = 1) -> None:
-        """Add a lease; or, with -1, take away one that was added: for who keeps the sums as leases come and go."""
+        """Add a lease, or remove one with `times=-1`; for callers that keep the sums as leases come and go."""
         if lease.holds_capacity:
             self._count(lease.source, lease.target, lease.team, lease.resources, times)
             if lease.delivery is Delivery.TRANSFER:
                 _add(self._moved_in, lease.target, lease.kind, times * lease.units)
 
     def promise(self, grant: Grant, times: int = 1) -> None:
-        """The same for what is to become a lease."""
+        """The same for a grant that is to become a lease."""
         ask = grant.ask
         self._count(grant.source, ask.target, ask.team, grant.resources, times)
         if grant.delivery is Delivery.TRANSFER:
@@ -54,7 +54,7 @@ class Loans:
             self._of_all[kind] = self._of_all.get(kind, 0) + times * units
 
     def without(self, leases: Iterable[Lease]) -> "Loans":
-        """The sums if these were home; for a what-if."""
+        """The sums as if these leases were back; for a what-if."""
         found = Loans()
         for name in ("_taken", "_lent", "_borrowed", "_moved_in", "_of_team"):
             setattr(found, name, {key: dict(sums) for key, sums in getattr(self, name).items()})
@@ -77,7 +77,7 @@ class Loans:
         return sums.get(kind, 0) if sums else 0
 
     def held(self, team: str, kind: str) -> int:
-        """What a team has of a kind, with all that came along."""
+        """What a team holds of a kind, companions included."""
         sums = self._of_team.get(team)
         return sums.get(kind, 0) if sums else 0
 
@@ -89,15 +89,15 @@ class Loans:
         return ResourceVector(self._taken.get(node))
 
     def lent_by(self, node: NodeName) -> ResourceVector:
-        """What a node has given away; it counts against its limits."""
+        """What a node lends; it counts against the node's limits."""
         return ResourceVector(self._lent.get(node))
 
     def borrowed_by(self, node: NodeName) -> ResourceVector:
-        """What a node was given, on itself or reserved elsewhere."""
+        """What a node borrows, moved to it or reserved elsewhere."""
         return ResourceVector(self._borrowed.get(node))
 
     def moved_to(self, node: NodeName) -> ResourceVector:
-        """What a node was given on itself."""
+        """What was moved to a node."""
         return ResourceVector(self._moved_in.get(node))
 
     def held_by(self, team: str) -> ResourceVector:

@@ -1,7 +1,7 @@
-"""What a look at an installation and its cluster means, and what to do about it.
+"""What the facts about an installation and its cluster mean, and what to do about them.
 
-The facts are collected by `controller.checkup`; here is only their meaning. Every check says something, also
-when it is fine or could not be made.
+`controller.checkup` collects the facts; this package only interprets them. Every check reports something, even if all
+is well or the check could not be made.
 """
 
 from distributed_grid.decide.diagnosis import controller, home, installation, nodes, trials
@@ -30,7 +30,7 @@ def diagnose(facts: Facts) -> tuple[Finding, ...]:
 
 
 def _inside(facts: Facts) -> tuple[Finding, ...]:
-    """What can be said only of a cluster that was reached."""
+    """The checks that need a cluster that was reached."""
     inside = facts.cluster
     if inside is None or inside.unreached or not is_new_enough(facts.machine.ray):
         names = ("nodes", "resize", "reservations", "authentication", "autoscaler", "kuberay", "view lag")

@@ -1,4 +1,4 @@
-"""The controller: the one on record here, and the one in the Ray cluster, should be one and answer."""
+"""Checks of the controller: the one on record here and the one in the Ray cluster should be the same, and answer."""
 
 from distributed_grid.decide.diagnosis.finding import START_ONE, Finding, fail, ok, skip, warn
 from distributed_grid.model.checkup_facts import ActorState, ClusterFacts, ControllerFacts, Trouble
@@ -29,7 +29,7 @@ def is_there(found: ControllerFacts, cluster: ClusterFacts | None) -> Finding:
 
 
 def measured_use(found: ControllerFacts) -> Finding:
-    """What is in use on nodes that Ray does not count: busy machines, and GPUs that other programs use."""
+    """Use that Ray does not count: busy machines, and GPUs that other programs use."""
     if found.in_use is None:
         return skip("measured use", "there is no controller to ask")
     if not found.in_use:
@@ -65,7 +65,7 @@ def _unrecorded(found: ControllerFacts, cluster: ClusterFacts | None) -> Finding
 
 
 def _in_ray(found: ControllerFacts, cluster: ClusterFacts | None, at: str) -> Finding:
-    """What the cluster says of a controller that itself answers as it should."""
+    """What the cluster reports about a controller that answers properly itself."""
     if cluster is None or found.actor is ActorState.UNASKED:
         return warn("controller", f"{at} answers; its Ray cluster could not be asked about it")
     if found.problems and found.actor is ActorState.THERE and found.actor_url == found.url:

@@ -1,4 +1,4 @@
-"""What a check of `grid doctor` says, and the advice that several checks share."""
+"""The result of one check of `grid doctor`, and the advice that several checks share."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -33,7 +33,7 @@ def warn(check: str, detail: str, what_to_do: str = "") -> Finding:
 
 
 def fail(check: str, detail: str, what_to_do: str) -> Finding:
-    """What fails always says what to do."""
+    """A failed check always says what to do."""
     return Finding(check, Status.FAIL, detail, what_to_do)
 
 
@@ -42,7 +42,7 @@ def skip(check: str, detail: str, what_to_do: str = "") -> Finding:
 
 
 def not_looked_at(check: str, cluster: ClusterFacts) -> Finding:
-    """A part of the cluster of which there are no facts."""
+    """The result for a part of the cluster without facts."""
     if check in cluster.errors:
         return fail(
             check,

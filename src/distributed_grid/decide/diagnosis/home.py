@@ -101,7 +101,8 @@ def secrets(home: HomeFacts) -> Finding:
         modes = ", ".join(f"{file.name} ({file.mode:04o})" for file in home.secrets)
         return ok(check, f"only {home.owner or 'their owner'} can read them: {modes}")
     seen = [
-        f"{file.name} has mode {file.mode:04o}: whoever reads it {_WHO_READS_IT[file.kind]}" for file in open_to_others
+        f"{file.name} has mode {file.mode:04o}: anyone who reads it {_WHO_READS_IT[file.kind]}"
+        for file in open_to_others
     ]
     seen += [f"{file.name} belongs to {file.owner}, and {home.path} to {home.owner}" for file in of_others]
     to_do = []
@@ -113,13 +114,13 @@ def secrets(home: HomeFacts) -> Finding:
 
 
 def _if_it_was_read(files: Iterable[SecretFile]) -> str:
-    """Whoever may have read a secret still knows it when its mode is right again."""
+    """A corrected mode does not help against a reader that already has the secret."""
     renew = [f"{file.name}: {_NEW_ONE[file.kind]}" for file in sorted(files, key=_name) if file.kind in _NEW_ONE]
     return f"   (if others can log in here, they may know them: {'; '.join(renew)})" if renew else ""
 
 
 def kept_aside(home: HomeFacts) -> Finding:
-    """Nothing uses these files, and grid never removes them by itself: that is for somebody to decide."""
+    """Nothing uses these files. Grid never removes them by itself: that is a person's decision."""
     check = "kept aside"
     if not home.kept:
         return ok(check, f"nothing in {home.path}: no boosts of other clusters, no damaged files")
@@ -132,7 +133,7 @@ def kept_aside(home: HomeFacts) -> Finding:
             f"start it with --adopt; to forget them: rm -f {_paths(home, waiting)}"
         )
     if useless := [file for file in home.kept if not file.boosts]:
-        to_do.append(f"When nobody wants to look into it any more: rm -f {_paths(home, useless)}")
+        to_do.append(f"When it is no longer needed: rm -f {_paths(home, useless)}")
     return warn(check, "; ".join(map(_what_it_is, home.kept)), ". ".join(to_do))
 
 
@@ -150,7 +151,7 @@ def _count(boosts: int) -> str:
 
 
 def _paths(home: HomeFacts, files: Iterable[SecretFile] | Iterable[KeptFile]) -> str:
-    """As a shell takes them; what is kept of a cluster has an older version beside it."""
+    """The paths, quoted for a shell. A file of another cluster has its previous version beside it."""
     names = [name for file in files for name in (file.name, f"{file.name}.previous")[: 1 + _is_of_a_cluster(file)]]
     return " ".join(quote(f"{home.path}/{name}") for name in names)
 

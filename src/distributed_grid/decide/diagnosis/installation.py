@@ -16,11 +16,11 @@ from distributed_grid.decide.diagnosis.finding import (
 from distributed_grid.model.checkup_facts import ClusterFacts, MachineFacts
 
 OLDEST_RAY: Final = "2.55"
-"""The first that can change a running node's resources."""
+"""The first version that can change a running node's resources."""
 
 
 def is_new_enough(ray: str | None) -> bool:
-    """Whether grid works with that version of Ray; with none at all it does not."""
+    """Whether grid works with that version of Ray; False if Ray is missing."""
     return ray is not None and numbers(ray) >= numbers(OLDEST_RAY)
 
 

@@ -13,7 +13,7 @@ _WORST_FIRST: Final = (Status.FAIL, Status.WARN, Status.SKIP, Status.OK)
 
 
 def fit_the_head(cluster: ClusterFacts, machine: MachineFacts) -> tuple[Finding, ...]:
-    """One finding for each node. Where the head is silent, the others are compared with this machine."""
+    """One finding for each node. If the head does not answer, the nodes are compared with this machine."""
     if cluster.nodes is None:
         return (not_looked_at("nodes", cluster),)
     return tuple(_node(node, cluster, machine) for node in cluster.nodes)
@@ -82,7 +82,7 @@ def _clock(check: str, node: NodeFacts, head: NodeFacts | None) -> Finding:
         offset = node.clock_offset_s - head.clock_offset_s
         doubt, against = (node.round_trip_s + head.round_trip_s) / 2, "the head's"
     text = f"clock {offset:+.3f} s from {against} (±{doubt:.3f} s)"
-    # Only what cannot be the time that the question took.
+    # Count only what the round trip cannot explain.
     certain = abs(offset) - doubt
     if certain <= _SKEW_WARN_S:
         return ok(check, text)
@@ -104,7 +104,7 @@ def _home(check: str, node: NodeFacts) -> Finding:
     return ok(check, f"home {node.home} is writable")
 
 
-# What a monitor without a provider calls the nodes that it only mirrors.
+# The node type that a monitor without a provider gives to the nodes that it only mirrors.
 _MIRRORED_TYPE: Final = re.compile(r"node_[0-9a-f]{56}")
 _KUBERAY_LABELS: Final = (
     "ray.io/cluster",

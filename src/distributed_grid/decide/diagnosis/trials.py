@@ -1,4 +1,4 @@
-"""What was tried out in the cluster: a resize, how soon everybody saw it, and a reservation."""
+"""Trials in the cluster: a resize, how soon the cluster's view shows it, and a reservation."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -80,7 +80,7 @@ def view_lag(cluster: ClusterFacts) -> Finding:
 
 
 def _periods(nodes: Sequence[NodeFacts]) -> str:
-    """How often the nodes report what they have, and which of them could do so more often."""
+    """How often the nodes report their resources, and which of them could report more often."""
     said = {node.name: (node.env or {}).get(REPORT_PERIOD) for node in nodes if node.answered}
     stock = [name for name, period in said.items() if not period]
     if said and not stock:

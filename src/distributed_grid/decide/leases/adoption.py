@@ -1,4 +1,4 @@
-"""Which boosts of another cluster this one can carry."""
+"""Adoption: which boosts of another cluster this one can take over."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -15,14 +15,14 @@ from distributed_grid.model.requests import Ask
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """What is taken, and what is left with the reason; boosts that are over are in neither."""
+    """The boosts that are taken over, and those that are left with the reason; boosts that are over are in neither."""
 
     taken: tuple[Lease, ...]
     left: tuple[tuple[Lease, str], ...]
 
 
 def plan_takeover(offered: Iterable[Lease], own: Iterable[Lease], nodes: NodeTable, *, now: datetime) -> Takeover:
-    """Take every unexpired boost whose nodes are here and can lend it beside what they lend already, oldest first."""
+    """Take every unexpired boost whose nodes are here and can lend it beside what they already lend, oldest first."""
     holding = list(own)
     known = {lease.id for lease in holding}
     taken: list[Lease] = []
@@ -48,7 +48,7 @@ def _why_not(lease: Lease, holding: list[Lease], nodes: NodeTable) -> str | None
             return f"no node here is named {name}"
         if not nodes[name].alive:
             return f"{name} is not connected"
-    # Whether something is idle just now does not matter: a boost that this cluster had would be applied as well.
+    # Whether capacity is idle now does not matter: this cluster's own boosts would be applied all the same.
     source = replace(nodes[lease.source], free=nodes[lease.source].base)
     ask = Ask(target=lease.target, kind=lease.kind, units=lease.units, own_too=True)
     offer = Offer(ask, NO_RULES, DeliveryChoice(lease.delivery, lease.delivery_reason), lease.resources)

@@ -1,8 +1,7 @@
-"""Where grid connects to because a caller said so: a holder's hook, and the head of a private Ray.
+"""Where a caller can make grid connect: a holder's hook, and the head of a private Ray.
 
-A URL comes from the caller that asks for a boost, and the controller calls it; an address comes from the caller that
-wants a private Ray, and a raylet of the lender joins it. Without bounds that would let a caller reach places that only
-grid can reach.
+The caller that asks for a boost gives a URL, and the controller calls it. The caller that wants a private Ray gives an
+address, and a raylet of the lender joins it. Without bounds, a caller could reach places that only grid can reach.
 """
 
 from collections.abc import Collection, Mapping
@@ -21,12 +20,12 @@ _PORTS: Final = {"http": 80, "https": 443}
 _TRY = "Use http://127.0.0.1:PORT/PATH, or the address or name of a node of this cluster instead of 127.0.0.1."
 
 Addresses = Mapping[NodeName, str]
-"""Each node of the cluster, and the address at which Ray has it."""
+"""Each node of the cluster, with the address that Ray has for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class HookPlace:
-    """A hook's URL, taken apart; `address` is called, no name is looked up."""
+    """A hook's URL, parsed; `address` is called, no name is looked up."""
 
     is_tls: bool
     address: str
@@ -36,14 +35,14 @@ class HookPlace:
 
 
 def check_hook(hook: str | None, nodes: Addresses) -> str | None:
-    """A `reclaim_hook` that can be called, or is watched; else `InvalidRequest`."""
+    """A `reclaim_hook` that can be called or is watched; otherwise raises `InvalidRequest`."""
     if hook is not None and hook != WATCHED:
         hook_place(hook, nodes)
     return hook
 
 
 def hook_place(url: str, nodes: Addresses) -> HookPlace:
-    """Where and what to call; `InvalidRequest` if it is no URL, or leads out of the cluster."""
+    """Where and what to call; raises `InvalidRequest` if it is no URL, or leads out of the cluster."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -65,10 +64,10 @@ def hook_place(url: str, nodes: Addresses) -> HookPlace:
 
 
 def private_head(address: str, *, lender: NodeName, nodes: Addresses, caller: Collection[str], shared_head: str) -> str:
-    """The head of a private Ray that a raylet on the lender may join; `InvalidRequest` if it may not join that.
+    """The head of a private Ray that a raylet on the lender may join; raises `InvalidRequest` if it may not.
 
-    It is on a node of this cluster, or on the caller's machine (`caller`: its addresses), and it is not the head of
-    this cluster: such a raylet would offer once more what the lease has reserved. No name is looked up.
+    The head must be on a node of this cluster, or on the caller's machine (`caller`: its addresses). It must not be the
+    head of this cluster: such a raylet would offer once more what the lease has reserved. No name is looked up.
     """
     if why := why_no_address(address):
         raise _refused_head(address, why)
@@ -80,7 +79,7 @@ def private_head(address: str, *, lender: NodeName, nodes: Addresses, caller: Co
     except ValueError:
         if found is None:
             raise _refused_head(address, "its host is neither an address nor the name of a node") from None
-        return f"{found}:{port}"  # Ray itself has a name there
+        return f"{found}:{port}"  # Ray itself knows the node by a name
     known = _known(nodes)
     beside_the_caller = _known({lender: nodes[lender]} if lender in nodes else {})
     if at.is_loopback and at not in known and not (beside_the_caller and beside_the_caller[0] in callers):
@@ -109,7 +108,7 @@ def _address(host: str, nodes: Addresses) -> str | None:
     try:
         wanted = _plain(host)
     except ValueError:
-        by_name = {name.lower(): address for name, address in nodes.items()}  # urlsplit lowers a host's name
+        by_name = {name.lower(): address for name, address in nodes.items()}  # urlsplit lower-cases host names
         return by_name.get(host) or None
     if wanted.is_loopback or any(wanted == known for known in _known(nodes)):
         return str(wanted)
@@ -122,16 +121,16 @@ def _known(nodes: Addresses) -> list[IPv4Address | IPv6Address]:
         try:
             found.append(_plain(address))
         except ValueError:
-            continue  # Ray has a name there; only the node's own name leads to it
+            continue  # Ray knows the node by a name; only the node's own name leads to it
     return found
 
 
 def _plain(text: str) -> IPv4Address | IPv6Address:
-    """An address; an IPv4 one that is written as IPv6 is the same."""
+    """An address; an IPv4 address in IPv6 notation counts as IPv4."""
     address = ip_address(text)
     return getattr(address, "ipv4_mapped", None) or address
 
 
 def _refused(why: str) -> InvalidRequest:
-    """Without the URL: its path may be a secret, and refusals are in the audit log."""
+    """A refusal without the URL: its path may be a secret, and refusals are in the audit log."""
     return InvalidRequest("That reclaim URL cannot be used", because=[why], try_next=_TRY)

@@ -1,4 +1,4 @@
-"""What a caller may change, and how high a priority it may ask for. Every check of ownership is this one.
+"""What a caller may change, and how high a priority it may ask for. All ownership checks are here.
 
 A lease, a waiting request, a task, a moved process or a run of roles belongs to the caller that asked for it and to
 that caller's team. Others need the scope `admin`, or own the node that lends.
@@ -22,7 +22,7 @@ from distributed_grid.model.teams import DEFAULT_TEAM, Teams
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """Something that a caller wants to change, and to whom it belongs."""
+    """Something that a caller wants to change, and its owner."""
 
     what: str
     """As a message names it: "Boost 5f0c1a2b"."""
@@ -64,7 +64,7 @@ def owned_process(facts: ProcessFacts) -> Owned:
 
 
 def owned_run(record: Record) -> Owned:
-    """As the process that keeps a run of roles says. Records from before it said so have no owner."""
+    """The owner that the process of a run of roles reports. Records from before it did so have none."""
     owner = record["owner"]
     return Owned(f"The run {record['name']}", str(owner.get("user") or ""), str(owner.get("team") or ""))
 
@@ -72,7 +72,7 @@ def owned_run(record: Record) -> Owned:
 def may_change(caller: Principal, thing: Owned, node_owners: Iterable[str] = ()) -> bool:
     """Whether the caller owns it, shares its team, owns the node that lends it, or has the scope `admin`.
 
-    The team `default` is that of all callers without one: sharing it makes no team-mates.
+    The team `default` holds all callers without a team: sharing it makes no team-mates.
     """
     if caller.may(Scope.ADMIN) or (thing.requester and caller.name == thing.requester):
         return True
@@ -82,12 +82,12 @@ def may_change(caller: Principal, thing: Owned, node_owners: Iterable[str] = ())
 
 
 def may_see(caller: Principal, thing: Owned, node_owners: Iterable[str] = ()) -> bool:
-    """Whether the caller may know that it is there: with the scope `view`, or because it may change it."""
+    """Whether the caller may know that it exists: with the scope `view`, or because the caller may change it."""
     return caller.may(Scope.VIEW) or may_change(caller, thing, node_owners)
 
 
 def check_may_change(caller: Principal, thing: Owned, node_owners: Iterable[str] = ()) -> None:
-    """Raise `NotOwner`, which names the owner and who else may do it, unless the caller may change this."""
+    """Raise `NotOwner`, which names the owner and the others that may do it, unless the caller may change this."""
     owners = tuple(node_owners)
     if may_change(caller, thing, owners):
         return
@@ -109,9 +109,9 @@ def _named(name: str, team: str) -> str:
 
 
 def most_allowed(caller: Principal, teams: Teams) -> AllocationPriority:
-    """The highest priority that a caller may ask for: what its token says, and never more than its team's.
+    """The highest priority that a caller may ask for: its token's, and never more than its team's.
 
-    A token that says nothing has its team's; `normal`, where that says nothing either. Admins have no limit.
+    A token without one has its team's, or `normal` where the team has none either. Admins have no limit.
     """
     if caller.may(Scope.ADMIN):
         return AllocationPriority.CRITICAL

@@ -11,7 +11,7 @@ from distributed_grid.model.resources import ResourceVector, describe, total, un
 Since = Mapping[Shape, datetime]
 
 _MOMENT: Final = timedelta(seconds=15)
-"""What finds room starts within this time, also on a busy machine; unless something else keeps it."""
+"""Work that finds room starts within this time, even on a busy machine, unless something else prevents it."""
 _STILL_WAITS: Final = (
     ", and Ray has not placed it there: its process is still being started, or a NodeLabelSchedulingStrategy keeps it "
     "from there (Ray does not tell; with label_selector instead grid knows where it may run)"
@@ -19,24 +19,27 @@ _STILL_WAITS: Final = (
 
 
 def explain_demand(pending: Iterable[Pending], nodes: NodeTable, since: Since, *, now: datetime) -> tuple[Demand, ...]:
-    """Every pending shape with its reason; the longest waiting first, equal ones by what they are."""
+    """Every pending shape with its reason; the longest waiting first, equal ones by their description."""
     alive = list(nodes.alive)
     found = [_explained(one, alive, since.get(one.shape, now), now) for one in pending]
     return tuple(sorted(found, key=lambda demand: (demand.since, demand.pending.shape.describe())))
 
 
 def seen_since(pending: Iterable[Pending], before: Since, *, now: datetime) -> dict[Shape, datetime]:
-    """Since when each shape has been pending without a break. Ray does not tell: this is how long we have seen it."""
+    """Since when each shape has been pending without a break.
+
+    Ray does not report this: it is how long grid has seen the shape.
+    """
     return {one.shape: before.get(one.shape, now) for one in pending}
 
 
 def wanted_from(demand: Iterable[Demand], node: NodeName) -> tuple[Demand, ...]:
-    """What waits for this node in particular: its labels leave it no other, or it is the only one large enough."""
+    """Work that waits for this node in particular: its labels allow no other, or no other is large enough."""
     return tuple(d for d in demand if only_node(d) == node)
 
 
 def only_node(demand: Demand) -> NodeName | None:
-    """The one node that this waits for; None if there are several, or none."""
+    """The one node that this demand waits for; None if there are several, or none."""
     if len(demand.wanted_on) == 1:
         return demand.wanted_on[0]
     return demand.could_run_on[0] if len(demand.could_run_on) == 1 else None
@@ -68,7 +71,7 @@ def _names(choice: _Choice) -> tuple[NodeName, ...]:
 
 
 def _why_never(shape: Shape, allowed: _Choice, large: _Choice, alive: int) -> str | None:
-    """Why the cluster, were it idle, would still have no room; None if it has."""
+    """Why even an idle cluster has no room; None if it has."""
     for bundle in shape.bundles:
         if not allowed[bundle]:
             return f"no node is {bundle.pin.by}" if bundle.pin and not bundle.selectors else "no node has these labels"
@@ -89,7 +92,7 @@ def _why_never(shape: Shape, allowed: _Choice, large: _Choice, alive: int) -> st
 
 
 def _too_large_there(bundle: Bundle, nodes: list[Node]) -> str:
-    """What the nodes lack that a request is pinned to; other nodes may have enough."""
+    """What the nodes that a request is pinned to lack; other nodes may have enough."""
     leaves = f"{bundle.pin.by} leaves" if bundle.pin else "its labels leave"
     if len(nodes) == 1:
         (node,) = nodes
@@ -100,7 +103,7 @@ def _too_large_there(bundle: Bundle, nodes: list[Node]) -> str:
 
 
 def _too_large(needs: ResourceVector, nodes: list[Node], none: str = "no node") -> str:
-    """Which kind is the trouble: one that no node has enough of, or none alone but all at once."""
+    """Which kind is the problem: one that no node has enough of, or none alone but all at once."""
     most = {kind: max(node.total[kind] for node in nodes) for kind in needs}
     short = [
         f"{none} has more than {describe(kind, most[kind])}" if most[kind] else f"{none} has {unit_label(kind)}"

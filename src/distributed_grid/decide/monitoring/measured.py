@@ -1,4 +1,4 @@
-"""What is measured in use on a node beyond what Ray counts: a busy machine, and GPUs that other programs use.
+"""Measured use of a node beyond what Ray counts: a busy machine, and GPUs that other programs use.
 
 Ray counts what it has promised. It does not see a program that was started beside it, so what is free for Ray may be in
 use all the same.
@@ -13,15 +13,15 @@ from distributed_grid.model.resources import CPU, GB, GPU, MEMORY, ResourceVecto
 from distributed_grid.model.snapshots import GpuReading, HostReading, NodeSnapshot
 
 MEMORY_PART: Final = 0.1
-"""A device is in use by other programs if they hold this part of its memory: the next program may find too little."""
+"""Other programs use a device if they hold this part of its memory: the next program may find too little."""
 KERNELS_PART: Final = 0.5
-"""Or if it computes for this part of the time, and none of the node's own work is on it."""
+"""Or if the device computes for this part of the time, and none of the node's own work is on it."""
 
 
 def measured_use(
     snapshot: NodeSnapshot, thresholds: Mapping[str, Threshold], *, withholds_gpus: bool = True
 ) -> MeasuredUse:
-    """What a node's last reading shows. One that is stale shows nothing: such a node lends nothing anyway."""
+    """What a node's last reading shows. A stale reading shows nothing: such a node lends nothing anyway."""
     if snapshot.measured is None or snapshot.stale:
         return NOT_IN_USE
     host = snapshot.measured.host
@@ -35,10 +35,10 @@ def measured_use(
 
 
 def gpus_in_use(gpus: Sequence[GpuReading], given_out: int) -> tuple[GpuReading, ...]:
-    """The devices that other programs use, and that Ray has not given out, so that it may give them out next.
+    """The devices that other programs use and that Ray has not given out, so that it may give them out next.
 
-    A device with work of the node's own on it is given out. Where the driver does not tell which processes are the
-    node's own (as in containers), as many busy devices as Ray has given out are taken for its own.
+    A device that runs the node's own work is given out. Where the driver does not report which processes are the node's
+    own (as in containers), as many busy devices as Ray has given out count as its own.
     """
     others: list[GpuReading] = []
     unsure: list[GpuReading] = []

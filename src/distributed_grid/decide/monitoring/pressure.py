@@ -1,4 +1,7 @@
-"""Pressure: one formula over measured use, with hysteresis. High begins it, low ends it, in between nothing changes."""
+"""Pressure: one formula over measured use, with hysteresis.
+
+The high threshold begins pressure and the low one ends it; in between, nothing changes.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -12,10 +15,10 @@ WEIGHTS: Final[Mapping[str, float]] = {CPU: 0.3, MEMORY: 0.3, GPU: 0.4}
 
 
 def pressure_of(reading: Reading, total: ResourceVector, *, shares_its_host: bool) -> Pressure:
-    """A node is pressed at least as its machine is, whichever programs use it: work on a busy machine is slow.
+    """A node is pressed at least as much as its machine, whichever programs use it: work on a busy machine is slow.
 
-    Of nodes that share a machine, each is also pressed by what its own processes use of what it has (and none has more
-    than the machine). That part is kept, since only it tells such nodes apart.
+    A node that shares its machine is also pressed by what its own processes use of its capacity (which is at most the
+    machine's). That part is kept, since only it tells such nodes apart.
     """
     host, own = reading.host, reading.own
     cpu, memory = machine_use(host, CPU), machine_use(host, MEMORY)
@@ -36,16 +39,16 @@ def machine_use(host: HostReading, kind: str) -> float:
 
 
 def combined(cpu: float, memory: float, gpu: float | None) -> Pressure:
-    """One number: a node without (measured) GPUs shares their weight between the other two."""
+    """One number. On a node without (measured) GPUs, the other two kinds share the weight of GPUs."""
     weights = {**WEIGHTS, GPU: 0.0} if gpu is None else WEIGHTS
     weighed = weights[CPU] * cpu + weights[MEMORY] * memory + weights[GPU] * (gpu or 0.0)
     return Pressure(round(weighed / sum(weights.values()), 6), cpu, memory, gpu)
 
 
 def gpu_pressure(gpus: tuple[GpuReading, ...]) -> float | None:
-    """The mean over the devices; each is pressed by its kernels or by what fills its memory, whichever is more.
+    """The mean over the devices. Each is pressed by its kernels or by its memory in use, whichever is more.
 
-    A device of which the driver tells neither has no part in it.
+    A device for which the driver reports neither is left out.
     """
     each = [pressed for gpu in gpus if (pressed := _pressed(gpu)) is not None]
     return sum(each) / len(each) if each else None
@@ -92,9 +95,9 @@ PressureCallback = Callable[[PressureChange], None]
 def pressure_changes(
     snapshots: Iterable[NodeSnapshot], before: Pressed, thresholds: Mapping[str, Threshold]
 ) -> tuple[tuple[PressureChange, ...], Pressed]:
-    """What changed, and who is under pressure now. What is stale or not measured changes nothing.
+    """What changed, and which nodes are under pressure now. Stale or missing measurements change nothing.
 
-    A node that is gone is under no pressure, and nobody is told that it was relieved.
+    A node that is gone is under no pressure, and its relief is not reported.
     """
     changes: list[PressureChange] = []
     pressed: set[tuple[NodeName, str]] = set()

@@ -1,4 +1,4 @@
-"""From what nodes show and what their probes answer to snapshots; a node whose probe is silent is stale."""
+"""Snapshots from what nodes show and what their probes answer; a node whose probe is silent is stale."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -27,8 +27,8 @@ def take_snapshots(
 ) -> dict[NodeName, NodeSnapshot]:
     """One snapshot per live node. A node that is gone has none: it disappears, it does not become idle.
 
-    `start_grace`: so long a node may be there without its first reading before it counts as stale. `one_machine`: all
-    nodes are known to run on the same one.
+    `start_grace`: how long a node may be there without its first reading before it counts as stale. `one_machine`: all
+    nodes are known to run on the same machine.
     """
     loans = Loans.of(tuple(leases))
     hosts = Counter(node.machine for node in nodes.alive)
@@ -57,7 +57,7 @@ def _snapshot(
     grace: timedelta,
 ) -> NodeSnapshot:
     if before is not None and before.node_id != node.node_id:
-        before = None  # the same name, another raylet: what the old one measured is not about this one
+        before = None  # the same name, another raylet: the old measurements do not apply
     seen_since = before.seen_since if before is not None and before.seen_since is not None else now
     taken = NodeSnapshot(
         name=node.name,

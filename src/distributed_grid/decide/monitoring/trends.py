@@ -1,7 +1,8 @@
-"""Where a value is heading: its slope over some windows, by least squares on the samples that are there.
+"""Where a value is heading: its slope over several windows, by least squares on the available samples.
 
-Least squares, and not the median of all pairwise slopes (Theil-Sen): the values are bounded, so that no outlier weighs
-much, and the sums below give the slopes of all nodes at once, where pairs would be 65,000 for each hour of each series.
+Grid uses least squares and not the median of all pairwise slopes (Theil-Sen). The values are bounded, so no outlier
+weighs much. The sums below give the slopes of all nodes at once, where pairs would be 65,000 for each hour of each
+series.
 """
 
 from collections.abc import Mapping
@@ -19,19 +20,19 @@ LONGEST: Final = max(WINDOWS.values())
 _FEWEST = 3
 """Two samples always lie on a line."""
 _LEAST_COVERED = 0.5
-"""Less of the window than this does not speak for the whole of it."""
+"""A smaller part of the window does not represent the whole of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """The slope over one window, and how much it rests on."""
+    """The slope over one window, and how much data it rests on."""
 
     window_s: float
     per_minute: float | None
-    """None: too little is known to say."""
+    """None: too little data."""
     samples: int
     covered: float
-    """0..1: the samples that are there, as a part of those due in the window."""
+    """0..1: the available samples, as a part of those due in the window."""
 
 
 def trend(series: Series, window_s: float, *, now: float, interval_s: float) -> Trend:
@@ -42,7 +43,7 @@ def trend(series: Series, window_s: float, *, now: float, interval_s: float) -> 
 def trends_of(
     times: NDArray[np.float64], values: NDArray[Any], window_s: float, *, now: float, interval_s: float
 ) -> list[Trend]:
-    """One trend for each row of values; the columns are the times. NaN has no part in anything."""
+    """One trend for each row of values; the columns are the times. NaN is left out."""
     inside = (times > now - window_s) & (times <= now)
     minutes = (times[inside] - now) / 60.0  # near zero, so that the sums below lose no digits
     rows = values[:, inside].astype(np.float64)
@@ -58,7 +59,7 @@ def trends_of(
 
 
 def _slopes(minutes: NDArray[np.float64], rows: NDArray[np.float64], there: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Each row's covariance with time over the variance of its times; NaN where that says nothing."""
+    """Each row's covariance with time over the variance of its times; NaN where that variance is zero."""
     count = np.maximum(there.sum(axis=1, keepdims=True), 1)
     at = np.where(there, minutes, 0.0)
     value = np.where(there, rows, 0.0)

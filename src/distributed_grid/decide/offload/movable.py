@@ -34,7 +34,7 @@ _GRID_FILES: Final = ("distributed_grid", "grid-keeper")
 
 
 def kind_of_process(facts: ProcessFacts) -> ProcessKind:
-    """The first of these that fits."""
+    """The first kind that fits."""
     family = [(facts.name, facts.command), *((one.name, one.command) for one in facts.ancestors)]
     if facts.is_child_of_ray or _is_ray(facts.name, facts.command):
         return ProcessKind.RAY
@@ -54,10 +54,10 @@ def kind_of_process(facts: ProcessFacts) -> ProcessKind:
 
 
 def part_of(facts: ProcessFacts) -> Ancestor | None:
-    """The process that this one works for, at the top of its family; None if it stands for itself.
+    """The process at the top of the family that this one belongs to; None if it stands on its own.
 
-    Whoever was started by init, a login or by somebody who typed it stands for itself, and so does one whose parent is
-    another user's. All others were started by a program that counts on them.
+    A process stands on its own if init, a login or an interactive shell started it, or if its parent belongs to another
+    user. Every other process was started by a program that relies on it.
     """
     top: Ancestor | None = None
     for one in facts.ancestors:
@@ -87,7 +87,7 @@ def _is_launcher(pid: int, name: str, command: Sequence[str]) -> bool:
 
 
 def _is_typed_into(command: Sequence[str]) -> bool:
-    """A shell with neither a script nor `-c`: somebody sits in front of it."""
+    """Whether a shell is interactive: it has neither a script nor `-c`."""
     return not any(part == "-c" or not part.startswith("-") for part in command[1:])
 
 
@@ -100,10 +100,11 @@ def _base(path: str) -> str:
 
 
 def speakers(nodes: NodeTable) -> frozenset[NodeName]:
-    """For every machine one node: what runs there and not below any raylet counts as that node's.
+    """One node for each machine. Processes that run there outside every raylet count as that node's.
 
-    It is the head where the head is one of them, otherwise the first by name. So on an embedded cluster, whose nodes
-    are all on one machine, what people run beside Ray is the head's; each other node has what its own raylet started.
+    It is the head if the head runs on that machine, otherwise the first node by name. On an embedded cluster, where all
+    nodes share one machine, what people run beside Ray therefore counts as the head's. Every other node has what its
+    own raylet started.
     """
     found: dict[tuple[str, str], NodeName] = {}
     for node in sorted(nodes.alive, key=lambda one: (not one.is_head, one.name)):
@@ -112,7 +113,7 @@ def speakers(nodes: NodeTable) -> frozenset[NodeName]:
 
 
 def with_gpus(facts: ProcessFacts, devices: Sequence[GpuReading]) -> ProcessFacts:
-    """The driver knows who has memory on which device. Where it does not tell, the devices that are open count."""
+    """Add GPU use as the driver reports it per process. If the driver reports none, the open devices count."""
     told = [device for device in devices if device.processes is not None]
     if not told:
         return facts
@@ -133,14 +134,14 @@ _SHOWN: Final = 3
 
 
 def obstacles_here(facts: ProcessFacts) -> tuple[Obstacle, ...]:
-    """What keeps it where it is, wherever it would go."""
+    """What keeps the process from moving to any node."""
     found = tuple(_of_its_kind(facts))
-    # Of Ray's, grid's and the system's own processes nobody need know what else is in the way.
+    # For processes of Ray, grid and the system, the other obstacles do not matter.
     return found or (*_of_its_family(facts), *_of_what_it_is(facts), *_of_its_connections(facts))
 
 
 def obstacles_there(facts: ProcessFacts, there: Elsewhere) -> tuple[Obstacle, ...]:
-    """What keeps it from one other node."""
+    """What keeps the process from one other node."""
     if there.uid != facts.uid or there.user != facts.user:
         yours, theirs = f"{facts.user} ({facts.uid})", f"{there.user} ({there.uid})"
         detail = f"{there.node} runs work as user {theirs}, and it belongs to {yours}"
@@ -163,7 +164,7 @@ def obstacles_there(facts: ProcessFacts, there: Elsewhere) -> tuple[Obstacle, ..
 
 
 def continues(facts: ProcessFacts, stream: Stream, there: Elsewhere) -> bool:
-    """Whether what it writes to a stream can go on in the same file on the other node."""
+    """Whether the process can go on writing the stream to the same file on the other node."""
     if stream.kind is not StreamKind.FILE:
         return False
     files = [file for file in facts.files_of(FileRole.OUTPUT) if file.path == stream.path]
@@ -172,10 +173,10 @@ def continues(facts: ProcessFacts, stream: Stream, there: Elsewhere) -> bool:
 
 
 def is_as_good(facts: ProcessFacts, file: FileFacts, there: Elsewhere, found: FileThere) -> bool:
-    """Whether what is there under the same path serves as well as the file here.
+    """Whether the file under the same path on the other node can replace the one here.
 
-    A program has only to be one: the same is seldom installed in the same way twice. What is read must be as long. What
-    is written must be the very same file, or its content would be left behind.
+    A program only has to be executable: two installations are seldom identical. A file that is read must have the same
+    size. A file that is written must be the very same file, or its content would be left behind.
     """
     if file.role is FileRole.PROGRAM:
         return found.may_execute and not found.is_folder
@@ -187,7 +188,7 @@ def is_as_good(facts: ProcessFacts, file: FileFacts, there: Elsewhere, found: Fi
 
 
 def _is_the_same(facts: ProcessFacts, file: FileFacts, there: Elsewhere, found: FileThere) -> bool:
-    """A shared file system shows a file under the same number everywhere."""
+    """Whether both are one file: a shared file system shows the same inode on every machine."""
     if facts.machine == there.machine:
         return file.inode == found.inode
     return file.inode == found.inode and file.is_network and found.is_network
@@ -222,7 +223,7 @@ def _of_its_family(facts: ProcessFacts) -> Iterator[Obstacle]:
 def _of_what_it_is(facts: ProcessFacts) -> Iterator[Obstacle]:
     if not facts.command or not facts.can_be_started:
         detail = "it has no command line" if not facts.command else "its command line names no program that is there"
-        yield Obstacle(ObstacleCode.NO_COMMAND, f"{detail}, so nobody knows how to start it again")
+        yield Obstacle(ObstacleCode.NO_COMMAND, f"{detail}, so it cannot be started again")
     if facts.state not in _RUNNING:
         what = {"Z": "it has ended", "T": "it is stopped", "t": "a debugger holds it"}.get(facts.state, "it is ending")
         yield Obstacle(ObstacleCode.NOT_RUNNING, what)

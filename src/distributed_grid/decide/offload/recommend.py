@@ -35,7 +35,7 @@ _LONG_S: Final = 3600.0
 
 
 def would_use(facts: ProcessFacts) -> float:
-    """Cores: on a busy machine a process gets less than it would use elsewhere."""
+    """Cores that the process would use elsewhere: on a busy machine it gets fewer."""
     return max(facts.cpu, facts.cpu_wanted)
 
 
@@ -44,17 +44,17 @@ def is_heavy(facts: ProcessFacts) -> bool:
 
 
 def cpu_needed(facts: ProcessFacts) -> float:
-    """Whole cores, at least one: what was measured over a moment is rounded up."""
+    """Whole cores, at least one. The short measurement is rounded up."""
     return float(max(1, math.ceil(would_use(facts) - 0.05)))
 
 
 def memory_needed(facts: ProcessFacts) -> int:
-    """Bytes: a fifth more than it has now, in quarters of a GB."""
+    """Bytes: a fifth more than the process has now, in steps of a quarter of a GB."""
     return max(1, math.ceil(facts.memory * _MEMORY_SLACK / _MEMORY_STEP)) * _MEMORY_STEP
 
 
 def confidence(facts: ProcessFacts) -> tuple[float, str]:
-    """0..1, and why. It begins anew on the other node: that costs what it has done, if it kept none of it."""
+    """0..1, and why. The process starts over on the other node, so it loses all work that it has not saved."""
     sure, because = 0.9, [what_it_uses(facts)]
     kind = kind_of_process(facts)
     if kind is not ProcessKind.PYTHON:
@@ -102,9 +102,9 @@ def recommend(
     loans: Loans,
     rules: Rules = NO_RULES,
 ) -> tuple[tuple[OffloadingRecommendation, ...], tuple[Stuck, ...]]:
-    """Heavy processes that could move, the surest and heaviest first; and those that cannot.
+    """Heavy processes that could move, by confidence and then by size; and those that cannot.
 
-    What is part of another process, and what only starts others, is not told of: whoever is behind it is.
+    Launchers and parts of another process are left out: the process at the top of the family is reported instead.
     """
     movable: list[OffloadingRecommendation] = []
     stuck: list[Stuck] = []
@@ -122,7 +122,7 @@ def recommend(
 
 
 def recommendation_of(facts: ProcessFacts) -> OffloadingRecommendation:
-    """What it needs and how sure it is, not yet where to."""
+    """What the process needs and how sure the recommendation is, still without a destination."""
     sure, why = confidence(facts)
     return OffloadingRecommendation(
         target_node=facts.node,
@@ -144,7 +144,7 @@ def find_place(
     loans: Loans,
     rules: Rules = NO_RULES,
 ) -> OffloadingRecommendation | Stuck:
-    """Where it can go: of the nodes that have room and all that it needs, the one that is left with the most."""
+    """The destination: of the nodes with room and everything the process needs, the one left with the most headroom."""
     if here := obstacles_here(facts):
         return Stuck(facts, here)
     in_the_way: list[Obstacle] = []
@@ -170,7 +170,7 @@ def _in_the_way(facts: ProcessFacts, name: NodeName, elsewhere: Mapping[NodeName
 
 
 def ask_for(wanted: OffloadingRecommendation, **changes: object) -> Ask:
-    """The lease that the work is to run in: all of it reserved on the node that it goes to."""
+    """The request for the lease that the work runs in, with everything reserved on its destination."""
     along = [(MEMORY, wanted.memory)]
     if wanted.gpu:
         along.append((GPU, round(wanted.gpu * scale(GPU))))
@@ -188,7 +188,7 @@ def ask_for(wanted: OffloadingRecommendation, **changes: object) -> Ask:
 
 
 def label_of(command: tuple[str, ...]) -> str:
-    """A command line in a few words, without secrets."""
+    """A shortened command line, without secrets."""
     text = " ".join(" ".join(shown_command(command)).split())
     return text if len(text) <= LABEL_CHARACTERS else text[: LABEL_CHARACTERS - 3] + "..."
 

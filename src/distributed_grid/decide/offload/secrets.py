@@ -1,4 +1,4 @@
-"""What of a process's environment and command line may be shown or copied."""
+"""Which parts of a process's environment and command line may be shown or copied."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ ALLOWED: Final = frozenset(
     | {"VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "LD_LIBRARY_PATH", "CUDA_HOME", "JAVA_HOME"}
     | {"OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMEXPR_MAX_THREADS", "VECLIB_MAXIMUM_THREADS"}
 )
-"""Copied to the other node without being asked for, with all that begin like `ALLOWED_BEGINNINGS`."""
+"""Copied to the other node without `--env`, like all names that start with one of `ALLOWED_BEGINNINGS`."""
 ALLOWED_BEGINNINGS: Final = ("LC_", "OMP_", "MKL_")
 
 HIDDEN: Final = "***"
@@ -27,24 +27,24 @@ _IN_TEXT: Final = re.compile(r"(?<=://)[^/@\s]+(?=@)|(?<=Bearer )\S+", re.IGNORE
 
 @dataclass(frozen=True, slots=True)
 class ChosenEnvironment:
-    """What a process has in its environment on the other node."""
+    """The environment of a process on the other node."""
 
     copied: tuple[str, ...]
-    """Names whose values come from its old one."""
+    """Names whose values come from the old environment."""
     given: Mapping[str, str] = field(default_factory=dict)
     left_behind: tuple[str, ...] = ()
-    """Names that it had and will not have."""
+    """Names in the old environment that are not copied."""
 
 
 def looks_secret(name: str) -> bool:
-    """Whether a variable or an option is likely to hold something that nobody else may know."""
+    """Whether a variable or an option is likely to hold a secret."""
     return _SECRET.search(name) is not None
 
 
 def choose_environment(has: Iterable[str], named: Sequence[str] = ()) -> ChosenEnvironment:
-    """What is allowed, and what `--env` names: `NAME` is copied, `NAME=VALUE` is new.
+    """The allowed variables, and those that `--env` names: `NAME` is copied, `NAME=VALUE` is new.
 
-    What looks like a secret is never copied unless it is named.
+    A variable that looks like a secret is copied only if `--env` names it.
     """
     known = set(has)
     given: dict[str, str] = {}
@@ -53,7 +53,7 @@ def choose_environment(has: Iterable[str], named: Sequence[str] = ()) -> ChosenE
         name, is_given, value = one.partition("=")
         if _NAME.fullmatch(name) is None or "\0" in value:
             raise InvalidRequest(
-                f"--env number {number} does not begin with the name of a variable",  # it may be a value: not told
+                f"--env number {number} does not begin with the name of a variable",  # not shown: it may be a value
                 try_next="Use --env NAME or --env NAME=VALUE.",
             )
         if is_given:
@@ -77,7 +77,7 @@ def _is_allowed(name: str) -> bool:
 
 
 def shown_command(command: Sequence[str]) -> tuple[str, ...]:
-    """A command line without what may be secret in it: `--token abc`, `API_KEY=abc`, `https://me:abc@host`."""
+    """A command line with likely secrets hidden: `--token abc`, `API_KEY=abc`, `https://me:abc@host`."""
     shown: list[str] = []
     hide_next = False
     for part in command:

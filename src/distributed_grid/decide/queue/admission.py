@@ -28,7 +28,7 @@ from distributed_grid.model.requests import Ask, Waiting
 from distributed_grid.model.resources import amount_of, describe
 
 _FOR_NOW: Final = (None, RefusalCode.NODE_DOWN, RefusalCode.STALE, RefusalCode.COOLING_DOWN)
-"""What keeps a node from lending may be over one day."""
+"""Obstacles that may be over one day; None is no obstacle."""
 
 
 def why_it_waits(offer: Offer, place: Place, comes_back: int, ahead: int, now: datetime) -> str:
@@ -52,14 +52,14 @@ def why_others_yield(offer: Offer, place: Place, preemption: Preemption, ahead: 
 
 
 def why_its_team_never_may(offer: Offer) -> str:
-    """More than its team may have at all."""
+    """The request is for more than its team may have at all."""
     team = offer.rules.teams.of(offer.ask.team)
     most = ", ".join(describe(kind, team.most(kind) or 0) for kind in offer.need if team.most(kind) is not None)
     return f"its team {team.name} may have at most {most}"
 
 
 def why_team_waits(offer: Offer, loans: Loans, turn: datetime, expected: Place | None, now: datetime) -> str:
-    """Its team's own limit, until its turn; and where it is met then, or later."""
+    """The team's own limit, until its turn; and where the request is met then, or later."""
     said = why_above_its_most(offer.ask, offer.need, loans, offer.rules.teams)
     if said is None:
         said = f"team {offer.ask.team} is at its limit with what it has and its requests ahead of this one"
@@ -71,7 +71,7 @@ def why_team_waits(offer: Offer, loans: Loans, turn: datetime, expected: Place |
 
 
 def why_nobody_knows(offer: Offer, nodes: NodeTable, kept_node: NodeName | None) -> str:
-    """No end of a lease makes it possible."""
+    """Why the request has no expected start: no lease's end makes it possible."""
     ask = offer.ask
     what = describe(ask.kind, ask.units)
     own = nodes[ask.target]
@@ -88,7 +88,7 @@ def why_nobody_knows(offer: Offer, nodes: NodeTable, kept_node: NodeName | None)
         most = describe(ask.kind, max(0, room))
         which = "no connected node" if away else "no node"
         return f"{which} can ever lend {offer.need.describe()}: the most is {most}, by {name}"
-    said = f"waits for {what}: they come when {_any_of(idle)} needs less for its own work, and nobody knows when"
+    said = f"waits for {what}: they come when {_any_of(idle)} needs less for its own work; no estimate"
     return said + (f"; {kept_node} is kept for it" if kept_node else "")
 
 
@@ -102,7 +102,7 @@ def _could_ever(node: Node, offer: Offer) -> bool:
     if never(node, offer) not in _FOR_NOW or not (node.limits.can_share or is_own):
         return False
     if not node.alive:
-        return True  # how much it has is known when it is back
+        return True  # its capacity is known once it is back
     if is_own:
         return all(units <= node.base[kind] for kind, units in offer.need.items())
     return could_when_idle(node, offer)
@@ -126,12 +126,13 @@ def _any_of(names: list[NodeName]) -> str:
 
 
 DEPTH: Final = 100
-"""So many get a place in time. Those behind them may still be admitted now, where they delay none of these."""
+"""How many requests get a slot in time. Requests behind them may still be admitted now, where they delay none of
+these."""
 
 MAY_PREEMPT: Final = 8
-"""For so many of those who cannot be met now it is worked out who yields to them, and for all within a guarantee."""
+"""For how many requests that cannot be met now preemption is planned; also for all within a guarantee."""
 FORESEEN: Final = 2
-"""For so many of these, and again for all within a guarantee, also who yields to them later."""
+"""For how many of these later preemption is planned, too; again also for all within a guarantee."""
 
 NOBODY_WAS_TOLD: Final[Mapping[str, NodeName]] = {}
 
@@ -148,23 +149,23 @@ class Verdict:
     reason: str = ""
     """Why it waits, in words."""
     preemption: Preemption | None = None
-    """Who yields to it, and when they are asked."""
+    """The leases that yield to it, and when they are asked."""
     expected_start: datetime | None = None
-    """None: nobody can know."""
+    """None: no estimate."""
     expected_source: NodeName | None = None
     refused: Refused | None = None
-    """For every node why it does not lend now; None if it is granted, or nobody wanted to know."""
+    """For every node, why it does not lend now; None if the request is granted, or no explanation was asked for."""
     is_hopeless: bool = False
-    """However long it waits, it is never met: only another request, or another configuration, helps."""
+    """The request is never met, however long it waits: only another request, or another configuration, helps."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoPlace:
-    """Why a request has no place of its own in time."""
+    """Why a request has no slot of its own."""
 
     reason: str
     expected: Place | None = None
-    """Where it is met as things are, though others may pass it until then."""
+    """Where it is met as things are, though other requests may pass it until then."""
     is_hopeless: bool = False
 
 
@@ -181,12 +182,12 @@ def plan_queue(
     told: Mapping[str, NodeName] = NOBODY_WAS_TOLD,
     numbers: PolicyNumbers | None = None,
 ) -> tuple[Verdict, ...]:
-    """A verdict for everyone, in the order of `claims.ordered`: nobody's depends on those behind.
+    """A verdict for every request, in the order of `claims.ordered`: no verdict depends on requests behind it.
 
-    `numbers`: those of the policy in force; without them no lease yields to a request.
-    `explain`: for whom the verdict says of every node why it does not lend, by id; None: for all. It is most of the
-    work where many wait, so who only wants to admit asks for none. `told`: by id, the expected source of the last
-    plan; who keeps its place there cannot get into the way of others' places.
+    `numbers`: those of the policy in force; without them no lease yields to a request. `explain`: the ids of the
+    requests whose verdict says for every node why it does not lend; None: all. In a long queue this is most of the
+    work, so a caller that only wants to admit asks for none. `told`: by id, the expected source of the last plan; a
+    request that keeps its slot there cannot get in the way of others' slots.
     """
     walk = QueuePlan(nodes, leases, loans, rules_for, now, depth, numbers)
     return tuple(
@@ -196,9 +197,10 @@ def plan_queue(
 
 
 class QueuePlan:
-    """A walk through the queue, from its head: what was decided bounds what comes after.
+    """A walk through the queue, from its head: each decision bounds those after it.
 
-    It may be kept while nothing has come back, for who comes last: nobody ahead has to be asked again.
+    The caller may keep it while nothing has come back, to decide about a request at the end without repeating those
+    ahead.
     """
 
     def __init__(
@@ -215,27 +217,27 @@ class QueuePlan:
         self._leases, self._loans, self._numbers = tuple(leases), loans, numbers
         self._places = Places(nodes, self._leases, loans, now)
         self._placed = 0
-        """How many have a place in time; they are ahead of all that follow."""
+        """How many requests have a slot in time; they are ahead of all that follow."""
         self._keeps_a_node = False
         self._guarantees: Guarantees | None = None
         self._tries = MAY_PREEMPT
         self._given_up: list[Lease] = []
-        """Leases, or parts of them, that yield to those ahead."""
+        """Leases, or parts of them, that yield to requests ahead."""
         self._for_those: list[Grant] = []
-        """What those ahead get for that."""
+        """What requests ahead get from these leases."""
         self._soon: list[tuple[datetime, Grant]] = []
-        """What those ahead get when leases end; and from when on."""
+        """What requests ahead get when leases end; and from when on."""
 
     def decide(
         self, waiting: Waiting, position: int, told: NodeName | None = None, *, explained: bool = False
     ) -> Verdict:
-        """Its verdict; with it, what it gets or has a place for is taken."""
+        """The request's verdict. What the request gets, or has a slot for, is then taken."""
         target = self._nodes.get(waiting.ask.target)
         if target is None or not target.alive:
             return Verdict(waiting, position, reason=f"its target {waiting.ask.target} is not in the cluster now")
         try:
             offer = Offer.of(waiting.ask, self._nodes, self._rules_for(waiting.ask))
-        except GridError as error:  # the rules have changed since it was accepted
+        except GridError as error:  # the rules have changed since the request was accepted
             return Verdict(waiting, position, reason=str(error))
         ahead = self._placed
         found = self._place(offer, waiting, position, told)
@@ -256,7 +258,7 @@ class QueuePlan:
         return replace(verdict, refused=self._places.present.refused(offer, ahead)) if explained else verdict
 
     def lender_now(self, ask: Ask) -> NodeName | None:
-        """Who would lend this now if it came next; nothing is taken."""
+        """The node that would lend this now if it came next; nothing is taken."""
         offer, places = Offer.of(ask, self._nodes, self._rules_for(ask)), self._places
         if places.team_turn(offer, self._now) != self._now:
             return None
@@ -266,14 +268,14 @@ class QueuePlan:
     def _place(
         self, offer: Offer, waiting: Waiting, position: int, told: NodeName | None
     ) -> Place | tuple[Place, Preemption] | NoPlace:
-        """The place that it has from now on, and who yields for it; or why it has none."""
+        """The slot that the request has from now on, and the preemption behind it; or why it has none."""
         places, now = self._places, self._now
         claim = self._claim(offer)
         turn = places.team_turn(offer, now)
         if turn is None:
             return NoPlace(why_its_team_never_may(offer), is_hopeless=True)
         if turn > now:
-            # Others may pass it; of its own team, only who is done before its turn.
+            # Requests of other teams may pass it; of its own team, only those that end before its turn.
             expected = places.first(offer, known=told, since=turn) if position <= self._depth else None
             places.take_for_team(offer, turn)
             return NoPlace(why_team_waits(offer, places.present.loans, turn, expected, now), expected)
@@ -294,7 +296,7 @@ class QueuePlan:
         kept = None
         others_keep = places.present.others_keep(offer)
         if is_overdue(waiting, now) and not self._keeps_a_node and others_keep is None:
-            # Its turn has come, and what others go on taking there it could never have. One node at a time.
+            # Its turn has come, and if others go on taking there, it never gets room. One node at a time.
             kept = places.keep(offer)
             self._keeps_a_node = kept is not None
         if others_keep is not None:
@@ -302,7 +304,7 @@ class QueuePlan:
         is_hopeless = not can_ever_be_lent(offer, self._nodes)
         return NoPlace(why_nobody_knows(offer, self._nodes, kept), is_hopeless=is_hopeless)
 
-    # -- who yields -------------------------------------------------------------------------------------------
+    # -- preemption -------------------------------------------------------------------------------------------
 
     def _claim(self, offer: Offer) -> Claim:
         if self._guarantees is None:
@@ -310,7 +312,7 @@ class QueuePlan:
         return Claim(offer.ask.team, self._guarantees.count(offer.ask), offer.ask.priority.rank)
 
     def _sooner(self, offer: Offer, claim: Claim, place: Place | None) -> tuple[Place, Preemption] | None:
-        """A place before that one, if leases that yield make it; they do from now on."""
+        """An earlier slot than `place`, if preemption makes one. The victims yield from then on."""
         if place is not None and place.begin <= self._now + SOON:
             return None
         if self._numbers is None or not (claim.is_guaranteed or (self._tries and self._numbers.preempts)):
@@ -332,7 +334,7 @@ class QueuePlan:
         undo = places.bring_forward(parts, plan.back_by)
         found = places.first(offer, known=plan.source)
         if found is None and not self._placed:
-            # Nobody is ahead whom it could delay. Calendars are careful where it would be dear to be exact.
+            # It can delay no request ahead. Calendars err towards waiting where an exact answer is expensive.
             begin = max(plan.back_by, self._now + SOON)
             found = Place(plan.source, begin, begin + timedelta(seconds=offer.ask.duration_s))
         if found is None or (place is not None and found.begin >= place.begin):
@@ -343,9 +345,9 @@ class QueuePlan:
         return found, plan
 
     def _ahead_met(self) -> Present:
-        """The present in which those ahead have what they get now, and what they get of what is on its way home.
+        """The present in which requests ahead have what they get now, and what they get of pending returns.
 
-        What yields to them still has to come.
+        The leases that yield to them are not back yet.
         """
         present = Present(self._places.present.nodes, self._places.present.loans)
         for grant in self._for_those:

@@ -21,40 +21,40 @@ from distributed_grid.model.resources import amount_of, describe
 CHOSEN: Final = "chosen"
 COULD_LEND: Final = "could lend"
 _NOT_YET: Final = "~"
-"""The id of a request that nobody has made: after all others that came at the same moment."""
+"""The id of a request that has not been made: it sorts after all others of the same moment."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeReason:
-    """What one node has to do with a request."""
+    """How one node relates to a request."""
 
     node: NodeName
     verdict: str
     """`CHOSEN`, `COULD_LEND`, or the code of the refusal."""
     detail: str
     could_lend: int
-    """How much of the asked kind it could lend now, in units."""
+    """How much of the asked kind the node could lend now, in units."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What happens if this is asked for now."""
+    """What happens if this request is made now."""
 
     ask: Ask
     grant: Grant | None
     preemption: Preemption | None
-    """Who yields, if nobody can lend it now and that brings it forward."""
+    """The leases that yield, if no node can lend it now and preemption brings it forward."""
     expected_start: datetime | None
-    """When its turn would be if it waited; None: nobody can know."""
+    """When its turn would be if it waited; None: no estimate."""
     ahead: int
-    """How many that wait are in front of it."""
+    """How many waiting requests are ahead of it."""
     largest_now: int
     """The largest amount that would be granted now, in units."""
     largest_source: NodeName | None
     considered: tuple[NodeReason, ...]
     summary: str
     team_limit: str | None = None
-    """Why its team may not have it, whichever node would lend."""
+    """Why the team may not have it, whichever node would lend."""
 
 
 def look_ahead(
@@ -70,11 +70,11 @@ def look_ahead(
     *,
     told: Mapping[str, NodeName] = NOBODY_WAS_TOLD,
 ) -> Outlook:
-    """Let the request wait as the last that came, and see what the queue's plan makes of it. Nothing is done."""
+    """Plan the queue as if this request had just joined it, and report its verdict. Nothing is done."""
     leases, rules = tuple(leases), rules_for(ask)
     mine = Waiting(_NOT_YET, ask, now)
     queue = ordered((*(one for one in waiting if not one.is_over(now)), mine), loans, accounts, rules.teams, now)
-    upto = queue[: queue.index(mine) + 1]  # nobody's verdict depends on those behind
+    upto = queue[: queue.index(mine) + 1]  # no verdict depends on requests behind it
     walk = QueuePlan(nodes, leases, loans, rules_for, now, numbers=numbers)
     before = [walk.decide(one, number, told.get(one.id)) for number, one in enumerate(upto[:-1], start=1)]
     after = Present(nodes, loans)
@@ -100,7 +100,7 @@ def look_ahead(
 def considered(
     ask: Ask, nodes: NodeTable, loans: Loans, rules: Rules, chosen: NodeName | None = None
 ) -> tuple[NodeReason, ...]:
-    """For every node what it has to do with the request. For a lease that is there, show the cluster without it."""
+    """How every node relates to the request. For an existing lease, pass the cluster without it."""
     offer = Offer.of(ask, nodes, rules)
     return tuple(_reason(node, offer, loans, node.name == chosen) for node in nodes.values())
 
@@ -112,7 +112,7 @@ def _reasons(verdict: Verdict, after: Present, rules: Rules) -> tuple[NodeReason
 
 
 def refused_by(verdict: Verdict) -> tuple[NodeReason, ...]:
-    """For every node why it does not lend now; nothing if one does, or the verdict does not say."""
+    """For every node, why it does not lend now; empty if one does, or if the verdict does not say."""
     return () if verdict.refused is None else tuple(_refused(refusal) for refusal in verdict.refused.refusals)
 
 

@@ -1,4 +1,4 @@
-"""The order of claims: whose turn it is, and which leases yield. `docs/sharing.md` tells users the same.
+"""The order of claims: which request is next, and which leases yield. `docs/sharing.md` tells users the same.
 
 1. Guarantee: a request that keeps its team within its guarantee goes before every other request.
 2. Priority: raised while a request waits; never raised for preemption.
@@ -25,16 +25,16 @@ from distributed_grid.model.resources import ResourceVector, scale
 from distributed_grid.model.teams import Team, Teams
 
 HALF_LIFE_S: Final = 24 * 3600.0
-"""Leases last for about an hour and people work in days: who had much this morning lets others go first this
-afternoon, and after some quiet days begins anew."""
+"""Leases last for about an hour and people work in days: a team that had much this morning lets others go first this
+afternoon, and after some quiet days starts afresh."""
 
 _FORGOTTEN_S: Final = 1.0
-"""What has faded below the whole cluster for this long is not kept."""
+"""An account that has faded below the whole cluster for this long is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What a team had: its part of the cluster, in seconds, as it weighed at one moment."""
+    """What a team used: its part of the cluster, in seconds, weighted as of `at`."""
 
     used: float
     at: datetime
@@ -43,7 +43,7 @@ class Account:
 def charged(
     accounts: Mapping[str, Account], leases: Iterable[Lease], totals: ResourceVector, now: datetime
 ) -> dict[str, Account]:
-    """The accounts with what was held since they were last charged; how often that is done makes no difference.
+    """The accounts with what was held since they were last charged; how often they are charged makes no difference.
 
     A team is charged for its dominant share: the largest part that it holds of any kind, so that four of eight GPUs
     weigh as much as half of all CPUs.
@@ -65,10 +65,10 @@ def charged(
 
 
 def burden(team: Team, accounts: Mapping[str, Account], now: datetime) -> float:
-    """What it used lately, by its weight: the lower, the sooner it is its turn."""
+    """What a team used lately, divided by its weight: the lower, the sooner its turn."""
     account = accounts.get(team.name)
     used = 0.0 if account is None else _weight(account, now)
-    return used / team.weight if team.weight > 0 else math.inf  # without a weight: after everybody else
+    return used / team.weight if team.weight > 0 else math.inf  # without a weight: after all other teams
 
 
 def _weight(account: Account, now: datetime) -> float:
@@ -76,27 +76,28 @@ def _weight(account: Account, now: datetime) -> float:
 
 
 def _left_after(since: datetime, now: datetime) -> float:
-    """The part that is not forgotten; a clock that was set back forgets nothing."""
+    """The part that is not forgotten; a clock that is set back forgets nothing."""
     return float(2.0 ** (-max(0.0, (now - since).total_seconds()) / HALF_LIFE_S))
 
 
 def _faded_s(since: datetime, now: datetime) -> float:
-    """The seconds of this while, each by what is left of it: the first ones have faded most."""
+    """The seconds since then, each weighted by what is left of it: the first ones have faded most."""
     return HALF_LIFE_S / math.log(2) * (1.0 - _left_after(since, now))
 
 
 AGING_STEP_S: Final = DEFAULT_DURATION_S / 2
-"""Half of a lease's usual time: by then about half of all that is lent has come back once, and went to others."""
+"""Half of a lease's usual duration: by then about half of all that is lent has come back once, and went to other
+requests."""
 
 _RANKS: Final = {priority: rank for rank, priority in enumerate(AllocationPriority)}
 _HIGHEST: Final = max(_RANKS.values())
 
 OVERDUE_S: Final = _HIGHEST * AGING_STEP_S
-"""After this even the lowest priority is lifted to the highest. From then on a request goes by age alone, so that none
-starves: neither newcomers nor teams that had less can pass it. Only requests within a guarantee still do."""
+"""After this, even the lowest priority has risen to the highest. From then on a request goes by age alone, so that none
+starves: neither newer requests nor teams that used less can pass it. Only requests within a guarantee still do."""
 
 RECENT_CHECKPOINT: Final = timedelta(minutes=5)
-"""A holder that saved its work so lately loses little."""
+"""A holder that saved its work this recently loses little."""
 
 
 # -- what a request claims -------------------------------------------------------------------------------------
@@ -104,25 +105,25 @@ RECENT_CHECKPOINT: Final = timedelta(minutes=5)
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What stands behind a request when it competes with others, and with leases."""
+    """What a request competes with, against other requests and against leases."""
 
     team: str
     is_guaranteed: bool
-    """With it the team stays within what is guaranteed to it."""
+    """With the request, the team stays within its guarantee."""
     rank: int
-    """Of its priority."""
+    """The rank of its priority."""
 
     @classmethod
     def of(cls, ask: Ask, loans: Loans, teams: Teams) -> "Claim":
-        """The claim of a request that is alone."""
+        """The claim of a request on its own, with no others of its team ahead."""
         return cls(ask.team, Guarantees(loans, teams).count(ask), _RANKS[ask.priority])
 
 
 class Guarantees:
     """What is left of each team's guarantee, while requests are counted one after the other.
 
-    A request counts as a whole: it is within the guarantee if all that it asks for is. What a reservation brings along
-    unasked (the CPU of a GPU) is then guaranteed with it. It counts as held, though, like all that a team has.
+    A request counts as a whole: it is within the guarantee if all that it asks for is. Its companions (the CPU of a
+    GPU) are then guaranteed with it. They still count as held, like all that a team has.
     """
 
     def __init__(self, loans: Loans, teams: Teams) -> None:
@@ -130,7 +131,7 @@ class Guarantees:
         self._counted: dict[tuple[str, str], int] = {}
 
     def count(self, ask: Ask) -> bool:
-        """Whether the request is within what is left of its team's guarantee; then that much less is left."""
+        """Whether the request is within what is left of its team's guarantee; if so, that much less is left."""
         team = self._teams.get(ask.team)
         if team is None or not team.guaranteed:
             return False
@@ -142,13 +143,13 @@ class Guarantees:
         return True
 
 
-# -- whose turn it is ------------------------------------------------------------------------------------------
+# -- the order of the queue ------------------------------------------------------------------------------------
 
 
 def ordered(
     waiting: Iterable[Waiting], loans: Loans, accounts: Mapping[str, Account], teams: Teams, now: datetime
 ) -> tuple[Waiting, ...]:
-    """The queue. The id breaks ties."""
+    """The waiting requests, in the order of the queue. The id breaks ties."""
     burdens: dict[str, float] = {}
 
     def turn(one: Waiting) -> tuple[int, bool, float, datetime, str]:
@@ -171,7 +172,7 @@ def ordered(
 
 
 def effective_rank(waiting: Waiting, now: datetime) -> int:
-    """Its priority's rank, one more for every step that it has waited; never above critical."""
+    """The rank of its priority, plus one for every step that it has waited; never above critical."""
     steps = max(0, int(_waited_s(waiting, now) // AGING_STEP_S))
     return min(_HIGHEST, _RANKS[waiting.ask.priority] + steps)
 
@@ -184,14 +185,14 @@ def _waited_s(waiting: Waiting, now: datetime) -> float:
     return (now - waiting.since).total_seconds()
 
 
-# -- who yields to whom ----------------------------------------------------------------------------------------
+# -- which leases yield ----------------------------------------------------------------------------------------
 
 
 def yields_to(lease: Lease, claim: Claim, *, preempts: bool) -> bool:
-    """Whether a lease may be taken back for a claim, as far as `may_take` allows.
+    """Whether a lease may be reclaimed for a claim, as far as `may_take` allows.
 
     A claim within its guarantee takes from other teams, whatever their priority and whatever the policy says. Any other
-    claim, and one among leases of its own team, needs a higher priority, and a policy that preempts.
+    claim, and a claim on leases of its own team, needs a higher priority and a policy that preempts.
     """
     if claim.is_guaranteed and lease.team != claim.team:
         return True
@@ -201,10 +202,11 @@ def yields_to(lease: Lease, claim: Claim, *, preempts: bool) -> bool:
 def may_take(lease: Lease, claim: Claim, above: Mapping[str, int]) -> int:
     """How many units of a lease may be taken for a claim to which it yields.
 
-    `above`: how much the lease's team has above its guarantee, of each kind that matters. What a team has within its
-    guarantee stays, for all others and for its own requests above it: these claim less. A reservation cannot be
-    divided. One that is partly above its team's guarantee goes as a whole to a claim within a guarantee, and to no
-    other. Which of a team's leases are above its guarantee is not fixed: it is the amount that counts.
+    `above`: how much the lease's team holds above its guarantee, of each kind that matters. What a team holds within
+    its guarantee stays. Other teams cannot take it, nor can the team's own requests above the guarantee, whose claims
+    are lower. A reservation cannot be divided. One that is partly above its team's guarantee goes as a whole to a claim
+    within a guarantee, and to no other. Which of a team's leases are above its guarantee is not fixed: only the amount
+    counts.
     """
     if claim.is_guaranteed and lease.team == claim.team:
         return lease.units  # the team stays within its guarantee with either, and the request is worth more to it
@@ -215,24 +217,27 @@ def may_take(lease: Lease, claim: Claim, above: Mapping[str, int]) -> int:
 
 
 def above_guarantee(team: str, kind: str, loans: Loans, teams: Teams) -> int:
-    """How much more of a kind a team has than what is guaranteed to it; below zero where it has less."""
+    """How much more of a kind a team holds than its guarantee; below zero where it holds less."""
     return loans.held(team, kind) - teams.of(team).guaranteed[kind]
 
 
 def may_be_asked(lease: Lease, min_hold_s: float, at: datetime) -> bool:
-    """Whether a lease can be asked back at a moment: it is not on its way home, and has been held for long enough."""
+    """Whether a lease can be reclaimed at a moment.
+
+    It can if it is overheld, or if it is no pending return and its minimum hold is over.
+    """
     if is_overheld(lease, at):
         return True
     return lease.state is LeaseState.ACTIVE and lease.notice is None and hold_ends(lease, min_hold_s) <= at
 
 
 def hold_ends(lease: Lease, min_hold_s: float) -> datetime:
-    """Before this no lease is taken back for others."""
+    """The end of the minimum hold. Before it, no lease is reclaimed for others."""
     return lease.allocated_at + timedelta(seconds=min_hold_s)
 
 
 def yields_first(lease: Lease, now: datetime) -> tuple[int, bool, float, float, str]:
-    """The order in which leases yield: by priority, then who loses least; the id makes it the same in every run."""
+    """The order in which leases yield: by priority, then by how little is lost; the id makes every run the same."""
     saved = lease.checkpointed_at is not None and now - lease.checkpointed_at <= RECENT_CHECKPOINT
     held = lease.units / scale(lease.kind)
     return _RANKS[lease.priority], not saved, -lease.allocated_at.timestamp(), held, lease.id

@@ -1,4 +1,4 @@
-"""Who yields to whom: to a request that nobody can meet now, and to a lender that needs its own back."""
+"""Which leases yield: to a request that no node can meet now, and to a lender that needs its own capacity back."""
 
 from bisect import bisect_left
 from collections import defaultdict
@@ -35,25 +35,25 @@ class Preemption:
 
     source: NodeName
     victims: tuple[Lease, ...]
-    """None of them can be left out; who yields first comes first."""
+    """None of them can be left out. The lease that yields first comes first."""
     grant: Grant
     reason: str
-    """For those who yield."""
+    """For the holders that yield."""
     takes_own: bool
-    """The request is within what is guaranteed to its team."""
+    """The request is within its team's guarantee."""
     at: datetime
-    """When they are asked: now, or when the last minimum hold of them is over."""
+    """When the victims are asked: now, or when the last of their minimum holds is over."""
     takes: Mapping[str, int] = field(default_factory=dict)
-    """By victim's id: how many units of it are enough. To take more may leave its team less than its guarantee."""
+    """By victim's id: how many of its units are enough. Taking more may leave its team less than its guarantee."""
 
     @property
     def parts(self) -> tuple[Lease, ...]:
-        """What comes home."""
+        """The leases, or the parts of them, that come back."""
         return tuple(part_of(victim, self.takes[victim.id]) for victim in self.victims)
 
     @property
     def back_by(self) -> datetime:
-        """When the last of it is home: asked back, a lease ends with its grace period whatever its work does."""
+        """When the last of it is back: a reclaimed lease ends with its grace period, whatever its work does."""
         return max(_back_by(victim, self.at) for victim in self.victims)
 
 
@@ -73,13 +73,13 @@ def plan_preemption(
     given_up: Collection[Lease] = (),
     held: Loans | None = None,
 ) -> Preemption | None:
-    """The lender where the fewest yield, and who; None if no preemption is needed, now or once pending returns are
-    home, or if none would help.
+    """The lender where the fewest leases yield, and its victims; None if no preemption is needed or none would help.
 
-    Who may have to yield is in `decide.claims`. No lease yields before its minimum hold is over. A team's own limits
-    are not a matter of who yields. `claim`: the request's, where others of its team are ahead of it. `given_up`:
-    leases, or parts of them, that yield to others ahead. `held`: what teams have now, where `loans` count also what
-    others ahead will get.
+    None is needed if the request can be met now or after pending returns. `decide/queue/claims.py` says which leases
+    may have to yield. No lease yields before its minimum hold is over. Preemption does not lift a team's own limits.
+
+    `claim`: the request's, where other requests of its team are ahead of it. `given_up`: leases, or parts of them, that
+    yield to requests ahead. `held`: what teams hold now, where `loans` also counts what requests ahead will get.
     """
     leases = tuple(leases)
     if claim is None:
@@ -108,7 +108,7 @@ def plan_preemption(
         stop = obstacle(home[lender], offer, after) if lender in home else None
         if stop is None or stop[0] not in (*BY_AMOUNT, RefusalCode.IS_BORROWING):
             continue
-        # A node that borrows a kind transfers none of it: all that it borrows has to go before.
+        # A node that borrows a kind transfers none of it: all that it borrows has to leave first.
         borrows = stop[0] is RefusalCode.IS_BORROWING
         must_go = moved_in if borrows else ()
         yielding = Yielding(standing, lender, must_go)
@@ -121,7 +121,7 @@ def plan_preemption(
         lender, must_go, victims, yielding = choice
         gone = (*must_go, *victims)
         reluctant = sorted((yielding.reluctance(victim) for victim in gone), reverse=True)
-        order = [yields_first(victim, now)[:-1] for victim in reversed(gone)]  # their ids are no reason
+        order = [yields_first(victim, now)[:-1] for victim in reversed(gone)]  # the ids do not count
         return [each for each in reluctant if each], len(gone), order, -nodes[lender].limits.priority, lender
 
     by_id = {lease.id: lease for lease in leases}
@@ -151,9 +151,9 @@ def foresee_preemption(
     held: Loans | None = None,
     before: datetime | None = None,
 ) -> Preemption | None:
-    """The same for the first moment at which it can be done, before a moment, if given.
+    """The same for the first moment at which preemption is possible, before a moment, if given.
 
-    Leases become old enough to yield, and others, which do not yield, end.
+    With time, leases become old enough to yield, and leases that do not yield end.
     """
     leases = tuple(leases)
     stay = tuple(lease for lease in leases if lease.state is LeaseState.ACTIVE and lease.notice is None)
@@ -192,11 +192,11 @@ def plan_relief(
     teams: Teams | None = None,
     loans: Loans | None = None,
 ) -> tuple[Lease, ...]:
-    """Which of a lender's leases go home, so that it gets back what it needs itself, or as much of that as there is.
+    """The leases to reclaim so that a lender gets back what it needs itself, or as much of that as there is.
 
-    Under every policy: who lends must not suffer for it. What is on its way home counts. Lower claims go before it
-    matters how few go: leases above their teams' guarantees, and of these lower priorities. Critical leases stay,
-    unless a lease within a guarantee would have to go instead of one above.
+    This holds under every policy: a lender must not suffer for lending. Pending returns count. Lower claims go first,
+    even if more leases have to go: leases above their teams' guarantees, and of these lower priorities. Critical leases
+    stay, unless a lease within a guarantee would have to go instead of one above.
     """
     leases = tuple(leases)
     lent = [lease for lease in leases if lease.source == node != lease.target and lease.holds_capacity]
@@ -212,7 +212,7 @@ def plan_relief(
     ]
     within = _within_guarantees(able, short, loans, teams)
     worth = {lease.id: (lease.id in within, lease.priority.rank) for lease in able}
-    # A critical lease above its team's guarantee claims less than any lease within one.
+    # A critical lease above its team's guarantee has a lower claim than any lease within one.
     stays = {lease.id for lease in able if lease.priority is AllocationPriority.CRITICAL}
     if within - stays:
         stays &= within
@@ -251,7 +251,7 @@ def relief_units(victims: Sequence[Lease], needed: ResourceVector, leases: Itera
 def _by_lender(
     offer: Offer, leases: Iterable[Lease], able: Collection[str]
 ) -> Iterator[tuple[NodeName, list[Lease], tuple[Lease, ...]]]:
-    """For every lender: what may be taken of what it lent, and of what was moved to it and is in the way."""
+    """For every lender: which of its loans may be taken, and which leases that moved to it and are in the way."""
     lent: defaultdict[NodeName, list[Lease]] = defaultdict(list)
     moved_in: defaultdict[NodeName, list[Lease]] = defaultdict(list)
     for lease in leases:

@@ -1,6 +1,6 @@
 """Victims of a preemption: the fewest leases whose return is enough, and no more of each than is needed.
 
-Each lender is tried and undone: what it could lend if some of its leases came back.
+A what-if for each lender shows what it could lend if some of its leases came back; then it is undone.
 """
 
 from bisect import bisect_left
@@ -20,19 +20,19 @@ from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import ResourceVector
 
 Enough = Callable[[tuple[Lease, ...]], bool]
-"""Whether it would do if these came home; what is enough stays so when more come."""
+"""Whether the return of these leases is enough; it stays so when more return."""
 
-# With one kind short the first try is the right one. With several (a GPU and its CPUs) finding the fewest is a hard
-# problem: after so many tries a set that is minimal will do, though there may be a smaller one.
+# With one kind short, the first try is the right one. With several (a GPU and its CPUs), finding the fewest is a hard
+# problem: after this many tries a minimal set will do, though there may be a smaller one.
 _MOST_TRIES: Final = 2_000
 _DEEPEST: Final = 200
 
 
 def fewest(candidates: Sequence[Lease], short: ResourceVector, enough: Enough) -> tuple[Lease, ...] | None:
-    """As few candidates as are enough, in their order, which is the order in which they yield; None: all are too few.
+    """As few candidates as are enough, in the order in which they yield; None: all are too few.
 
-    No lease comes home with more than it holds, so what is `short` bounds the search. Between sets of one size the one
-    whose last member yields sooner is chosen, then by the one before it: the important are spared where that can be.
+    No lease returns more than it holds, so `short` bounds the search. Of sets of one size, the search chooses the one
+    whose last member yields sooner, then goes by the member before it. This spares important leases where possible.
     """
     return _Search(candidates, short, enough).run() or _in_order(candidates, enough)
 
@@ -68,7 +68,7 @@ class _Search:
         return None
 
     def _find(self, count: int, among: int, chosen: tuple[Lease, ...]) -> tuple[Lease, ...] | None:
-        """With `count` more of the first `among` candidates; the last of these is tried as early in line as can be."""
+        """Choose `count` more of the first `among` candidates, the last of these as early in the order as possible."""
         self._tries += 1
         if count == 0:
             return chosen if self._enough(chosen) else None
@@ -81,7 +81,7 @@ class _Search:
         return None
 
     def _could(self, count: int, among: int, chosen: tuple[Lease, ...]) -> bool:
-        """Whether `count` of the first `among` could do, looking at each kind alone."""
+        """Whether `count` of the first `among` candidates could be enough, looking at each kind alone."""
         return all(
             sum(nlargest(count, gives[:among])) + sum(lease.resources[kind] for lease in chosen) >= self._short[kind]
             for kind, gives in self._gives.items()
@@ -96,7 +96,7 @@ def _in_order(candidates: Sequence[Lease], enough: Enough) -> tuple[Lease, ...] 
 
 
 def trimmed(victims: tuple[Lease, ...], enough: Enough) -> tuple[Lease, ...]:
-    """None of them can be left out; those who should yield last are spared first."""
+    """The victims without those that can be left out; the ones that should yield last are spared first."""
     for victim in reversed(victims):
         if enough(rest := tuple(lease for lease in victims if lease is not victim)):
             victims = rest
@@ -105,7 +105,7 @@ def trimmed(victims: tuple[Lease, ...], enough: Enough) -> tuple[Lease, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A request in the cluster as it is, and what is on its way home already."""
+    """A request in the cluster as it is, with the pending returns."""
 
     ask: Ask
     claim: Claim
@@ -113,16 +113,16 @@ class Standing:
     rules: Rules
     home: Homecoming
     loans: Loans
-    """Without what is on its way home. A what-if takes leases out of these sums and puts them back."""
+    """Without pending returns. A what-if takes leases out of these sums and puts them back."""
     held: Loans
-    """What teams have, without what is on its way home."""
+    """What teams hold, without pending returns."""
 
 
 class Yielding:
     """One lender, and the leases there that may be taken for the request."""
 
     def __init__(self, standing: Standing, lender: NodeName, must_go: tuple[Lease, ...] = ()) -> None:
-        """`must_go`: what has to leave the lender in any case."""
+        """`must_go`: leases that have to leave the lender in any case."""
         self._standing = standing
         self._lender = lender
         self._must_go = must_go
@@ -130,7 +130,7 @@ class Yielding:
         self.short = self._short()
 
     def _offered(self, taken: tuple[Lease, ...]) -> tuple[Node, Offer]:
-        """The lender, and what is asked of it, once that is home which comes anyway, and what is taken."""
+        """The lender, and what is asked of it, once pending returns and `taken` are back."""
         pair = NodeTable(self._standing.home.of(node, taken) for node in self._pair)
         return pair[self._lender], Offer.of(self._standing.ask, pair, self._standing.rules)
 
@@ -141,7 +141,7 @@ class Yielding:
         return ResourceVector(lacks).at_least_zero()
 
     def enough(self, victims: tuple[Lease, ...]) -> bool:
-        """Whether the lender could lend what is asked if these came home, as far as they may be taken."""
+        """Whether the lender could lend what is asked if these leases came back, as far as they may be taken."""
         taken = self.may_take((*self._must_go, *victims))
         lender, offer = self._offered(taken)
         loans = self._standing.loans
@@ -155,8 +155,8 @@ class Yielding:
     def may_take(self, victims: Iterable[Lease]) -> tuple[Lease, ...]:
         """These leases, or the parts of them, that the order of claims lets the request have.
 
-        What a lease is for counts, and what the lender is short of, but not what else comes along: a guarantee of CPUs
-        keeps nobody's GPU.
+        The kind that a lease is for counts, and what the lender is short of, but not other companions: a guarantee of
+        CPUs protects no GPU.
         """
         above: dict[tuple[str, str], int] = {}
         taken = []
@@ -173,8 +173,10 @@ class Yielding:
         return tuple(taken)
 
     def reluctance(self, lease: Lease) -> int:
-        """0: what its team has above its guarantee is taken first. 1: the request's own team would pay with a lease
-        within its guarantee. 2: another team would be left with less than its guarantee.
+        """How reluctantly a lease is taken; the lowest goes first.
+
+        0: its team has it above its guarantee. 1: the request's own team would pay with a lease within its guarantee.
+        2: another team would be left with less than its guarantee.
         """
         claim = self._standing.claim
         if lease.team == claim.team:

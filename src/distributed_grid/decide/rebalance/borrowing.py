@@ -1,4 +1,4 @@
-"""Which nodes need what (under pressure now, with waiting work, or expected to be), and which lender can spare it."""
+"""Which nodes need what (under pressure now, awaited by work, or pressed soon), and which lender can spare it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -33,7 +33,7 @@ from distributed_grid.model.resources import ResourceVector, describe, scale
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What would help one node, in order of preference: all of the kinds of one of these."""
+    """What would help one node: all of the kinds of one of `helps`, in order of preference."""
 
     node: NodeName
     cause: Cause
@@ -43,7 +43,7 @@ class Need:
 
 
 def needs(seen: Observed, streaks: Streaks) -> Iterator[Need]:
-    """The pressed first, the most pressed of them before the others; then for whom work waits, and who is foreseen."""
+    """Nodes under pressure first, the most pressed before others; then nodes that work waits for; then forecasts."""
     yield from _pressed(seen, streaks)
     for demand in seen.demand:  # the longest waiting first
         node = only_node(demand)
@@ -73,7 +73,10 @@ def _foreseen(seen: Observed, streaks: Streaks) -> Iterator[Need]:
 
 
 def _for_use(seen: Observed, name: NodeName, kind: str, use: float, cause: Cause, why: str) -> Iterator[Need]:
-    """What brings the use down; at most as much again as the node has. One that lends the kind gets its own back."""
+    """What brings the use down, at most as much again as the node has.
+
+    A node that lends the kind gets its own back instead.
+    """
     if name not in seen.snapshots or not seen.is_there(name) or seen.loans.lent(name, kind):
         return
     mine = seen.own_leases(name, kind, Cause.PRESSURE, Cause.FORECAST)
@@ -81,7 +84,7 @@ def _for_use(seen: Observed, name: NodeName, kind: str, use: float, cause: Cause
         return
     one, base = scale(kind), seen.snapshots[name].base[kind]
     left = base - sum(lease.units for lease in mine)
-    # What is reserved elsewhere for it is not in its total, but there for its work.
+    # Capacity that is reserved elsewhere for the node is not in its total, but serves its work.
     elsewhere = sum(lease.units for lease in mine if lease.delivery is Delivery.RESERVE)
     lacking = short_by(kind, use, seen.snapshots[name].total[kind], seen.thresholds[kind]) - elsewhere
     units = min(lacking, left - left % one)
@@ -91,7 +94,7 @@ def _for_use(seen: Observed, name: NodeName, kind: str, use: float, cause: Cause
 
 
 def _waiting(seen: Observed, name: NodeName, demand: Demand) -> Iterator[Need]:
-    """What lets waiting work start on the one node that it waits for: as much of it as may be, or one."""
+    """What lets waiting work start on the one node that it waits for: as much of it as possible, or one."""
     shape, node = demand.pending.shape, seen.nodes.get(name)
     if node is None or not node.alive or not fits_on_one_node(shape):
         return
@@ -100,7 +103,7 @@ def _waiting(seen: Observed, name: NodeName, demand: Demand) -> Iterator[Need]:
     )
     counts = dict.fromkeys((most, 1)) if most >= 1 else {}
     helps = [_whole(missing) for count in counts if (missing := gap(shape, node, count))]
-    # What it lent would serve it: then that comes back, and nothing is borrowed.
+    # If what the node lent would serve the work, that comes back, and nothing is borrowed.
     has_lent = any(seen.loans.lent(name, kind) for amounts in helps for kind in amounts)
     if has_lent and (node.base.covers(shape.needs) or _lends_by_itself(seen, name)):
         return
@@ -127,19 +130,19 @@ def _lends_by_itself(seen: Observed, name: NodeName) -> bool:
 
 
 OWN_LEASE_S: Final = 1800.0
-"""How long a lease lasts that grid makes by itself; one that is still needed then is renewed before."""
+"""How long a lease that grid makes by itself lasts; one that is still needed is renewed before its end."""
 REQUESTER: Final = "grid"
 _MOST_TRIED: Final = 16
-"""So many nodes' needs are looked into in one round: those that are pressed most."""
+"""How many needs are examined in one round: the most pressing first."""
 
 
 def borrowings(
     seen: Observed, streaks: Streaks, rules_for: RulesFor, lending: set[NodeName]
 ) -> Iterator[tuple[Borrow, ...]]:
-    """What to borrow: each item is one node's need, whose parts are of use together only.
+    """What to borrow: each item is one node's need, whose parts only help together.
 
-    Nobody lends twice in a round, or lends what it gets in the same round: what one loan changes, the next round sees.
-    `lending`: who lends in this round already; who does after this is added.
+    In one round, no node lends twice or lends what it gets: the next round sees what a loan changed. `lending`: the
+    nodes that already lend in this round; further lenders are added.
     """
     borrowing: set[tuple[NodeName, str]] = set()
     for need in islice(needs(seen, streaks), _MOST_TRIED):
@@ -155,20 +158,20 @@ def borrowings(
 
 
 def may_not_lend(seen: Observed, kind: str) -> set[NodeName]:
-    """Who needs the kind itself: now, soon, for work that waits for it, or so much that grid borrowed it."""
+    """Nodes that need the kind themselves: now, soon, for work that waits for it, or so much that grid borrowed it."""
     short = {name for name in seen.nodes if (name, kind) in seen.pressed or seen.will_be_pressed(name, kind)}
     borrowers = {one.target for one in seen.leases if is_own(one) and one.kind == kind and one.holds_capacity}
     return short | borrowers | {name for name in seen.waited_for(kind) if _is_too_small(seen, name, kind)}
 
 
 def _too_busy(seen: Observed, target: NodeName, kind: str) -> set[NodeName]:
-    """Nodes whose machines are busy are not idle. On the target's own machine that makes no difference."""
+    """Nodes that are not idle because their machines are busy; on the target's own machine that makes no difference."""
     node = seen.nodes[target]
     return {one.name for one in seen.nodes.values() if one.is_crowded_for(node, kind)}
 
 
 def _is_too_small(seen: Observed, name: NodeName, kind: str) -> bool:
-    """Whether a node has too little free of a kind for all that waits for it in particular."""
+    """Whether a node has too little of a kind free for all the work that waits for it in particular."""
     waiting = [(one.pending.shape, one.pending.count) for one in wanted_from(seen.demand, name)]
     return name not in seen.nodes or any(gap(shape, seen.nodes[name], count)[kind] for shape, count in waiting)
 
@@ -181,14 +184,14 @@ def _grant(
     if kind in seen.queued or (need.delivery == "transfer" and rules.no_transfers_because is not None):
         return None
     lenders = with_nothing_to_lend(seen.nodes, may_not_lend(seen, kind) | _too_busy(seen, need.node, kind) | taken)
-    # For use any whole one helps; work that waits starts with all that it needs, or not at all.
+    # To lower use, any whole unit helps; waiting work starts with all that it needs, or not at all.
     least = units if need.cause is Cause.DEMAND else scale(kind)
     plan = find_lender(asked, lenders, seen.loans, rules, least=least)
     return plan if isinstance(plan, Grant) else None
 
 
 def ask_for(node: NodeName, kind: str, units: int, cause: Cause, delivery: str) -> Ask:
-    """What grid asks for by itself: whoever else needs it goes first."""
+    """A request that grid makes by itself: others that need the capacity go first."""
     return Ask(
         target=node,
         kind=kind,
@@ -202,5 +205,5 @@ def ask_for(node: NodeName, kind: str, units: int, cause: Cause, delivery: str) 
 
 
 def _borrow(need: Need, grant: Grant) -> Borrow:
-    """Whom to ask is part of the plan: another lender may be one that needs it itself."""
+    """The plan names the lender: another lender may be one that needs the capacity itself."""
     return Borrow(replace(grant.ask, source=grant.source), need.reason)

@@ -1,5 +1,8 @@
-"""What a round of rebalancing looks at and remembers: nodes' own use, shortages, leases that grid made by itself, and
-for how many rounds in a row something has been true. One round alone changes nothing."""
+"""What a round of rebalancing looks at and remembers.
+
+It looks at nodes' own use, shortages, and leases that grid made by itself. It remembers for how many rounds in a row
+something has been true. One round alone changes nothing.
+"""
 
 import math
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
@@ -26,10 +29,13 @@ from distributed_grid.model.teams import Teams
 
 
 def reserved(leases: Iterable[Lease]) -> dict[NodeName, ResourceVector]:
-    """By node: what others have on it. What moved away is no longer there, and loads nobody here."""
+    """By node: what leases reserve on it for other nodes.
+
+    What a node reserves for itself is its own work. Capacity that moved away puts no load on the node.
+    """
     found: dict[NodeName, ResourceVector] = {}
     for lease in leases:
-        if lease.delivery is Delivery.RESERVE and lease.holds_capacity:
+        if lease.delivery is Delivery.RESERVE and lease.holds_capacity and lease.target != lease.source:
             found[lease.source] = found.get(lease.source, ResourceVector()) + lease.resources
     return found
 
@@ -37,8 +43,8 @@ def reserved(leases: Iterable[Lease]) -> dict[NodeName, ResourceVector]:
 def own_part(snapshot: NodeSnapshot, kind: str, for_others: int) -> float | None:
     """0..1: the node's own use, of what is left to it; None: not measured.
 
-    What is reserved counts as used by those who reserved it. So a lender is not taken for pressed by the work that it
-    was asked to carry, and one whose own work has outgrown its part still shows.
+    Reserved capacity counts as used by its holders. So a lender does not seem pressed by the work that it was asked to
+    carry, and a lender whose own work has outgrown its part still shows.
     """
     value = None if snapshot.stale or snapshot.pressure is None else snapshot.pressure.own(kind)
     if value is None or snapshot.measured is None or not for_others:
@@ -51,7 +57,7 @@ def own_part(snapshot: NodeSnapshot, kind: str, for_others: int) -> float | None
 
 
 def _measured_over(snapshot: NodeSnapshot, kind: str) -> float:
-    """What the measured part is a part of, in units; as in `decide/pressure`."""
+    """The capacity that the measured part refers to, in units; as in `decide/monitoring/pressure.py`."""
     measured = snapshot.measured
     if measured is None:
         return float(snapshot.total[kind])
@@ -62,42 +68,43 @@ def _measured_over(snapshot: NodeSnapshot, kind: str) -> float:
 
 
 MOVABLE: Final = (CPU, MEMORY)
-"""What grid moves without being asked. GPUs cannot be, and a custom resource may stand for something of the machine."""
+"""The kinds that grid moves without being asked. GPUs cannot move, and a custom resource may stand for something of the
+machine."""
 
 Thresholds = Mapping[str, Threshold]
 
 
 def middle(threshold: Threshold) -> float:
-    """Where use should be: as far from being pressed as from being relieved."""
+    """Where use should be: halfway between relieved and pressed."""
     return (threshold.low + threshold.high) / 2
 
 
 def short_by(kind: str, use: float, capacity: int, threshold: Threshold) -> int:
-    """How much more brings this use of this capacity down to the middle; whole CPUs or GBs, and at least one."""
+    """How much more capacity brings this use down to the middle; whole CPUs or GBs, and at least one."""
     lacking = capacity * (use / middle(threshold) - 1)
     return max(1, math.ceil(lacking / scale(kind))) * scale(kind)
 
 
 def gap(shape: Shape, node: Node, count: int = 1) -> ResourceVector:
-    """What a node lacks to start so many of these at once."""
+    """What a node lacks to start `count` of these at once."""
     needs = shape.needs
     return ResourceVector({kind: max(0, count * units - node.free[kind]) for kind, units in needs.items()})
 
 
 def fits_on_one_node(shape: Shape) -> bool:
-    """Whether room on a single node is enough: not for a group whose bundles must be apart."""
+    """Whether room on a single node is enough; it is not for a group whose bundles must be apart."""
     return shape.in_group is None and not (shape.strategy == "STRICT_SPREAD" and len(shape.bundles) > 1)
 
 
 def with_nothing_to_lend(nodes: NodeTable, names: Collection[NodeName]) -> NodeTable:
-    """The same nodes, of which these have nothing free: they are not to be asked."""
+    """The same nodes, but the named ones have nothing free, so that they are not asked to lend."""
     if not names:
         return nodes
     return NodeTable(replace(n, free=ResourceVector()) if n.name in names else n for n in nodes.values())
 
 
 def find_lender(ask: Ask, nodes: NodeTable, loans: Loans, rules: Rules, *, least: int) -> Grant | Refused:
-    """Who lends what is asked; or, where nobody has all of it, the most that one has, if that is at least `least`."""
+    """A grant of what is asked, or else of the most that one node can lend, if that is at least `least`."""
     plan = plan_grant(ask, nodes, loans, rules)
     if isinstance(plan, Grant):
         return plan
@@ -112,12 +119,12 @@ def find_lender(ask: Ask, nodes: NodeTable, loans: Loans, rules: Rules, *, least
 Forecasts = Mapping[tuple[NodeName, str], Forecast]
 
 Streaks = Mapping[Hashable, int]
-"""For how many rounds on end something has been so."""
+"""For how many rounds in a row something has been true."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Everything that a round is decided on."""
+    """Everything that a round's decisions rest on."""
 
     nodes: NodeTable
     snapshots: Mapping[NodeName, NodeSnapshot]
@@ -130,9 +137,9 @@ class Observed:
     mode: SharingMode
     now: datetime
     forecasts: Forecasts = field(default_factory=dict)
-    """What is expected, where the policy acts on it."""
+    """The forecasts, where the policy acts on them."""
     queued: frozenset[str] = frozenset()
-    """The kinds that somebody's request waits for: what is free of them is not for grid to take."""
+    """The kinds that requests in the queue wait for: grid does not take what is free of them."""
     teams: Teams = field(default_factory=Teams)
 
     @property
@@ -140,19 +147,19 @@ class Observed:
         return self.numbers.acts_by_itself and self.mode is SharingMode.DYNAMIC_BALANCING
 
     def is_there(self, node: NodeName) -> bool:
-        """What was measured, lent or waited for may be about a node that has left since."""
+        """Whether a node is there: measurements, leases and demand may concern a node that has left since."""
         found = self.nodes.get(node)
         return found is not None and found.alive
 
     def value(self, node: NodeName, kind: str) -> float | None:
-        """How pressed the node is by what it does itself; None: no recent measurement, or it has just left."""
+        """How pressed the node is by its own work; None: no recent measurement, or the node has just left."""
         snapshot = self.snapshots.get(node)
         if not self.is_there(node) or snapshot is None or snapshot.stale or snapshot.pressure is None:
             return None
         return snapshot.pressure.own(kind)
 
     def foreseen(self, node: NodeName, kind: str) -> float | None:
-        """How pressed it is expected to be, under a policy that acts on that."""
+        """How pressed the node is expected to be, under a policy that acts on forecasts."""
         if not self.numbers.foresees:
             return None
         forecast = self.forecasts.get((node, kind))
@@ -163,16 +170,16 @@ class Observed:
         return value is not None and value >= self.thresholds[kind].high
 
     def waited_for(self, kind: str) -> set[NodeName]:
-        """Nodes for which in particular work waits that needs some of this kind."""
+        """The nodes that work waits for in particular, if that work needs some of this kind."""
         found = {only_node(one) for one in self.demand if kind in one.pending.shape.needs}
         return {name for name in found if name is not None}
 
     def is_young(self, lease: Lease) -> bool:
-        """No lease is returned or moved before it is older than this."""
+        """Whether the lease is in its minimum hold, in which it is neither returned nor moved."""
         return self.now - lease.allocated_at < timedelta(seconds=self.numbers.min_hold_s)
 
     def own_leases(self, target: NodeName, kind: str, *causes: Cause) -> list[Lease]:
-        """What grid borrowed for a node by itself and has not given back, for these reasons or for any."""
+        """What grid borrowed for a node by itself and has not given back, for these causes or for any."""
         return [
             lease
             for lease in self.leases
@@ -189,11 +196,11 @@ def is_own(lease: Lease) -> bool:
 
 
 _RENEWED_IN_LAST = 0.25
-"""The part of its time that is left when a lease is renewed."""
+"""The part of its duration that is left when a lease is renewed."""
 
 
 def returns(seen: Observed, unneeded_for: dict[str, int]) -> Iterator[Return]:
-    """What goes home. Of one node's leases of one kind one in a round: the next round sees what that changed."""
+    """Leases to return. Of one node's leases of one kind, one per round: the next round sees what that changed."""
     done: set[tuple[str, str]] = set()
     for lease in _own(seen):
         rounds = unneeded_for.get(lease.id, 0)
@@ -204,7 +211,7 @@ def returns(seen: Observed, unneeded_for: dict[str, int]) -> Iterator[Return]:
 
 
 def renewals(seen: Observed) -> Iterator[Renew]:
-    """What would end although it is needed: its target would lose it, and get it again some rounds later."""
+    """Leases that would end although needed: the target would lose them, and get them again some rounds later."""
     for lease in _own(seen):
         left = (lease.expires_at - seen.now).total_seconds()
         if left <= _RENEWED_IN_LAST * lease.duration_s and (why := _why_needed(seen, lease)) is not None:
@@ -212,7 +219,7 @@ def renewals(seen: Observed) -> Iterator[Renew]:
 
 
 def is_unneeded(seen: Observed, lease: Lease) -> bool | None:
-    """Whether what grid borrowed is not needed now; None: nobody knows."""
+    """Whether what grid borrowed is not needed now; None: no recent measurement."""
     if lease.cause is Cause.DEMAND:
         target = seen.nodes.get(lease.target)
         idle = target is not None and target.free[lease.kind] >= lease.units
@@ -231,8 +238,10 @@ def is_unneeded(seen: Observed, lease: Lease) -> bool | None:
 
 
 def _use_without(seen: Observed, lease: Lease, value: float) -> float:
-    """How pressed the target would be without the lease: where it is measured by what it offers, returning some of
-    that makes it busier, and must not bring the pressure back.
+    """How pressed the target would be without the lease.
+
+    Where pressure is measured against what the target offers, a return makes the target busier. It must not bring the
+    pressure back.
     """
     snapshot = seen.snapshots[lease.target]
     total = snapshot.total[lease.kind]
@@ -242,7 +251,7 @@ def _use_without(seen: Observed, lease: Lease, value: float) -> float:
 
 
 def _own(seen: Observed) -> list[Lease]:
-    """The oldest first."""
+    """The active leases that grid made by itself, the oldest first."""
     own = (lease for lease in seen.leases if is_own(lease) and lease.state is LeaseState.ACTIVE)
     return sorted(own, key=lambda lease: (lease.allocated_at, lease.id))
 
@@ -288,7 +297,7 @@ def unneeded_key(lease: Lease) -> Hashable:
 
 
 def count(seen: Observed, before: Streaks) -> dict[Hashable, int]:
-    """One more for what is so now; what nobody knows now stays as it was; all else begins again."""
+    """One more for what is true now; what is not known now stays as it was; all else starts again."""
     found: dict[Hashable, int] = {}
     for key, is_so in _facts(seen):
         if is_so is None:
@@ -304,7 +313,7 @@ def _facts(seen: Observed) -> Iterator[tuple[Hashable, bool | None]]:
         for kind in BUILT_IN:
             known = seen.value(name, kind) is not None
             lends = bool(seen.loans.lent(name, kind))
-            # Who lends gets its own back first, and then has as long as all to see whether that is enough.
+            # A lender gets its own capacity back first. Then it has as long as any node to see whether that is enough.
             yield pressed_key(name, kind), (name, kind) in seen.pressed and not lends if known else None
             yield foreseen_key(name, kind), seen.will_be_pressed(name, kind) and not lends
             if lends:

@@ -1,6 +1,7 @@
-"""Lender protection: a lender whose own work needs what it lent gets it back, from another lender if one can be found.
+"""Lender protection: a lender whose own work needs what it lent gets it back.
 
-This holds under every policy and mode in which anything is lent at all; only moving needs a policy that acts by itself.
+If another lender can take over the loan, the loan moves there. Protection holds under every policy and mode in which
+anything is lent at all; only moving needs a policy that acts by itself.
 """
 
 from collections.abc import Iterator
@@ -33,9 +34,9 @@ from distributed_grid.model.resources import ResourceVector, total
 def protections(
     seen: Observed, streaks: Streaks, rules_for: RulesFor, lending: set[NodeName]
 ) -> Iterator[Move | Relieve]:
-    """For each lender that needs its own: leases that others can take over, then those that are asked back.
+    """For each lender that needs its own capacity: leases that others can take over, then leases to reclaim.
 
-    Nobody takes over twice in a round: those who do are added to `lending`.
+    No node takes over twice in a round: each node that does is added to `lending`.
     """
     for name in seen.nodes:
         lacking, why = _lacking(seen, name, streaks)
@@ -53,7 +54,7 @@ def protections(
 
 
 def _lacking(seen: Observed, name: NodeName, streaks: Streaks) -> tuple[ResourceVector, str]:
-    """What a lender needs back of what it lent, without what is on its way already; and why."""
+    """What a lender needs back of what it lent, without pending returns; and why."""
     lent = seen.loans.lent_by(name)
     if not lent:
         return lent, ""
@@ -68,7 +69,7 @@ def _lacking(seen: Observed, name: NodeName, streaks: Streaks) -> tuple[Resource
         shape = demand.pending.shape
         missing = gap(shape, seen.nodes[name])
         waited = streaks.get(waiting_key(name, shape), 0) >= seen.numbers.high_rounds
-        # Only what its own base would serve, and what was lent is what is in the way.
+        # Counts only if the node's own base would serve it, and what it lent covers what is missing.
         if waited and missing and fits_on_one_node(shape) and _would_serve(seen, name, shape.needs, missing):
             needs |= {kind: max(needs.get(kind, 0), units) for kind, units in missing.items()}
             reasons.append(f"{shape.describe()} waits for what {name} lent")
@@ -95,7 +96,7 @@ def _would_serve(seen: Observed, name: NodeName, needs: ResourceVector, missing:
 
 
 def _comes_of(lease: Lease) -> ResourceVector:
-    """What is on its way home of a lease already, or was asked of its holder."""
+    """The part of a lease that is a pending return."""
     if lease.is_winding_down or lease.wanted_back:
         return lease.resources
     return ResourceVector({lease.kind: lease.notice.units}) if lease.notice is not None else ResourceVector()
@@ -104,7 +105,7 @@ def _comes_of(lease: Lease) -> ResourceVector:
 def _moves(
     seen: Observed, name: NodeName, lacking: ResourceVector, why: str, lending: set[NodeName], rules_for: RulesFor
 ) -> Iterator[Move]:
-    """Transfers that a cool lender can take over, large ones first, until the rest is covered.
+    """Transfers that another lender can take over, large ones first, until the shortage is covered.
 
     Reservations stay: work runs in them, on this node.
     """
@@ -128,7 +129,7 @@ def _moves(
 
 
 def _is_movable(seen: Observed, lease: Lease) -> bool:
-    """One that is nearly over comes home by itself before another has taken its place."""
+    """Whether a lease can move. One that is nearly over comes back by itself before another could replace it."""
     return (
         lease.delivery is Delivery.TRANSFER
         and lease.state is LeaseState.ACTIVE
@@ -140,7 +141,7 @@ def _is_movable(seen: Observed, lease: Lease) -> bool:
 
 
 def _same_again(lease: Lease, seen: Observed) -> Ask:
-    """The ask for the same loan from somebody else, for the time that is left."""
+    """The request for the same loan from another lender, for the time that is left."""
     return Ask(
         target=lease.target,
         kind=lease.kind,

@@ -1,7 +1,7 @@
-"""Rebalancing: what grid does when nobody asks. One look, then a bounded list of actions, each with its reason.
+"""Rebalancing: what grid does without a request. One look, then a bounded list of actions, each with its reason.
 
-Nothing is done on one round alone: what is short for `high_rounds` rounds borrows, what is relieved for `low_rounds`
-returns, and in between nothing changes.
+Nothing is done on one round alone: a node that is short for `high_rounds` rounds borrows, a node that is relieved for
+`low_rounds` rounds returns, and in between nothing changes.
 """
 
 from collections.abc import Iterator
@@ -28,9 +28,10 @@ __all__ = ["OWN_LEASE_S", "Forecasts", "Observed", "Streaks", "rebalance"]
 def rebalance(seen: Observed, before: Streaks, rules_for: RulesFor) -> tuple[tuple[Action, ...], Streaks]:
     """What to do now, and what to remember for the next round.
 
-    1. Lenders that need their own are protected: under every policy, in every mode.
-    2. What grid borrowed and is not needed any more goes home: also when the policy was changed since.
-    3. What is needed and would end lasts on, 4. and who is short borrows: where grid acts by itself.
+    1. Lenders that need their own capacity are protected: under every policy, in every mode.
+    2. What grid borrowed and no longer needs is returned: also when the policy was changed since.
+    3. Leases that are still needed and would end are renewed: where grid acts by itself.
+    4. Nodes that are short borrow: where grid acts by itself.
 
     At most `changes_per_round` actions, and one for each lease; one action, under a policy that does nothing by itself.
     """
@@ -49,7 +50,7 @@ def rebalance(seen: Observed, before: Streaks, rules_for: RulesFor) -> tuple[tup
 
 
 def _wanted(seen: Observed, streaks: Streaks, rules_for: RulesFor) -> Iterator[tuple[Action, ...]]:
-    """By importance; what is of use together only comes together."""
+    """The wanted actions, by importance; actions that only help together come together."""
     lending: set[NodeName] = set()
     for protection in protections(seen, streaks, rules_for, lending):
         yield (protection,)

@@ -1,5 +1,8 @@
-"""Suggestions: what a person could do before something runs short, from measurements, forecasts and pending demand; the
-request to make, or what would have to change, with a likelihood."""
+"""Suggestions: what a person could do before something runs short.
+
+They come from measurements, forecasts and pending demand. Each has the request to make, or what would have to change,
+and a likelihood.
+"""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,14 +32,14 @@ from distributed_grid.model.series import CONFIDENCE, Forecast
 from distributed_grid.model.times import span
 
 _HALF_WIDTH: Final = 1.645
-"""So many standard deviations either side hold nine tenths of a normal distribution."""
+"""This many standard deviations either side hold nine tenths of a normal distribution."""
 _FEW: Final = 10
-"""With so many checked forecasts a track record counts three quarters."""
+"""With this many checked forecasts, a track record counts three quarters."""
 _IN_WORDS: Final = ((0.85, "very likely"), (0.65, "likely"), (0.45, "possible"), (0.0, "a guess"))
 
 
 def how_sure(forecast: Forecast, threshold: float) -> tuple[float, str]:
-    """0..1 that the value is at or above the threshold then, and that in words with what it rests on."""
+    """The likelihood (0..1) that the value is at or above the threshold then; and in words, with what it rests on."""
     likely = passes(forecast, threshold)
     accuracy = forecast.accuracy
     if accuracy is None:
@@ -50,7 +53,10 @@ def how_sure(forecast: Forecast, threshold: float) -> tuple[float, str]:
 
 
 def passes(forecast: Forecast, threshold: float) -> float:
-    """The part of the forecast's distribution that is not below the threshold. Either side of it is half a normal."""
+    """The part of the forecast's distribution that is not below the threshold.
+
+    Either side of the forecast value is half a normal distribution.
+    """
     away = threshold - forecast.value
     reach = forecast.high - forecast.value if away > 0 else forecast.value - forecast.low
     if reach <= 0:
@@ -67,17 +73,17 @@ _MOST_REASONS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Help:
-    """What can be done, in words; and the request that does it, if one does."""
+    """What can be done, in words; and the request that does it, if there is one."""
 
     told: str
     ask: Ask | None = None
     command: str | None = None
     because: str = ""
-    """Why nobody helps, by node."""
+    """Why no node helps, by node."""
 
 
 def who_helps(seen: Observed, ask: Ask, rules_for: RulesFor, *, least: int) -> Help:
-    """The node that can lend what is asked, or part of it; else what would let one."""
+    """The node that can lend what is asked, or part of it; else what would let one lend."""
     rules = rules_for(ask)
     if ask.delivery == Delivery.TRANSFER and rules.no_transfers_because is not None:
         return Help(f"capacity cannot be moved to {ask.target}", because=rules.no_transfers_because)
@@ -101,7 +107,7 @@ def command(ask: Ask) -> str:
 
 
 def _said(plan: Grant) -> str | None:
-    """The delivery, where a plain request would not be delivered so."""
+    """The delivery, where a plain request would be delivered otherwise."""
     return str(Delivery.RESERVE) if plan.delivery is Delivery.RESERVE and plan.ask.kind != GPU else None
 
 
@@ -119,7 +125,7 @@ def _nobody(refused: Refused, short: set[NodeName], least: int) -> Help:
 
 
 def _remedy(ask: Ask, refusals: list[Refusal]) -> str:
-    """What somebody could change, the easiest first."""
+    """What a person could change, the easiest first."""
     by_code = {one.code: one.node for one in reversed(refusals)}
     limit = {"cpu": "max_share_cpu", "memory": "max_share_memory_gb", "gpu": "max_share_gpu"}.get(ask.kind, "limit")
     remedies = {
@@ -141,18 +147,18 @@ HORIZONS_S: Final = (300.0, 600.0, 900.0, 1200.0, 1800.0, 3600.0)
 MOST: Final = 5
 _LEAST_SURE: Final = 0.3
 _WAITED: Final = timedelta(seconds=30)
-"""What waits for less is not worth a word yet."""
+"""A shorter wait is not worth mentioning yet."""
 _MOST_CANDIDATES: Final = 4
 _WORDS: Final = {"cpu": "CPUs", "memory": "memory", "gpu": "GPUs"}
 
 Ahead = Mapping[tuple[NodeName, str], Sequence[Forecast]]
-"""By node and kind: what is expected, the nearest time first."""
+"""By node and kind: the forecasts, the nearest time first."""
 Trends = Mapping[tuple[NodeName, str], Trend]
 
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """One thing that would help one node, why, and how sure that is."""
+    """One thing that would help one node, why, and how likely it is needed."""
 
     node: NodeName
     kind: str
@@ -160,23 +166,23 @@ class Suggestion:
     what: str
     reason: str
     confidence: float
-    """0..1: that the node is, or will be, short of it."""
+    """0..1: the likelihood that the node is, or will be, short of the kind."""
     how_sure: str
     ask: Ask | None = None
     command: str | None = None
     by_itself: bool = False
-    """The policy does such a thing by itself, if it lasts."""
+    """The policy does this by itself if the shortage lasts."""
     in_s: float | None = None
-    """When; None: it is so now."""
+    """In how many seconds; None: now."""
 
     @property
     def key(self) -> tuple[NodeName, str, Cause]:
-        """What makes it the same as one made before."""
+        """Equal for suggestions that count as the same."""
         return self.node, self.kind, self.cause
 
 
 def suggest(seen: Observed, ahead: Ahead, trends: Trends, rules_for: RulesFor) -> tuple[Suggestion, ...]:
-    """The most urgent few: who is short now, what waits, who will be short; each with who could help."""
+    """The most urgent few: nodes short now, work that waits, nodes short later; each with the node that could help."""
     found: dict[tuple[NodeName, str, Cause], Suggestion] = {}
     for suggestion in _all(seen, ahead, trends, rules_for):
         found.setdefault(suggestion.key, suggestion)
@@ -226,7 +232,7 @@ def _is_short(
 def _crossing(
     seen: Observed, key: tuple[NodeName, str], ahead: Sequence[Forecast]
 ) -> Iterator[tuple[Forecast, float, str, tuple[NodeName, str]]]:
-    """The first time at which more than the limit is expected, if that is more than a guess."""
+    """The first time at which the forecast reaches the limit, if that is at least `_LEAST_SURE` likely."""
     high = seen.thresholds[key[1]].high
     for forecast in ahead:
         if forecast.value >= high:
@@ -273,18 +279,18 @@ def _ask_for_use(seen: Observed, name: NodeName, kind: str, use: float) -> Ask:
 
 
 def _heading(trend: Trend | None) -> str:
-    """ ", rising by 1.2 points a minute": what its last quarter of an hour shows."""
+    """ ", rising by 1.2 points a minute": the trend of the last quarter of an hour."""
     points = None if trend is None or trend.per_minute is None else round(100 * trend.per_minute, 1)
     if not points:
         return ""
     return f", {'rising' if points > 0 else 'falling'} by {abs(points):g} points a minute"
 
 
-# -- what waits ---------------------------------------------------------------------------------------------------
+# -- pending demand -----------------------------------------------------------------------------------------------
 
 
 def _waits(seen: Observed, demand: Demand, rules_for: RulesFor) -> Iterator[Suggestion]:
-    """For each kind that the work lacks on the node that would serve it."""
+    """One suggestion for each kind that the work lacks on the node that would serve it."""
     if demand.waited(seen.now) < _WAITED or not fits_on_one_node(demand.pending.shape):
         return
     pinned = only_node(demand)
@@ -296,11 +302,11 @@ def _waits(seen: Observed, demand: Demand, rules_for: RulesFor) -> Iterator[Sugg
 
 
 def _where(seen: Observed, demand: Demand, pinned: NodeName | None) -> list[Node]:
-    """The node that it waits for; for what fits nowhere, those that lack least of it."""
+    """The node that the work waits for; for work that fits nowhere, the nodes that lack least of it."""
     if pinned is not None:
         return [seen.nodes[pinned]] if seen.is_there(pinned) else []
     if demand.reason is not WaitReason.INFEASIBLE:
-        return []  # it waits for work to end, and moving capacity about would make room for nobody
+        return []  # it waits for work to end, and moving capacity about would make no room
     shape = demand.pending.shape
     allowed = [node for node in seen.nodes.alive if not demand.wanted_on or node.name in demand.wanted_on]
 
@@ -312,7 +318,7 @@ def _where(seen: Observed, demand: Demand, pinned: NodeName | None) -> list[Node
 
 def _lacks(seen: Observed, demand: Demand, node: Node, kind: str, rules_for: RulesFor) -> Suggestion:
     shape, count = demand.pending.shape, demand.pending.count
-    # Work that is to run elsewhere needs all of it there; for what stays, what is missing is enough.
+    # Work that runs elsewhere needs all of it there; work that stays needs only what is missing.
     lacking = shape.needs[kind] if kind == GPU else gap(shape, node)[kind]
     units = -(-lacking // scale(kind)) * scale(kind)
     delivery = None if kind == GPU else "transfer"

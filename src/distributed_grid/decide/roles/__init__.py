@@ -1,5 +1,6 @@
-"""Decisions about whole workloads: where their actors go, what is held for them, what is done when they fail, how many
-there are to be. Pure, and equal inputs give equal plans.
+"""Decisions about workloads: where actors go, what is held for them, what follows a failure, how many there should be.
+
+All of them are pure: equal inputs give equal plans.
 """
 
 from distributed_grid.decide.roles.checks import violations

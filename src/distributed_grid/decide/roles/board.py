@@ -1,4 +1,4 @@
-"""What a search for places works on: units, nodes, weights for missing resources, and the state of one attempt."""
+"""The data of a search for places: unit classes, nodes, weights for missing resources, and the state of one attempt."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from distributed_grid.model.resources import BUILT_IN, CPU, GPU, MEMORY, Resourc
 from distributed_grid.model.roles.plan import Inventory, Unit
 
 _WEIGHTS: Final = {GPU: 1000.0, CPU: 1.0, MEMORY: 0.125}
-"""Of one device, core or GB; of a custom resource, as of a hundred cores."""
+"""The weight of one device, core or GB. A custom resource weighs as much as a hundred cores."""
 
 
 def worth(amounts: Mapping[str, int]) -> float:
@@ -22,7 +22,7 @@ def worth(amounts: Mapping[str, int]) -> float:
 
 
 def worth_by_node(lacking: Mapping[str, Units]) -> NDArray[np.float64]:
-    """The same for amounts on every node."""
+    """`worth` for the amounts that each node lacks."""
     parts = [column * _each(kind) for kind, column in lacking.items()]
     found: NDArray[np.float64] = np.sum(parts, axis=0, dtype=np.float64) if parts else np.zeros(1)
     return found
@@ -33,21 +33,21 @@ def _each(kind: str) -> float:
 
 
 Quotas = dict[str, dict[str, int]]
-"""What is left of each pool's limits, by pool and kind."""
+"""What is left of each pool's quota, by pool and kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """Classes and nodes; the rows of all columns are the nodes in name order, a list's items the classes in theirs."""
+    """Unit classes and nodes. Rows of columns are nodes in name order; items of lists are classes in order."""
 
     classes: tuple[UnitClass, ...]
     inventory: Inventory
     room: Room
     usable: Mask
     allowed: list[Mask]
-    """By affinity, pools and whether a node can be used at all."""
+    """The nodes that each class may use, by affinity, pool and whether the node is usable at all."""
     shunned: list[Mask]
-    """Nodes that have something scarce which this class has no use for: GPUs, or custom resources others ask for."""
+    """Nodes with something scarce that the class does not need: GPUs, or custom resources that other classes need."""
     already: list[Units]
     quotas: Mapping[str, Mapping[str, int]]
 
@@ -69,7 +69,7 @@ class Board:
         )
 
     def with_leasts(self, leasts: Mapping[int, int]) -> "Board":
-        """The same with other counts for some classes, and no growth beyond them."""
+        """The same board with other counts for some classes, and no growth beyond them."""
         classes = tuple(
             one.with_counts(leasts[number], leasts[number]) if number in leasts else one
             for number, one in enumerate(self.classes)
@@ -77,7 +77,7 @@ class Board:
         return replace(self, classes=classes)
 
     def with_more(self, nodes: Mapping[NodeName, ResourceVector], pools: Mapping[str, ResourceVector]) -> "Board":
-        """The same with so much more (or, below zero, less) on some nodes, and in some pools."""
+        """The same board with more (or, below zero, less) on some nodes and in some pools."""
         inventory = self.inventory.with_more(nodes)
         quotas = {
             name: {kind: units + pools[name][kind] if name in pools else units for kind, units in left.items()}
@@ -90,11 +90,11 @@ class Board:
         return {pool: dict(left) for pool, left in self.quotas.items()}
 
     def fits(self, number: int, room: Room) -> Units:
-        """How many units of a class fit on each node where they may be."""
+        """How many units of a class fit on each node that it may use."""
         return np.where(self.allowed[number], room.fits(self.classes[number].needs), 0)
 
     def fit_at_all(self, number: int) -> int:
-        """How many there would be room for if the class were alone."""
+        """How many units would fit if the class were alone."""
         alone = int(self.fits(number, self.room).sum())
         return min(alone, pool_room(self.classes[number], self.quotas))
 
@@ -162,7 +162,7 @@ class Try:
     room: Room
     quotas: Quotas
     counts: list[Units]
-    """By class: how many on each node."""
+    """For each class, how many units are on each node."""
     unplaced: list[int]
 
     @classmethod
@@ -175,7 +175,7 @@ class Try:
         return not any(self.unplaced)
 
     def put(self, needs: ResourceVector, number: int, counts: Units) -> None:
-        """So many units of a class on each node; they must fit."""
+        """Place this many units of a class on each node; they must fit."""
         self.room.take(needs, counts)
         self.counts[number] = self.counts[number] + counts
 

@@ -1,6 +1,6 @@
-"""Checks of a placement, computed apart from the search; and which places of a plan could not be had.
+"""Checks of a placement, independent of the search; and which holdings of a plan still wait for capacity.
 
-More capacity never makes a placement wrong, so a plan stays valid while no other program takes the room.
+More capacity never invalidates a placement, so a plan stays valid while no other program takes the capacity.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ from distributed_grid.model.roles.workload import Workload
 
 
 def violations(placement: Placement, workload: Workload, inventory: Inventory) -> list[str]:
-    """All that is wrong with a placement; empty if it can be carried out as it is."""
+    """Everything that is wrong with a placement; empty if it can be carried out as it is."""
     found = [*_not_all_there(placement, workload)]
     classes = {one.names: one for one in classes_of(workload)}
     for name, units in placement.by_node.items():
@@ -63,7 +63,7 @@ def _over_quota(placement: Placement, workload: Workload) -> list[str]:
 
 
 def _devices_hold(node: InventoryNode, units: tuple[Unit, ...]) -> bool:
-    """Whole GPUs first, then the parts: the largest first, or in the order in which they stand."""
+    """Whole GPUs first, then the parts, in each of three orders: largest first, as listed, and reversed."""
     one = scale(GPU)
     asked = [unit.resources[GPU] for unit in units if GPU in unit.resources]
     whole = sum(each // one for each in asked if each >= one)
@@ -77,7 +77,7 @@ def _devices_hold(node: InventoryNode, units: tuple[Unit, ...]) -> bool:
 
 
 def what_waits(holdings: Iterable[Holding], inventory: Inventory) -> tuple[str, ...]:
-    """A line for each: what it is for, on which node, and what that has free now."""
+    """One line for each holding: what it is for, on which node, and what that node has free now."""
     return tuple(_line(holding, inventory) for holding in holdings)
 
 

@@ -1,8 +1,7 @@
-"""What becomes of a run when one of its actors fails: it starts anew, with or without its gang; or the run goes on
-without it; or the run ends.
+"""What follows when an actor of a run fails.
 
-A process that hosts several roles fails for all of them: the strictest of their policies is followed, and the
-budget of each is charged.
+The actor restarts, alone or with its gang; the run continues without it; or the run ends. If a process hosts several
+roles, all of them fail with it. The strictest of their policies applies, and each role's budget is charged.
 """
 
 from collections.abc import Iterable
@@ -22,15 +21,15 @@ STRICTEST_FIRST: Final = (
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 10.0
 _LIVED_LONG_S: Final = 60.0
-"""Who lived so long is not one that only starts and fails."""
+"""An actor that lived this long is not in a crash loop."""
 _RESTARTS: Final = (FailurePolicy.RESTART_GANG, FailurePolicy.RESTART)
 
 
 def judge_failures(failures: Iterable[Failure], workload: Workload) -> tuple[Verdict, ...]:
-    """What is to be done about all that failed at the same time, such as when a node dies.
+    """What to do about actors that failed at the same time, for example because their node died.
 
-    Each is judged by how things were before any of it, so a gang that lost several members is restarted once. If one
-    of the failures ends the workload, that is all there is to do.
+    Each failure is judged by the state before all of them, so a gang that lost several members restarts once. If one
+    failure ends the workload, nothing else is done.
     """
     verdicts = [judge_failure(failure, workload) for failure in failures]
     if ends := [one for one in verdicts if one.act is Act.END]:
@@ -40,13 +39,13 @@ def judge_failures(failures: Iterable[Failure], workload: Workload) -> tuple[Ver
         if one.act is Act.RESTART_GANG:
             gangs.setdefault(one.roles, one)
     anew = {role for roles in gangs for role in roles}
-    # Members of a process fail as one, even if each of its roles was told of.
+    # Members of a process fail as one, even if a failure was reported for each of its roles.
     alone = {(one.roles, one.index): one for one in verdicts if not anew & {*one.roles}}
     return (*gangs.values(), *alone.values())
 
 
 def judge_failure(failure: Failure, workload: Workload) -> Verdict:
-    """What is to be done about one actor that failed."""
+    """What to do about one actor that failed."""
     group = next(group for group in workload.together if failure.role in [role.name for role in group])
     process = group[0].colocation_group is not None and group[0].colocation == Colocation.PROCESS
     hosted = group if process else tuple(role for role in group if role.name == failure.role)
@@ -68,15 +67,17 @@ def judge_failure(failure: Failure, workload: Workload) -> Verdict:
 
 
 def restart_at(nth: int, *, began: float, now: float) -> float:
-    """When the nth restart may begin of what began then and failed now: the first at once, each other after a pause
-    that is twice the one before, so that what fails as soon as it starts does not do so all the time."""
+    """When the nth restart may begin, for an actor that started at `began` and failed `now`.
+
+    The first restart is immediate. Each later one waits twice as long as the one before, to slow down a crash loop.
+    """
     if nth <= 1 or now - began >= _LIVED_LONG_S:
         return now
     return now + min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(nth - 2, 10))
 
 
 def _why_it_ends(failure: Failure, hosted: tuple[RoleSpec, ...], policy: FailurePolicy, who: str) -> str:
-    """Empty if the workload can go on."""
+    """Why the workload ends; empty if it continues."""
     for role in hosted:
         if role.failure_policy == FailurePolicy.FAIL:
             return f"{who} {failure.what}, and nothing of {role.name} may fail"
@@ -101,7 +102,7 @@ def _why_it_ends(failure: Failure, hosted: tuple[RoleSpec, ...], policy: Failure
 
 
 def _may_restart(hosted: tuple[RoleSpec, ...]) -> int | None:
-    """As often as the one that may least; None: for ever. A role that goes on without its members asks for nothing."""
+    """The smallest limit of the hosted roles; None: no limit. Roles that continue without their members set none."""
     said = [role.max_restarts for role in hosted if role.failure_policy in _RESTARTS]
     return min((most for most in said if most != FOR_EVER), default=None)
 

@@ -1,6 +1,6 @@
-"""A place for every actor of a workload, or why there is none, role by role, and what would make it fit.
+"""Plans a place for every actor of a workload, or explains per role why there is none and what would make it fit.
 
-Every remedy was tried: with it, the search finds places for all.
+Every remedy was tried: with it, the search places everything.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,17 +36,17 @@ _MOST_CLASSES: Final = 12
 _MOST_COMMANDS: Final = 4
 _MOST_NAMED: Final = 4
 _WORK: Final = 12_000_000
-"""How much is tried: classes times nodes, each time; a second or two. What was not tried is not told."""
+"""The limit on work: classes times nodes, for each try; a second or two. Remedies beyond it are not offered."""
 
 _ONE_BY_ONE: Final = 500
-"""So many units without a place are gone through one by one; of more, all of a class go to one node."""
+"""This many units without a place are handled one by one. Beyond that, all units of a class go to one node."""
 _SIXTEENTH: Final = GB // 16
-"""Memory is asked for in parts that four digits can tell exactly."""
+"""Memory is requested in steps that four digits express exactly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """What would have to be added, by node and by pool; and what is left on the nodes without it."""
+    """What has to be added, by node and by pool; and what the nodes have left then."""
 
     nodes: Mapping[NodeName, ResourceVector]
     pools: Mapping[str, ResourceVector]
@@ -65,13 +65,13 @@ class Lack:
 
 
 class Trying:
-    """Searches, for as long as the work is worth it."""
+    """Searches within a limit on work."""
 
     def __init__(self, work: int = _WORK) -> None:
         self._left = work
 
     def fits(self, board: Board) -> bool:
-        """Whether everything has a place; False also where it is too much work to find out."""
+        """Whether everything has a place; False also if the limit on work is reached."""
         each = len(board.classes) * (len(board.room) + 200)
         if self._left < each:
             return False
@@ -99,7 +99,7 @@ def remedies(board: Board, tries: tuple[Try, ...]) -> Iterator[Remedy]:
 
 
 def _lack(board: Board, found: Try) -> Lack | None:
-    """What pools lack for all of them; then every unit without a place goes to the node that lacks the least."""
+    """What the pools lack for all units; then each unit without a place goes to the node that lacks the least."""
     left, unplaced = found.copy(), list(found.unplaced)
     pools = _pools_lack(board, left, unplaced)
     nodes: dict[int, ResourceVector] = {}
@@ -107,7 +107,7 @@ def _lack(board: Board, found: Try) -> Lack | None:
     for number, one in enumerate(board.classes):
         allowed = board.allowed[number]
         if unplaced[number] and not allowed.any():
-            return None  # more of anything would not help
+            return None  # adding capacity would not help
         while unplaced[number]:
             steps += 1
             count = 1 if steps <= _ONE_BY_ONE else unplaced[number]
@@ -126,7 +126,7 @@ def _lack(board: Board, found: Try) -> Lack | None:
 
 
 def _pools_lack(board: Board, left: Try, unplaced: list[int]) -> dict[str, ResourceVector]:
-    """Let pools have what they lack, and give places to those whom only that kept from having one."""
+    """Give the pools what they lack, and place the units that only a pool's quota kept from a place."""
     found: dict[str, ResourceVector] = {}
     for number, one in enumerate(board.classes):
         if one.pool is None or not unplaced[number]:
@@ -146,11 +146,11 @@ def _up(kind: str, units: int) -> int:
     return -(-units // _SIXTEENTH) * _SIXTEENTH if kind == MEMORY else units
 
 
-# -- who could lend it ---------------------------------------------------------------------------------------
+# -- lenders -------------------------------------------------------------------------------------------------
 
 
 def _boost(board: Board, lack: Lack, trying: Trying) -> Remedy | None:
-    """Capacity that others have left over moves to where it is missing. GPUs stay where they are."""
+    """Move spare capacity from other nodes to where it is missing. GPUs do not move."""
     wanted = [(name, kind, units) for name, vector in lack.nodes.items() for kind, units in vector.items()]
     if lack.pools or not wanted or len(wanted) > _MOST_COMMANDS or any(kind == GPU for _, kind, _ in wanted):
         return None
@@ -171,7 +171,7 @@ def _boost(board: Board, lack: Lack, trying: Trying) -> Remedy | None:
 def _lender(
     board: Board, lack: Lack, moved: Mapping[NodeName, ResourceVector], target: NodeName, kind: str, units: int
 ) -> NodeName | None:
-    """Who has the most of it left over, and may lend so much."""
+    """The node that has the most to spare and may lend this much."""
     column = lack.left.room.column(kind)
     best: tuple[int, NodeName] | None = None
     for row, node in enumerate(board.inventory.values()):
@@ -184,11 +184,11 @@ def _lender(
     return None if best is None else best[1]
 
 
-# -- what to leave out ---------------------------------------------------------------------------------------
+# -- what to shrink ------------------------------------------------------------------------------------------
 
 
 def _shrink(board: Board, best: Try, trying: Trying) -> Iterator[Remedy]:
-    """For one class at a time, the most of it with which all fits; those without a place first."""
+    """For one class at a time, the largest count with which everything fits. Classes with unplaced units come first."""
     numbers = [number for number, one in enumerate(board.classes) if one.least]
     numbers.sort(key=lambda number: not best.unplaced[number])
     told = 0
@@ -208,7 +208,7 @@ def _most_that_fits(board: Board, number: int, trying: Trying) -> int | None:
     if not trying.fits(board.with_leasts({number: 0})):
         return None
     if sum(one.least > 0 for one in board.classes) == 1:
-        low = 1  # a workload without its only role is none
+        low = 1  # a workload cannot do without its only role
         if high < low or not trying.fits(board.with_leasts({number: low})):
             return None
     while low < high:
@@ -243,7 +243,7 @@ _NEAREST = 3
 
 
 def explain(name: str, board: Board, found: Search) -> DoesNotFit:
-    """From the try that came nearest."""
+    """Explain why a workload does not fit, based on the nearest try."""
     best = found.tries[0]
     reasons = [
         Reason(one.names, one.least, one.least - best.unplaced[number], _why(board, best, number))
@@ -290,7 +290,7 @@ def _pool_is_full(best: Try, one: UnitClass) -> str:
 
 
 def _too_big(board: Board, number: int) -> str:
-    """Not even one of them fits, though nothing else were there."""
+    """Why not even one unit fits, even if no other class is placed."""
     one, allowed = board.classes[number], board.allowed[number]
     for kind, lacking in board.room.lacks(one.needs).items():
         if (lacking[allowed] > 0).all():
@@ -305,7 +305,7 @@ def _too_big(board: Board, number: int) -> str:
 
 
 def _nearest(board: Board, best: Try | None, number: int) -> str:
-    """The nodes that lack the least."""
+    """The nodes that lack the least, in words."""
     room = board.room if best is None else best.room
     lacks = room.lacks(board.classes[number].needs)
     cost = np.where(board.allowed[number], worth_by_node(lacks), np.inf)
@@ -318,13 +318,13 @@ def _nearest(board: Board, best: Try | None, number: int) -> str:
 
 
 def _few(told: Sequence[str], of: int) -> str:
-    """The first of so many."""
+    """The first few of `of` items, and how many more there are."""
     more = f", and {of - _NEAREST} more nodes" if of > _NEAREST else ""
     return ", ".join(told[:_NEAREST]) + more
 
 
 def plan_workload(workload: Workload, inventory: Inventory) -> Placement | DoesNotFit:
-    """All or nothing: the least of every role has a place, and roles with a range as many more as there is room.
+    """Place the least of every role, all or nothing, and as many more of roles with a range as fit.
 
     A role that follows a signal begins with its least: the signal says when it needs more.
     """
@@ -335,10 +335,10 @@ def plan_workload(workload: Workload, inventory: Inventory) -> Placement | DoesN
 def plan_more(
     workload: Workload, more: Mapping[str, int], inventory: Inventory, standing: Iterable[Unit]
 ) -> Placement | DoesNotFit:
-    """Places for so many more of some roles, beside those that are there: all or nothing.
+    """Places for this many more members of some roles beside the existing units, all or nothing.
 
-    What stands is counted in pools, in evenness and in indexes, of which the lowest free ones are used; what it uses is
-    no longer free in the inventory. The placement has the new units only.
+    The existing units count in pools, in evenness and in indexes: new units get the lowest free indexes. The
+    inventory's free capacity must already exclude what the existing units use. The placement has only the new units.
     """
     units = tuple(standing)
     classes = tuple(one.with_counts(wanted, wanted) for one in classes_of(workload) for wanted in [_wanted(one, more)])

@@ -1,4 +1,4 @@
-"""What is left on all nodes, as columns: how many equal units fit on each is a few numpy operations.
+"""Free capacity of all nodes as columns, so that counting how many equal units fit takes a few numpy operations.
 
 GPUs are counted by device, as Ray does: three actors of 0.6 GPU do not fit on two GPUs.
 """
@@ -16,10 +16,10 @@ _ONE: Final = scale(GPU)
 
 
 def free_devices(node: InventoryNode) -> list[int]:
-    """Of each GPU that is not full, the most first.
+    """What each GPU that is not full has free, the largest amount first.
 
-    Parts of which it is known that others hold them are put on devices one by one. All else that is in use takes
-    whole devices, and of what is left over the fullest: as if it left the most to those who ask for much.
+    Known parts that others hold are assigned to devices one by one. All other use takes whole devices first, and its
+    remainder takes the fullest devices. This assumes the layout that leaves the most room for large requests.
     """
     free = max(0, node.free[GPU])
     if not node.gpu_parts:
@@ -28,7 +28,7 @@ def free_devices(node: InventoryNode) -> list[int]:
     others = 0 if left is None else sum(left) - free
     whole, rest = divmod(others, _ONE)
     if left is None or others < 0 or whole > left.count(_ONE):
-        return _as_few_as_can_be(free)  # what is free and who holds what were not seen at the same time
+        return _as_few_as_can_be(free)  # the free amount and the held parts come from different moments
     left = sorted(left)[: len(left) - whole]
     for number, room in enumerate(left):
         left[number] -= min(room, rest)
@@ -37,9 +37,9 @@ def free_devices(node: InventoryNode) -> list[int]:
 
 
 def beside(devices: Sequence[int], parts: Sequence[int]) -> list[int] | None:
-    """What devices have left beside these; each goes to the device that it leaves the least, as Ray does it.
+    """What the devices have left beside these parts; None if the parts do not fit.
 
-    None: they do not fit.
+    Each part goes to the fullest device that can hold it, as Ray does it.
     """
     left = list(devices)
     for part in parts:
@@ -59,11 +59,11 @@ Units = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 MANY: Final = 1 << 31
-"""How many fit of what needs nothing."""
+"""How many units fit if they need nothing."""
 
 
 class Room:
-    """One row for each node, in name order. Copies are cheap, so that a try can be thrown away."""
+    """One row for each node, in name order. Copies are cheap, so that a search can discard a try."""
 
     def __init__(self, inventory: Inventory) -> None:
         nodes = tuple(inventory.values())
@@ -73,7 +73,7 @@ class Room:
             kind: np.array([max(0, node.free[kind]) for node in nodes], dtype=np.int64) for kind in kinds
         }
         self.devices: dict[int, Units] = {}
-        """How many GPUs of each node have so much left."""
+        """By the amount that a device has left: how many such devices each node has."""
         for row, node in enumerate(nodes):
             for left in free_devices(node):
                 self._devices_with(left)[row] += 1
@@ -92,7 +92,7 @@ class Room:
         return self.devices.setdefault(left, np.zeros(len(self), dtype=np.int64))
 
     def column(self, kind: str) -> Units:
-        """What is left of a kind on every node."""
+        """What every node has left of a kind."""
         found = np.zeros(len(self), dtype=np.int64)
         if kind == GPU:
             for left, count in self.devices.items():
@@ -101,7 +101,7 @@ class Room:
         return self.free.get(kind, found)
 
     def offers(self, kind: str, units: int) -> Units:
-        """What each node has of a kind for one who needs so much: of GPUs, whole devices, or what one has left."""
+        """What each node offers of a kind to a unit that needs `units`. For GPUs: whole devices, or the emptiest."""
         if kind != GPU:
             return self.column(kind)
         if units >= _ONE:
@@ -112,14 +112,14 @@ class Room:
         return found
 
     def fits(self, needs: ResourceVector) -> Units:
-        """How many such units fit on each node."""
+        """How many units with these needs fit on each node."""
         found = np.full(len(self), MANY, dtype=np.int64)
         for kind, units in needs.items():
             np.minimum(found, self._gpu_units(units) if kind == GPU else self.column(kind) // units, out=found)
         return found
 
     def _gpu_units(self, units: int) -> Units:
-        """How many of such a part of a GPU, or of so many whole ones, each node has."""
+        """How many units with this part of a GPU, or this many whole GPUs, fit on each node."""
         found = np.zeros(len(self), dtype=np.int64)
         if units >= _ONE:
             return self.devices[_ONE] // (units // _ONE) if _ONE in self.devices else found
@@ -128,7 +128,7 @@ class Room:
         return found
 
     def take(self, needs: ResourceVector, counts: Units) -> None:
-        """Put so many on each node; they must fit."""
+        """Place this many units on each node; they must fit."""
         for kind, units in needs.items():
             if kind != GPU:
                 self.free[kind] -= units * counts
@@ -138,7 +138,7 @@ class Room:
                 self._take_parts(units, counts.copy())
 
     def _take_parts(self, units: int, counts: Units) -> None:
-        """Each part on the device that has the least left and still holds it, as Ray does."""
+        """Put each part on the fullest device that can hold it, as Ray does."""
         for left in sorted(left for left in self.devices if left >= units):
             there, each = self.devices[left].copy(), left // units
             here = np.minimum(counts, there * each)
@@ -152,7 +152,7 @@ class Room:
             counts -= here
 
     def lacks(self, needs: ResourceVector) -> dict[str, Units]:
-        """By kind, how much is missing on each node for one such unit; of GPUs, whole devices."""
+        """How much of each kind every node lacks for one such unit; GPUs in whole devices."""
         found: dict[str, Units] = {}
         for kind, units in needs.items():
             lacking = np.maximum(0, units - self.offers(kind, units))
@@ -160,7 +160,7 @@ class Room:
         return found
 
     def lacks_for(self, row: int, needs: ResourceVector, count: int) -> dict[str, int]:
-        """The same for several such units on one node."""
+        """How much one node lacks for several such units."""
         found: dict[str, int] = {}
         for kind, units in needs.items():
             if kind != GPU:
@@ -173,7 +173,7 @@ class Room:
         return found
 
     def add(self, row: int, more: ResourceVector) -> None:
-        """Let a node have so much more; GPUs are whole devices."""
+        """Add capacity to a node; GPUs in whole devices."""
         for kind, units in more.items():
             if kind == GPU:
                 self._devices_with(_ONE)[row] += units // _ONE

@@ -1,4 +1,4 @@
-"""What may be asked of a run of roles, and how it is told in short."""
+"""Which changes of a run of roles are valid, and short summaries of a run."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -20,9 +20,9 @@ def short_run(record: Record) -> dict[str, Any]:
 
 
 def counts_for(record: Record, role: str, count: int) -> dict[str, int]:
-    """What to wish for, so that a role has `count` members: what shares its process or bundle has as many.
+    """The counts to ask for, so that a role, and each role that shares its process or bundle, has `count` members.
 
-    Raises what a person should read if that cannot be.
+    Raises an error for the user if that is not possible.
     """
     name = record["name"]
     if is_over(record) or record["state"] == RunState.STOPPING:
@@ -45,13 +45,13 @@ def counts_for(record: Record, role: str, count: int) -> dict[str, int]:
 
 
 def down_answer(record: Record, *, removed: bool) -> dict[str, Any]:
-    """`held`: the leases that one that is over has left behind."""
+    """`held`: the leases that a run which is over has left behind."""
     held = [one["boost_id"] for one in record["holdings"] if one["boost_id"] is not None] if removed else []
     return {"name": record["name"], "state": record["state"], "removed": removed, "held": held}
 
 
 def is_old(record: Record, now: datetime) -> bool:
-    """It has been over for so long that whoever wanted to know why has seen it."""
+    """Whether a run ended so long ago that its record is no longer of interest."""
     return is_over(record) and now - parse_instant(record["updated_at"]) > _OLD
 
 
@@ -65,22 +65,22 @@ def not_ended(record: Record, within_s: float) -> Unavailable:
 
 
 def is_held_for(run: str, lease: Lease) -> bool:
-    """Whether a lease is of this run. What a record says is written by anybody in the cluster, and not trusted."""
+    """Whether a lease belongs to this run. Records are not trusted: any process in the cluster can write them."""
     return lease.purpose is Purpose.ROLES and lease.label.partition("/")[0] == run
 
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """How far a role is on its way to a count that was asked for."""
+    """A role's progress towards a requested count."""
 
     told: str
     done: bool = False
     stuck: bool = False
-    """Its owner has heard, and nothing moves: there is no room, or something else decides how many there are."""
+    """Its owner knows the request and nothing moves: there is no room, or something else sets the count."""
 
 
 def reached(seen: Record, role: str, count: int) -> Reached:
-    """`seen`: the run as the API shows it, with what is wished of it."""
+    """`seen`: the run as the API shows it, with its pending wishes."""
     wish = seen.get("wished")
     if wish is not None and role in wish["counts"]:
         return Reached(f"{role}: {count} asked for; the run has not heard yet")

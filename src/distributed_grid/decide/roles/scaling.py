@@ -1,7 +1,7 @@
 """How many members a role that follows a signal should have now, and when a member that leaves may end.
 
-A signal within its band changes nothing. One that leaves the band must stay out for a while, and after a change there
-is a pause, so that the change can take effect before the next one.
+A signal within its band changes nothing. A signal outside must stay there for a while before it has an effect. After a
+change there is a pause, so that the change can take effect before the next one.
 """
 
 import math
@@ -26,15 +26,15 @@ class NoReading:
 
 @dataclass(frozen=True, slots=True)
 class ScalingState:
-    """What is remembered from one reading to the next. Times are seconds of a clock that only goes forward."""
+    """What is kept from one reading to the next. Times are seconds of a monotonic clock."""
 
     beyond: Way | None = None
-    """The threshold that the signal was beyond when it was last read."""
+    """The threshold that the signal was beyond at the last reading."""
     since: float = 0.0
-    """And has been since."""
+    """When the signal went beyond it."""
     changed_at: float | None = None
     wanted: int | None = None
-    """What was decided last; if there are others now, somebody else changed it."""
+    """The last decision. A different number of members means that something else changed it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,11 @@ class Scaled:
     state: ScalingState
     wanted: int
     reason: str
-    """Why it is to change, for people; empty if it is not."""
+    """Why the count changes, for people; empty if it does not."""
     told: str
-    """How things stand, whether it is to change or not."""
+    """The current state in words, whether the count changes or not."""
     enough: bool = False
-    """The signal was read, and asks for no more than there are."""
+    """The signal was read, and needs no more members than there are."""
 
 
 def follow_signal(
@@ -59,11 +59,11 @@ def follow_signal(
     most: int,
     now: float,
 ) -> Scaled:
-    """How many there are to be, never fewer than `least` or more than `most`.
+    """How many members there should be, never fewer than `least` or more than `most`.
 
-    `present`: how many it has, with those that are starting or are away for a moment. If the last decision was not
-    carried out, for lack of room say, or if somebody else changed the number, that counts as a change: the signal is
-    followed again after a rest.
+    `present`: the current members, including those that are starting or briefly away. If the last decision was not
+    carried out (for lack of room, for example), or if something else changed the number, that counts as a change:
+    scaling pauses before it follows the signal again.
     """
     if not least <= present <= most:
         return _back_inside(present, least, most, now)
@@ -90,7 +90,7 @@ def follow_signal(
 
 
 def _beyond(scaling: Scaling, value: float) -> Way | None:
-    """A signal that is at a threshold is beyond it."""
+    """The threshold that the signal is at or beyond."""
     sign = 1 if scaling.rises else -1
     if sign * value >= sign * scaling.up_at:
         return Way.UP
@@ -114,11 +114,11 @@ def _back_inside(present: int, least: int, most: int, now: float) -> Scaled:
 
 
 FINISH_S: Final = 30.0
-"""So long members that scaling ends may finish the calls that they have."""
+"""How long a member that scaling removes may take to finish its calls."""
 _HEARD_S: Final = 1.0
-"""So long callers in other processes may not have heard yet that a member takes no more calls."""
+"""How long callers in other processes may still send calls to a member that is leaving."""
 
 
 def may_end(*, leaving_since: float, counted_at: float, calls: int, now: float, finish_s: float) -> bool:
-    """Whether it has no calls left, counted after every caller knew; or has had `finish_s` to finish them."""
+    """Whether a member has no calls left, counted after every caller knew that it leaves, or `finish_s` is over."""
     return (not calls and counted_at >= leaving_since + _HEARD_S) or now >= leaving_since + finish_s

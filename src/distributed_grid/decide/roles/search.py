@@ -1,8 +1,8 @@
-"""The search for places: one class of units after the other, the hardest first, in several orders if needed.
+"""The search for places: one class of units after another, the hardest first, in several orders if needed.
 
-All units of a class are equal, so a class on its own is placed exactly: if there is room for all, all are placed.
-Several classes are bin packing, for which good orders are tried. On few nodes every way is tried after that, which also
-proves when there is none.
+All units of a class are equal, so a single class is placed exactly: if there is room for all units, all are placed.
+Several classes are a bin packing problem, for which the search tries good orders. On few nodes it then tries every way,
+which also proves when there is none.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,13 +22,13 @@ class Way(Enum):
     PACK = "few nodes"
     SPREAD = "evenly"
     TIGHT = "the fullest nodes first"
-    """Asked for by nobody; it places some mixes that the others do not."""
+    """No role can ask for this. It places some mixes that the other ways do not."""
 
 
 def arrange(fits: Units, shunned: Mask, count: int, already: Units, chosen: Way) -> Units:
-    """Places for `count` units, or for as many as fit. Nodes that are shunned get only what the others cannot hold.
+    """Places for `count` units, or for as many as fit. Shunned nodes get only what the others cannot hold.
 
-    `already`: how many of the same are there from before; evenness counts them in.
+    `already`: how many units of the class each node has from before; they count towards evenness.
     """
     way = {Way.PACK: _pack, Way.SPREAD: _spread, Way.TIGHT: _tight}[chosen]
     first = np.where(shunned, 0, fits)
@@ -41,16 +41,16 @@ def arrange(fits: Units, shunned: Mask, count: int, already: Units, chosen: Way)
 
 
 def _pack(fits: Units, count: int, already: Units) -> Units:
-    """Few nodes: the roomiest are filled, and the last part goes where some of them are, or where it leaves the least.
+    """Fill the roomiest nodes. The remainder goes to a node that already has such units, or to the tightest fit.
 
-    Rows are in name order, and sorting keeps it: of equal nodes, the first.
+    Rows are in name order and sorting is stable, so the first of equal nodes wins.
     """
     counts = np.zeros_like(fits)
     if count <= 0:
         return counts
     roomiest = np.lexsort((already == 0, -fits))
     filled = np.cumsum(fits[roomiest])
-    full = int(np.searchsorted(filled, count))  # so many nodes are filled before the one that takes the last part
+    full = int(np.searchsorted(filled, count))  # how many nodes are filled before the one that takes the remainder
     counts[roomiest[:full]] = fits[roomiest[:full]]
     left = count - int(counts.sum())
     if left > 0:
@@ -61,7 +61,7 @@ def _pack(fits: Units, count: int, already: Units) -> Units:
 
 
 def _tight(fits: Units, count: int, already: Units) -> Units:
-    """Node by node, those first that hold the fewest."""
+    """Node by node, those with the least room first."""
     order = np.lexsort((already == 0, fits))
     before = np.cumsum(fits[order]) - fits[order]
     counts = np.zeros_like(fits)
@@ -70,11 +70,11 @@ def _tight(fits: Units, count: int, already: Units) -> Units:
 
 
 def _spread(fits: Units, count: int, already: Units) -> Units:
-    """Water: every node is filled to one level, as far as it has room; what is left over goes where most room is."""
+    """Fill every node to the same level, as far as it has room. The remainder goes to the nodes with the most room."""
     if count <= 0:
         return np.zeros_like(fits)
     low, high = 0, int(already.max(initial=0)) + count
-    while low < high:  # the highest level that does not take more than there are
+    while low < high:  # the highest level that does not need more units than there are
         middle = (low + high + 1) // 2
         if int(np.clip(middle - already, 0, fits).sum()) <= count:
             low = middle
@@ -96,11 +96,11 @@ STEPS: Final = 1500
 
 @dataclass(frozen=True, slots=True)
 class Exhausted:
-    """What came of it: a complete try, or none."""
+    """The result of an exhaustive search: a complete try, or none."""
 
     found: Try | None
     all_seen: bool
-    """There is no way: every one was looked at."""
+    """Every way was tried, and none works."""
     steps: int
 
 
@@ -109,10 +109,10 @@ def is_small(board: Board) -> bool:
 
 
 def exhaust(board: Board, order: Sequence[int]) -> Exhausted:
-    """Go through the ways to place the least of all classes, in this order."""
+    """Try the ways to place the least of all classes, in this order."""
     looking = _Looking(board, order)
     found = looking.place(0, Try.begin(board))
-    # Parts of GPUs are put on devices as Ray would, and in no other way.
+    # A search with parts of GPUs proves nothing: it places parts only as Ray does.
     parts = any(one.needs[GPU] % scale(GPU) > 0 for one in board.classes if one.least)
     return Exhausted(found, found is None and looking.steps < STEPS and not parts, looking.steps)
 
@@ -124,7 +124,7 @@ class _Looking:
         self.steps = 0
 
     def place(self, level: int, on: Try) -> Try | None:
-        """This class and all that follow; None if there is no way, or too many."""
+        """Place this class and all that follow; None if there is no way, or if the step limit is reached."""
         if level == len(self._order):
             return on
         board, number = self._board, self._order[level]
@@ -144,13 +144,13 @@ class _Looking:
         return None
 
     def _others_fit(self, level: int, on: Try) -> bool:
-        """Whether each of those that follow could still be placed, if it were alone."""
+        """Whether each following class could still be placed if it were alone."""
         board = self._board
         return all(int(board.fits(n, on.room).sum()) >= board.classes[n].least for n in self._order[level + 1 :])
 
 
 def _alike(board: Board, room: Room, level: int, order: Sequence[int]) -> list[int | None]:
-    """For each node, an earlier one that is like it for all that are still to be placed: it need not get more."""
+    """For each node, an earlier one that is equivalent for all remaining classes: it never needs more than that one."""
     columns = [*room.free.values(), *room.devices.values(), *(board.allowed[number] for number in order[level:])]
     first: dict[tuple[int, ...], int] = {}
     found: list[int | None] = []
@@ -162,7 +162,7 @@ def _alike(board: Board, room: Room, level: int, order: Sequence[int]) -> list[i
 
 
 def _ways(fits: Units, count: int, alike: list[int | None]) -> Iterator[Units]:
-    """Every split of so many over the nodes, those first that fill nodes."""
+    """Every split of `count` units over the nodes, those that fill nodes first."""
     behind = np.cumsum(fits[::-1])[::-1] - fits  # what the nodes after each one hold
     counts = np.zeros_like(fits)
 
@@ -181,7 +181,7 @@ def _ways(fits: Units, count: int, alike: list[int | None]) -> Iterator[Units]:
 
 
 _WORK: Final = 2_000_000
-"""How much is tried where nothing fits: classes times nodes, each time."""
+"""The limit on work if nothing fits: classes times nodes, for each try."""
 
 _FEWEST_TRIES: Final = 3
 _MOST_TRIES: Final = 400
@@ -191,14 +191,14 @@ _MOST_MIXED: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What came of it."""
+    """The result of a search."""
 
     tries: tuple[Try, ...]
-    """One that is complete, alone; or those that came nearest, the best first."""
+    """A single complete try; or the incomplete ones that came nearest, the best first."""
     certain: bool = False
-    """There is no way, and that is proven."""
+    """It is proven that there is no way."""
     attempts: int = 1
-    """How many there were, as a measure of the work."""
+    """The number of attempts, as a measure of the work."""
 
     @property
     def complete(self) -> bool:
@@ -224,12 +224,12 @@ def search(board: Board) -> Search:
 
 
 def _worth(board: Board, unplaced: list[int]) -> float:
-    """Of all that has no place."""
+    """The worth of all units without a place."""
     return sum(count * worth(one.needs) for count, one in zip(unplaced, board.classes, strict=True) if count)
 
 
 def ruled_out(board: Board) -> bool:
-    """Whether sums alone say that there is no room: of one class by itself, of a kind on all nodes, or of a pool."""
+    """Whether sums alone rule out a placement: of one class by itself, of a kind on all nodes, or of a pool."""
     wanted = [one for one in board.classes if one.least]
     if any(board.fit_at_all(number) < one.least for number, one in enumerate(board.classes) if one.least):
         return True
@@ -247,11 +247,11 @@ def ruled_out(board: Board) -> bool:
 
 
 Variant = tuple[tuple[int, Way], ...]
-"""The classes in the order in which they are placed, and how each is."""
+"""The classes in the order in which they are placed, each with its way."""
 
 
 def _variants(board: Board) -> Iterator[Variant]:
-    """As the roles say, in several orders; then all classes in one way; then mixes, as far as that is worth it."""
+    """First as the roles ask, in several orders; then one way for all classes; then mixes, within a limit."""
     orders = _orders(board)
     asked = [Way.SPREAD if one.spreads else Way.PACK for one in board.classes]
     classes = len(orders[0])
@@ -259,7 +259,7 @@ def _variants(board: Board) -> Iterator[Variant]:
     first = (tuple((number, asked[number]) for number in order) for order in orders)
     alike = (tuple((number, way) for number in order) for way in Way for order in orders)
     mixes: Iterator[Variant] = iter(())
-    if classes <= _MOST_MIXED and not is_small(board):  # where it is small, all ways are gone through anyway
+    if classes <= _MOST_MIXED and not is_small(board):  # small boards are searched exhaustively anyway
         every = product(product(Way, repeat=classes), permutations(orders[0]))
         mixes = (tuple(zip(order, ways, strict=True)) for ways, order in every)
     variants = dict.fromkeys(islice(chain(first, alike, mixes), 2 * most))
@@ -267,7 +267,7 @@ def _variants(board: Board) -> Iterator[Variant]:
 
 
 def _orders(board: Board) -> tuple[tuple[int, ...], ...]:
-    """Scarce and large things first, and those that can be on few nodes before those that can be on many."""
+    """Orders of classes: scarce and large needs first, and classes that fit on few nodes before the others."""
     numbers = [number for number, one in enumerate(board.classes) if one.least > 0]
     most_free = {kind: int(board.room.column(kind).max(initial=0)) for kind in (GPU, *board.room.free)}
 
@@ -301,7 +301,7 @@ def _attempt(board: Board, variant: Variant) -> Try:
 
 
 def place(board: Board, on: Try, number: int, count: int, way: Way | None = None) -> int:
-    """Put up to `count` more units of a class where there is room; how many it were. Unless told, as its roles say."""
+    """Place up to `count` more units of a class where there is room, by default as its roles ask. Return how many."""
     one = board.classes[number]
     counts = arrange(
         board.fits(number, on.room),
@@ -318,9 +318,9 @@ def place(board: Board, on: Try, number: int, count: int, way: Way | None = None
 
 
 def grow(board: Board, on: Try) -> None:
-    """From the least of each class towards the most, in turns, for as long as there is room for one more.
+    """Grow each class from its least towards its most, in turns, while there is room for one more.
 
-    A turn is one unit of each; where all have room for many turns, many are taken at once.
+    A turn adds one unit to each class. If all classes have room for many turns, many are taken at once.
     """
     left = {number: one.most - one.least for number, one in enumerate(board.classes) if one.most > one.least}
     step = 1

@@ -1,8 +1,8 @@
 """From roles to units that are placed as one (an actor, a process with several roles, a bundle), and to holdings.
 
-Few holdings are cheap to get and to give back, so units share one unless something speaks against it: two pools; parts
-of a GPU, which must stay on one device; several actors that belong in one bundle; units that may end before the others,
-whose capacity must then go back.
+Few holdings are cheap to get and to return, so units share one unless there is a reason against it: they are in two
+pools; they use parts of a GPU, which must stay on one device; they are actors that belong in one bundle; or they may
+end before the others, and their capacity must then be returned.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,12 +16,12 @@ from distributed_grid.model.roles.workload import Pool, Workload
 
 @dataclass(frozen=True, slots=True)
 class UnitClass:
-    """Units that are all alike: the actors of one role, or of one colocation group, index by index."""
+    """Identical units: the actors of one role, or of one colocation group, index by index."""
 
     roles: tuple[RoleSpec, ...]
     kind: UnitKind
     needs: ResourceVector
-    """Of one unit."""
+    """What one unit needs."""
     members: tuple[tuple[str, ResourceVector], ...]
     least: int
     most: int
@@ -38,11 +38,11 @@ class UnitClass:
 
     @property
     def follows(self) -> bool:
-        """A signal says how many there are."""
+        """Whether a signal sets the count."""
         return any(role.follows is not None for role in self.roles)
 
     def why_not_allowed(self, node: InventoryNode) -> str:
-        """What in the workload keeps it off a node, however much is free there; empty if nothing does."""
+        """Which rule of the workload keeps the class off a node, however much is free there; empty if none does."""
         for role in self.roles:
             if not role.near.allows(node.name, node.labels):
                 return f"{role.name} must be on {role.near.describe()}"
@@ -61,7 +61,7 @@ class UnitClass:
 
 
 def classes_of(workload: Workload) -> tuple[UnitClass, ...]:
-    """One for each role or colocation group, as the workload has them."""
+    """One class for each role or colocation group, in the workload's order."""
     return tuple(_class_of(group, workload) for group in workload.together)
 
 
@@ -90,7 +90,7 @@ def _together(group: tuple[RoleSpec, ...], needs: list[ResourceVector]) -> tuple
 
 
 def dearest(needs: list[ResourceVector]) -> ResourceVector:
-    """Of each kind, what the dearest of them needs: they share one process, and take turns."""
+    """The largest need of each kind: the roles share one process, and take turns."""
     found: dict[str, int] = {}
     for vector in needs:
         for kind, units in vector.items():
@@ -99,13 +99,13 @@ def dearest(needs: list[ResourceVector]) -> ResourceVector:
 
 
 def bundled(needs: list[ResourceVector]) -> ResourceVector:
-    """The sum; but Ray gives out more than one GPU only whole, so parts that do not share one take another."""
+    """The sum. Above one GPU, Ray assigns only whole devices, so parts that do not fit on one device take another."""
     together = total(needs)
     return together + ResourceVector({GPU: _devices_units([vector[GPU] for vector in needs]) - together[GPU]})
 
 
 def _devices_units(parts: list[int]) -> int:
-    """GPUs for these members: their sum if one device holds it, else as many whole devices as they fill."""
+    """GPUs for these members: their sum if it fits on one device, else as many whole devices as they fill."""
     one = scale(GPU)
     if sum(parts) <= one:
         return sum(parts)
@@ -121,7 +121,7 @@ def _devices_units(parts: list[int]) -> int:
 
 
 def standing_by_class(classes: tuple[UnitClass, ...], standing: tuple[Unit, ...]) -> Mapping[str, list[Unit]]:
-    """Units that exist already, by the name of their class."""
+    """Existing units, by the name of their class."""
     found: dict[str, list[Unit]] = {one.name: [] for one in classes}
     for unit in standing:
         found.setdefault("+".join(member.role for member in unit.members), []).append(unit)
@@ -129,13 +129,13 @@ def standing_by_class(classes: tuple[UnitClass, ...], standing: tuple[Unit, ...]
 
 
 _Key = tuple[str, str, tuple[int, int]]
-"""Node, pool, and what tells apart those that share nothing."""
+"""Node, pool, and a key that separates units which share no holding."""
 
 _SHARED = (-1, -1)
 
 
 def holdings(units: Iterable[Unit], workload: Workload) -> tuple[Holding, ...]:
-    """All units, each in one holding; by node and pool, the shared one first, then as the workload has its roles."""
+    """All units, each in one holding; by node and pool, the shared one first, then in the workload's order of roles."""
     order = {role.name: number for number, role in enumerate(workload.roles)}
     least = {role.name: role.least for role in workload.roles}
     found: dict[_Key, list[Unit]] = {}

@@ -1,4 +1,4 @@
-"""Which node gets a task: a table of nodes, what is in the way, strategies, and how sure a place is."""
+"""Placement of tasks: a table of nodes, what rules a node out, strategies, and the confidence in a placement."""
 
 from distributed_grid.decide.scheduler.feasibility import BoostRoom, Sought
 from distributed_grid.decide.scheduler.placing import Choice, choose, choose_gang

@@ -1,13 +1,12 @@
-"""What was said of placements, held against what happened; and the lesson from it for what is said next.
+"""The confidence in a placement: a model, and its calibration against past outcomes.
 
-The lesson is Platt's: said = sigmoid(slope * logit(model) + shift), by a few Newton steps on the last outcomes. Both
-numbers start where they change nothing and are held there as if by some outcomes of their own, so little data moves
-them little. The shift is held less than the slope: a wrong base rate is put right first.
+The model estimates how likely it is that a task starts within its limit and that its node then stays below the high
+threshold. It uses only what is known at the moment and is simple on purpose: calibration corrects its systematic
+errors. The estimate never decreases when there is more room.
 
-How likely it is that a task starts within its limit, and that its node then stays below the high threshold.
-
-A model from what is known at the moment, on purpose a simple one: what it gets wrong in the same way every time, the
-record of what happened puts right (`calibration`). It never decreases when there is more room.
+Calibration is Platt's: said = sigmoid(slope * logit(model) + shift), fitted to the last outcomes by a few Newton steps.
+Both numbers start as the identity and are regularised towards it, so a few outcomes change them little. The shift is
+regularised less than the slope: a wrong base rate is corrected first.
 """
 
 import math
@@ -28,7 +27,7 @@ _SLOPE_HELD: Final = 4.0
 _SHIFT_HELD: Final = 1.0
 _STEPS: Final = 8
 _FLATTEST: Final = 0.05
-"""More of the model's trust never becomes less of ours."""
+"""The slope stays positive: a higher estimate of the model never gives a lower prediction."""
 _LEAST, _MOST = 0.005, 0.995
 BINS: Final = 10
 
@@ -36,9 +35,9 @@ BINS: Final = 10
 @dataclass(frozen=True, slots=True)
 class Predicted:
     model: float
-    """What the model gave."""
+    """The model's estimate."""
     said: float
-    """What was said of it, with all that was learnt until then."""
+    """The prediction after calibration, as known at that time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """All placements of which about the same was said."""
+    """All placements with about the same prediction."""
 
     low: float
     high: float
@@ -59,7 +58,7 @@ class Bin:
 
 
 class Calibrator:
-    """The last outcomes, and what they teach."""
+    """The last outcomes, and the calibration fitted to them."""
 
     def __init__(self, outcomes: Iterable[Outcome] = ()) -> None:
         self.outcomes: deque[Outcome] = deque(outcomes, maxlen=_KEPT)
@@ -69,7 +68,7 @@ class Calibrator:
             self._learn()
 
     def predict(self, model: float) -> Predicted:
-        """What to say where the model gives this."""
+        """The calibrated prediction for an estimate of the model."""
         said = _sigmoid(self.slope * _logit(model) + self.shift)
         return Predicted(model, min(_MOST, max(_LEAST, said)))
 
@@ -85,7 +84,7 @@ class Calibrator:
 
 
 def fitted(outcomes: Sequence[Outcome] | deque[Outcome]) -> tuple[float, float]:
-    """Slope and shift that would have been best, held to 1 and 0."""
+    """The best slope and shift for these outcomes, regularised towards 1 and 0."""
     x = np.array([_logit(each.predicted.model) for each in outcomes])
     y = np.array([float(each.happened) for each in outcomes])
     rows = np.stack([x, np.ones_like(x)], axis=1)
@@ -100,29 +99,29 @@ def fitted(outcomes: Sequence[Outcome] | deque[Outcome]) -> tuple[float, float]:
     return max(_FLATTEST, float(at[0])), float(at[1])
 
 
-# -- how good it was ------------------------------------------------------------------------------------------
+# -- measures of quality --------------------------------------------------------------------------------------
 
 
 def base_rate(outcomes: Iterable[Outcome]) -> float | None:
-    """How often it happened; None while nothing has."""
+    """How often it happened; None without outcomes."""
     found = [each.happened for each in outcomes]
     return sum(found) / len(found) if found else None
 
 
 def brier(outcomes: Iterable[Outcome]) -> float | None:
-    """The mean squared distance of what was said from what happened: 0 is best."""
+    """The mean squared distance between prediction and outcome: 0 is best."""
     found = [(each.predicted.said - each.happened) ** 2 for each in outcomes]
     return sum(found) / len(found) if found else None
 
 
 def base_rate_brier(outcomes: Iterable[Outcome]) -> float | None:
-    """The same for somebody who knew the base rate beforehand, and always said that."""
+    """The Brier score of a forecaster that knows the base rate in advance and always predicts it."""
     rate = base_rate(outcomes)
     return None if rate is None else rate * (1 - rate)
 
 
 def reliability(outcomes: Iterable[Outcome], bins: int = BINS) -> tuple[Bin, ...]:
-    """Of the placements of which about so much was said, how many went well; bins with none are left out."""
+    """By prediction, how many placements went well; empty bins are left out."""
     groups: dict[int, list[Outcome]] = {}
     for each in outcomes:
         groups.setdefault(min(bins - 1, int(each.predicted.said * bins)), []).append(each)
@@ -148,28 +147,26 @@ def _sigmoid(x: float) -> float:
 
 
 HORIZON_S: Final = 300.0
-"""For so long a node is watched, where nobody said how long the task takes."""
+"""How long a node is watched if the request has no duration."""
 LONGEST_HORIZON_S: Final = 3600.0
 START_LIMIT_S: Final = 60.0
-"""Within this a task that has a place should have started, where it has no deadline."""
+"""The time within which a placed task without a deadline should start."""
 
-_LEAST, _MOST = 0.005, 0.995
-"""Nothing here is certain."""
 _HAS_A_PLACE: Final = 0.98
 _WAITS_FOR_UNKNOWN: Final = 0.3
 _BELIEVED: Final = 10
 _DELAYS: Final = 500
 _SPREAD: Final = 0.1
-"""A load's standard deviation over the horizon, where no forecast tells."""
+"""A load's standard deviation over the horizon if there is no forecast."""
 _NARROWEST, _WIDEST = 0.02, 0.15
 _NINE_TENTHS: Final = 3.29
-"""So many standard deviations wide is a forecast's interval."""
+"""The width of a forecast's interval in standard deviations."""
 _IN_THE_END: Final = 0.5
-"""Of what is spoken for and idle, and of what waits for the node, so much will be in use before the task ends."""
+"""The part of reserved but idle capacity, and of pending demand, that is expected in use before the task ends."""
 _IS_USED: Final = 0.8
-"""Of what work asks for, so much it uses, on average."""
+"""The part of its requested capacity that work uses on average."""
 _UNSURE_OF_USE: Final = 0.25
-"""And so far it may be from that."""
+"""The uncertainty of that part."""
 _HIGHEST: Final = 0.5
 
 
@@ -178,11 +175,11 @@ class Outlook:
     """One kind's load on one node, 0..1, until the task's end."""
 
     peak: float
-    """The most that is expected, with the task."""
+    """The highest expected load, including the task."""
     spread: float
 
     def stays_below(self, high: float) -> float:
-        """The probability. Of a load that wanders the highest point counts: half a deviation above where it ends."""
+        """The probability. A load fluctuates, so its highest point counts: half a deviation above where it ends."""
         away = (high - self.peak) / self.spread - _HIGHEST
         return min(_MOST, max(_LEAST, _normal(away)))
 
@@ -190,9 +187,9 @@ class Outlook:
 def outlook(
     columns: NodeColumns, row: int, kind: str, added: int, forecast: Forecast | None = None, *, is_there: bool = False
 ) -> Outlook | None:
-    """What the load may come to, with `added` units of the task; None where the node has nothing of this kind.
+    """The expected load with `added` units of the task; None if the node has none of this kind.
 
-    `is_there`: what it takes is spoken for already, as in a boost.
+    `is_there`: the task's capacity already counts as used, as in a boost.
     """
     total = int(columns.total[kind][row]) if kind in columns.total else 0
     if total <= 0:
@@ -230,17 +227,17 @@ def stays_below(
 
 
 def gets_a_place(limit_s: float | None, wait_s: float | None) -> float:
-    """The probability that a task which waits has a place within its limit; `wait_s`: expected; None: nobody knows."""
+    """The probability that a waiting task gets a place within its limit. `wait_s`: the expected wait, if known."""
     if wait_s is None:
         return _WAITS_FOR_UNKNOWN
     if limit_s is None:
         return _HAS_A_PLACE
-    # Tasks seldom end when they were expected to: by about half of the time that was left, either way.
+    # Tasks seldom end when expected: they are off by about half of the remaining time, either way.
     return _HAS_A_PLACE * _normal((limit_s - wait_s) / (0.5 * wait_s + 1.0))
 
 
 class StartDelays:
-    """How long tasks took to start once they had a place, as was told of the last ones."""
+    """How long recent tasks took to start after they had a place, as reported."""
 
     def __init__(self, delays_s: Iterable[float] = ()) -> None:
         self.known: deque[float] = deque(delays_s, maxlen=_DELAYS)
@@ -249,7 +246,7 @@ class StartDelays:
         self.known.append(delay_s)
 
     def within(self, limit_s: float) -> float:
-        """The probability that the next one takes no longer; while few are known, as if most did."""
+        """The probability that the next task takes no longer. With few reports, most count as in time."""
         in_time = sum(delay <= limit_s for delay in self.known)
         return (in_time + _BELIEVED * _HAS_A_PLACE) / (len(self.known) + _BELIEVED)
 
@@ -259,5 +256,5 @@ def _normal(away: float) -> float:
 
 
 def horizon_of(duration_s: float | None) -> float:
-    """For how long a task's node is watched."""
+    """How long a task's node is watched."""
     return HORIZON_S if duration_s is None else min(duration_s, LONGEST_HORIZON_S)

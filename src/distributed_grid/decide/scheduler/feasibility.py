@@ -1,6 +1,6 @@
-"""Which nodes can carry a task: a mask for deciding, and reasons for those who ask why not.
+"""Which nodes can carry a task: a mask for the decision, and reasons for the nodes that cannot.
 
-A task that waits must get a place in the end, so nodes can be kept for it.
+Nodes can be kept for a waiting task, so that it gets a place in the end.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -15,12 +15,12 @@ from distributed_grid.model.resources import ResourceVector, amount_of, describe
 from distributed_grid.model.scheduling import Affinity, SchedulingRequest
 
 Peers = Mapping[str, Collection[NodeName]]
-"""Where tasks run that have a place, by their ids and by their tags."""
+"""The nodes of placed tasks, by task id and by tag."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoostRoom:
-    """A reserved boost of the target, and what is left in it."""
+    """A reserved boost of the target, and its free capacity."""
 
     id: str
     runs_on: NodeName
@@ -32,33 +32,33 @@ class BoostRoom:
 
 @dataclass(frozen=True)
 class Sought:
-    """What is sought for one task."""
+    """One task's search for a place."""
 
     request: SchedulingRequest
     needs: ResourceVector
-    """With all that comes along: it is what a place takes away."""
+    """What a place takes, including companions."""
     target: NodeName
     columns: NodeColumns
     boosts: tuple[BoostRoom, ...] = ()
     peers: Peers = field(default_factory=dict)
     not_on: frozenset[NodeName] = frozenset()
-    """Nodes that turned out to have nothing for it after all; the target's boosts are not meant."""
+    """Nodes that turned out to have no room for the task; the target's boosts are not affected."""
     kept: frozenset[NodeName] = frozenset()
-    """Nodes that are left alone for somebody who waits longer."""
+    """Nodes that are kept for a task that has waited longer."""
 
     @cached_property
     def home(self) -> int:
-        """The target's row; -1 where the table does not have it."""
+        """The target's row; -1 if the table does not have it."""
         return self.columns.row.get(self.target, -1)
 
     @cached_property
     def rooms(self) -> dict[str, Units]:
-        """By kind: what it can have on each node."""
+        """By kind: what the task can have on each node."""
         return {kind: self.columns.rooms(kind, self.home) for kind in self.needs}
 
     @cached_property
     def left(self) -> Floats:
-        """0..1: of the kind that is then scarcest, what would be left free on each node, as a part of what it has."""
+        """0..1: what each node would have left, as a fraction of its total, of the kind that is then scarcest."""
         found: Floats | None = None
         for kind, units in self.needs.items():
             total = self.columns.total.get(kind)
@@ -67,14 +67,14 @@ class Sought:
         return np.clip(np.ones(len(self.columns)) if found is None else found, 0.0, 1.0)
 
     def carrier(self) -> BoostRoom | None:
-        """The boost that it would fill the most; None if none has room for all of it."""
+        """The boost that the task would fill the most; None if no boost has room for all of it."""
         able = [boost for boost in self.boosts if boost.free.covers(self.needs)]
         kinds = tuple(self.needs)
         return min(able, key=lambda boost: (tuple(boost.free[kind] for kind in kinds), boost.id), default=None)
 
 
 def feasible(sought: Sought) -> Mask:
-    """The nodes that may and can carry it; the target can also with a boost."""
+    """The nodes that may and can carry the task. The target also counts if one of its boosts can."""
     columns, home = sought.columns, sought.home
     if home >= 0 and columns.rests[home]:
         return np.zeros(len(columns), dtype=bool)
@@ -92,7 +92,7 @@ def feasible(sought: Sought) -> Mask:
 
 
 def fits_itself(sought: Sought, row: int) -> bool:
-    """Whether a node has room of its own for it, rather than in a boost."""
+    """Whether a node has room for the task outside boosts."""
     columns = sought.columns
     return (
         bool(columns.up[row])
@@ -102,7 +102,7 @@ def fits_itself(sought: Sought, row: int) -> bool:
 
 
 def allowed(sought: Sought, mask: Mask) -> Mask:
-    """Of these nodes, those that its own conditions do not rule out; whether they have room does not matter."""
+    """The nodes of `mask` that the task's own conditions allow, whether they have room or not."""
     request = sought.request
     if (only := request.only_node) is not None:
         mask &= sought.columns.named([only])
@@ -117,7 +117,7 @@ def allowed(sought: Sought, mask: Mask) -> Mask:
 
 
 def preferred(sought: Sought) -> Units | None:
-    """How many of the wishes that are no conditions each node meets; None where there are none."""
+    """How many optional preferences each node meets; None if there are none."""
     near, far = sought.request.near, sought.request.far
     wishes = [one.astype(np.int64) for one in _met(sought, near)] if near and not near.required else []
     wishes += [-one.astype(np.int64) for one in _met(sought, far)] if far and not far.required else []
@@ -125,7 +125,7 @@ def preferred(sought: Sought) -> Units | None:
 
 
 def _met(sought: Sought, affinity: Affinity) -> Iterator[Mask]:
-    """One mask for each thing to be near to, or far from."""
+    """One mask for each thing to be near to or far from."""
     columns = sought.columns
     if affinity.nodes:
         yield columns.named(affinity.nodes)
@@ -136,7 +136,7 @@ def _met(sought: Sought, affinity: Affinity) -> Iterator[Mask]:
 
 
 def _wanted(sought: Sought, near: Affinity) -> Iterator[Mask]:
-    """The same; but the first of those who want to be together may be anywhere."""
+    """Like `_met`, but the first of several tasks that want to be together may go anywhere."""
     together = not _with_tasks(sought, near) and _is_its_own_peer(sought, near)
     yield from _met(sought, Affinity(near.nodes, near.labels) if together else near)
 
@@ -151,16 +151,16 @@ def _is_its_own_peer(sought: Sought, affinity: Affinity) -> bool:
 
 
 def stays_together(sought: Sought) -> bool:
-    """A gang whose members must be on one node."""
+    """Whether this is a gang whose members must be on one node."""
     near = sought.request.near
     return bool(near.tasks) and near.required and _is_its_own_peer(sought, near)
 
 
-# -- words ---------------------------------------------------------------------------------------------------
+# -- reasons -------------------------------------------------------------------------------------------------
 
 
 def why_not(sought: Sought, name: NodeName) -> str:
-    """The first reason why a node cannot carry it; empty if it can."""
+    """The first reason why a node cannot carry the task; empty if it can."""
     columns, request = sought.columns, sought.request
     row = columns.row[name]
     if (only := request.only_node) is not None and name != only:
@@ -216,9 +216,9 @@ def _lacking(sought: Sought, row: int) -> str:
 
 
 def kept_for(sought: Sought) -> set[NodeName]:
-    """The nodes that those behind leave alone, so that the task's place can become free there.
+    """The nodes that tasks further back leave alone, so that this task's place can become free there.
 
-    As many as it has members: those that lack the least of what would carry it if they were idle.
+    There are as many as the task has members. Of the nodes that could carry it if idle, those that lack the least.
     """
     columns = sought.columns
     idle = Sought(sought.request, sought.needs, sought.target, _Idle(columns), peers=sought.peers, not_on=sought.not_on)

@@ -1,4 +1,4 @@
-"""One task's place, or a gang's: all of them, or none."""
+"""The place of one task, or of a gang: all members or none."""
 
 from dataclasses import dataclass, replace
 from typing import Final
@@ -23,7 +23,7 @@ from distributed_grid.model.scheduling import Alternative
 
 _ALTERNATIVES: Final = 3
 _PREFERRED: Final = 1e6
-"""What is preferred goes before every score."""
+"""Preferences outweigh every score."""
 
 _LAST: Final = 1e12
 
@@ -35,10 +35,10 @@ class Choice:
     node: NodeName
     score: float
     boost: BoostRoom | None = None
-    """The boost that carries it; None: the node itself does."""
+    """The boost that carries the task; None: the node itself does."""
     alternatives: tuple[Alternative, ...] = ()
     could: int = 1
-    """How many nodes could have carried it."""
+    """How many nodes could have carried the task."""
 
     @property
     def runs_on(self) -> NodeName:
@@ -46,19 +46,19 @@ class Choice:
 
 
 def choose(sought: Sought) -> Choice | None:
-    """The best node that can carry it; None if none can. Nothing is changed: see `promise`."""
+    """The best node that can carry the task; None if none can. Nothing changes: see `promise`."""
     mask = feasible(sought)
     could = int(np.count_nonzero(mask))
     if not could:
         return None
     scores = _scores(sought, mask)
-    row = int(np.argmax(scores))  # the first of equal ones: rows are in name order
+    row = int(np.argmax(scores))  # argmax takes the first of equal ones, and rows are in name order
     boost = None if row != sought.home or fits_itself(sought, row) else sought.carrier()
     return Choice(sought.columns.names[row], float(scores[row]), boost, _others(sought, scores, row, could), could)
 
 
 def choose_boost(sought: Sought) -> tuple[Choice, ...] | None:
-    """One place in a boost of the target; None if none carries it."""
+    """A place in one of the target's boosts; None if none can carry the task."""
     home, boost = sought.home, sought.carrier()
     if home < 0 or boost is None or sought.columns.rests[home]:
         return None
@@ -67,7 +67,7 @@ def choose_boost(sought: Sought) -> tuple[Choice, ...] | None:
 
 
 def order_of(sought: Sought) -> tuple[NodeName, ...]:
-    """All nodes that its own conditions allow, the best first; whether they have room now does not matter."""
+    """All nodes that the task's own conditions allow, the best first, whether they have room now or not."""
     mask = allowed(sought, ~sought.columns.named(sought.kept))
     rows = np.argsort(-_scores(sought, mask), kind="stable")[: np.count_nonzero(mask)]
     return tuple(sought.columns.names[row] for row in rows.tolist())
@@ -79,7 +79,7 @@ def _scores(sought: Sought, mask: Mask) -> Floats:
         raise ValueError(f"the strategy {sought.request.strategy} gave {scores.shape} scores for {mask.shape} nodes")
     if (wishes := preferred(sought)) is not None:
         scores = scores + _PREFERRED * wishes
-    # What a strategy has no number for goes last, but it can carry the task all the same.
+    # A node without a valid score goes last, but it can still carry the task.
     found: Floats = np.where(mask, np.nan_to_num(scores, nan=-_LAST, posinf=_LAST, neginf=-_LAST), -np.inf)
     return found
 
@@ -90,7 +90,7 @@ def _others(sought: Sought, scores: Floats, best: int, could: int) -> tuple[Alte
         return ()
     rest, names, found = scores.copy(), sought.columns.names, []
     rest[best] = -np.inf
-    for _ in range(count):  # for so few, looking again is quicker than sorting
+    for _ in range(count):  # faster than sorting for so few
         row = int(np.argmax(rest))
         found.append(Alternative(names[row], round(float(rest[row]), 4), _told(sought, row)))
         rest[row] = -np.inf
@@ -104,7 +104,7 @@ def _told(sought: Sought, row: int) -> str:
 
 
 def promise(sought: Sought, choice: Choice, times: int = 1) -> Sought:
-    """Count a choice as taken (or, with -1, as given back), and go on with what is then left."""
+    """Count a choice as taken (or, with -1, as returned), and continue with what is left."""
     if choice.boost is None:
         sought.columns.promise(sought.columns.row[choice.node], sought.needs, times)
         return replace(sought)
@@ -115,16 +115,16 @@ def promise(sought: Sought, choice: Choice, times: int = 1) -> Sought:
 
 
 def choose_gang(sought: Sought, count: int) -> tuple[Choice, ...] | None:
-    """Places for all of them, or None. The table is left as it was."""
+    """Places for all members, or None. The table is unchanged afterwards."""
     found = places_for(sought, count)
     return found if len(found) == count else None
 
 
 def places_for(sought: Sought, count: int) -> tuple[Choice, ...]:
-    """Places for as many of them as have one.
+    """Places for as many members as fit.
 
-    One after the other, each as the strategy says: they are all alike, so a node that takes one of them takes no room
-    that another needed more, and all are found if all have room.
+    Members are placed one after another by the strategy. They are all equal, so no member takes room that another needs
+    more: if there is room for all, all are placed.
     """
     if stays_together(sought):
         return _on_one_node(sought, count)
@@ -141,7 +141,7 @@ def places_for(sought: Sought, count: int) -> tuple[Choice, ...]:
 
 
 def _with_peer(sought: Sought, node: NodeName) -> Sought:
-    """The others of its gang see it as one that has a place."""
+    """Let the other members of the gang see this place as one of a placed task."""
     request = sought.request
     if not (request.near.tasks or request.far.tasks):
         return sought
@@ -152,12 +152,12 @@ def _with_peer(sought: Sought, node: NodeName) -> Sought:
 
 
 def _on_one_node(sought: Sought, count: int) -> tuple[Choice, ...]:
-    """All of them where they fit together; in boosts only if one boost has room for all."""
+    """All members on one node; in a boost only if that one boost has room for all."""
     together = replace(sought, needs=ResourceVector({k: count * v for k, v in sought.needs.items()}))
     choice = choose(together)
     return () if choice is None else (choice,) * count
 
 
 def refusals(sought: Sought) -> dict[NodeName, str]:
-    """For every node, why it cannot carry it."""
+    """The reason for each node that cannot carry the task."""
     return {name: told for name in sought.columns.names if (told := why_not(sought, name))}

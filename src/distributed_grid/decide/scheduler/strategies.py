@@ -1,6 +1,6 @@
-"""Strategies: each a small function that gives every node a score. The highest wins; then the first by name.
+"""Strategies: each is a small function that scores every node. The highest score wins; then the first name.
 
-A strategy need not ask who can carry the task: who cannot is out already. To add one:
+A strategy need not check which nodes can carry the task: the others are already out. To add one:
 
     @register_strategy("newest")
     def newest(columns, sought):
@@ -28,19 +28,19 @@ class Strategy:
     name: str
     scorer: Scorer
     told: str
-    """What it prefers, in a line."""
+    """What it prefers, in one line."""
 
 
 _REGISTERED: Final[dict[str, Strategy]] = {}
 
 
 def strategies() -> Mapping[str, Strategy]:
-    """All that there are, by name."""
+    """All registered strategies, by name."""
     return MappingProxyType(_REGISTERED)
 
 
 def register_strategy(name: str, told: str = "") -> Callable[[Scorer], Scorer]:
-    """Add a strategy, or replace one, in this process. Its docstring tells what it prefers."""
+    """Add or replace a strategy in this process. By default, its docstring's first line says what it prefers."""
 
     def register(scorer: Scorer) -> Scorer:
         known = strategy_name(name)
@@ -51,7 +51,7 @@ def register_strategy(name: str, told: str = "") -> Callable[[Scorer], Scorer]:
 
 
 def strategy_named(name: str) -> Strategy:
-    """Raises `InvalidRequest` where there is none of that name."""
+    """Raises `InvalidRequest` if there is no strategy of that name."""
     found = _REGISTERED.get(name)
     if found is None:
         raise InvalidRequest(
@@ -61,10 +61,10 @@ def strategy_named(name: str) -> Strategy:
 
 
 def load(columns: NodeColumns, sought: Sought) -> Floats:
-    """0..1: how busy each node would be with the task, measured or by what is spoken for, whichever is more."""
+    """0..1: how busy each node would be with the task: measured pressure or used capacity, whichever is more."""
     found: Floats = 1.0 - sought.left
     for kind in BUILT_IN:
-        found = np.fmax(found, columns.pressure[kind])  # NaN has no part in it
+        found = np.fmax(found, columns.pressure[kind])  # fmax ignores NaN
     return found
 
 

@@ -1,6 +1,6 @@
-"""All nodes as columns: a decision looks at a thousand of them in a few numpy operations.
+"""All nodes as columns: a decision about a thousand nodes takes a few numpy operations.
 
-Amounts are whole numbers of units, as everywhere. A row is set anew when its node changes; nothing else is.
+Amounts are whole numbers of units, as everywhere. When a node changes, only its row is updated.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,25 +33,25 @@ class NodeColumns:
         count = len(self.names)
         self.total: dict[str, Units] = {}
         self.own: dict[str, Units] = {}
-        """What a node's own tasks can have."""
+        """What the node's own tasks can have."""
         self.lend: dict[str, Units] = {}
-        """What others' can: by its limits, and by what it keeps free."""
+        """What other nodes' tasks can have, by the node's limits and headroom."""
         self.promised: dict[str, Units] = {}
-        """What was given away since the amounts were taken."""
+        """What was promised since the amounts were read."""
         self.pending: dict[str, Units] = {}
-        """What waits in Ray's queues for this very node."""
+        """What waits in Ray's queues for exactly this node."""
         self.pressure: dict[str, Floats] = {kind: np.full(count, np.nan) for kind in BUILT_IN}
-        """0..1 as measured; NaN: not known."""
+        """0..1 as measured; NaN: unknown."""
         self.cost = np.ones(count)
         self.speed = np.ones(count)
         self.tasks = np.zeros(count, dtype=np.int64)
-        """Tasks that have a place there."""
+        """How many tasks are placed there."""
         self.up = np.zeros(count, dtype=bool)
         self.lends = np.zeros(count, dtype=bool)
         self.rests = np.zeros(count, dtype=bool)
-        """It is cooling down: it shares nothing, and its own tasks get nothing new."""
+        """The node is cooling down: it shares nothing, and its own tasks get nothing new."""
         self.closed: list[str] = [""] * count
-        """Why a node takes nobody's tasks, or no others'."""
+        """Why a node takes no tasks at all, or none of other nodes."""
         self.labels: list[Mapping[str, str]] = [{}] * count
         self._masks: dict[tuple[str, str], Mask] = {}
 
@@ -75,7 +75,7 @@ class NodeColumns:
     # -- rows -----------------------------------------------------------------------------------------------
 
     def put(self, node: Node, loans: Loans, rules: Rules) -> None:
-        """Set one node's row from what is known of it now."""
+        """Set a node's row to its current state."""
         row = self.row[node.name]
         kinds = dict.fromkeys((*self.total, *node.total, *node.base))
         for kind in kinds:
@@ -94,7 +94,7 @@ class NodeColumns:
         self.speed[row] = _number(node.labels.get(SPEED_LABEL), 1.0)
 
     def measured(self, snapshots: Mapping[NodeName, NodeSnapshot]) -> None:
-        """How hard every node is pressed now; who is not in it, or does not answer, is not known."""
+        """Set every node's measured pressure. Nodes that are missing or do not answer count as unknown."""
         for kind, column in self.pressure.items():
             column.fill(np.nan)
             for name, seen in snapshots.items():
@@ -103,7 +103,7 @@ class NodeColumns:
                     column[self.row[name]] = value
 
     def waits_for(self, pending: Mapping[NodeName, ResourceVector]) -> None:
-        """What waits for each node; who is not in it has nothing waiting."""
+        """Set each node's pending demand. Nodes that are missing have none."""
         self.pending = {}
         for name, units in pending.items():
             for kind, amount in units.items() if name in self.row else ():
@@ -111,7 +111,7 @@ class NodeColumns:
                 column[self.row[name]] += amount
 
     def promise(self, row: int, needs: ResourceVector, times: int = 1) -> None:
-        """Give so much away; with -1, take that back."""
+        """Promise this much on a node; with -1, take the promise back."""
         for kind, units in needs.items():
             self._add(kind)
             self.promised[kind][row] += times * units
@@ -134,7 +134,7 @@ class NodeColumns:
         return found
 
     def used(self, kind: str, row: int) -> float:
-        """0..1: what is spoken for on a node, of what it has; 0 where it has nothing of it."""
+        """0..1: the part of a node's total that is taken; 0 if it has none of the kind."""
         total = int(self.total[kind][row]) if kind in self.total else 0
         if total <= 0:
             return 0.0
@@ -142,7 +142,7 @@ class NodeColumns:
         return min(1.0, max(0.0, 1.0 - left / total))
 
     def with_label(self, key: str, value: str) -> Mask:
-        """Which nodes have it. Kept until a node's labels change."""
+        """The nodes with this label. Cached until a node's labels change."""
         known = self._masks.get((key, value))
         if known is None:
             known = np.fromiter((labels.get(key) == value for labels in self.labels), dtype=bool, count=len(self))
@@ -159,7 +159,7 @@ def _why_closed(node: Node, rules: Rules) -> str:
     if not node.alive:
         return "it is not connected to the cluster"
     if node.silent is not None:
-        return f"nobody knows what it does: {node.silent}"
+        return f"no recent measurement: {node.silent}"
     if node.name in rules.cooling:
         return f"it is cooling down; to end that: grid cooldown {node.name} --off"
     return "" if node.limits.can_share else "its configuration says can_share: false"

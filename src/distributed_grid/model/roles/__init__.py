@@ -1,1 +1,1 @@
-"""Roles, pools and workloads; the inventory they are planned on; and plans. Frozen data."""
+"""Roles, pools and workloads; the inventory that they are planned on; and plans. Frozen data."""

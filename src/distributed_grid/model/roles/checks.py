@@ -1,6 +1,6 @@
-"""Small checks of what people write into roles: each returns the value as it is used, or says what is wrong.
+"""Checks of the values in roles: each returns the value in its normal form, or raises an error that says what is wrong.
 
-A role collects all of its problems before it complains, so every check here raises the same small error.
+A role collects all of its problems before it raises, so every check here raises the same small error.
 """
 
 import math
@@ -25,18 +25,18 @@ class Wrong(ValueError):
 
 
 class Problems:
-    """All that is wrong, each at its place."""
+    """All problems, each with its place."""
 
     def __init__(self) -> None:
         self.found: list[tuple[Steps, str]] = []
 
     def checked(self, field: str, check: Callable[[Any], T], value: object, otherwise: T) -> T:
-        """The value as `check` gives it; where that is wrong, it is noted, and something harmless is used instead."""
+        """The value as `check` returns it. If it is wrong, the problem is recorded and `otherwise` is used instead."""
         try:
             return check(value)
         except Wrong as wrong:
             self.add((field,), str(wrong))
-        except InvalidRole as error:  # of something inside it, that has checked itself
+        except InvalidRole as error:  # from a nested value that has checked itself
             for path, said in error.problems or (((), error.message),):
                 self.add((field, *path), said)
         except GridError as error:
@@ -47,7 +47,7 @@ class Problems:
         self.found.append((path, said))
 
     def complain(self, about: str, try_next: str | None = None) -> None:
-        """Raise if there is anything to say."""
+        """Raise if there are problems."""
         if not self.found:
             return
         lines = [": ".join([".".join(map(str, path)), said]) if path else said for path, said in self.found]
@@ -57,7 +57,7 @@ class Problems:
 
 
 def name(value: object) -> str:
-    """A word: of an open set, so any Enum's members will do, too."""
+    """A word from an open set; members of any Enum are fine, too."""
     if isinstance(value, Enum):
         value = value.value if isinstance(value.value, str) else value.name
     if not isinstance(value, str) or not value:
@@ -72,7 +72,7 @@ def name(value: object) -> str:
 
 
 def role_name(value: object) -> str:
-    """A name that can be told apart where several stand together, as those of the roles in one process do."""
+    """A name that stays recognisable next to others, as the names of the roles in one process are shown."""
     found = name(value)
     if "+" in found:
         raise Wrong(f"the name of a role has no '+', which joins those that share a process, unlike {found!r}")
@@ -111,7 +111,7 @@ def seconds_or_zero(value: object) -> float:
 
 
 def amount(kind: str) -> Callable[[object], float | int]:
-    """An amount that Ray can count exactly; zero is one, too."""
+    """An amount that Ray can count exactly; zero is allowed."""
 
     def check(value: object) -> float | int:
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
@@ -147,7 +147,7 @@ def custom_amounts(value: object) -> dict[str, float | int]:
 
 
 def texts(value: object) -> tuple[str, ...]:
-    """A list of words; a single word is no list, since its letters would be taken for one."""
+    """A list of words. A single word is refused, since its letters would be taken for the list."""
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
         raise Wrong(f"must be a list, not {shown(value)}")
     found = tuple(value)

@@ -1,4 +1,4 @@
-"""What an actor finds in its environment: what was chosen, and nothing else of the caller's."""
+"""The environment of an actor: the chosen variables, and nothing else from the caller."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -29,20 +29,20 @@ PROTECTED: Final = frozenset(
         "TPU_VISIBLE_CHIPS",
     }
 )
-"""Ranks are each actor's own, and devices are given out by Ray: the caller's would be wrong for all but one."""
+"""Each actor has its own rank, and Ray assigns devices: the caller's values would be wrong for all actors but one."""
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def allow_list(value: object) -> tuple[str, ...]:
-    """Names of variables that are passed on."""
+    """Names of variables to pass on."""
     found = texts(value)
     _check_names(found)
     return found
 
 
 def additions(value: object) -> dict[str, str]:
-    """Variables that are set."""
+    """Variables to set."""
     found = mapping(value)
     _check_names(found)
     for key, text in found.items():
@@ -64,20 +64,21 @@ def _check_names(names: Iterable[str]) -> None:
 def chosen(
     caller: Mapping[str, str], allow: Iterable[str], added: Mapping[str, str], defaults: Mapping[str, str]
 ) -> dict[str, str]:
-    """What is passed on and set: what the caller has of the allow-list, else the default; additions win.
+    """The variables to pass on and set: for each allowed name the caller's value, else the default; additions win.
 
-    Never a protected one, though a list that was not checked here may name it: whoever starts the actor sets those.
+    Protected variables are never included, even if an unchecked list names them: the code that starts the actor sets
+    them.
     """
     passed = {key: caller[key] for key in allow if key in caller}
     return {key: value for key, value in {**defaults, **passed, **added}.items() if key not in PROTECTED}
 
 
 class EnvProfile(StrEnum):
-    """A ready-made choice of variables."""
+    """A predefined choice of variables."""
 
     NONE = "none"
     DOCUMENTED = "documented"
-    """That of the documented API: see `DOCUMENTED_ALLOW`."""
+    """The documented API's choice: see `DOCUMENTED_ALLOW`."""
 
 
 DOCUMENTED_ALLOW: Final = (
@@ -90,7 +91,7 @@ DOCUMENTED_ALLOW: Final = (
     "WORLD_SIZE",
     "CUDA_VISIBLE_DEVICES",
 )
-"""Names ranks and devices, too; their values are each actor's own all the same."""
+"""It names ranks and devices, too; their values are still each actor's own."""
 
 DOCUMENTED_DEFAULTS: Final[Mapping[str, str]] = {
     "NEXRL_LAUNCH_MODE": "ray",
@@ -101,5 +102,5 @@ DOCUMENTED_DEFAULTS: Final[Mapping[str, str]] = {
 
 
 def profile_parts(profile: EnvProfile) -> tuple[tuple[str, ...], Mapping[str, str]]:
-    """What a profile lets through, and what it sets where the caller has nothing."""
+    """The names that a profile passes on, and its defaults for those that the caller does not have."""
     return (DOCUMENTED_ALLOW, DOCUMENTED_DEFAULTS) if profile is EnvProfile.DOCUMENTED else ((), {})

@@ -1,5 +1,4 @@
-"""An inventory of nodes, where every actor of a workload would be or why it does not fit, and what a run holds of a
-node."""
+"""An inventory of nodes, the placement of a workload or why it does not fit, and what a run holds of a node."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,11 +18,11 @@ class InventoryNode:
     total: ResourceVector
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
     closed: str = ""
-    """Why nothing can be put there; empty: it is usable."""
+    """Why the node cannot be used; empty if it can."""
     lends: ResourceVector = field(default_factory=ResourceVector)
     """What it could lend to other nodes, by its limits; a part of what is free."""
     gpu_parts: tuple[int, ...] = ()
-    """Parts of GPUs of which it is known that others hold them; each is on one device."""
+    """Parts of GPUs that others are known to hold; each is on one device."""
 
     def with_more(self, more: ResourceVector) -> "InventoryNode":
         return replace(self, free=self.free + more, total=self.total + more)
@@ -37,7 +36,7 @@ class Inventory(Mapping[NodeName, InventoryNode]):
 
     @classmethod
     def of_nodes(cls, nodes: NodeTable, lends: Mapping[NodeName, ResourceVector] | None = None) -> "Inventory":
-        """From what an observer sees."""
+        """From an observer's nodes."""
         could = lends or {}
         return cls(
             InventoryNode(
@@ -62,7 +61,7 @@ class Inventory(Mapping[NodeName, InventoryNode]):
         return len(self._nodes)
 
     def with_more(self, more: Mapping[NodeName, ResourceVector]) -> "Inventory":
-        """The same with so much more (or, below zero, less) on some nodes."""
+        """The same inventory with more (or, below zero, less) on some nodes."""
         return Inventory(n.with_more(more[n.name]) if n.name in more else n for n in self._nodes.values())
 
 
@@ -74,7 +73,7 @@ class UnitKind(StrEnum):
     PROCESS = "process"
     """One actor that hosts an instance of each of its roles."""
     BUNDLE = "bundle"
-    """An actor for each role, in one bundle."""
+    """An actor for each role, all in one bundle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +88,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What is placed as one: it becomes one bundle of a placement group."""
+    """What is placed as one; it becomes one bundle of a placement group."""
 
     node: NodeName
     kind: UnitKind
@@ -104,15 +103,15 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A place for every actor. Indexes of a role run from 0, node by node in name order."""
+    """A place for every actor. The indexes of a role start at 0 and run node by node in name order."""
 
     workload: str
     units: tuple[Unit, ...]
-    """Role by role as the workload has them, then by index."""
+    """In the workload's order of roles, then by index."""
 
     @property
     def by_node(self) -> dict[NodeName, tuple[Unit, ...]]:
-        """The nodes that carry something, by name."""
+        """The nodes that carry units, by name."""
         found: dict[NodeName, list[Unit]] = {}
         for unit in self.units:
             found.setdefault(unit.node, []).append(unit)
@@ -120,7 +119,7 @@ class Placement:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many of each role there are; a role that scales may have more than its least."""
+        """How many members each role has; a role that scales may have more than its least."""
         found: dict[str, int] = {}
         for unit in self.units:
             for member in unit.members:
@@ -133,17 +132,17 @@ class Placement:
         return {name: total([unit.resources for unit in self.units if unit.pool == name]) for name in pools}
 
     def nodes_of(self, role: str) -> tuple[NodeName, ...]:
-        """Where its members are, by index."""
+        """The nodes of its members, by index."""
         found = {m.index: unit.node for unit in self.units for m in unit.members if m.role == role}
         return tuple(found[index] for index in sorted(found))
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """What has to be there that is not."""
+    """An amount that is missing."""
 
     where: str
-    """A node's name, or a pool's."""
+    """The name of a node or a pool."""
     kind: str
     units: int
     in_pool: bool = False
@@ -176,12 +175,12 @@ class BoostWish:
 
     @property
     def command(self) -> str:
-        """Transferred, since it is the target's own capacity that has to grow."""
+        """A transfer, since the target's own capacity has to grow."""
         amount = amount_of(self.kind, self.units)
         return f"grid boost request {self.target} {self.kind} {amount} --source {self.source} --delivery transfer"
 
     def body(self) -> dict[str, Any]:
-        """The same as the API takes it."""
+        """The same boost as the API's request body."""
         return {
             "target_node": self.target,
             "source_node": self.source,
@@ -199,14 +198,14 @@ class RemedyKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """Something that was tried in thought, and made everything fit."""
+    """A change that the planner tried, and with which everything fits."""
 
     kind: RemedyKind
     told: str
     missing: tuple[Missing, ...] = ()
     boosts: tuple[BoostWish, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict, hash=False)
-    """The roles to shrink, and to how many."""
+    """The roles to shrink, and their new counts."""
 
     @property
     def commands(self) -> tuple[str, ...]:
@@ -223,7 +222,7 @@ class DoesNotFit:
 
     @property
     def missing(self) -> tuple[Missing, ...]:
-        """The smallest amount that was found to make it fit; empty where none does."""
+        """The smallest addition that was found to make it fit; empty if none was."""
         return next((remedy.missing for remedy in self.remedies if remedy.kind is RemedyKind.ADD), ())
 
     @property
@@ -231,11 +230,11 @@ class DoesNotFit:
         return f"The workload {self.workload} does not fit" + ("" if self.certain else ": no placement was found")
 
     def with_remedies(self, good: Sequence[bool]) -> "DoesNotFit":
-        """The same with those remedies only that are said to be good."""
+        """The same result with only the remedies marked as good."""
         return replace(self, remedies=tuple(compress(self.remedies, good)))
 
     def error(self) -> errors.DoesNotFit:
-        """For who has to stop here."""
+        """For callers that have to stop here."""
         first = next(iter(self.remedies), None)
         return errors.DoesNotFit(
             self.headline,
@@ -246,10 +245,10 @@ class DoesNotFit:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """It comes and goes as one: what it holds is free again once the last of its units has ended."""
+    """Capacity that a run gets and returns as one: it is free again once the last of its units has ended."""
 
     node: NodeName
     pool: str | None
     resources: ResourceVector
-    """The sum of its units. Empty if they need nothing, and then there is nothing to hold for them."""
+    """The sum of its units. Empty if they need nothing, and then there is nothing to hold."""
     units: tuple[Unit, ...]

@@ -9,15 +9,15 @@ from distributed_grid.model.roles.environment import EnvProfile
 from distributed_grid.model.roles.spec import ConcurrencyOf, FailurePolicy, RoleSpec
 
 COLOCATED_CONCURRENCY: Final = 10
-"""Calls at a time of an actor that hosts several roles, in the documented API."""
+"""Concurrent calls of an actor that hosts several roles, in the documented API."""
 
 PROFILES: Final[Mapping[str, Mapping[str, Any]]] = {
-    # Waits for answers of models most of its time.
+    # Mostly waits for answers of models.
     "rollout_worker": {"cpus": 1, "gpus": 0, "max_concurrency": 100},
-    # One step after the other.
+    # One step after another.
     "trainer_self_hosted": {"cpus": 4, "gpus": 1, "max_concurrency": 1},
     "trainer_remote_api": {"cpus": 1, "gpus": 0, "max_concurrency": 10},
-    # All workers put something into it at the same time.
+    # All workers write to it at the same time.
     "trajectory_pool": {"cpus": 1, "gpus": 0, "max_concurrency": 100},
     "data_loader": {"cpus": 1, "gpus": 0, "max_concurrency": 10},
     "weight_sync_controller": {"cpus": 1, "gpus": 0, "max_concurrency": 10},
@@ -32,12 +32,12 @@ def profile_named(name: str) -> Mapping[str, Any]:
 
 
 def from_profile(profile: str, role: str | Enum | None = None, **changes: Any) -> RoleSpec:
-    """`from_profile("trainer_self_hosted", "trainer", cls=Trainer, count=4)`; without a name, it has the profile's."""
+    """`from_profile("trainer_self_hosted", "trainer", cls=Trainer, count=4)`. The default name is the profile's."""
     return RoleSpec(profile if role is None else role, **{**profile_named(profile), **changes})
 
 
 class NexRLRole(Enum):
-    """The roles that the framework of the documented API has. Names of your own will do as well."""
+    """The roles of the framework of the documented API. Custom names work as well."""
 
     ROLLOUT_WORKER = "rollout_worker"
     TRAINER = "trainer"
@@ -49,7 +49,7 @@ class NexRLRole(Enum):
 
 
 _STANDALONE: Final[Mapping[str, Any]] = {"cpus": 1, "gpus": 0, "max_concurrency": 100}
-"""Also of a trainer: its `run()` may block, and `stop()` must still get through. Profiles say otherwise where asked."""
+"""Also for a trainer: its `run()` may block, and `stop()` must still get through. A profile can override this."""
 _COLOCATED: Final[Mapping[str, Any]] = {
     "cpus": 1,
     "gpus": 0,
@@ -58,8 +58,8 @@ _COLOCATED: Final[Mapping[str, Any]] = {
 }
 _EVERY_ROLE: Final[Mapping[str, Any]] = {
     "env_profile": EnvProfile.DOCUMENTED,
-    # As with a plain Ray actor: it does not come back by itself, for it would not know what it was told meanwhile, and
-    # its end is no end of the others.
+    # As with a plain Ray actor: it is not restarted by itself, since it would have lost its state, and its end does
+    # not end the others.
     "failure_policy": FailurePolicy.CONTINUE,
     "max_restarts": 0,
     "startup_deadline_seconds": 600.0,
@@ -67,16 +67,16 @@ _EVERY_ROLE: Final[Mapping[str, Any]] = {
 
 
 def documented_fields(*, colocated: bool, **said: Any) -> dict[str, Any]:
-    """Fields of a `RoleSpec`: what a role has in the documented API where nothing else was `said`.
+    """Fields of a `RoleSpec`: the documented API's defaults, overridden by what was `said`.
 
-    A role of a colocation group that says its own `max_concurrency` does not share that of its actor.
+    A role of a colocation group that sets its own `max_concurrency` does not share that of its actor.
     """
     own = {"concurrency_of": ConcurrencyOf.ROLE} if "max_concurrency" in said else {}
     return {**_EVERY_ROLE, **(_COLOCATED if colocated else _STANDALONE), **own, **said}
 
 
 def role_text(role: object) -> str:
-    """A role as text: any word or words, or a member of any Enum, whose value is used if that is text."""
+    """A role as text: any text, or a member of any Enum. The member's value is used if it is text."""
     if isinstance(role, Enum):
         role = role.value if isinstance(role.value, str) else role.name
     if not isinstance(role, str) or not role:

@@ -1,4 +1,4 @@
-"""What is known of a run of roles, as plain data that travels as JSON; and failures of its actors."""
+"""The record of a run of roles, as plain data that travels as JSON; and failures of its actors."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from distributed_grid.model.nodes import NodeName
 
 Record = Mapping[str, Any]
-"""See docs/api.md for what is in it."""
+"""See docs/api.md for its fields."""
 Wish = dict[str, Any]
 """{"counts": {role: count}, "down": bool, "at": ISO}"""
 
@@ -21,20 +21,20 @@ class RunState(StrEnum):
     ENDED = "ended"
     FAILED = "failed"
     LOST = "lost"
-    """Only readers say this: its owner is gone without a word, and its actors with it."""
+    """Only readers report this: its owner is gone without a word, and its actors with it."""
 
 
 class RunId(NamedTuple):
-    """Which of all runs that ever had this name."""
+    """Identifies one run among all runs that ever had this name."""
 
     name: str
     worker_id: str
-    """Of the process that owns it, as Ray has it."""
+    """Ray's id of the process that owns it."""
     began_at: str
 
 
 LEAVING = "leaving"
-"""Of a member: it is to go, takes no new calls, and ends when it is through with those that it has."""
+"""A member that is being removed: it takes no new calls, and ends when it has finished its current ones."""
 OVER = frozenset({RunState.ENDED, RunState.FAILED, RunState.LOST})
 
 
@@ -58,7 +58,7 @@ def as_seen(record: Record, *, owner_is_dead: bool) -> Record:
 
 
 def merged(wishes: Sequence[Wish]) -> Wish | None:
-    """All wishes as one, the oldest first: the last count for a role holds, and down stays down."""
+    """All wishes as one, given oldest first: for each role the last count wins, and down stays down."""
     if not wishes:
         return None
     counts = {role: count for wish in wishes for role, count in wish["counts"].items()}
@@ -67,20 +67,20 @@ def merged(wishes: Sequence[Wish]) -> Wish | None:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One actor that died, or is taken for dead."""
+    """One actor that died, or is presumed dead."""
 
     role: str
-    """Of a process that hosts several roles, any of them."""
+    """If the process hosts several roles, any of them."""
     index: int
     restarts: int
-    """How often it was started anew before. What restarts a gang restarts each of its members."""
+    """How often it was restarted before. Restarting a gang restarts each of its members."""
     failures: Mapping[str, int] = field(hash=False)
-    """By role: how many of its actors failed in all, this one counted in."""
+    """By role: how many of its actors have failed in total, including this one."""
     left: int
-    """How many others of the role are there still; of those that failed together, none is."""
+    """How many other members of the role are still up; members that failed at the same time do not count."""
     node: NodeName = ""
     what: str = "died"
-    """Or "was silent", "did not start": what follows its name."""
+    """Follows the actor's name; other values are "was silent" and "did not start"."""
     why: str = ""
 
 
@@ -88,7 +88,7 @@ class Act(StrEnum):
     RESTART = "restart"
     RESTART_GANG = "restart_gang"
     GO_ON = "go_on"
-    """Without it."""
+    """The run continues without it."""
     END = "end"
     """The workload has failed."""
 
@@ -97,8 +97,8 @@ class Act(StrEnum):
 class Verdict:
     act: Act
     roles: tuple[str, ...]
-    """Whose members it is about: those that share the failed actor; of a gang, all members of these; or all roles."""
+    """The affected roles: those that share the failed actor, those of its gang, or all roles."""
     index: int
-    """Of the actor that failed."""
+    """The failed actor's index."""
     reason: str
-    """For people: what happened, and why this is done about it."""
+    """For people: what happened, and why this action follows."""

@@ -15,7 +15,7 @@ _LONGEST_TOLD: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class QueueSignal:
-    """How many calls wait, as the mean of the role's own members."""
+    """The number of waiting calls, as the mean over the role's own members."""
 
     def describe(self) -> str:
         return QUEUE
@@ -23,7 +23,7 @@ class QueueSignal:
 
 @dataclass(frozen=True, slots=True)
 class MethodSignal:
-    """What a method of a role of the same workload returns, called without arguments; the mean of its members."""
+    """The result of a method of a role in the same workload, called without arguments; the mean over its members."""
 
     role: str
     method: str
@@ -43,7 +43,7 @@ class PrometheusSignal:
     """What a Prometheus server answers to a query: one number."""
 
     prometheus: str
-    """Its URL, which may have a user and a password in it, so it is not shown."""
+    """Its URL. It may contain a user and a password, so it is not shown."""
     query: str
 
     def __post_init__(self) -> None:
@@ -62,7 +62,7 @@ class PrometheusSignal:
 
 @dataclass(frozen=True, slots=True)
 class CallableSignal:
-    """What a function of the caller's returns; it is called where the workload is looked after, without arguments."""
+    """The result of the caller's function, called without arguments in the process that supervises the workload."""
 
     function: Callable[[], float]
 
@@ -80,7 +80,7 @@ _EXPECTED: Final = "queue, {role: ROLE, method: METHOD} or {prometheus: URL, que
 
 
 def signal(value: object) -> Signal:
-    """From what people write; a function is one in Python only."""
+    """A signal from user input; functions are possible in Python only."""
     if isinstance(value, Signal):
         return value
     if value == QUEUE:
@@ -109,7 +109,7 @@ def _url(value: object) -> str:
     try:
         parts = urlsplit(value) if isinstance(value, str) else None
         good = parts is not None and parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # a port that is none
+    except ValueError:  # an invalid port
         good = False
     if not good or not isinstance(value, str):
         raise Wrong("must be the URL of a Prometheus server, such as http://localhost:9090")
@@ -127,29 +127,29 @@ _MOST_AT_A_TIME: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """Two thresholds with a band between them in which nothing changes. Says all that is wrong with it at once.
+    """Two thresholds with a band between them in which nothing changes. Reports all problems at once.
 
-    With `up_at` above `down_at`, a signal that rises brings more members (a queue gets longer); with `up_at` below it,
-    one that falls does (a pool gets emptier).
+    With `up_at` above `down_at`, a rising signal adds members (a queue gets longer). With `up_at` below `down_at`, a
+    falling signal adds members (a pool gets emptier).
     """
 
     signal: Signal | str | Mapping[str, str] | Callable[[], float]
     up_at: float
-    """More members if the signal is here or beyond."""
+    """More members if the signal is at or beyond this."""
     down_at: float
-    """Fewer if it is here or beyond, on the other side."""
+    """Fewer members if the signal is at or beyond this, on the other side."""
     step: int = 1
-    """Members at a time."""
+    """Members per change."""
     stable_seconds: float = 5.0
-    """So long it must have been beyond the threshold, each time it was read."""
+    """How long the signal must be beyond the threshold, at every reading, before a change."""
     cooldown_seconds: float = 10.0
-    """So long nothing changes after a change."""
+    """How long nothing changes after a change."""
     every_seconds: float = 1.0
-    """How often it is read."""
+    """How often the signal is read."""
     boost: bool = False
-    """Where there is no room for more members, a boost may be asked for."""
+    """Whether grid may ask for a boost if there is no room for more members."""
     boost_duration_seconds: float = 600.0
-    """Of each such boost; it is renewed while it is needed."""
+    """The duration of each such boost; it is renewed while it is needed."""
 
     def __post_init__(self) -> None:
         problems = Problems()
@@ -176,7 +176,7 @@ class Scaling:
 
     @property
     def rises(self) -> bool:
-        """More members if the signal rises."""
+        """Whether a rising signal adds members."""
         return self.up_at > self.down_at
 
     def describe(self) -> str:

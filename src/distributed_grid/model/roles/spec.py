@@ -1,4 +1,4 @@
-"""A role: a named kind of actor in a workload, what each needs, where it may run, and what happens when it fails."""
+"""A role: a named kind of actor in a workload, what each actor needs, where it may run, and what follows a failure."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from distributed_grid.model.roles.scaling import MethodSignal, QueueSignal, Scal
 
 @dataclass(frozen=True, slots=True)
 class NodeSelector:
-    """Names are alternatives, and so are several values of one key; different keys, and names, must all hold."""
+    """Names are alternatives, and so are several values of one key. Different keys, and the names, must all match."""
 
     names: tuple[NodeName, ...] = ()
     labels: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -43,11 +43,11 @@ class NodeSelector:
         return bool(self.names or self.labels)
 
     def allows(self, name: NodeName, labels: Mapping[str, str]) -> bool:
-        """Every part holds; with no part, every node does."""
+        """Every part matches; without parts, every node does."""
         return (not self.names or name in self.names) and all(labels.get(key) in found for key, found in self.labels)
 
     def touches(self, name: NodeName, labels: Mapping[str, str]) -> bool:
-        """Any part holds: what must be avoided."""
+        """Any part matches, for nodes to avoid."""
         return name in self.names or any(labels.get(key) in found for key, found in self.labels)
 
     def describe(self) -> str:
@@ -56,13 +56,13 @@ class NodeSelector:
         return ", ".join([*parts, *(f"{key}={' or '.join(found)}" for key, found in self.labels)])
 
     def words(self) -> list[str]:
-        """As it is written in a list."""
+        """The parts as written in a list."""
         return [*self.names, *(f"{key}={text}" for key, found in self.labels for text in found)]
 
 
 MOST_ACTORS: Final = 100_000
 FOR_EVER: Final = -1
-"""As many restarts as it takes."""
+"""No limit on restarts."""
 
 _CLASS: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
@@ -71,26 +71,26 @@ class Colocation(StrEnum):
     """What members of a colocation group share."""
 
     PROCESS = "process"
-    """One actor hosts an instance of each role; it costs, in each kind, what its dearest member does."""
+    """One actor hosts an instance of each role. For each kind, it costs what its most demanding member needs."""
     BUNDLE = "bundle"
-    """Each has its own process, all in one bundle; it costs the sum, and parts of a GPU share one."""
+    """Each role has its own process, all in one bundle. The bundle costs the sum, and parts of a GPU share a device."""
 
 
 class Arrangement(StrEnum):
     PACK = "pack"
     """On few nodes."""
     SPREAD = "spread"
-    """As evenly over nodes as there is room."""
+    """As evenly over nodes as room allows."""
 
 
 class FailurePolicy(StrEnum):
     RESTART = "restart"
     RESTART_GANG = "restart_gang"
-    """All members of the role start anew together."""
+    """All members of the role restart together."""
     CONTINUE_WITH_HEALTHY = "continue_with_healthy"
-    """The run goes on without it, and ends with the last member of the role."""
+    """The run continues without it, and ends with the last member of the role."""
     CONTINUE = "continue"
-    """The run goes on without it, also if no member of the role is left."""
+    """The run continues without it, even if no member of the role is left."""
     FAIL = "fail"
 
 
@@ -100,34 +100,34 @@ class ConcurrencyOf(StrEnum):
     ROLE = "role"
     """The calls of this role."""
     PROCESS = "process"
-    """The calls of all roles in the process that say so; the largest of their numbers holds."""
+    """The calls of all roles in the process that choose this; the largest of their limits applies."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoleSpec:
-    """One role. What makes no sense raises an `InvalidRole` that names every problem at once."""
+    """One role. Invalid values raise an `InvalidRole` that names every problem at once."""
 
     role: str | Enum
-    """Any name; of an Enum's member, its value. Afterwards, `name` has it as text."""
+    """Any name, or an Enum member, whose value is used. `name` then has it as text."""
     cls: type | str | None = None
-    """The class, or "module:Class", which is imported where the actor runs. None: good for planning only."""
+    """The class, or "module:Class", which is imported where the actor runs. None: for planning only."""
     config: Any = field(default=None, hash=False)
-    """Given to the class; each instance has a copy of its own."""
+    """Passed to the class; each instance has its own copy."""
     count: int | tuple[int, int] = 1
-    """So many; or at least and at most so many."""
+    """A number, or the least and the most."""
     cpus: float = 1
     gpus: float = 0
-    """A part of one GPU, or whole ones."""
+    """A part of one GPU, or whole GPUs."""
     memory_gb: float = 0
     resources: Mapping[str, float] = field(default_factory=dict, hash=False)
     """Custom Ray resources."""
     max_concurrency: int | None = None
-    """Calls at a time. None: as Ray has it (1, and 1,000 for a class with async methods)."""
+    """Concurrent calls. None: Ray's default (1, and 1,000 for a class with async methods)."""
     concurrency_of: ConcurrencyOf | str = ConcurrencyOf.ROLE
     env_allow: Sequence[str] = ()
-    """Names of the caller's variables that are passed on."""
+    """Names of the caller's variables to pass on."""
     env: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """Variables that are added."""
+    """Variables to add."""
     env_profile: EnvProfile | str = EnvProfile.NONE
     pool: str | None = None
     colocation_group: str | None = None
@@ -135,18 +135,18 @@ class RoleSpec:
     node_affinity: NodeSelector | Sequence[str] = ()
     """Only on these nodes: names, or labels as "key=value"."""
     node_anti_affinity: NodeSelector | Sequence[str] = ()
-    """On none of these."""
+    """On none of these nodes."""
     placement: Arrangement | str = Arrangement.PACK
     max_restarts: int = 3
-    """Of each actor; -1: for ever."""
+    """For each actor; -1: no limit."""
     failure_policy: FailurePolicy | str = FailurePolicy.RESTART
     failure_budget: int | None = None
-    """So many failures of the role's actors in all; one more ends the workload. None: any number."""
+    """How many failures of the role's actors are allowed in total; one more ends the workload. None: any number."""
     startup_deadline_seconds: float = 300.0
     call_deadline_seconds: float | None = None
-    """None: calls may take as long as they like."""
+    """None: calls may take any time."""
     scaling: Scaling | Mapping[str, Any] | None = None
-    """What the number of its members follows, between the least and the most."""
+    """How the number of members follows a signal, between the least and the most."""
 
     def __post_init__(self) -> None:
         problems = Problems()
@@ -185,17 +185,17 @@ class RoleSpec:
         return NodeSelector.parse(self.node_anti_affinity)
 
     def environment(self, caller: Mapping[str, str]) -> dict[str, str]:
-        """What its actors find of the caller's environment and beside it; ranks and devices come on top."""
+        """The environment of its actors, from the caller's and the role's own variables, without ranks and devices."""
         allow, defaults = profile_parts(EnvProfile(self.env_profile))
         return chosen(caller, (*allow, *self.env_allow), self.env, defaults)
 
     @property
     def follows(self) -> Scaling | None:
-        """What says how many there are, while it runs."""
+        """What sets the count while it runs."""
         return None if self.scaling is None else Scaling.parse(self.scaling)
 
     def with_count(self, count: int | tuple[int, int]) -> "RoleSpec":
-        """The same with another count; one that is fixed follows nothing."""
+        """The same role with another count. With a fixed count, it follows no signal."""
         fixed = isinstance(count, int) or count[0] == count[1]
         return replace(self, count=count, scaling=None if fixed else self.scaling)
 
@@ -212,7 +212,7 @@ class RoleSpec:
 
 
 def environment_of(together: Sequence[RoleSpec], caller: Mapping[str, str]) -> dict[str, str]:
-    """Of roles that share a process: all that each chose; what one sets counts more than what another passes on."""
+    """The environment of roles that share a process: everything each chose. Set variables win over passed-on ones."""
     found: dict[str, str] = {}
     for role in together:
         found = role.environment(caller) | found
@@ -242,7 +242,7 @@ def _count(value: object) -> int | tuple[int, int]:
     return least if least == most else (least, most)
 
 
-# Each field: how it is checked and brought into one form, and what stands in for it while others are checked.
+# For each field: how it is checked and normalised, and what replaces an invalid value while the rest is checked.
 _CHECKS: Final[Mapping[str, tuple[Any, Any]]] = {
     "role": (checks.role_name, ""),
     "cls": (_class, None),

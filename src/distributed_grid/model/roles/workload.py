@@ -1,4 +1,4 @@
-"""A whole workload: its roles and pools, checked against each other when it is made."""
+"""A workload: its roles and pools, checked against each other when it is made."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ from distributed_grid.model.roles.spec import Colocation, NodeSelector, RoleSpec
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """At most so much of each kind that is named, on these nodes. Kinds that are not named have no limit."""
+    """A limit for each kind that is named, on these nodes. Kinds that are not named have no limit."""
 
     name: str
     num_cpus: float | None = None
@@ -22,7 +22,7 @@ class Pool:
     resources: Mapping[str, float] = field(default_factory=dict, hash=False)
     """Custom Ray resources."""
     nodes: NodeSelector | Sequence[str] = ()
-    """Names, or labels as "key=value". None given: all nodes."""
+    """Names, or labels as "key=value". Empty: all nodes."""
 
     def __post_init__(self) -> None:
         problems = Problems()
@@ -44,7 +44,7 @@ class Pool:
 
 
 def _number_of(kind: str) -> Any:
-    """A sum over many actors, so parts of GPUs add up to any amount."""
+    """A sum over many actors, so parts of GPUs may add up to any amount."""
     return checks.or_none(checks.amount(CPU if kind == GPU else kind))
 
 
@@ -60,7 +60,7 @@ _CHECKS: Final[Mapping[str, tuple[Any, Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Roles that are started together, all or none. What does not go together raises an `InvalidRole`."""
+    """Roles that are started together, all or none. Roles and pools that do not fit together raise an `InvalidRole`."""
 
     name: str
     roles: tuple[RoleSpec, ...]
@@ -83,7 +83,7 @@ class Workload:
 
     @property
     def together(self) -> tuple[tuple[RoleSpec, ...], ...]:
-        """The roles by what is placed as one: those of a colocation group, and each of the others for itself."""
+        """The roles by what is placed as one: each colocation group, and every other role by itself."""
         groups: dict[tuple[str, str], list[RoleSpec]] = {}
         for role in self.roles:
             group = role.colocation_group
@@ -98,7 +98,7 @@ class Workload:
         return next((pool for pool in self.pools if pool.name == name), None)
 
     def with_counts(self, counts: Mapping[str, int | tuple[int, int]]) -> "Workload":
-        """The same with other counts for some roles."""
+        """The same workload with other counts for some roles."""
         changed = (r.with_count(counts[r.name]) if r.name in counts else r for r in self.roles)
         return replace(self, roles=tuple(changed))
 
@@ -139,7 +139,7 @@ class Workload:
 
 
 def _check_environment(problems: Problems, group: tuple[RoleSpec, ...]) -> None:
-    """One process has one environment. Values may be secrets, and are not told."""
+    """Colocated roles share one environment, so they must agree. Values may be secrets and are not shown."""
     said: dict[str, RoleSpec] = {}
     for role in group:
         for key, value in role.env.items():

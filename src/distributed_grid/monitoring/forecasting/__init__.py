@@ -1,4 +1,4 @@
-"""What is to come, per series: an expected value, an interval, and how good such forecasts have been."""
+"""Forecasts per series: an expected value, an interval, and the accuracy of past forecasts."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -36,7 +36,7 @@ FORECASTERS: Final[Mapping[str, Callable[[], ForecasterMaker]]] = {
 
 
 def forecaster_maker(name: str = "built-in") -> ForecasterMaker:
-    """What makes a forecaster of this name, one for each series; `ExtraMissing` where its library is not installed."""
+    """Makes the forecasters of this name, one for each series. Raises `ExtraMissing` if its library is missing."""
     if name not in FORECASTERS:
         raise InvalidRequest(f"There is no forecaster {name!r}", try_next=f"One of: {', '.join(FORECASTERS)}")
     return FORECASTERS[name]()

@@ -1,4 +1,4 @@
-"""How good a forecaster would have been on a known series: rolling origin, at each moment only the past is known."""
+"""Scores a forecaster on a known series: rolling origin, and at each moment only the past is known."""
 
 from dataclasses import dataclass
 
@@ -10,34 +10,34 @@ from distributed_grid.monitoring.forecasting.ladder import Forecaster
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Means over all moments at which a forecast was made and the truth is known."""
+    """Means over all moments at which a forecast was made and the true value is known."""
 
     horizon_s: float
     checked: int
     error: float
     """Mean absolute error."""
     error_of_now: float
-    """The same of "it stays as it is now"."""
+    """The same error for the forecast "same as now"."""
     covered: float
-    """The part of the intervals that held what came."""
+    """The share of intervals that contained the true value."""
     width: float
-    """How wide the intervals were."""
+    """The mean width of the intervals."""
     changed: float
-    """At how many of the moments the value was another one in the end; no interval can cover less than the rest."""
+    """The share of moments at which the value had changed by the end. No interval can cover less than the rest."""
 
     @property
     def ratio(self) -> float:
-        """Below 1: better than "same as now". 1 where nothing ever changed."""
+        """Below 1: better than "same as now". 1 if nothing ever changed."""
         return self.error / self.error_of_now if self.error_of_now else 1.0
 
 
 def backtest(
     forecaster: Forecaster, series: Series, horizon_s: float, *, every_s: float = 60.0, since: float = -np.inf
 ) -> Score | None:
-    """Feed the series to the forecaster, ask it every so often, and compare; None if nothing could be compared.
+    """Feed the series to the forecaster, ask it at regular times, and compare; None if nothing could be compared.
 
-    The truth is the first sample at or after the moment foretold; where none came for a tenth of the horizon, there is
-    none. `since`: from when on to count; what comes before is learnt from only.
+    The true value is the first sample at or after the forecast time. If no sample comes within a tenth of the horizon,
+    there is none. `since`: when counting begins; earlier samples are only learnt from.
     """
     known = series.known()
     made: list[tuple[float, Forecast]] = []

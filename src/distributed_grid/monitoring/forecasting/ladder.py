@@ -1,4 +1,4 @@
-"""Forecasts for any horizon, from methods that each know one horizon, with a track record that gives the intervals."""
+"""Forecasts for any horizon, built from methods that each know one horizon. A track record gives the intervals."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -10,27 +10,27 @@ from numpy.typing import NDArray
 from distributed_grid.model.series import CONFIDENCE, Accuracy, Forecast
 
 HORIZONS: Final = (300.0, 900.0, 3600.0, 14_400.0)
-"""What is forecast, checked and learnt. What lies between is read off the line between neighbours."""
+"""The horizons that are forecast, checked and learnt. Values in between are interpolated linearly."""
 
 
 class Forecaster(Protocol):
-    """Follows one series of fractions 0..1. Learns as samples come; there is no training that anybody waits for."""
+    """Follows one series of fractions 0..1. It learns as samples arrive; there is no separate training."""
 
     @property
     def latest_at(self) -> float | None:
         """The time of the latest sample; None before the first one."""
 
     def observe(self, at: float, value: float | None) -> None:
-        """Take the sample of this time, in seconds. None or NaN: it did not come, and nothing is made of it.
+        """Take the sample of this time, in seconds. None or NaN: it is missing, and nothing is assumed about it.
 
-        A time that was there before is passed over; after a clock was set back, what was learnt stays.
+        A time that was seen before is ignored. After the clock is set back, what was learnt stays.
         """
 
     def forecast(self, horizon_s: float) -> Forecast | None:
-        """What to expect so long after the latest sample; None before the first one."""
+        """The forecast for `horizon_s` after the latest sample; None before the first sample."""
 
     def accuracies(self) -> tuple[Accuracy, ...]:
-        """How forecasts went so far, by rising horizon; without horizons for which none has come due."""
+        """The accuracy so far, by rising horizon. Horizons for which no forecast has come due are left out."""
 
 
 class ForecasterMaker(Protocol):
@@ -40,16 +40,16 @@ class ForecasterMaker(Protocol):
 
 
 _REMEMBERED: Final = 0.998
-"""What an older check counts in comparison with the next one: the last 500 matter most."""
+"""The weight of an older check relative to the next one: the last 500 matter most."""
 PARTS: Final = 15
-"""So many times within one horizon a forecast is made to be checked: each minute for a quarter of an hour."""
+"""How many forecasts are made for checking within one horizon: one each minute for a quarter of an hour."""
 _SLOTS: Final = PARTS + 2
 _MISSES: Final = (1.0 - CONFIDENCE) / 2
-"""How many may fall out of the interval on one side."""
+"""The share of values that may fall outside the interval on one side."""
 
 
 class TrackRecord:
-    """The promises for one horizon that are still open, and how those went that came due."""
+    """The open forecasts for one horizon, and how earlier ones turned out."""
 
     __slots__ = (
         "_above", "_below", "_bounded_weight", "_checked", "_covered", "_error", "_error_of_now", "_first", "_next_due",
@@ -58,7 +58,7 @@ class TrackRecord:
 
     def __init__(self, horizon_s: float, opinions: int) -> None:
         self.horizon_s = horizon_s
-        # Rings: there is a record for each horizon of each series, and objects would take five times the room.
+        # Ring buffers: there is a record for each horizon of each series, and objects would take five times the memory.
         self._promises = np.zeros((_SLOTS, 5))
         self._opinions = np.zeros((_SLOTS, opinions), dtype=np.float32)
         self._first = self._open = 0
@@ -77,11 +77,11 @@ class TrackRecord:
         return Accuracy(self.horizon_s, self._checked, error, error_of_now, covered)
 
     def reaches(self) -> tuple[float, float]:
-        """How far below and above a forecast its interval goes; 1 while too little is known to say."""
+        """How far the interval extends below and above a forecast; 1 while too little is known."""
         return self._below.reach(), self._above.reach()
 
     def promise(self, at: float, now: float, value: float, opinions: NDArray[np.float64]) -> None:
-        """Note what is expected a horizon from now, and what that was made from."""
+        """Record what is expected one horizon from now, and the opinions behind it."""
         if self._open == _SLOTS:
             self._drop_first()
         slot = (self._first + self._open) % _SLOTS
@@ -91,9 +91,9 @@ class TrackRecord:
         self._next_due = self._promises[self._first, 0]
 
     def settle(self, at: float, value: float) -> Iterator[NDArray[np.float32]]:
-        """Hold against this sample what was promised for its time, or shortly before, and give what that was made from.
+        """Compare this sample with the forecasts that are due by its time, and yield the opinions behind each.
 
-        What fell into a gap is dropped: nobody knows what came.
+        A forecast that fell into a gap is dropped, since its true value is unknown.
         """
         late = self.horizon_s / 5
         while self._next_due <= at:
@@ -105,7 +105,7 @@ class TrackRecord:
                 yield self._opinions[slot]
 
     def restart(self) -> None:
-        """Drop the open promises: their times mean nothing any more."""
+        """Drop the open forecasts: their times no longer mean anything."""
         self._open, self._next_due = 0, math.inf
 
     def _drop_first(self) -> None:
@@ -119,7 +119,7 @@ class TrackRecord:
         self._weight = _REMEMBERED * self._weight + 1.0
         self._error = _REMEMBERED * self._error + abs(error)
         self._error_of_now = _REMEMBERED * self._error_of_now + abs(value - now)
-        if max(below, above) < 1.0:  # otherwise it was no interval yet
+        if max(below, above) < 1.0:  # otherwise there was no interval yet
             self._bounded_weight = _REMEMBERED * self._bounded_weight + 1.0
             self._covered = _REMEMBERED * self._covered + (-below <= error <= above)
         self._above.add(max(0.0, error), reach=above)
@@ -127,23 +127,23 @@ class TrackRecord:
 
 
 class Spread:
-    """How far the truth lay beyond forecasts on one side, and how far to reach so that few enough miss.
+    """How far true values lay beyond forecasts on one side, and how far to extend the interval so that few enough miss.
 
-    A histogram with fading counts: errors of a load are often exactly nothing and now and then very large, which no
-    bell curve fits. What is missed too often or too rarely all the same moves the aim a little each time (adaptive
-    conformal inference), so that in the long run the share of misses is right whatever the errors are like.
+    A histogram with fading counts: errors of a load are often exactly zero and now and then very large, which no bell
+    curve fits. If values still miss too often or too rarely, the aim moves a little each time (adaptive conformal
+    inference). So in the long run the share of misses is right for any distribution of errors.
     """
 
     __slots__ = ("_aim", "_counts", "_total")
 
     _TOPS: Final = np.concatenate([[1e-6], np.geomspace(5e-4, 1.0, 40)])
-    """The largest error of each class; the first one is for no error."""
+    """The largest error of each class; the first class is for no error."""
     _BOTTOMS: Final = np.concatenate([[0.0, 0.0], _TOPS[1:-1]])
     _STEP: Final = 0.002
     _AIMS: Final = (_MISSES / 5, _MISSES * 2)
     _CAUTION: Final = 5.0
-    """As if so many had missed already; about 100 checks are needed before anything is said. They overlap in time, so
-    the first few say little."""
+    """Counts as this many earlier misses, so about 100 checks are needed before there is an interval. Checks overlap in
+    time, so the first few say little."""
 
     def __init__(self) -> None:
         self._counts = np.zeros(len(self._TOPS), dtype=np.float32)
@@ -151,7 +151,7 @@ class Spread:
         self._aim = _MISSES
 
     def add(self, error: float, *, reach: float) -> None:
-        """One more error, and the reach that was told beforehand."""
+        """Add one error, and the reach that was announced beforehand."""
         self._counts *= _REMEMBERED
         self._counts[min(int(self._TOPS.searchsorted(error)), len(self._TOPS) - 1)] += 1.0
         self._total = _REMEMBERED * self._total + 1.0
@@ -160,7 +160,7 @@ class Spread:
             self._aim = min(highest, max(lowest, self._aim + self._STEP * (_MISSES - (error > reach))))
 
     def reach(self) -> float:
-        """The distance that all but the aimed-at share kept; 1, which is everything, while too few are known to say."""
+        """The distance within which all but the aimed-at share stayed; 1, the whole range, while too few are known."""
         wanted = (1.0 - self._aim) * (self._total + self._CAUTION)
         if wanted > self._total:
             return 1.0
@@ -177,23 +177,23 @@ class Method(Protocol):
     """A way to forecast one horizon."""
 
     opinions: int
-    """How many numbers the method wants back when the time of a forecast has come."""
+    """How many numbers the method gets back when a forecast comes due."""
 
     def see(self, at: float, value: float) -> None:
-        """A sample; times rise."""
+        """Take a sample. Times rise."""
 
     def predict(self, at: float, value: float) -> tuple[float, NDArray[np.float64]]:
-        """From here: what is expected, and the opinions that this was made from."""
+        """The expected value from here, and the opinions behind it."""
 
     def learn(self, opinions: NDArray[np.float32], value: float) -> None:
-        """The opinions of a forecast whose time has come, and what came."""
+        """Take the opinions of a forecast that has come due, and the true value."""
 
     def restart(self) -> None:
-        """The clock was set back: what is known by its time means nothing any more."""
+        """The clock was set back: what is stored by time no longer means anything."""
 
 
 class Shared(Protocol):
-    """What all methods of a series look at."""
+    """What all methods of a series share."""
 
     def see(self, at: float, value: float) -> None: ...
 
@@ -267,7 +267,7 @@ class LadderForecaster:
         return tuple(told for rung in self._rungs if (told := rung.record.accuracy))
 
     def _view(self, horizon_s: float) -> "_View":
-        """Between rungs, values lie on a line, and errors grow like the root of time; beyond the last they go on so."""
+        """Between rungs, values are linear and errors grow like the root of time; beyond the last, only errors do."""
         shorter = None
         for rung in self._rungs:
             if rung.horizon_s == horizon_s:

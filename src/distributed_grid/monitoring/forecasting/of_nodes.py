@@ -9,11 +9,11 @@ from distributed_grid.monitoring.forecasting.ladder import Forecaster, Forecaste
 from distributed_grid.monitoring.history import Sample
 
 FORESEEN: Final = ("cpu", "memory", "gpu")
-"""Which of a node's series are forecast: the pressures. At 19 KB and 30 µs a sample each, not all of them."""
+"""The series of a node that are forecast: the pressures. At 19 KB and 30 µs a sample each, not all series are."""
 
 
 class NodeForecasts:
-    """Fed with what `History` is fed with. A series that a node does not have costs nothing."""
+    """Takes the same samples as `History`. A series that a node does not have costs nothing."""
 
     def __init__(self, make: ForecasterMaker, series: Iterable[str] = FORESEEN) -> None:
         self._make = make
@@ -32,9 +32,10 @@ class NodeForecasts:
                     forecaster.observe(at, value)
 
     def of(self, node: NodeName, name: str, *, now: float, horizon_s: float) -> Forecast | None:
-        """What to expect `horizon_s` from now; None where nothing is known.
+        """The forecast for `horizon_s` from now; None where nothing is known.
 
-        It reaches from the latest sample on: the older that is, the further, and the wider is the interval.
+        It starts at the latest sample. The older that sample is, the further the forecast reaches and the wider its
+        interval.
         """
         forecaster = self._nodes.get(node, {}).get(name)
         if forecaster is None or forecaster.latest_at is None:
@@ -46,6 +47,6 @@ class NodeForecasts:
         return forecaster.accuracies() if forecaster else ()
 
     def keep_only(self, nodes: Iterable[NodeName]) -> None:
-        """Forget all others."""
+        """Forget all other nodes."""
         for gone in self._nodes.keys() - set(nodes):
             del self._nodes[gone]

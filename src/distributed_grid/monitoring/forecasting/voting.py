@@ -1,6 +1,6 @@
-"""The built-in forecaster: simple opinions, of which those count that were better than "it stays as it is now".
+"""The built-in forecaster: simple opinions, which count once they beat "same as now".
 
-How a day usually goes is remembered in quarters of an hour. It needs numpy only.
+It remembers the usual course of a day in quarters of an hour. It needs only numpy.
 """
 
 import math
@@ -17,7 +17,7 @@ _DAY: Final = 86_400.0
 _PART: Final = 900.0
 _PARTS: Final = 96
 _NEW_DAY: Final = 0.2
-"""How much of what is known a new day replaces."""
+"""How much of the known value a new day replaces."""
 
 
 class DailySeason:
@@ -39,7 +39,7 @@ class DailySeason:
         self._part, self._sum, self._count = -1, 0.0, 0
 
     def change(self, at: float, horizon_s: float) -> float | None:
-        """By how much the usual value changes from then to then; None where a part of it was never seen."""
+        """How much the usual value changes over the horizon; None if a part of that time of day was never seen."""
         change = self._at(at + horizon_s) - self._at(at)
         return None if math.isnan(change) else change
 
@@ -51,7 +51,7 @@ class DailySeason:
         self._sum, self._count = 0.0, 0
 
     def _at(self, at: float) -> float:
-        """On the line between the middles of two parts."""
+        """Interpolated between the middles of two parts of the day."""
         place = (at % _DAY) / _PART - 0.5
         before = math.floor(place)
         after = place - before
@@ -69,27 +69,27 @@ OPINIONS: Final = (
     "as on other days",
     "half as on other days",
 )
-"""Fifth and so on: of the horizon, looking back. Loads jump and mostly stay or fall back, so opinions that go half of
-the way are right more often than those that go all of it."""
+"""Fractions are of the horizon, looking back. Loads jump and mostly stay or fall back, so opinions that go half of the
+way are right more often than those that go all of it."""
 
 
 Adviser = Callable[[float, float], float]
-"""Somebody else's opinion: what to expect after so many seconds, from this value on. It counts in full and by half."""
+"""An external opinion: the value to expect after so many seconds, from this value. It counts in full and by half."""
 
 
 class Vote:
     """Weighs the opinions for one horizon.
 
-    An opinion has a say once the sum of its gains over "same as now" exceeds one standard error of that sum. Those
-    that have one are averaged, and the best ones lead. If none has, it stays as it is now. So on a load that nothing
-    foretells the forecast is hardly ever worse than "same as now", and a ramp or a daily season is followed as soon as
-    it has shown.
+    An opinion counts once the sum of its gains over "same as now" exceeds one standard error of that sum. The opinions
+    that count are averaged, and the best ones lead. If none counts, the forecast is "same as now". So on an
+    unpredictable load the forecast is hardly ever worse than "same as now", and a ramp or a daily season is followed as
+    soon as it has shown.
     """
 
     __slots__ = ("_block", "_blocks_gain", "_blocks_square", "_in_block", "weights")
 
     _REMEMBERED: Final = 0.995
-    """Of older blocks, at each new one: two hundred horizons count."""
+    """The weight of older blocks at each new one: two hundred horizons count."""
 
     def __init__(self, opinions: int) -> None:
         self.weights = np.eye(opinions)[0]
@@ -127,7 +127,7 @@ class VotingMethod:
         self._horizon = horizon_s
         self._season = season
         self._vote = Vote(self.opinions)
-        self._recent = array("d")  # time, lowest value since the time before, value; and so on
+        self._recent = array("d")  # repeating: time, lowest value since the previous time, value
         self._lowest = math.inf
         self._average: float | None = None
 
@@ -183,7 +183,7 @@ class VotingMethod:
         )
 
     def _change(self, at: float, value: float) -> float:
-        """What one horizon more brings if it goes on as it went; nothing where less than half of one is known."""
+        """The change over one more horizon if the trend continues; zero if less than half a horizon is known."""
         if not self._recent:
             return 0.0
         then, _, was = self._recent[:3]
@@ -191,7 +191,7 @@ class VotingMethod:
 
 
 class BuiltInForecaster(LadderForecaster):
-    """Opinions that earn their say, for each horizon, and a daily season shared by all of them."""
+    """Opinions that earn their weight, for each horizon, with one daily season shared by all horizons."""
 
     def __init__(self, horizons: Sequence[float] = HORIZONS) -> None:
         season = DailySeason()

@@ -1,7 +1,8 @@
-"""Advice by river, a library for learning from streams: exponential smoothing with a trend (Holt-Winters).
+"""An opinion from river, a library for learning from streams: exponential smoothing with a trend (Holt-Winters).
 
-River's models know steps, no times and no intervals, so it is one more opinion in the built-in forecaster, not
-another one. Steps are minutes here. River's other model, SNARIMAX, took 1.4 ms for 90 steps and drifted away.
+River's models know steps, but no times and no intervals. So river is one more opinion in the built-in forecaster, not a
+forecaster of its own. A step here is a minute. River's other model, SNARIMAX, took 1.4 ms for 90 steps and drifted
+away.
 """
 
 import importlib.util
@@ -26,7 +27,7 @@ def require_river() -> None:
 
 
 class _Stream:
-    """One of river's models, fed once a minute, and asked by all horizons."""
+    """One river model, fed once a minute, and used for all horizons."""
 
     def __init__(self) -> None:
         from river.time_series import HoltWinters
@@ -40,14 +41,14 @@ class _Stream:
         if at < self._next:
             return
         if self._steps and at > self._next + 5 * _STEP:
-            self._begin()  # a model of steps takes a gap for no time at all, and a jump over it for a steep trend
+            self._begin()  # a model of steps ignores a gap, and would read a jump across it as a steep trend
         self._model.learn_one(value)
         self._steps += 1
         self._next = at + _STEP
 
     def ahead(self, horizon_s: float, value: float) -> float:
         if self._steps < 3:
-            return value  # it needs two for a trend
+            return value  # a trend needs two samples
         return float(self._model.forecast(max(1, round(horizon_s / _STEP)))[-1])
 
     def restart(self) -> None:
@@ -59,7 +60,7 @@ class _Stream:
 
 
 class RiverForecaster(LadderForecaster):
-    """The built-in forecaster with one adviser more, which like all others has a say where it was right."""
+    """The built-in forecaster with one more opinion. Like the others, it counts where it was right."""
 
     def __init__(self, horizons: Sequence[float] = HORIZONS) -> None:
         season, stream = DailySeason(), _Stream()

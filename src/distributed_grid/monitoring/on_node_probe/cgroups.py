@@ -1,7 +1,7 @@
-"""The limits of the container that a process lives in: control groups, of either version and both together.
+"""The limits of the container that a process runs in: control groups of version 1, version 2, or both.
 
-A limit may stand at any level between the process and the top that can be seen; the tightest counts, and with it
-what that level uses.
+A limit may be set at any level between the process and the visible top. The tightest one counts, together with the
+usage of its level.
 """
 
 import posixpath
@@ -11,20 +11,20 @@ from typing import Final, NamedTuple
 from distributed_grid.monitoring.on_node_probe.files import Read, numbers
 
 V2: Final = ""
-"""How `/proc/PID/cgroup` names the tree of version 2."""
+"""The name of the version 2 tree in `/proc/PID/cgroup`."""
 
 
 class CpuLimit(NamedTuple):
     cores: float
     used_s: float
-    """CPU seconds since the group was made."""
+    """CPU seconds since the group was created."""
     group: str
 
 
 class MemoryLimit(NamedTuple):
     total: int
     used: int
-    """Without what the kernel drops as soon as somebody needs the space."""
+    """Without what the kernel drops as soon as the space is needed."""
     swap_total: int | None
     """None: the group does not count its swap."""
     swap_used: int | None
@@ -33,22 +33,22 @@ class MemoryLimit(NamedTuple):
 class Mount(NamedTuple):
     at: str
     root: str
-    """Which group lies there: inside a container, not always the top."""
+    """The group at this mount; inside a container, that is not always the top."""
     controllers: frozenset[str]
-    """`V2` alone for version 2, where all are in one tree."""
+    """Only `V2` for version 2, where all controllers are in one tree."""
 
 
 class Level(NamedTuple):
-    """One group over a process."""
+    """One group above a process."""
 
     folder: str
     below: str
-    """Where it lies under its mount: the same in all trees of version 1."""
+    """Its path under its mount: the same in all trees of version 1."""
     is_v2: bool
 
 
 class Cgroups:
-    """The groups over one process."""
+    """The groups above one process."""
 
     def __init__(self, read: Read, pid: int) -> None:
         self._read = read
@@ -56,7 +56,7 @@ class Cgroups:
         self._mounts = parse_mounts(read("/proc/self/mountinfo") or "")
 
     def cpu_limit(self) -> CpuLimit | None:
-        """The tightest quota, and what is used of it; None without any."""
+        """The tightest quota and its usage; None without any."""
         quotas = [(cores, level) for level in self._levels("cpu") if (cores := _quota(self._read, level)) is not None]
         if not quotas:
             return None
@@ -65,7 +65,7 @@ class Cgroups:
         return None if used_s is None else CpuLimit(cores, used_s, level.folder)
 
     def memory_limit(self, machine_total: int) -> MemoryLimit | None:
-        """The tightest limit, and what is used of it; None where the machine is all there is."""
+        """The tightest limit and its usage; None where only the machine's memory is the limit."""
         limits = []
         for level in self._levels("memory"):
             total = _amount(self._read(f"{level.folder}/memory.{'max' if level.is_v2 else 'limit_in_bytes'}"))
@@ -87,7 +87,7 @@ class Cgroups:
         return None
 
     def _levels(self, controller: str) -> Iterator[Level]:
-        """From the process's own group up to the top that can be seen."""
+        """From the process's own group up to the visible top."""
         groups = parse_groups(self._read(f"/proc/{self._pid}/cgroup") or "")
         tree = controller if controller in groups else V2
         for mount in self._mounts:
@@ -128,7 +128,7 @@ def _memory_v1(read: Read, folder: str, total: int) -> MemoryLimit | None:
 
 
 def _below(group: str, root: str) -> str:
-    """Where a group lies below a mount; one that lies outside of it is the mount itself, as seen from in here."""
+    """The path of a group below a mount. A group outside the mount is the mount itself, as seen from in here."""
     relative = posixpath.relpath(group, root)
     return "" if relative == "." or relative.startswith("..") else relative
 
@@ -168,6 +168,6 @@ def _quota(read: Read, level: Level) -> float | None:
 
 
 def _amount(text: str | None) -> int | None:
-    """A number; None for "max", for -1, and for a file that is not there."""
+    """A number; None for "max", for -1, and for a missing file."""
     text = (text or "").strip()
     return int(text) if text.isdigit() else None

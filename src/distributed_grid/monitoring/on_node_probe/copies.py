@@ -1,9 +1,9 @@
 """How much of the memory of forked processes is their own.
 
-A fork shares its parent's pages until one of them writes. Counted one by one, a program with sixteen data loaders
-would seem to use its memory seventeen times. The kernel knows each one's fair part, but has to walk all its pages for
-that, which takes a second for some tens of gigabytes. So it is asked within a budget, and what it said is used as a
-ratio in between.
+A fork shares its parent's pages until one of them writes. Counted one by one, a program with sixteen data loaders would
+seem to use its memory seventeen times. The kernel knows each process's proportional share, but must walk all its pages
+to compute it, which takes a second for some tens of gigabytes. So the kernel is asked within a time budget, and its
+answer serves as a ratio in between.
 """
 
 import time
@@ -18,21 +18,21 @@ _AT_FIRST_S: Final = 0.1
 _S_PER_BYTE: Final = 100e-9 / 4096
 """Walking one page takes up to 100 ns."""
 _AT_MOST_S: Final = 0.3
-"""Whoever asks for a reading does not wait for a longer walk."""
+"""No reading waits for a longer walk."""
 
 
 class Copies:
-    """The part of its anonymous memory that each process of a forked family counts with."""
+    """The share of its anonymous memory that each process of a forked family counts with."""
 
     def __init__(self, read: Read, now: float) -> None:
         self._read = read
         self._budget_s = _AT_FIRST_S
         self._at = now
         self._part: dict[tuple[int, int], tuple[float, float]] = {}
-        """When it was asked, and what it was."""
+        """When the kernel was asked, and its answer."""
 
     def parts(self, processes: Iterable[Process], anonymous: dict[int, int], now: float) -> dict[int, float]:
-        """For each process, 0..1; 1 for those that have no copies and are none."""
+        """For each process, 0..1; 1 for a process that is not a copy and has none."""
         processes = tuple(processes)
         copied = {process.parent for process in processes if process.is_copy}
         families = [process for process in processes if process.is_copy or process.pid in copied]
@@ -43,7 +43,7 @@ class Copies:
             expected_s = anonymous.get(process.pid, 0) * _S_PER_BYTE
             if expected_s <= min(_AT_MOST_S, self._budget_s):
                 self._ask(process, now)
-        # One that was never asked counts as what it began as: the parent whole, its copy with nothing of its own.
+        # A process that was never measured counts as at its start: a parent in full, a copy with nothing of its own.
         begins_with = {process.key: 0.0 if process.is_copy else 1.0 for process in processes}
         return {process.pid: self._part.get(process.key, (0.0, begins_with[process.key]))[1] for process in processes}
 

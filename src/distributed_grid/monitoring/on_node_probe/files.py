@@ -1,14 +1,14 @@
-"""Small files of the kernel, read with as little effort as Python allows: there are hundreds in each reading."""
+"""Reads small kernel files with as little effort as Python allows: each reading needs hundreds."""
 
 import os
 from collections.abc import Callable
 
 Read = Callable[[str], str | None]
-"""The text of a file, or None if there is none that may be read."""
+"""The text of a file, or None if it is missing or unreadable."""
 
 
 def read_text(path: str) -> str | None:
-    """The text of a file of the kernel; None if it is not there, or not for us."""
+    """The text of a kernel file; None if it is missing or not permitted."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -18,14 +18,14 @@ def read_text(path: str) -> str | None:
         while part := os.read(descriptor, 65536):
             parts.append(part)
         return b"".join(parts).decode(errors="replace")
-    except OSError:  # a process that ends while it is read
+    except OSError:  # the process ended while its file was read
         return None
     finally:
         os.close(descriptor)
 
 
 def numbers(text: str | None) -> dict[str, int]:
-    """What lines like `name 12` or `name: 12 kB` say; kB become bytes."""
+    """The values of lines like `name 12` or `name: 12 kB`, with kB converted to bytes."""
     found = {}
     for line in (text or "").splitlines():
         words = line.replace(":", " ").split()

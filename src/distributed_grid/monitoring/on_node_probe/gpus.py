@@ -1,4 +1,4 @@
-"""A node's GPUs, as their driver tells: through NVML, by the bindings that came along as text."""
+"""A node's GPUs as the driver reports them: through NVML, with bindings that travel along as text."""
 
 import contextlib
 import sys
@@ -11,7 +11,7 @@ _MODULE: Final = "grid_pynvml"
 _TRY_AGAIN_S: Final = 60.0
 """A driver that does not work may be repaired."""
 _OPEN_AGAIN_S: Final = 300.0
-"""So may a device; but an open driver never shows one again that it has lost, and opening it is not cheap."""
+"""A device may be repaired, too. But an open driver never shows a lost device again, and opening it is not cheap."""
 
 _WHY_NONE: Final = {
     "LIBRARY_NOT_FOUND": "there is no NVIDIA driver on this node",
@@ -29,9 +29,9 @@ _WHY_SILENT: Final = {
 class Gpus:
     """The devices that belong to one node.
 
-    `visible` is the raylet's own CUDA_VISIBLE_DEVICES, None where it has none. `count` is how many Ray has there: it
-    gives out the first ones that it sees. The driver stays open in between, since without any user it would put the
-    devices to sleep, and waking them takes a second each.
+    `visible` is the raylet's own CUDA_VISIBLE_DEVICES, or None if it has none. `count` is the number of GPUs that Ray
+    has there; Ray uses the first ones that it sees. The driver stays open between readings: without any user it would
+    put the devices to sleep, and waking them takes a second each.
     """
 
     def __init__(self, nvml: Any, visible: str | None, count: int) -> None:
@@ -44,7 +44,7 @@ class Gpus:
         self._ours: Collection[int] | None = None
 
     def read(self, now: float, ours: Collection[int] | None = None) -> tuple[list[dict[str, Any]], str | None]:
-        """A reading of each device, or none and why. `ours`: the node's own processes; None: they cannot be told."""
+        """A reading of each device, or none and why. `ours`: the node's own processes; None if they are unknown."""
         self._ours = ours
         if not self._open(now):
             return [], self._reason
@@ -76,7 +76,7 @@ class Gpus:
 
     def _close(self, now: float) -> None:
         self._is_open, self._try_again_at = False, now + _TRY_AGAIN_S
-        with contextlib.suppress(self._nvml.NVMLError):  # it may not be open any more
+        with contextlib.suppress(self._nvml.NVMLError):  # the driver may already be closed
             self._nvml.nvmlShutdown()
 
     def _why_none(self, there: int) -> str | None:
@@ -95,7 +95,7 @@ class Gpus:
         return [str(index) for index in range(self._count)]
 
     def _device(self, which: str, there: int) -> dict[str, Any]:
-        """One reading; what the driver does not tell is None."""
+        """One reading. What the driver does not report is None."""
         is_index = which.isdigit()
         found: dict[str, Any] = {
             "index": int(which) if is_index else None,
@@ -131,7 +131,7 @@ class Gpus:
         }
 
     def _asked(self, ask: Callable[..., Any], *arguments: Any) -> Any:
-        """The answer; None where there is none for this device. A device that is gone is no such answer."""
+        """The answer; None if the driver has none for this device. A lost device raises instead."""
         try:
             return ask(*arguments)
         except self._nvml.NVMLError as error:
@@ -143,15 +143,15 @@ class Gpus:
         nvml = self._nvml
         if which.isdigit():
             return nvml.nvmlDeviceGetHandleByIndex(int(which))
-        if which.startswith("GPU-"):  # the beginning of it is enough
+        if which.startswith("GPU-"):  # a prefix is enough
             for index in range(there):
                 handle = nvml.nvmlDeviceGetHandleByIndex(index)
                 if (_text(nvml.nvmlDeviceGetUUID(handle)) or "").startswith(which):
                     return handle
-        return nvml.nvmlDeviceGetHandleByUUID(which)  # also a part of a device (MIG)
+        return nvml.nvmlDeviceGetHandleByUUID(which)  # also accepts a part of a device (MIG)
 
     def _index(self, handle: Any) -> int:
-        """The driver's number of a device, or of the device that it is a part of."""
+        """The driver's index of a device, or of the device that this one is a part of."""
         try:
             return int(self._nvml.nvmlDeviceGetIndex(handle))
         except self._nvml.NVMLError as error:
@@ -160,7 +160,7 @@ class Gpus:
             return int(self._nvml.nvmlDeviceGetIndex(self._nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)))
 
     def _memory(self, handle: Any) -> Any:
-        """As `nvidia-smi` shows it: what the driver keeps for itself is not in use. Old drivers count it in."""
+        """As `nvidia-smi` shows it: what the driver reserves is not in use. Old drivers count it as used."""
         try:
             return self._nvml.nvmlDeviceGetMemoryInfo(handle, version=self._nvml.nvmlMemory_v2)
         except self._nvml.NVMLError as error:
@@ -173,7 +173,7 @@ class Gpus:
         return float(self._nvml.nvmlDeviceGetTemperature(handle, self._nvml.NVML_TEMPERATURE_GPU))
 
     def _processes(self, handle: Any) -> list[tuple[int, int | None, bool | None]]:
-        """(pid, bytes, whether it is the node's own) of all that compute or draw there."""
+        """(pid, bytes, whether it is the node's own) of all processes that compute or draw there."""
         computing = self._nvml.nvmlDeviceGetComputeRunningProcesses(handle)
         drawing = self._asked(self._nvml.nvmlDeviceGetGraphicsRunningProcesses, handle) or []
         memory = {process.pid: process.usedGpuMemory for process in [*drawing, *computing]}
@@ -181,7 +181,7 @@ class Gpus:
 
 
 def parse_visible(text: str | None) -> list[str] | None:
-    """CUDA_VISIBLE_DEVICES as CUDA reads it; None: all. What stands behind something that names no device is hidden."""
+    """CUDA_VISIBLE_DEVICES as CUDA reads it; None: all. Entries after one that names no device are hidden."""
     if text is None:
         return None
     chosen: list[str] = []
@@ -211,7 +211,7 @@ def nvml_from(compressed_source: bytes) -> Any:
 
 
 def _told(nvml: Any, error: Any, known: dict[str, str]) -> str:
-    """For a person: what it means where we know, else in the driver's own words."""
+    """For a person: a known explanation, else the driver's own words."""
     for name, meaning in known.items():
         if error.value == getattr(nvml, f"NVML_ERROR_{name}"):
             return meaning
@@ -219,5 +219,5 @@ def _told(nvml: Any, error: Any, known: dict[str, str]) -> str:
 
 
 def _text(value: Any) -> str | None:
-    """Old drivers' names come as bytes."""
+    """Old drivers return names as bytes."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value

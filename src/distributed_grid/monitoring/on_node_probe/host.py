@@ -1,4 +1,4 @@
-"""The machine that a node runs on, or its container where that has limits of its own."""
+"""The machine that a node runs on, or its container if that has limits of its own."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ from distributed_grid.monitoring.on_node_probe.files import Read
 
 
 class Host:
-    """Measures what a process (the raylet) and all beside it may use, and use."""
+    """Measures what a process (the raylet) and all processes beside it may use, and do use."""
 
     def __init__(self, read: Read, pid: int) -> None:
         self._read = read
@@ -19,7 +19,7 @@ class Host:
         self._psutil = find_psutil()
 
     def cpu(self) -> dict[str, Any]:
-        """Cores that may be used, and the CPU seconds used so far, as counted by `counter`."""
+        """The usable cores, and the CPU seconds used so far as counted by `counter`."""
         allowed = os.sched_getaffinity(self._pid)
         limit = self._cgroups.cpu_limit()
         if limit is not None:
@@ -38,17 +38,17 @@ class Host:
         limit = self._cgroups.memory_limit(machine.total)
         if limit is not None:
             found |= {"memory_total": limit.total, "memory_used": limit.used}
-            if limit.swap_used is not None:  # without a limit of its own it may fill the machine's
+            if limit.swap_used is not None:  # without its own limit, the group may fill the machine's swap
                 most = swap.total if limit.swap_total is None else min(swap.total, limit.swap_total)
                 found |= {"swap_total": most, "swap_used": min(most, limit.swap_used)}
         return found
 
 
 def busy_seconds(stat: str, allowed: Collection[int], ticks_per_s: int) -> float:
-    """`/proc/stat`: CPU seconds since the boot in which the allowed CPUs did something.
+    """`/proc/stat`: CPU seconds since boot in which the allowed CPUs were busy.
 
-    Waiting for a disk is not work, and time that a hypervisor gave to others was not ours. (Time of guests is
-    part of user time.)
+    Waiting for a disk is not work, and time that a hypervisor gave to other machines is not ours. (Guest time is part
+    of user time.)
     """
     ticks = {}
     for line in stat.splitlines():
@@ -58,7 +58,7 @@ def busy_seconds(stat: str, allowed: Collection[int], ticks_per_s: int) -> float
         user, nice, system, _idle, _waiting, irq, softirq = map(int, values[:7])
         ticks[name] = user + nice + system + irq + softirq
     ours = [f"cpu{number}" for number in allowed]
-    # Some containers show their CPUs under other numbers: then only the sum means something.
+    # Some containers show their CPUs under other numbers: then only the sum is meaningful.
     if len(ours) < len(ticks) - 1 and all(name in ticks for name in ours):
         return sum(ticks[name] for name in ours) / ticks_per_s
     return ticks.get("cpu", 0) / ticks_per_s

@@ -1,10 +1,11 @@
 """What a node's own processes use: its raylet and everything below it.
 
-Workers are below it, and so are what they start, Ray's agents on the node, this probe, and grid's controller where it
-runs. The control service, the dashboard and drivers are not: they serve the cluster or a user, take nothing of what
-the node offers to tasks, and are seen in what the whole machine uses.
+Below the raylet are its workers and the processes that they start, Ray's agents on the node, this probe, and grid's
+controller where it runs. The control service, the dashboard and drivers are not: they serve the cluster or a user and
+take nothing of what the node offers to tasks. They show in the usage of the whole machine.
 
-`psutil` would take twice as long for this, and the kernel's fair part of each process's memory (PSS) twenty times.
+`psutil` would take twice as long for this, and the kernel's proportional share of each process's memory (PSS) twenty
+times.
 """
 
 import contextlib
@@ -20,9 +21,9 @@ from distributed_grid.monitoring.on_node_probe.process_tree import CpuTime, Proc
 
 _LOOK_S: Final = 1.0
 _LOOK_PART: Final = 0.0005
-"""Looking in between may take this part of one core."""
+"""The share of one core that looks between readings may take."""
 _STORES_S: Final = 60.0
-"""How often the raylet's open files are searched for its object store; a busy one has thousands."""
+"""How often the raylet's open files are searched for its object store. A busy raylet has thousands."""
 
 
 class Own:
@@ -40,7 +41,7 @@ class Own:
         self._stores_at = -_STORES_S
 
     def measure(self) -> dict[str, Any]:
-        """CPU seconds since this began to look, memory, the number of processes, and which they are."""
+        """CPU seconds since measuring began, memory, the number of processes, and their ids."""
         with self._lock:
             at = self._boot_ticks()
             ours = tree(self._raylet, self._everything(), self._cpu.known)
@@ -62,10 +63,10 @@ class Own:
             time.sleep(max(_LOOK_S, (time.thread_time() - began) / _LOOK_PART))
 
     def _memory(self, ours: dict[int, Process]) -> int:
-        """Anonymous memory, of which each page counts once, and shared memory, once as well.
+        """Anonymous memory with each page counted once, plus shared memory, also counted once.
 
-        Of the latter, at least what the object store takes, and at least what any one process sees of it all; file
-        pages are the kernel's to drop.
+        Shared memory is at least what the object store takes, and at least what any one process sees of it. File pages
+        do not count, since the kernel can drop them.
         """
         anonymous, shared = {}, self._object_store()
         for pid in ours:
@@ -76,7 +77,7 @@ class Own:
         return shared + round(sum(anonymous[pid] * parts[pid] for pid in ours))
 
     def _object_store(self) -> int:
-        """Bytes of the raylet's object store that really are in memory: what the workers wrote, not only itself."""
+        """Bytes of the raylet's object store that are really in memory: what the workers wrote, not only the raylet."""
         now = time.monotonic()
         if now - self._stores_at > _STORES_S:
             self._stores_at = now
@@ -84,7 +85,7 @@ class Own:
         found = 0
         for path in self._stores:
             with contextlib.suppress(OSError):
-                found += os.stat(path).st_blocks * 512  # noqa: PTH116 - a link to a file that has no name any more
+                found += os.stat(path).st_blocks * 512  # noqa: PTH116 - a link to a file that no longer has a name
         return found
 
     def _open_files(self) -> Iterator[tuple[str, str]]:
@@ -100,7 +101,7 @@ class Own:
         return {process.pid: process for pid in pids if (process := self._process(pid)) is not None}
 
     def _children(self) -> list[Process]:
-        """The raylet's children, found without a look at everybody; empty on kernels that do not list them."""
+        """The raylet's children, found without reading all processes; empty on kernels that do not list them."""
         found = []
         try:
             threads = os.listdir(f"/proc/{self._raylet}/task")  # noqa: PTH208

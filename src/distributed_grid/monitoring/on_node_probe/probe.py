@@ -1,4 +1,4 @@
-"""The probe: what the actor on a node is."""
+"""The probe: the class of the actor on a node."""
 
 import os
 import threading
@@ -12,15 +12,15 @@ from distributed_grid.monitoring.on_node_probe.host import Host
 from distributed_grid.monitoring.on_node_probe.own import Own
 
 WINDOW_S: Final = 0.25
-"""The kernel counts in hundredths of a second: over less than this, "cores busy" would be noise."""
+"""The kernel counts in hundredths of a second. Over a shorter window, "cores busy" would be noise."""
 
 
 _FIRST_PID_NAMESPACE: Final = 0xEFFFFFFC
-"""The kernel's number for the one that every machine starts with."""
+"""The kernel's number for the first PID namespace of every machine."""
 
 
 class Probe:
-    """Measures its node when it is asked. Cores busy are averages since it was last asked, by anybody."""
+    """Measures its node when asked. "Cores busy" is the average since the previous call by any caller."""
 
     def __init__(self, nvml_source: bytes, gpus: int, raylet_pid: int | None = None) -> None:
         raylet = raylet_pid or own_raylet()
@@ -38,7 +38,7 @@ class Probe:
     def read(self) -> dict[str, Any]:
         """Plain numbers, as `probes.py` reads them."""
         cpu, own = self._count()
-        while self._host_busy.cores is None or self._own_busy.cores is None:  # it has only just begun to look
+        while self._host_busy.cores is None or self._own_busy.cores is None:  # measuring has only just begun
             time.sleep(WINDOW_S)
             cpu, own = self._count()
         gpus, no_gpus_because = self._gpus.read(time.monotonic(), own["pids"] if sees_all_processes() else None)
@@ -55,7 +55,7 @@ class Probe:
         }
 
     def do(self, function: Callable[..., Any], *args: Any) -> Any:
-        """An errand on this node, beside the measuring."""
+        """Run a function on this node, beside the measuring."""
         return function(*args)
 
     def _count(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -67,7 +67,7 @@ class Probe:
 
 
 def sees_all_processes() -> bool:
-    """Whether process ids here are those of the machine: in a container the NVIDIA driver tells other ones."""
+    """Whether process ids here are the machine's. In a container, the NVIDIA driver reports different ones."""
     try:
         return os.stat("/proc/self/ns/pid").st_ino == _FIRST_PID_NAMESPACE  # noqa: PTH116
     except OSError:
@@ -75,7 +75,7 @@ def sees_all_processes() -> bool:
 
 
 class Rate:
-    """How fast a counter of CPU seconds rises: cores."""
+    """How fast a counter of CPU seconds rises, in cores."""
 
     def __init__(self) -> None:
         self.cores: float | None = None
@@ -83,7 +83,7 @@ class Rate:
         self._last: tuple[str, float, float] | None = None
 
     def add(self, used_s: float, now: float, counter: str = "") -> None:
-        """A count at a time. Over too short a window, or from another counter, what was known stays."""
+        """Take a count at a time. If the window is too short or the counter is another one, the known rate stays."""
         if self._last is None or self._last[0] != counter or used_s < self._last[1]:
             self._last = counter, used_s, now
             return

@@ -1,23 +1,23 @@
-"""Arithmetic over processes: which belong to a node, and how much CPU time they took. Pure, but for its memory."""
+"""Arithmetic over processes: which belong to a node, and how much CPU time they took. Pure, except for its memory."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 FORKED: Final = 0x40
-"""PF_FORKNOEXEC: it is a copy of the process that made it, and shares its memory until one of them writes."""
+"""PF_FORKNOEXEC: the process is a copy of its parent, and shares the parent's memory until one of them writes."""
 
 
 class Process(NamedTuple):
     pid: int
     parent: int
     born: int
-    """Ticks from the boot to its start; with the pid, it names a process for good."""
+    """Ticks from boot to its start. Together with the pid, this identifies a process for good."""
     own: int
     """CPU ticks."""
     reaped: int
-    """CPU ticks of its children that ended and that it waited for, and of theirs."""
+    """CPU ticks of its ended children that it waited for, and of theirs."""
     is_copy: bool
-    """Made by a fork, and has run no other program since."""
+    """Made by a fork, and has not run another program since."""
 
     @property
     def key(self) -> tuple[int, int]:
@@ -25,7 +25,7 @@ class Process(NamedTuple):
 
 
 def parse_stat(text: str) -> Process:
-    """`/proc/PID/stat`. The name may hold anything, spaces and brackets too; so it is the last bracket that counts."""
+    """`/proc/PID/stat`. The name may contain anything, including spaces and brackets, so the last bracket counts."""
     fields = text[text.rindex(")") + 2 :].split()
     return Process(
         pid=int(text[: text.index("(")]),
@@ -38,7 +38,7 @@ def parse_stat(text: str) -> Process:
 
 
 def tree(root: int, everything: Mapping[int, Process], known: Iterable[tuple[int, int]] = ()) -> dict[int, Process]:
-    """A process and all below it; and what was known to be there and lives on after its parent ended, likewise."""
+    """A process and all below it, plus known processes that outlived their parent, with all below them."""
     children: dict[int, list[int]] = {}
     for process in everything.values():
         children.setdefault(process.parent, []).append(process.pid)
@@ -54,10 +54,10 @@ def tree(root: int, everything: Mapping[int, Process], known: Iterable[tuple[int
 
 
 class CpuTime:
-    """Adds up the CPU time of a changing set of processes. It never goes back, whoever ends."""
+    """Adds up the CPU time of a changing set of processes. The sum never falls when a process ends."""
 
     def __init__(self, processes: Iterable[Process], at: float) -> None:
-        """What they have used so far is not counted; `at` is in ticks since the boot."""
+        """CPU time used so far is not counted. `at` is in ticks since boot."""
         self._seen = {process.key: process for process in processes}
         self._all_seen_at = at
         self.ticks = 0
@@ -67,26 +67,26 @@ class CpuTime:
         return tuple(self._seen)
 
     def look(self, processes: Iterable[Process]) -> None:
-        """At some of them, in between: what one uses until then is counted even if it ends before the next full look.
+        """Look at some processes between full looks: their CPU time counts even if they end before the next full look.
 
-        A raylet does not wait for its workers, so nobody could tell afterwards what they used at last.
+        A raylet does not wait for its workers, so their last CPU time cannot be read after they end.
         """
         for process in processes:
             before = self._seen.get(process.key)
             self.ticks += self._own_since(process, before)
-            # What it waited for is compared by the next full look, which knows who ended.
+            # The next full look compares the time of reaped children, since it knows which processes ended.
             self._seen[process.key] = process._replace(reaped=before.reaped if before else 0)
 
     def look_at_all(self, processes: Iterable[Process], at: float) -> None:
-        """Everything that belongs to the set now; whatever is missing has ended."""
+        """Everything that belongs to the set now. A process that is missing has ended."""
         now = {process.key: process for process in processes}
         known_of_ended = self._ended(now)
         for key, process in now.items():
             before = self._seen.get(key)
             self.ticks += self._own_since(process, before)
             reaped_before = before.reaped if before else (0 if self._is_new(process) else process.reaped)
-            # Of what it waited for, the part that was seen while those lived is counted already. A process that
-            # waits for nobody (SIGCHLD ignored, as by a raylet) has nothing here.
+            # Of the reaped time, the part that was seen while the children lived is counted already. A process that
+            # does not wait for its children (SIGCHLD ignored, as by a raylet) has none.
             self.ticks += max(0, process.reaped - reaped_before - known_of_ended.get(process.pid, 0))
         self._seen = now
         self._all_seen_at = at
@@ -97,11 +97,11 @@ class CpuTime:
         return process.own if self._is_new(process) else 0
 
     def _is_new(self, process: Process) -> bool:
-        """Born since the last full look; an older one has come over from elsewhere, with a past that is not ours."""
+        """Born since the last full look. An older process came from elsewhere, and its earlier CPU time is not ours."""
         return process.born >= self._all_seen_at
 
     def _ended(self, now: Mapping[tuple[int, int], Process]) -> dict[int, int]:
-        """What was counted of those that ended, by the nearest one above them that lives."""
+        """What was counted for ended processes, by the nearest living process above them."""
         living = {process.pid for process in now.values()}
         above = {process.pid: process.parent for key, process in self._seen.items() if key not in now}
         counted: dict[int, int] = {}
@@ -109,7 +109,7 @@ class CpuTime:
             if key in now:
                 continue
             heir = process.parent
-            for _ in above:  # no further than there are: pids come back, so this might go round in circles
+            for _ in above:  # bounded: pids are reused, so this could go round in circles
                 if heir in living or heir not in above:
                     break
                 heir = above[heir]

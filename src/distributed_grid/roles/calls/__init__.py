@@ -1,1 +1,1 @@
-"""Calls to members of roles: who is there, handles of one and of all, what carries calls, what errors say."""
+"""Calls to members of roles: the roster, handles of members and groups, the transports, and the errors."""

@@ -1,6 +1,6 @@
-"""Calls to members that are waited for: the short way while all goes well, and what happens when it does not.
+"""Calls to members that the caller waits for: a fast path while all succeed, and the handling of failures.
 
-Calls travel by a transport: Ray, or threads of this process.
+A transport carries the calls: Ray, or threads of this process.
 """
 
 import threading
@@ -15,37 +15,37 @@ from distributed_grid.roles.calls.roster import Ref, Seat, SeatAway
 
 
 class Transport(Protocol):
-    """All times are in seconds; None: as long as it takes. Zero: only look."""
+    """All times are in seconds. None: no limit. Zero: only check."""
 
     def submit(self, seat: Seat, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ref:
         """Send a call, without waiting for it.
 
-        Takes the target by `seat.here()`, which raises `SeatAway` where nobody is there: then nothing was sent. What
-        cannot be sent (an argument that cannot be copied) raises as it is.
+        Reads the target with `seat.here()`, which raises `SeatAway` if the member is away; then nothing was sent. What
+        cannot be sent (an argument that cannot be copied) raises its own error.
         """
 
     def collect(self, refs: Sequence[Ref], within_s: float | None) -> list[Any]:
-        """All values, as fast as can be. Any exception, of any kind, means that each is asked for its `outcome`.
+        """All values, as fast as possible. After any exception, the caller asks each reference for its `outcome`.
 
-        Raises as soon as one has failed, whether or not the others have ended.
+        Raises as soon as one call has failed, even if others have not ended.
         """
 
     def outcome(self, ref: Ref, seat: Seat, method: str, within_s: float | None) -> Any:
-        """The value; or raises what `failures` makes: `MemberFailed`, `MemberLost`, or `CallTimedOut` of this one."""
+        """The value. Raises an error from `failures`: `MemberFailed`, `MemberLost`, or `CallTimedOut` for this call."""
 
     def first_done(self, refs: Sequence[Ref], within_s: float | None) -> int | None:
-        """The index of one that is over, however it ended; None: there is none yet."""
+        """The index of a call that has ended, in success or failure; None if there is none yet."""
 
     def unfinished(self, refs: Sequence[Ref]) -> list[Ref]:
-        """Those that are not over now, in their order; without waiting, and without fetching results."""
+        """The calls that have not ended, in their order. Neither waits nor fetches results."""
 
 
 _COUNTING: Final = threading.Lock()
-"""One for all: it is held for some additions, and a group takes it once and not for each member."""
+"""One lock for all: it is held only for a few additions, and a group takes it once instead of once for each member."""
 
 
 class Call:
-    """A method with its arguments, and until when it must be over."""
+    """A method with its arguments and its deadline."""
 
     __slots__ = ("args", "deadline_s", "kwargs", "method", "transport", "until")
 
@@ -66,9 +66,9 @@ class Call:
         return None if self.until is None else max(0.0, self.until - time.monotonic())
 
     def on_all(self, seats: Sequence[Seat], stop_at_first: bool = False) -> list[Any]:
-        """The values in the order of the seats; where one failed, a `Failed` stands in its place.
+        """The values in the order of the seats, with a `Failed` in place of each call that failed.
 
-        Waits until all have ended, or until the deadline, or until the first has failed. What was sent is never sent
+        Waits until all have ended, until the deadline, or until the first failure. A call that was sent is never sent
         again.
         """
         submit, method, args, kwargs = self.transport.submit, self.method, self.args, self.kwargs
@@ -82,13 +82,13 @@ class Call:
                 return self._one_by_one(seats, refs, stop_at_first)
             try:
                 return self.transport.collect(refs, self.left_s)
-            except Exception:  # noqa: BLE001 (members raise anything; each is asked for what it was)
+            except Exception:  # noqa: BLE001 (members raise anything; each call is asked for its outcome)
                 return self._one_by_one(seats, refs, stop_at_first)
         finally:
             count(seats, -1)
 
     def send(self, seat: Seat) -> Ref:
-        """Send it to one; where that is away, wait for it. Raises `MemberLost` or `CallTimedOut`."""
+        """Send the call to one member, and wait for it if it is away. Raises `MemberLost` or `CallTimedOut`."""
         while True:
             try:
                 return self.transport.submit(seat, self.method, self.args, self.kwargs)
@@ -103,13 +103,13 @@ class Call:
         try:
             return self.transport.outcome(ref, seat, self.method, self.left_s)
         except CallTimedOut:
-            seat.remember(ref)  # it goes on there
+            seat.remember(ref)  # the call continues on the member
             return Failed(timed_out(seat, self.method, self.deadline_s))
         except GridError as error:
             return Failed(error)
 
     def _one_by_one(self, seats: Sequence[Seat], refs: list[Ref], stop_at_first: bool) -> list[Any]:
-        """The rest of a call that went to the first so many: it goes to all that are there, then to who was away."""
+        """Finish a call that only the first seats have: send it to all that are up, then to those that were away."""
         sent: dict[int, Ref] = dict(enumerate(refs))
         found: dict[int, Any] = {}
         rest = range(len(refs), len(seats))
@@ -129,9 +129,9 @@ class Call:
         return [found[index] for index in range(len(seats))]
 
     def _until_one_fails(self, seats: Sequence[Seat], sent: Mapping[int, Ref], found: dict[int, Any]) -> None:
-        """Those that have not ended by then are given up; they go on where they are."""
+        """Give up the calls that have not ended by then. They continue on their members."""
         under_way = list(sent)
-        failed = bool(found)  # who was away is gone
+        failed = bool(found)  # a member that was away is gone
         while under_way and not failed:
             done = self.transport.first_done([sent[index] for index in under_way], self.left_s)
             if done is None:

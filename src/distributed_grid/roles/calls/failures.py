@@ -1,4 +1,4 @@
-"""The errors of calls to members, in words: made here for every transport."""
+"""The errors of calls to members, for every transport."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,24 +14,24 @@ _TAKE_ALONG: Final = 'Take modules along: ray.init(runtime_env={"working_dir": "
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """How one of several calls ended; apart from values, which may be exceptions, too."""
+    """How one of several calls failed. A class of its own, since values may be exceptions, too."""
 
     error: GridError
 
 
 def member_failed(seat: Seat, method: str, cause: BaseException | None, traceback: str) -> MemberFailed:
-    """`cause`: what it raised, where that can be had; else its traceback says it."""
+    """`cause`: the exception, where it is available; otherwise the traceback describes it."""
     said = _raised_in(traceback) if cause is None else _first_line(cause)
     error = MemberFailed(f"{_who(seat)} failed in {method}(): {said}", because=[traceback] if traceback else [])
     error.role, error.rank, error.node, error.remote_traceback = seat.role, seat.rank, seat.node, traceback
     error.__cause__ = cause
     if traceback and (cause is None or cause.__traceback__ is None):
-        error.add_note(traceback)  # else Python shows the cause's own where nobody catches it
+        error.add_note(traceback)  # otherwise Python shows the cause's own traceback for an uncaught error
     return error
 
 
 def did_not_start(seat: Seat, said: str, traceback: str) -> MemberFailed:
-    """Its constructor failed, or its process ended before it was through."""
+    """Its constructor failed, or its process ended before the constructor returned."""
     error = MemberFailed(
         f"{_who(seat)} did not start: {said}",
         because=[traceback] if traceback else [],
@@ -42,7 +42,7 @@ def did_not_start(seat: Seat, said: str, traceback: str) -> MemberFailed:
 
 
 def member_lost(seat: Seat, method: str, why: str, *, sent: bool = True) -> MemberLost:
-    """`sent`: it may have begun with the call, which is not repeated, since it may have had effects."""
+    """`sent`: the member may have begun the call. The call is not repeated, since it may have had effects."""
     reason = why or seat.why or "its process ended"
     when = f"was lost during {method}()" if sent else f"is gone, so {method}() was not called"
     error = MemberLost(
@@ -66,7 +66,7 @@ def nobody_free(role: str, method: str, within_s: float) -> CallTimedOut:
 
 
 def timed_out(seat: Seat, method: str, within_s: float | None) -> CallTimedOut:
-    """One did not answer in time, or was away for so long."""
+    """The member did not answer in time, or was away for that long."""
     away = seat.target is None
     said = f"is away and did not come back for {method}()" if away else f"did not answer {method}()"
     error = CallTimedOut(
@@ -79,7 +79,7 @@ def timed_out(seat: Seat, method: str, within_s: float | None) -> CallTimedOut:
 
 
 def given_up(seat: Seat, method: str) -> CallTimedOut:
-    """Nobody waits for it any more, since another one failed."""
+    """The caller no longer waits for this call, since another one failed."""
     error = CallTimedOut(f"{_who(seat)} had not answered {method}() when another one failed")
     error.role, error.ranks = seat.role, (seat.rank,)
     return error
@@ -96,9 +96,9 @@ def not_up(seat: Seat, within_s: float | None) -> CallTimedOut:
 
 
 def first_of(failures: Sequence[GridError], method: str, asked: int, within_s: float | None) -> GridError:
-    """What is raised for several calls: the first failure, with the others told.
+    """The error to raise for several calls: the first failure, with the others listed.
 
-    Failures come before deadlines, since they may be why others do not answer.
+    Failures come before deadlines, since they may be why other members do not answer.
     """
     late = [error for error in failures if isinstance(error, CallTimedOut)]
     rest = [error for error in failures if not isinstance(error, CallTimedOut)]
@@ -120,7 +120,7 @@ def first_of(failures: Sequence[GridError], method: str, asked: int, within_s: f
 
 
 def check_method(role: str, method: str, known: Iterable[str]) -> None:
-    """Before anything is sent."""
+    """Check the method name before anything is sent."""
     names = sorted(known)
     if method not in names:
         there = f"it has {', '.join(names)}" if names else "its class has none"
@@ -145,7 +145,7 @@ def _first_line(cause: BaseException) -> str:
 
 
 def _raised_in(traceback: str) -> str:
-    """What a traceback says was raised: the line after its last frame."""
+    """The exception that a traceback names: the line after its last frame."""
     lines = traceback.splitlines()
     frames = [number for number, line in enumerate(lines) if line.startswith('  File "')]
     after = lines[frames[-1] :] if frames else lines

@@ -1,4 +1,4 @@
-"""All members of a role, as callers have them; and options for calls to several members."""
+"""All members of a role as the caller's handle, and options for calls to several members."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,17 +14,17 @@ from distributed_grid.roles.calls.sharing_out import MapOptions, SharingOut
 
 
 class Errors(StrEnum):
-    """What becomes of errors of calls to several."""
+    """How errors of calls to several members are handled."""
 
     RAISE = "raise"
-    """When all have ended."""
+    """Raise when all calls have ended."""
     FIRST = "first"
-    """As soon as one has failed: others may wait for it, and never end."""
+    """Raise as soon as one call has failed: other members may wait for the failed one and never end."""
     VALUES = "values"
 
 
 class Unchanged:
-    """What was not given stays as it is; None is a deadline, too."""
+    """Marks an option that was not given and keeps its value; None cannot, since None is a valid deadline."""
 
 
 UNCHANGED: Final = Unchanged()
@@ -68,8 +68,8 @@ T = TypeVar("T")
 class RoleGroup(Generic[T]):
     """The members of a role whose class is `T`, in rank order.
 
-    A run's group always has those that are there now; a slice of it has the same members for ever. Positions count
-    members that are there: they are ranks as long as none is gone for good.
+    A run's group always has the current members; a slice of it keeps the same members for ever. Positions count current
+    members. They equal ranks as long as no member is gone for good.
     """
 
     __slots__ = ("_chosen", "_options", "_role", "_roster", "_transport")
@@ -119,7 +119,7 @@ class RoleGroup(Generic[T]):
 
     @property
     def rank_zero(self) -> MemberHandle[T]:
-        """The member of the lowest rank."""
+        """The member with the lowest rank."""
         return self[0]
 
     def options(
@@ -129,28 +129,28 @@ class RoleGroup(Generic[T]):
         errors: Errors | str | Unchanged = UNCHANGED,
         at_once: int | Unchanged = UNCHANGED,
     ) -> "RoleGroup[T]":
-        """The same members, called in another way; here, so that no argument of a method can be taken for it.
+        """The same members with other call options. Set here, they cannot clash with a method's arguments.
 
-        `deadline_s`: of each call; None: as long as it takes. `errors`: "raise" (when all have ended), "first" (as soon
-        as one has failed), or "values" (they stand among the results). `at_once`: how many shards of `map` a member
-        works on at a time, at most what its concurrency allows.
+        `deadline_s`: for each call; None: no limit. `errors`: "raise" (when all have ended), "first" (as soon as one
+        has failed), or "values" (errors stand among the results). `at_once`: how many shards of `map` a member works on
+        at a time, at most its concurrency.
         """
         changed = self._options.changed(deadline_s, errors, at_once)
         return RoleGroup(self._roster, self._transport, self._role, changed, self._chosen)
 
     def call(self, method: str, /, *args: Any, **kwargs: Any) -> list[Any]:
-        """Call it on all; the answers in rank order.
+        """Call the method on all members; returns the answers in rank order.
 
-        Waits until all have ended, or until the deadline, also when one has failed. Then raises the first failure by
-        rank, with the others told in `because`, or `CallTimedOut`. With `errors="values"`, each stands in its place;
-        with `errors="first"`, a failure is raised as soon as it is there. Who is away is waited for. What was sent is
-        never sent again.
+        Waits until all have ended or the deadline passes, even after a failure. Then raises the first failure by rank,
+        with the others listed in `because`, or `CallTimedOut`. With `errors="values"`, each error stands in its place.
+        With `errors="first"`, a failure is raised as soon as it happens. The call waits for members that are away. A
+        call that was sent is never sent again.
         """
         seats, stop = self._checked(method), self._options.errors is Errors.FIRST
         return self._answers(self._call(method, args, kwargs).on_all(seats, stop), method)
 
     def submit(self, method: str, /, *args: Any, **kwargs: Any) -> list[Ref]:
-        """Call it on all without waiting for answers: references in rank order. Only who is away is waited for."""
+        """Call the method on all members; returns references in rank order. Waits only for members that are away."""
         seats, call = self._checked(method), self._call(method, args, kwargs)
         refs = []
         for seat in seats:
@@ -160,13 +160,13 @@ class RoleGroup(Generic[T]):
         return refs
 
     def map(self, method: str, shards: Iterable[Any], /, *args: Any, **kwargs: Any) -> list[Any]:
-        """`method(shard, ...)` for each shard, on one member each; the answers in the order of the shards.
+        """Call `method(shard, ...)` for each shard, on one member each; returns the answers in the order of the shards.
 
-        Shard i goes to member i; what is left goes to who is done first, or is added meanwhile. A member works on one
-        at a time, or on as many as `options(at_once=...)` says. With fewer shards than members, the last members do
-        nothing. After a failure no more shards are given out; those under way are waited for, and the first failure by
-        shard is raised. With `errors="values"` all shards are done, and failures stand in their places. No shard is
-        sent twice.
+        Shard i goes to member i. Each remaining shard goes to the first member that is free, including members added
+        meanwhile. A member works on one shard at a time, or on as many as `options(at_once=...)` says. With fewer
+        shards than members, the last members do nothing. After a failure no more shards are sent; the call waits for
+        those under way and raises the first failure by shard. With `errors="values"` all shards are processed, and
+        errors stand in their places. No shard is sent twice.
         """
         seats = self._checked(method)
         if not seats:
@@ -177,9 +177,9 @@ class RoleGroup(Generic[T]):
         return self._answers(sharing.run(), method)
 
     def choose(self) -> MemberHandle[T]:
-        """The least busy: by calls of this process that are not over, then by what it last told, then by rank.
+        """The least busy member: by unfinished calls of this process, then by the load it last reported, then by rank.
 
-        Members that are away are chosen only where all are.
+        A member that is away is chosen only if all are away.
         """
         seats = self._seats()
         if not seats:
@@ -196,13 +196,13 @@ class RoleGroup(Generic[T]):
         return self._roster.seats(self._role) if self._chosen is None else self._chosen
 
     def _checked(self, method: str) -> tuple[Seat, ...]:
-        """The seats that a call goes to: an empty role is nobody's mistake, a run that is over is."""
+        """The seats that a call goes to. An empty role is not an error; a run that has ended is."""
         seats = self._seats()
         if not seats and (why := self._roster.why_nobody(self._role)):
             raise nobody(self._role, why)
         for seat in seats:
             known = seat.methods
-            if method not in known and known:  # who has never been up has not told yet
+            if method not in known and known:  # a member that was never up has not reported its methods yet
                 check_method(self._role, method, known)
         return seats
 

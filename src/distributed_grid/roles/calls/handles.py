@@ -1,4 +1,4 @@
-"""One member of a role, as callers have it."""
+"""One member of a role, as the caller's handle."""
 
 from typing import Any, Generic, NoReturn, TypeVar
 
@@ -18,7 +18,7 @@ class MemberMethod:
         self._member, self._name = member, name
 
     def remote(self, *args: Any, **kwargs: Any) -> Ref:
-        """Call it without waiting for the answer: a reference, for Ray an ObjectRef."""
+        """Call the method without waiting for the answer. Returns a reference; with Ray, an ObjectRef."""
         return self._member.submit(self._name, *args, **kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -30,10 +30,10 @@ class MemberMethod:
 
 
 class MemberHandle(Generic[T]):
-    """One member of a role, of the class `T`. It stays valid when the member is restarted.
+    """One member of a role, of the class `T`. The handle stays valid when the member restarts.
 
-    `call` waits and gives the answer; `member.step.remote(x)` gives a reference. A method whose name the handle has
-    itself (`call`, `submit`, `options`, `role`, `rank`, `node`) is called by `call` and `submit`.
+    `call` waits and returns the answer; `member.step.remote(x)` returns a reference. To call a method whose name the
+    handle itself uses (`call`, `submit`, `options`, `role`, `rank`, `node`), use `call` or `submit`.
     """
 
     __slots__ = ("_deadline_s", "_seat", "_transport")
@@ -51,11 +51,11 @@ class MemberHandle(Generic[T]):
 
     @property
     def node(self) -> str:
-        """Where it is; after a restart, that may be elsewhere."""
+        """The member's node, which may change with a restart."""
         return self._seat.node
 
     def call(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
-        """The answer; raises `MemberFailed`, `MemberLost` or `CallTimedOut`.
+        """Call the method and return the answer. Raises `MemberFailed`, `MemberLost` or `CallTimedOut`.
 
         While the member is away (it restarts), this waits for it, within the deadline.
         """
@@ -66,14 +66,14 @@ class MemberHandle(Generic[T]):
         return found
 
     def submit(self, method: str, /, *args: Any, **kwargs: Any) -> Ref:
-        """A reference to the answer. Waits for nothing but a member that is away, within the deadline."""
+        """Call the method and return a reference. Waits only for a member that is away, within the deadline."""
         self._check(method)
         ref = Call(self._transport, method, args, kwargs, self._deadline_s).send(self._seat)
         self._seat.remember(ref)
         return ref
 
     def options(self, *, deadline_s: float | None) -> "MemberHandle[T]":
-        """The same member with another deadline for each call; None: as long as it takes."""
+        """The same member with another deadline for each call; None: no limit."""
         return MemberHandle(self._transport, self._seat, deadline_s)
 
     def __getattr__(self, name: str) -> MemberMethod:
@@ -102,5 +102,5 @@ class MemberHandle(Generic[T]):
 
     def _check(self, method: str) -> None:
         known = self._seat.methods
-        if method not in known and known:  # who has never been up has not told yet
+        if method not in known and known:  # a member that was never up has not reported its methods yet
             check_method(self._seat.role, method, known)

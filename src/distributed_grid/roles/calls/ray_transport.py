@@ -26,7 +26,7 @@ _LOST: Final = (
 
 class RayTransport:
     def __init__(self, on_loss: Callable[[Seat], None] = lambda _: None) -> None:
-        """`on_loss`: told when a call finds that its member is gone, which may be before anybody else noticed."""
+        """`on_loss`: called when a call finds that its member is gone, possibly before the supervisor notices."""
         self._on_loss = on_loss
 
     def submit(self, seat: Seat, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ref:
@@ -40,7 +40,7 @@ class RayTransport:
         try:
             return ray.get(ref, timeout=within_s)
         except ray.exceptions.RayTaskError as error:
-            # First of all, since it is of the class of what was raised, too, which may be any of those below.
+            # This comes first: the error is also of the class that the method raised, which may be any of those below.
             cause = _raised(error)
             raise member_failed(seat, method, cause, _plain(str(error))) from cause
         except ray.exceptions.GetTimeoutError:
@@ -48,11 +48,12 @@ class RayTransport:
         except _LOST as error:
             why = why_gone(error)
             if isinstance(error, ray.exceptions.ActorDiedError) and error.actor_id == _actor_id(seat.target):
-                seat.left(why)  # it is not back yet, and the next call has to wait for that
+                seat.left(why)  # the member is not back yet, and the next call must wait for it
                 self._on_loss(seat)
             raise member_lost(seat, method, why) from None
         except ray.exceptions.RayError as error:
-            # What it raised or answered cannot be read here, or it was cancelled: the calls to others go on.
+            # What the method raised or returned cannot be read here, or the call was cancelled. Calls to other members
+            # continue.
             raise member_failed(seat, method, None, _plain(str(error)) or type(error).__name__) from None
 
     def first_done(self, refs: Sequence[Ref], within_s: float | None) -> int | None:
@@ -65,7 +66,7 @@ class RayTransport:
 
 
 def unfinished(refs: Sequence[Ref]) -> list[Ref]:
-    """Those that are not over, without waiting and without fetching."""
+    """The calls that have not ended. Neither waits nor fetches results."""
     if not refs:
         return []
     _, rest = ray.wait(list(refs), num_returns=len(refs), timeout=0, fetch_local=False)
@@ -73,21 +74,21 @@ def unfinished(refs: Sequence[Ref]) -> list[Ref]:
 
 
 def held_results(actor_ids: Iterable[str]) -> dict[str, list[Ref]]:
-    """References that this process holds to results of these actors, however it came by them; as Ray counts them.
+    """The references to results of these actors that this process holds, from any source, as Ray counts them.
 
-    All references of this process are looked through once: some 0.2 s for 100,000.
+    One pass over all references of this process: some 0.2 s for 100,000.
     """
     core = getattr(ray._private.worker.global_worker, "core_worker", None)
     found: dict[str, list[Ref]] = {actor_id: [] for actor_id in actor_ids}
     for object_id, count in core.get_all_reference_counts().items() if core is not None else ():
-        made_by = object_id[16:48].decode()  # the id of its task comes first, in which that of the actor comes second
+        made_by = object_id[16:48].decode()  # the task id comes first, and the actor id is its second part
         if made_by in found and count["local"]:
             found[made_by].append(ray.ObjectRef(bytes.fromhex(object_id.decode())))
     return found
 
 
 def _raised(error: ray.exceptions.RayTaskError) -> BaseException | None:
-    """What the method raised, if that could travel: else Ray puts a plain error of its own in its place."""
+    """What the method raised, if it could travel. Otherwise Ray replaces it with a plain error of its own."""
     cause = error.__dict__.get("cause")
     return cause if isinstance(cause, BaseException) and type(cause) is not ray.exceptions.RayError else None
 

@@ -1,6 +1,6 @@
-"""Who is there: a seat for every role and rank, which stays while whoever sits on it dies and comes back.
+"""The roster: a seat for every role and rank. The seat stays while its member dies and comes back.
 
-Seats are changed by whoever keeps the run (one thread), and read by everybody who calls: readers take no locks.
+One thread keeps the run and changes its seats. Callers read them without locks.
 """
 
 import threading
@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 Ref = Any
-"""What a transport gives for a call that is under way; for Ray, an ObjectRef."""
+"""What a transport returns for a call under way; with Ray, an ObjectRef."""
 _FEW: Final = 32
 
 
 class SeatAway(Exception):
-    """Nobody is on the seat now. Not for users: whoever calls waits, and tries again."""
+    """The member of the seat is away. Internal: the caller waits and tries again."""
 
 
 class Seat:
-    """One member of a role, wherever it is now."""
+    """One member of a role, on whichever node it is now."""
 
     __slots__ = (
         "_changing",
@@ -44,23 +44,23 @@ class Seat:
         self.role, self.rank, self.node = role, rank, node
         self.methods = frozenset(methods)
         self.concurrency = concurrency
-        """Calls that it works on at a time."""
+        """How many calls the member works on at a time."""
         self.target: Any = None
-        """What the transport addresses; None while it is away."""
+        """What the transport addresses; None while the member is away."""
         self.busy = 0
-        """Calls that run or wait there, of everybody's, as it last told."""
+        """Calls of all processes that run or wait on the member, as it last reported."""
         self.waited = 0
-        """Calls of this process that somebody waits for."""
+        """Calls of this process that a caller waits for."""
         self.up = threading.Event()
         self.why = "it has not started yet"
-        """Why it is away."""
+        """Why the member is away."""
         self.gone = False
-        """It will not come back."""
+        """The member will not come back."""
         self._given: list[Ref] = []
-        """References that were handed out, once somebody chooses by how many of them are not over."""
+        """References that were returned to callers. They are kept once `choose` counts those that have not ended."""
         self._unfinished: Callable[[list[Ref]], list[Ref]] | None = None
         self._look_at = _FEW
-        """With so many references those that are over are dropped, though nobody has looked."""
+        """At this many references, those that have ended are dropped, even without a count."""
         self._settled = threading.Event()
         self._changing = threading.Lock()
 
@@ -70,18 +70,18 @@ class Seat:
 
     @property
     def outstanding(self) -> int:
-        """Calls of this process that are not over, as far as it knows."""
+        """Calls of this process that have not ended, as far as this process knows."""
         return self.waited + len(self._given)
 
     def here(self) -> Any:
-        """The target; transports read it by this, since it may go at any time."""
+        """The target. Transports read it with this call, since the member may leave at any time."""
         target = self.target
         if target is None:
             raise SeatAway
         return target
 
     def came(self, target: Any, *, node: str | None = None, methods: Iterable[str] | None = None) -> None:
-        """It is up, for the first time or again. Who is gone stays gone: another seat is put in place of this one."""
+        """The member is up, for the first time or again. A seat that is gone stays gone: a new seat replaces it."""
         with self._changing:
             if self.gone:
                 return
@@ -95,11 +95,11 @@ class Seat:
             self._settled.set()
 
     def left(self, why: str) -> None:
-        """It is away, and may come back: calls wait for that."""
+        """The member is away and may come back. Calls wait for it."""
         self._leave(why, gone=False)
 
     def ended(self, why: str) -> None:
-        """It is gone for good: calls raise."""
+        """The member is gone for good. Calls raise."""
         self._leave(why, gone=True)
 
     def _leave(self, why: str, gone: bool) -> None:
@@ -115,11 +115,11 @@ class Seat:
                 self._settled.clear()
 
     def wait(self, within_s: float | None) -> bool:
-        """Until it is up, or gone for good; False: it is still away after so many seconds."""
+        """Wait until the member is up or gone for good. False: it is still away after `within_s`."""
         return self._settled.wait(within_s)
 
     def remember(self, ref: Ref) -> None:
-        """A call is under way that nobody of ours waits for."""
+        """Record a call under way that no caller in this process waits for."""
         if self._unfinished is not None:
             with self._changing:
                 self._given.append(ref)
@@ -128,12 +128,12 @@ class Seat:
                     self._look_at = max(_FEW, 2 * len(self._given))
 
     def count_by(self, unfinished: Callable[[list[Ref]], list[Ref]]) -> None:
-        """From now on references that are handed out are counted, as long as they are not over."""
+        """From now on, count the returned references that have not ended."""
         self._unfinished = unfinished
         self.forget_finished(unfinished)
 
     def forget_finished(self, unfinished: Callable[[list[Ref]], list[Ref]]) -> None:
-        """References keep results alive, so they are held no longer than somebody looks at them."""
+        """Drop references that have ended: a held reference keeps its result alive."""
         if self._given:
             with self._changing:
                 self._given = unfinished(self._given)
@@ -145,7 +145,7 @@ class Roster:
     def __init__(self, run: str) -> None:
         self.run = run
         self.closed = ""
-        """Why the run is over; empty: it is not."""
+        """Why the run has ended; empty if it has not."""
         self._seats: dict[str, tuple[Seat, ...]] = {}
         self._changing = threading.Lock()
 
@@ -154,41 +154,41 @@ class Roster:
         return tuple(self._seats)
 
     def add_role(self, role: str) -> None:
-        """It is known from now on, even if it has no members yet."""
+        """Add the role to the roster, even if it has no members yet."""
         with self._changing:
             self._seats.setdefault(role, ())
 
     def seats(self, role: str) -> tuple[Seat, ...]:
-        """In rank order, without those that are gone."""
+        """In rank order, without seats that are gone."""
         return tuple([seat for seat in self._seats[role] if not seat.gone])
 
     def is_at(self, role: str, count: int) -> bool:
-        """Whether so many can be called, and no others are to come or go."""
+        """Whether exactly `count` members can be called, and none is still to join or leave."""
         seats = self.seats(role)
         return len(seats) == count and all(seat.target is not None for seat in seats)
 
     def why_nobody(self, role: str) -> str:
-        """Why a role has no members; empty: it has them, or was never meant to."""
+        """Why a role has no members; empty if it has some, or was never meant to have any."""
         return self.closed or next((seat.why for seat in self._seats[role] if seat.gone), "")
 
     def all_seats(self) -> list[Seat]:
-        """Of all roles, those that are gone as well."""
+        """The seats of all roles, including those that are gone."""
         return [seat for seats in self._seats.values() for seat in seats]
 
     def seat(self, role: str, rank: int) -> Seat | None:
-        """Gone or not."""
+        """The seat, gone or not."""
         return next((seat for seat in self._seats.get(role, ()) if seat.rank == rank), None)
 
     def put(self, seat: Seat) -> None:
-        """In place of who had the rank before, if anybody had."""
+        """Add the seat, in place of any earlier seat of its rank."""
         with self._changing:
             others = [one for one in self._seats.get(seat.role, ()) if one.rank != seat.rank]
             self._seats[seat.role] = tuple(sorted([*others, seat], key=lambda one: one.rank))
-        if self.closed:  # meanwhile
+        if self.closed:  # the run has ended meanwhile
             seat.ended(self.closed)
 
     def drop(self, role: str, rank: int, why: str) -> None:
-        """It is gone for good, and no longer listed; whoever still has it is told why."""
+        """The member is gone for good and is no longer listed. Existing handles report why."""
         with self._changing:
             seats = self._seats.get(role, ())
             self._seats[role] = tuple(one for one in seats if one.rank != rank)
@@ -197,12 +197,12 @@ class Roster:
                 seat.ended(why)
 
     def close(self, why: str) -> None:
-        """The run is over: every call raises."""
+        """The run has ended. Every call raises."""
         self.closed = self.closed or why
         for seat in self.all_seats():
             seat.ended(why)
 
     def forget_finished(self, unfinished: Callable[[list[Ref]], list[Ref]]) -> None:
-        """See `Seat.forget_finished`; whoever keeps the run does this now and then."""
+        """See `Seat.forget_finished`. The thread that keeps the run calls this from time to time."""
         for seat in self.all_seats():
             seat.forget_finished(unfinished)

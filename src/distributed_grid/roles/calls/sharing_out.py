@@ -1,4 +1,4 @@
-"""Many shards for few members: each gets the next one when it is done with one."""
+"""Distributes many shards over few members: a member gets the next shard when it finishes one."""
 
 import time
 from collections import Counter
@@ -12,19 +12,19 @@ from distributed_grid.roles.calls.failures import Failed, nobody, nobody_free, t
 from distributed_grid.roles.calls.roster import Ref, Seat, SeatAway
 
 _LOOK_AGAIN_S: Final = 0.05
-"""The longest wait in one go while somebody is away, who may come back meanwhile."""
+"""The longest single wait while a member is away and may come back."""
 _NEWCOMERS_S: Final = 0.25
-"""And while nobody is: the role may be scaled."""
+"""The longest single wait while no member is away: the role may be scaled."""
 
 
 @dataclass(frozen=True, slots=True)
 class MapOptions:
     deadline_s: float | None
-    """For each shard: for its call, and for finding somebody when nobody works any more."""
+    """For each shard: the limit for its call, and for finding a member when none is working."""
     at_once: int
     """Shards that a member works on at a time; at most its concurrency."""
     stop_on_error: bool
-    """No shard is given out after one failed."""
+    """Send no more shards after one has failed."""
 
 
 @dataclass(slots=True)
@@ -35,11 +35,11 @@ class _Errand:
     call: Call
     ref: Ref
     late: bool = False
-    """It has been given up, but the member still works on it, and gets nothing else in its place."""
+    """The call was given up, but the member still works on it and gets no other shard in its place."""
 
 
 class SharingOut:
-    """One `map`. A shard is sent once. Who was lost gets no more until it is back: else it would fail them all."""
+    """One `map`. Each shard is sent once. A lost member gets no more until it is back: else it would fail them all."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class SharingOut:
         others: tuple[tuple[Any, ...], Mapping[str, Any]],
         options: MapOptions,
     ) -> None:
-        """`seats`: those that are there now, asked again and again; `first`: one of them, for what is said."""
+        """`seats`: returns the current seats, and is called repeatedly. `first`: one of them, for error messages."""
         self._transport, self._seats, self._method, self._options = transport, seats, method, options
         self._first = first
         self._others = others
@@ -61,11 +61,11 @@ class SharingOut:
         self._found: dict[int, Any] = {}
         self._out: list[_Errand] = []
         self._lost: dict[Seat, Any] = {}
-        """The target that was lost, by seat: with another one, it is back."""
+        """By seat, the target that was lost. A seat with another target is back."""
         self._stalled_at: float | None = None
 
     def run(self) -> list[Any]:
-        """The values in the order of the shards; where a call failed, a `Failed` stands in its place."""
+        """The values in the order of the shards, with a `Failed` in place of each call that failed."""
         try:
             self._next = next(self._shards, None)
             while self._next is not None or self._working():
@@ -85,7 +85,7 @@ class SharingOut:
         return any(not one.late for one in self._out)
 
     def _free(self) -> Seat | None:
-        """Who has the least to do, and room for one more."""
+        """The member with the fewest shards that can take one more."""
         busy = Counter(one.seat for one in self._out)
         most = self._options.at_once
         free = [seat for seat in self._seats() if self._is_there(seat) and busy[seat] < min(most, seat.concurrency)]
@@ -102,14 +102,14 @@ class SharingOut:
         try:
             ref = self._transport.submit(seat, self._method, call.args, kwargs)
         except SeatAway:
-            return  # it has just left, so it is not free any more
+            return  # the member has just left, so it is no longer free
         count([seat], 1)
         self._out.append(_Errand(index, seat, target, call, ref))
         self._stalled_at = None
         self._next = next(self._shards, None)
 
     def _wait(self) -> None:
-        """Until one is done, one is late, or somebody may be back."""
+        """Wait until a call ends, a call is late, or a member may be back."""
         if not self._out:
             time.sleep(_LOOK_AGAIN_S)
             return
@@ -146,7 +146,7 @@ class SharingOut:
             self._next = None
 
     def _hopeless(self) -> Callable[[], GridError] | None:
-        """What to say if nobody takes the next shard: all are gone, or for too long away or busy with what is late."""
+        """The error if no member takes the next shard: all are gone, or too long away or busy with late calls."""
         role, within = self._first.role, self._options.deadline_s
         if all(seat.gone for seat in self._seats()):
             return lambda: nobody(role, self._first.why)
@@ -158,7 +158,7 @@ class SharingOut:
         return lambda: nobody_free(role, self._method, within)
 
     def _give_up(self, error: Callable[[], GridError]) -> None:
-        """All that is left, at once: each on its own would wait as long."""
+        """Fail all remaining shards at once: one by one, each would wait as long."""
         while self._next is not None:
             index, _ = self._next
             self._next = next(self._shards, None)

@@ -1,4 +1,4 @@
-"""The members of a run in local mode: they come, learn of each other, and go."""
+"""The members of a run in local mode: they join, learn of their peers, and leave."""
 
 import platform
 import threading
@@ -19,7 +19,7 @@ from distributed_grid.roles.role_class import class_of
 
 
 class LocalPeer(Peer, Stays):
-    """Whoever has the role and the rank now, as with Ray, where peers are found by name."""
+    """The current member with the role and the rank, as with Ray, where peers are found by name."""
 
     __slots__ = ("_roster", "_seat", "_transport")
 
@@ -49,7 +49,7 @@ class LocalPeerMethod:
         self._peer, self._name = peer, name
 
     def remote(self, *args: Any, **kwargs: Any) -> LocalRef:
-        """Like a call with Ray, it raises nothing: who is gone is told by the reference."""
+        """Like a call with Ray, this raises nothing: the reference reports a member that is gone."""
         return self._peer._send(self._name, args, kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -59,7 +59,7 @@ class LocalPeerMethod:
 
 
 class Load(NamedTuple):
-    """Of one member: calls that wait, and calls that run."""
+    """The load of one member: waiting calls and running calls."""
 
     queue: int
     running: int
@@ -78,7 +78,7 @@ class LocalCrew:
             self.roster.add_role(role)
 
     def grow(self, sizes: Mapping[str, int]) -> list[Seat]:
-        """Until each role has so many: all of the new ones come up, or none does. They have yet to be introduced."""
+        """Add members until each role has its size: all new ones come up, or none does. They are not introduced yet."""
         new: list[Seat] = []
         try:
             for role, size in sizes.items():
@@ -93,7 +93,7 @@ class LocalCrew:
         return new
 
     def shrink(self, sizes: Mapping[str, int]) -> None:
-        """The highest ranks go, after what they were asked before."""
+        """Remove the members with the highest ranks, after the calls that they already have."""
         for role, size in sizes.items():
             for seat in self.roster.seats(role)[size:]:
                 why = f"{role} was scaled down to {size}"
@@ -101,7 +101,10 @@ class LocalCrew:
                 self._dismiss([seat], why, finish=True)
 
     def introduce(self, new: Sequence[Seat], note: Callable[[str], None]) -> None:
-        """Tell all who want to know who is there. New ones that fail in it go again; of others it is noted."""
+        """Tell all members that define `on_peers` of their peers.
+
+        New members that fail here are removed. Failures of other members are noted.
+        """
         seats = [seat for role in self.roster.roles for seat in self.roster.seats(role)]
         told = [seat for seat in seats if self._members[seat].wants_peers]
         begun = [(seat, self._members[seat].tell(self._peers(seat))) for seat in told]
@@ -120,7 +123,7 @@ class LocalCrew:
                     note(error.message)
 
     def close(self, why: str) -> bool:
-        """All go, and what they are at is lost. False: they have gone before."""
+        """End all members and lose their calls. False: they had ended before."""
         with self._changing:
             if self.roster.closed:
                 return False
@@ -129,7 +132,7 @@ class LocalCrew:
         return True
 
     def actor(self, seat: Seat) -> str:
-        """What its actor would be called."""
+        """The name that its actor would have."""
         return f"{self.roster.run}/{'+'.join(self._together[seat.role] or [seat.role])}/{seat.rank}"
 
     def load(self, seat: Seat) -> Load:
@@ -185,15 +188,15 @@ class LocalCrew:
 
 
 def _names_in_process(group: Sequence[RoleSpec]) -> list[str]:
-    """Those that share a process; a role alone shares it with nobody."""
+    """The roles of the group, if they share a process."""
     return [spec.name for spec in group] if group[0].colocation is Colocation.PROCESS else []
 
 
 def _packed(spec: RoleSpec) -> Packed:
-    """Once for all: every member has a copy of it as it was when the run began."""
+    """Packed once: every member gets a copy as of the start of the run."""
     try:
         return Packed(spec.config, frozen=False)
-    except Exception as error:  # (pickling runs code of the user's, which raises anything)
+    except Exception as error:  # (pickling runs user code, which raises anything)
         raise InvalidRole(
             f"The config of the role {spec.name} cannot be copied, so no member could have its own",
             because=[f"{type(error).__name__}: {error}"],

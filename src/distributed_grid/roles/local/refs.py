@@ -1,5 +1,4 @@
-"""Calls under way in local mode. Arguments and results are pickled and read again, as Ray does, so nothing is
-shared."""
+"""Calls under way in local mode. Arguments and results are pickled and unpickled, as in Ray, so nothing is shared."""
 
 import asyncio
 import inspect
@@ -16,16 +15,16 @@ _PROTOCOL: Final = 5
 
 
 class Stays:
-    """What leads to somebody or something, and leads there from wherever it is taken."""
+    """A handle that keeps pointing at the same thing wherever it is sent."""
 
     __slots__ = ()
 
 
 class Packed:
-    """Something on its way: each `unpack` gives a copy of its own. What cannot travel raises when it is packed.
+    """A value on its way: each `unpack` returns a new copy. A value that cannot travel raises when it is packed.
 
-    What stays is not copied. `frozen`: arrays come out read-only, as arguments and results do with Ray, which reads
-    them from shared memory.
+    Handles that stay (`Stays`) are not copied. `frozen`: arrays come out read-only, as arguments and results do with
+    Ray, which reads them from shared memory.
     """
 
     __slots__ = ("_buffers", "_data", "_stay")
@@ -35,7 +34,7 @@ class Packed:
         self._buffers: list[bytes] = []
         try:
             self._data = self._packed(_Pickler, thing, frozen)
-        except Exception:  # noqa: BLE001 (what Python cannot pickle, Ray may: its pickler says what is wrong)
+        except Exception:  # noqa: BLE001 (Ray's pickler may handle what Python's cannot, or says what is wrong)
             self._data = self._packed(_rays_pickler(), thing, frozen)
 
     def unpack(self) -> Any:
@@ -53,7 +52,7 @@ class Packed:
 
 
 class _Staying:
-    """A pickler that leaves out what stays where it is, and notes it."""
+    """A pickler that leaves out what stays, and notes it."""
 
     def __init__(self, file: io.BytesIO, stay: list[Any], keep: Any) -> None:
         super().__init__(file, protocol=_PROTOCOL, buffer_callback=keep)  # type: ignore[call-arg]
@@ -80,7 +79,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _rays_pickler() -> Any:
-    """For lambdas, and what is defined in functions. Only then: importing Ray starts nothing, but takes its time."""
+    """For lambdas and definitions inside functions. Used only then: importing Ray starts nothing, but takes time."""
     from ray import cloudpickle
 
     class RaysPickler(_Staying, cloudpickle.Pickler):  # type: ignore[misc]
@@ -95,21 +94,21 @@ _OWN: Final = "distributed_grid.roles.local."
 
 
 class LocalRef(Future[Any], Stays):
-    """A call that is under way. `await` gives its value, and so does `result`; both raise what the method raised.
+    """A call that is under way. `await` and `result` give its value; both raise what the method raised.
 
-    Whoever asks gets a copy of his own, as between processes.
+    Each reader gets its own copy, as between processes.
     """
 
     lost: str | None = None
     """Why its member was lost meanwhile."""
     told = ""
-    """The traceback of what it raised."""
+    """The traceback of what the method raised."""
 
     def __await__(self) -> Any:
         return self._awaited().__await__()
 
     async def _awaited(self) -> Any:
-        """Read here, not where the loop calls back: that runs code of the user's, which may raise."""
+        """Unpacks here, not in the loop's callback: unpacking runs user code, which may raise."""
         over: Future[None] = Future()
         self.add_done_callback(lambda _: over.set_result(None))
         await asyncio.shield(asyncio.wrap_future(over))
@@ -120,29 +119,29 @@ class LocalRef(Future[Any], Stays):
         return packed.unpack()
 
     def future(self) -> Self:
-        """As an ObjectRef has it: `ref.future().result()` is the value, with Ray and without."""
+        """As on an ObjectRef: `ref.future().result()` is the value, with Ray and without."""
         return self
 
     def cancel(self) -> bool:
-        return False  # a call is not taken back
+        return False  # a call cannot be taken back
 
     def settle(self, work: Work) -> None:
         try:
             self.give(work())
-        except BaseException as error:  # noqa: BLE001 (whatever it is, it is the caller's)
+        except BaseException as error:  # noqa: BLE001 (whatever it is, it is for the caller)
             self.fail(error)
 
     async def settle_async(self, work: Work) -> None:
         try:
             value = work()
             self.give(await value if inspect.isawaitable(value) else value)
-        except BaseException as error:  # noqa: BLE001 (whatever it is, it is the caller's)
+        except BaseException as error:  # noqa: BLE001 (whatever it is, it is for the caller)
             self.fail(error)
 
     def give(self, value: Any) -> None:
-        """As it is now: what a member does with its own afterwards does not show."""
+        """The value as it is now: later changes by the member do not show."""
         packed = Packed(value, frozen=True)
-        with suppress(InvalidStateError):  # it was given up meanwhile
+        with suppress(InvalidStateError):  # the call was given up meanwhile
             self.set_result(packed)
 
     def fail(self, error: BaseException) -> None:
@@ -157,7 +156,7 @@ class LocalRef(Future[Any], Stays):
 
 
 def _from_method_on(frames: TracebackType | None) -> TracebackType | None:
-    """Without what is grid's own on the way to the method."""
+    """Without grid's own frames on the way to the method."""
     while frames is not None and str(frames.tb_frame.f_globals.get("__name__")).startswith(_OWN):
         frames = frames.tb_next
     return frames

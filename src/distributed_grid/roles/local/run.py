@@ -33,12 +33,12 @@ class LocalParts:
     crew: Counted
     note: Callable[[str], None]
     wanted: dict[str, int] = field(default_factory=dict)
-    """Nothing: who is asked for is there, or will not be."""
+    """Always empty: a requested member is there at once, or never."""
     scaling: dict[str, str] = field(default_factory=dict)
 
 
 class LocalFollowing:
-    """Begins where there is something to follow. Its thread does not keep the process alive."""
+    """Starts where a role follows a signal. Its thread does not keep the process alive."""
 
     def __init__(
         self, followed: Followed, group: Callable[[str], RoleGroup[Any]], scale: Callable[[str, int], None]
@@ -57,15 +57,15 @@ class LocalFollowing:
             try:
                 for role, count in self._following.wanted():
                     self._towards(role, count)
-            except RuntimeError:  # the run, or the process, ends meanwhile: nobody reads any more
+            except RuntimeError:  # the run or the process is ending, so nothing is read any more
                 if self._over.is_set():
                     return
 
     def _towards(self, role: str, count: int) -> None:
-        """Members that do not come up change nothing: the signal is asked again after a rest."""
+        """Members that do not come up change nothing: the signal is read again after a pause."""
         try:
             self._scale(role, count)
-        except Exception as error:  # noqa: BLE001 (constructors raise anything, and the run goes on)
+        except Exception as error:  # noqa: BLE001 (constructors raise anything, and the run continues)
             if not self._over.is_set():
                 self._followed.note(f"{role} does not have {count} members: {error}")
 
@@ -76,10 +76,10 @@ T = TypeVar("T")
 class LocalRun:
     """The same as a run on Ray: one instance per role and rank, groups, deadlines, errors, siblings, scaling, record.
 
-    It is up when it is made. Roles begin with their least, and follow their signals. Members get copies of configs and
-    arguments and give copies of results, as processes would. One process has one environment, so there are no
-    variables for ranks, and those of a spec are not set: a member knows its rank by `peers.me`. Resources, pools and
-    nodes are not looked at: nothing is limited.
+    The run is up once it is constructed. Roles start with their least count and follow their signals. Members get
+    copies of configs and arguments and return copies of results, as processes would. One process has one environment,
+    so there are no rank variables, and the variables of a spec are not set: a member knows its rank by `peers.me`.
+    Resources, pools and nodes are ignored: nothing is limited.
     """
 
     def __init__(self, workload: Workload, name: str | None = None) -> None:
@@ -111,7 +111,7 @@ class LocalRun:
         )
 
     def group(self, role: str | Enum, cls: type[T]) -> RoleGroup[T]:
-        """The same, with the class said: `run.group("trainer", Trainer)`."""
+        """The same group with its class stated: `run.group("trainer", Trainer)`."""
         return self[role]
 
     @property
@@ -123,13 +123,13 @@ class LocalRun:
         return self._why
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Until it is over; False: it was not within so many seconds."""
+        """Wait until the run has ended. False: it has not within `timeout_s`."""
         return self._over.wait(timeout_s)
 
     def scale(self, role: str | Enum, count: int, wait_s: float | None = None) -> None:
-        """Waits until new ones are up; of those that are too many, the highest ranks go, after what they were asked.
+        """Wait until new members are up. Surplus members leave, highest ranks first, after the calls they have.
 
-        New ones come all or not at all. Then all are told of each other.
+        New members all come up, or none does. Then all members learn of their peers.
         """
         sizes = scaled_counts(self.workload, role, count)
         with self._resizing:
@@ -142,7 +142,7 @@ class LocalRun:
                 self._note(f"{text_of_role(role)} was scaled {'up' if count > there else 'down'} to {count}")
 
     def shutdown(self) -> None:
-        """What is under way is lost; a second time does nothing."""
+        """End the run; calls under way are lost. A second call does nothing."""
         self._following.close()
         if self._crew.close(f"the run {self.name} was shut down"):
             self._state = "ended"
@@ -156,7 +156,7 @@ class LocalRun:
         self.shutdown()
 
     def status(self) -> dict[str, Any]:
-        """The record, as a run on Ray has it."""
+        """The record, in the same form as on Ray."""
         seats = {role: self._crew.roster.seats(role) for role in self.roles}
         counts = {role: len(found) for role, found in seats.items()}
         return {

@@ -1,4 +1,4 @@
-"""Generator methods in local mode: a reference for each value, while the method goes on, as Ray has it."""
+"""Generator methods in local mode: a reference for each value while the method runs, as in Ray."""
 
 import asyncio
 import threading
@@ -11,15 +11,16 @@ from distributed_grid.roles.local.refs import LocalRef, Work
 
 
 class LocalStream(LocalRef):
-    """What a generator gives, for `for` and for `async for`: references, in order, as soon as each is there.
+    """The output of a generator, for `for` and `async for`: references in order, each as soon as it is there.
 
-    If the generator raises, that is its last reference. As a reference it is settled at once, and its value is itself.
+    If the generator raises, its last reference carries the error. As a reference, the stream is settled at once and is
+    its own value.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._steps: deque[Future[LocalRef | None]] = deque([Future()])
-        """Those that were not asked for yet, and one more that is waited for; None: that was all."""
+        """The references that were not read yet, and one more step to wait for. None: the end."""
         self._changing = threading.Lock()
         self.give(None)
 
@@ -47,7 +48,7 @@ class LocalStream(LocalRef):
         return found
 
     def add(self, ref: LocalRef) -> bool:
-        """False: it has ended, since its member was lost."""
+        """False: the stream has ended, since its member was lost."""
         with self._changing:
             last = self._steps[-1]
             if last.done():
@@ -57,7 +58,7 @@ class LocalStream(LocalRef):
         return True
 
     def end(self, last: LocalRef | None = None) -> None:
-        """With one more reference or without: nothing that the generator gives meanwhile comes after it."""
+        """End the stream, with or without one more reference. Nothing that the generator yields comes after it."""
         with self._changing:
             step = self._steps[-1]
             if step.done():
@@ -69,7 +70,7 @@ class LocalStream(LocalRef):
 
 
 class StreamFeed(LocalRef):
-    """The call of a generator method, as its member's worker has it: it fills a stream."""
+    """The call of a generator method on the worker's side: it fills a stream."""
 
     def __init__(self, stream: LocalStream) -> None:
         super().__init__()
@@ -80,7 +81,7 @@ class StreamFeed(LocalRef):
             for value in work():
                 if not self._stream.add(_given(value)):
                     return
-        except BaseException as error:  # noqa: BLE001 (whatever it is, it is the caller's)
+        except BaseException as error:  # noqa: BLE001 (whatever it is, it is for the caller)
             self.fail(error)
         else:
             self._over()
@@ -93,7 +94,7 @@ class StreamFeed(LocalRef):
             async for value in values:
                 if not self._stream.add(_given(value)):
                     return
-        except BaseException as error:  # noqa: BLE001 (whatever it is, it is the caller's)
+        except BaseException as error:  # noqa: BLE001 (whatever it is, it is for the caller)
             self.fail(error)
         else:
             self._over()

@@ -1,4 +1,4 @@
-"""Calls within this process: each member has threads or an event loop of its own, and gets copies of its arguments."""
+"""Calls within this process: each member has its own threads or event loop, and gets copies of its arguments."""
 
 import inspect
 import threading
@@ -25,7 +25,7 @@ from distributed_grid.roles.role_class import concurrency_of
 
 
 class LocalMember:
-    """One instance, and who does its calls."""
+    """One instance, and the worker that runs its calls."""
 
     def __init__(self, name: str, cls: Any, config: Packed, max_concurrency: int | None) -> None:
         looped = has_async_methods(cls)
@@ -36,7 +36,7 @@ class LocalMember:
         self._cls, self._config = cls, config
 
     def make(self) -> LocalRef:
-        """By its own worker, so that what belongs to a thread or to a loop is made there."""
+        """Make the instance on its own worker, so that objects bound to a thread or a loop are made there."""
         ref = LocalRef()
         self.worker.submit(ref, self._make)
         return ref
@@ -54,7 +54,7 @@ class LocalMember:
         return ref
 
     def refs_for(self, method: str) -> tuple[LocalRef, LocalRef]:
-        """What the caller gets, and what the worker settles: of a generator's call, these are two."""
+        """The caller's reference, and the one that the worker settles. For a generator method, these differ."""
         if not is_generator(getattr(self._cls, method, None)):
             ref = LocalRef()
             return ref, ref
@@ -66,14 +66,14 @@ class LocalMember:
 
 
 class _NotAllWell(Exception):
-    """Somebody failed, or is late; each is asked for its outcome."""
+    """A call failed or is late; the caller asks each reference for its outcome."""
 
 
 class LocalTransport:
     """See `Transport`; a seat's target is a `LocalMember`."""
 
     def submit(self, seat: Seat, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> LocalRef:
-        """References among the arguments become their values before the call is begun, as Ray does it."""
+        """References among the arguments become their values before the call begins, as in Ray."""
         member: LocalMember = seat.here()
         given, named = Packed((tuple(args), dict(kwargs)), frozen=True).unpack()
         ref, settled = member.refs_for(method)
@@ -98,7 +98,7 @@ class LocalTransport:
         if error is None:
             try:
                 return ref.result()
-            except Exception as unread:  # noqa: BLE001 (what is read back runs code of the user's)
+            except Exception as unread:  # noqa: BLE001 (unpacking runs user code)
                 error = unread
         raise member_failed(seat, method, error, ref.told or f"{type(error).__name__}: {error}")
 
@@ -111,7 +111,7 @@ class LocalTransport:
 
 
 class _Awaiting:
-    """A call that is begun when the references among its arguments have values."""
+    """A call that begins when the references among its arguments have values."""
 
     def __init__(
         self,
@@ -147,12 +147,12 @@ class _Awaiting:
             self._member.worker.submit(self._ref, self._member.work(self._method, args, kwargs))
         except SeatAway:
             self._ref.lose("it left before the call was begun")
-        except Exception as error:  # noqa: BLE001 (what is read back runs code of the user's)
+        except Exception as error:  # noqa: BLE001 (unpacking runs user code)
             self._ref.fail(error)
 
 
 def _without_value(done: Any) -> Any:
-    """Nobody asks what it returns, so that need not be copied."""
+    """The return value is not used, so it is not copied."""
 
     async def awaited() -> None:
         await done
@@ -161,7 +161,7 @@ def _without_value(done: Any) -> Any:
 
 
 def fetch(refs: Any, timeout_s: float | None = None) -> Any:
-    """For members, as `ray.get` does it: raises what the method raised."""
+    """For members, like `ray.get`: raises what the method raised."""
     if isinstance(refs, LocalRef):
         return refs.result(timeout_s)
     until = None if timeout_s is None else time.monotonic() + timeout_s

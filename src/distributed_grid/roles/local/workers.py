@@ -1,4 +1,4 @@
-"""Who does the calls of a member in local mode: threads of its own, or an event loop of its own, as Ray has it."""
+"""The workers that run a member's calls in local mode: its own threads, or its own event loop, as in Ray."""
 
 import asyncio
 import threading
@@ -18,17 +18,17 @@ class Worker(Protocol):
     def waiting(self) -> int: ...
 
     def submit(self, ref: LocalRef, work: Work) -> None:
-        """In the order they come. Raises `SeatAway` when it is closed."""
+        """Queue a call, in order of arrival. Raises `SeatAway` when the worker is closed."""
 
     def aside(self, ref: LocalRef, work: Work) -> None:
-        """Beside the calls, however busy it is with those."""
+        """Run beside the calls, however busy the worker is."""
 
     def close(self, why: str, *, finish: bool) -> None:
-        """No more calls. Those that run or wait are lost, unless it may finish them."""
+        """Accept no more calls. Calls that run or wait are lost, unless `finish` allows them to end."""
 
 
 class ThreadWorker:
-    """At most so many threads, each started when there is work for it; none of them keeps the process alive."""
+    """At most so many threads, each started when there is work for it. None of them keeps the process alive."""
 
     def __init__(self, name: str, concurrency: int) -> None:
         self._name, self._concurrency = name, concurrency
@@ -93,7 +93,7 @@ class ThreadWorker:
 
 
 class LoopWorker:
-    """One event loop, for a class with async methods. Its other methods run in the loop, too, and block it."""
+    """One event loop, for a class with async methods. Its other methods also run in the loop, and block it."""
 
     def __init__(self, name: str, concurrency: int) -> None:
         self._loop = asyncio.new_event_loop()
@@ -140,7 +140,7 @@ class LoopWorker:
     def _over(self, task: asyncio.Task[None]) -> None:
         with self._changing:
             self._refs.discard(self._tasks.pop(task))
-        if self._closed and not self._refs:  # those that are still to begin, too
+        if self._closed and not self._refs:  # including those that are yet to begin
             self._loop.stop()
 
     async def _in_turn(self, ref: LocalRef, work: Work) -> None:
@@ -153,7 +153,7 @@ class LoopWorker:
                 self.running -= 1
 
     def _end(self) -> None:
-        """What was given up is cancelled; the loop ends with the last that may finish."""
+        """Cancel what was given up. The loop ends with the last call that may finish."""
         for task, ref in self._tasks.items():
             if ref.done():
                 task.cancel()

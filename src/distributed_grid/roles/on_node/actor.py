@@ -1,8 +1,8 @@
-"""The actor that hosts members of a workload. It travels to its node by value, and so does all of grid's that it uses.
+"""The actor that hosts members of a workload. It travels to its node by value, with all of grid that it uses.
 
-One instance of each role that shares its process lives in it. A method of a role is the actor's method
-`role.method`, in a concurrency group of the role's own or in one that several roles share; grid's own methods are in
-one more, so that a busy actor answers when it is asked whether it lives.
+The actor has one instance of each role that shares its process. A role's method is the actor's method `role.method`, in
+the role's own concurrency group or in one that several roles share. Grid's own methods have a separate group, so that a
+busy actor still answers health checks.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ from distributed_grid.roles.on_node.peers import ActorPeer, Directory, Identity,
 
 HEALTH_GROUP = "grid/health"
 SHARED_GROUP = "grid/shared"
-"""No role can be called one of these."""
+"""No role can have one of these names."""
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody uses here now: all held at once, so that they differ."""
+    """Ports that are free here now. All are held open at once, so that they differ."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for one in sockets:
@@ -40,14 +40,14 @@ def free_ports(count: int) -> list[int]:
 
 
 def local_addresses(count: int) -> "tuple[str, list[int]]":
-    """This node's address, and free ports of it."""
+    """This node's address, and free ports on it."""
     import ray
 
     return ray.util.get_node_ip_address(), free_ports(count)
 
 
 def _unpacked(packed: bytes) -> "tuple[Any, Any]":
-    """Class and configuration: imported where the module is here, else as they came along."""
+    """Class and configuration: imported if the module is installed here, else from the packed copy."""
     from ray import cloudpickle
 
     by_name, whole, why_not_whole = cloudpickle.loads(packed)
@@ -64,16 +64,16 @@ def _unpacked(packed: bytes) -> "tuple[Any, Any]":
 
 
 def _look_for_modules_in(before: Sequence[str], after: Sequence[str]) -> None:
-    """Where the process that owns the run looks as well, before and after what is installed."""
+    """Add the owner's search folders, before and after what is installed here."""
     sys.path[:0] = [folder for folder in before if folder not in sys.path and Path(folder).is_dir()]
     sys.path += [folder for folder in after if folder not in sys.path and Path(folder).is_dir()]
 
 
 def end_stuck(pid: int) -> bool:
-    """Ray asks a worker to end, and one that is stuck as a whole does not hear that: it holds its place for long."""
+    """Kill a stuck worker: one that is stuck as a whole ignores Ray's request to end, and keeps its place for long."""
     try:
         if not Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::"):
-            return False  # it has ended, and somebody else has its number
+            return False  # the process has ended, and another one has its number
         os.kill(pid, signal.SIGKILL)
     except OSError:
         return False
@@ -81,16 +81,15 @@ def end_stuck(pid: int) -> bool:
 
 
 class Host:
-    """Made once for each process of a workload. What goes wrong in a constructor is kept, and told by `ready`."""
+    """Made once for each process of a workload. An error in a constructor is kept, and `ready` reports it."""
 
     def __init__(self, place: Mapping[str, Any], ports: list[Any], threads: Mapping[str, int], *parts: bytes) -> None:
-        """`place`: who this is, and the ranks for its environment. `ports`: a reference to the address of the node with
-        rank 0, and free ports there, of which the one at `place["port"]` is this role's. `threads`: the roles whose
-        methods need threads of their own, since others of this process are asynchronous. `parts`: for each role what
-        makes its instance, a pickled class and configuration.
-        """
-        address, free = ports[0].future().result()  # ray.get would warn of itself in an asynchronous actor
-        # Before anything of the user's is imported: modules may read them.
+        """`place`: the identity of this process, and the ranks for its environment. `ports`: a reference to the address
+        of the node with rank 0 and free ports there; the one at `place["port"]` is this role's. `threads`: the roles
+        whose methods need their own threads, since other roles of this process are asynchronous. `parts`: for each
+        role, a pickled class and configuration that make its instance."""
+        address, free = ports[0].future().result()  # ray.get would warn in an asynchronous actor
+        # Set before any user module is imported, since modules may read these.
         os.environ.update(place["ranks"], MASTER_ADDR=address, MASTER_PORT=str(free[place["port"]]))
         _look_for_modules_in(*place["folders"])
         self._place = place
@@ -104,13 +103,13 @@ class Host:
         for role, packed in zip(place["roles"], parts, strict=True):
             try:
                 self._instances[role] = make_instance(*_unpacked(packed))
-            except Exception as error:  # noqa: BLE001 (told by whoever asks whether it is ready)
+            except Exception as error:  # noqa: BLE001 (reported by `ready`)
                 told = "".join(traceback.format_exception(error))
                 self._failed = {"role": role, "error": f"{type(error).__name__}: {error}", "traceback": told}
                 return
 
     def _ready(self) -> dict[str, Any]:
-        """Once the constructors are through: what this process is; or how one of them failed."""
+        """Once the constructors have returned: a description of this process, or how one of them failed."""
         import ray
 
         gpus = [int(one) if str(one).isdigit() else str(one) for one in ray.get_gpu_ids()]
@@ -120,7 +119,7 @@ class Host:
         return True
 
     def _meet(self, edition: int, others: Mapping[str, Sequence[tuple[int, str, int]]]) -> None:
-        """All that are there now: by role the rank, the actor's name, and how often it was restarted."""
+        """The current members: by role, the rank, the actor's name, and how often it was restarted."""
         if edition <= self._told:
             return
         self._directory.update({name: life for members in others.values() for _, name, life in members})
@@ -133,7 +132,7 @@ class Host:
             self._telling.notify_all()
 
     def _instance(self, role: str) -> Any:
-        """Others know this process before its constructors are through, and may call one that failed."""
+        """Peers know this process before its constructors return, and may call an instance that failed to start."""
         if (found := self._instances.get(role)) is None and self._failed is not None:
             failed = self._failed
             since = "" if failed["role"] == role else f"{failed['role']}, in the same process, did not: "
@@ -141,7 +140,7 @@ class Host:
         return found
 
     def _peers_of(self, role: str, edition: int) -> Peers:
-        with self._telling:  # it is told in another concurrency group
+        with self._telling:  # the notification arrives in another concurrency group
             self._telling.wait_for(lambda: self._told >= edition)
         place = self._place
         size = max(len(self._others.get(role, ())), 1)
@@ -151,7 +150,7 @@ class Host:
 
 
 def own_method(name: str, *, is_async: bool) -> Any:
-    """One of grid's own methods of the host. In an asynchronous actor all methods are coroutines."""
+    """One of grid's own methods of the host. In an asynchronous actor, all methods are coroutines."""
     if not is_async:
         return lambda self, *args: getattr(self, name)(*args)
 
@@ -162,7 +161,7 @@ def own_method(name: str, *, is_async: bool) -> Any:
 
 
 def role_method(role: str, name: str, kind: str) -> Any:
-    """The actor's method for a role's method, of the same kind: Ray treats each kind in its own way."""
+    """The actor's method for a role's method, of the same kind, since Ray treats each kind differently."""
     if kind == "coroutine":
 
         async def call_async(self: Host, *args: Any, **kwargs: Any) -> Any:
@@ -179,7 +178,7 @@ def role_method(role: str, name: str, kind: str) -> Any:
     if kind == "generator":
 
         def iterate(self: Host, *args: Any, **kwargs: Any) -> Any:
-            # Not `yield from`: Ray sends something of its own into generators, which the user's may not understand.
+            # Not `yield from`: Ray sends values of its own into generators, which the user's generator may not accept.
             for one in getattr(self._instance(role), name)(*args, **kwargs):  # noqa: UP028
                 yield one
 
@@ -200,7 +199,7 @@ def role_method(role: str, name: str, kind: str) -> Any:
 
 
 def greeting(role: str, *, is_async: bool) -> Any:
-    """Tells an instance of the others. What it answers is for nobody, and may be what cannot travel."""
+    """Tells an instance of its peers. Its return value is dropped, since it may be something that cannot travel."""
 
     async def greet_async(self: Host, edition: int) -> None:
         peers = await asyncio.to_thread(self._peers_of, role, edition)

@@ -1,4 +1,4 @@
-"""How members come to be where they run. Travels to other nodes by value, so it imports only what Python ships."""
+"""How members are made where they run. Travels to other nodes by value, so it imports only what Python ships."""
 
 import inspect
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any
 
 ON_PEERS = "on_peers"
-"""The method of a role's class that is told who the others are; grid's to call, so no method of the role."""
+"""The method of a role's class that receives its peers. Only grid calls it, so it is not a method of the role."""
 
 _POSITIONAL = (
     inspect.Parameter.POSITIONAL_ONLY,
@@ -16,7 +16,7 @@ _POSITIONAL = (
 
 
 def load_class(cls: Any) -> Any:
-    """The class itself, or what "module:Class" names where this runs."""
+    """The class itself, or the class that "module:Class" names on this node."""
     if not isinstance(cls, str):
         return cls
     module, _, path = cls.partition(":")
@@ -27,18 +27,18 @@ def load_class(cls: Any) -> Any:
 
 
 def make_instance(cls: Any, config: Any) -> Any:
-    """`cls(config)`; without one, and where the constructor takes no positional argument, `cls()`."""
+    """`cls(config)`; without a config, and if the constructor takes no positional argument, `cls()`."""
     return cls(config) if config is not None or _takes_one(cls) else cls()
 
 
 def methods_of(cls: Any) -> tuple[str, ...]:
-    """The names that can be called: the public methods, inherited ones as well."""
+    """The callable names: the public methods, including inherited ones."""
     names = (name for name in dir(cls) if not name.startswith("_") and name != ON_PEERS)
     return tuple(name for name in names if _is_method(inspect.getattr_static(cls, name)))
 
 
 def has_async_methods(cls: Any) -> bool:
-    """Whether its calls run in an event loop; being told of peers is one of them."""
+    """Whether its calls run in an event loop. `on_peers` counts, too."""
     found = [getattr(cls, name, None) for name in (*methods_of(cls), ON_PEERS)]
     return any(inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one) for one in found)
 
@@ -55,13 +55,13 @@ def told_of_peers(cls: Any) -> bool:
 def _takes_one(cls: Callable[..., Any]) -> bool:
     try:
         parameters = inspect.signature(cls).parameters.values()
-    except (TypeError, ValueError):  # made in C, and does not tell
+    except (TypeError, ValueError):  # made in C, without a signature
         return False
     return any(parameter.kind in _POSITIONAL for parameter in parameters)
 
 
 def _is_method(found: Any) -> bool:
-    """A function of any make; not a class in the class, and not a property."""
+    """Any kind of function, but not a nested class or a property."""
     if isinstance(found, (staticmethod, classmethod)):
         return True
     return callable(found) and not inspect.isclass(found)

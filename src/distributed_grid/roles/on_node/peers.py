@@ -1,6 +1,6 @@
-"""Whom a member knows: itself, the members of all roles, and those that share its process.
+"""What a member knows: itself, the members of all roles, and the siblings in its process.
 
-Travels to other nodes by value, so it imports only what Python ships, and Ray where it is there anyway.
+Travels to other nodes by value, so it imports only what Python ships, and Ray where Ray is there anyway.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -8,12 +8,12 @@ from typing import Any
 
 
 def wire_name(role: str, method: str) -> str:
-    """A role's method as a method of the actor that hosts it: names of several roles cannot clash there."""
+    """The name of a role's method on the actor that hosts it. Methods of several roles cannot clash there."""
     return f"{role}.{method}"
 
 
 class Identity:
-    """Who a member is."""
+    """The identity of a member."""
 
     __slots__ = ("node", "rank", "role", "run", "world_size")
 
@@ -25,7 +25,7 @@ class Identity:
 
 
 class Directory:
-    """The actors of a run by name. One that was restarted has its old name, and is looked up again."""
+    """The actors of a run by name. A restarted actor keeps its name, and is looked up again."""
 
     __slots__ = ("_found", "_lives", "_namespace", "_old")
 
@@ -36,7 +36,7 @@ class Directory:
         self._lives: dict[str, int] = {}
 
     def update(self, lives: Mapping[str, int]) -> None:
-        """`lives`: by name, in which of its lives each is."""
+        """`lives`: by name, the current life of each actor."""
         changed = [name for name in self._found if lives.get(name) != self._lives.get(name)]
         self._lives = dict(lives)
         for name in changed:
@@ -49,7 +49,7 @@ class Directory:
 
             try:
                 found = self._found[name] = ray.get_actor(name, namespace=self._namespace)
-            except ValueError:  # it has yet to start anew, or is gone: whoever calls it by its old handle is told so
+            except ValueError:  # it is yet to restart, or is gone: a call by its old handle reports that
                 if name not in self._old:
                     raise
                 return self._old[name]
@@ -57,8 +57,10 @@ class Directory:
 
 
 class Peer:
-    """Another member: `peer.step.remote(x)` gives a reference. It is the same with Ray and without, and has nothing
-    else that is public but `role` and `rank`. It stays valid when the member is restarted.
+    """Another member: `peer.step.remote(x)` returns a reference.
+
+    A peer is the same with Ray and without. Its only other public names are `role` and `rank`. It stays valid when the
+    member restarts.
     """
 
     __slots__ = ("rank", "role")
@@ -67,7 +69,7 @@ class Peer:
         self.role, self.rank = role, rank
 
     def _method(self, name: str) -> Any:
-        """What has `remote`; raises an AttributeError where the role has no such method."""
+        """An object with `remote`. Raises an AttributeError if the role has no such method."""
         raise NotImplementedError
 
     def __getattr__(self, name: str) -> Any:
@@ -83,7 +85,7 @@ class Peer:
 
 
 class ActorPeer(Peer):
-    """One that a Ray actor hosts: references are ObjectRefs."""
+    """A member hosted by a Ray actor: references are ObjectRefs."""
 
     __slots__ = ("_directory", "_name")
 
@@ -96,10 +98,11 @@ class ActorPeer(Peer):
 
 
 class Peers(Mapping[str, Sequence[Any]]):
-    """Given to `on_peers` of a role's class, and again whenever somebody came, went or was restarted.
+    """Passed to `on_peers` of a role's class, and again whenever a member joins, leaves or restarts.
 
     `peers["trajectory_pool"]` are the members of a role in rank order: `peers["trajectory_pool"][0].put.remote(x)`
-    gives a reference, for `await` or for `peers.fetch`. `peers.sibling("trainer")` is the instance in the same process.
+    returns a reference, for `await` or for `peers.fetch`. `peers.sibling("trainer")` is the instance in the same
+    process.
     """
 
     __slots__ = ("_fetch", "_members", "_siblings", "me")
@@ -128,9 +131,9 @@ class Peers(Mapping[str, Sequence[Any]]):
         return len(self._members)
 
     def sibling(self, role: str) -> Any:
-        """The instance itself: calls are plain calls, and async methods are awaited as they are."""
+        """The instance itself: calls are plain calls, and async methods are awaited directly."""
         if role not in self._siblings:
-            there = f"in it are {', '.join(self._siblings)}" if self._siblings else "nobody else is in it"
+            there = f"in it are {', '.join(self._siblings)}" if self._siblings else "it has no other members"
             raise KeyError(f"no {role!r} shares the process of {self.me.role} {self.me.rank}; {there}")
         return self._siblings[role]
 

@@ -1,5 +1,7 @@
-"""One member of a role in the documented API. It is handed to other actors, so it travels by value, and imports only
-what Python ships."""
+"""One member of a role in the documented API.
+
+Other actors receive it, so it travels by value and imports only what Python ships.
+"""
 
 from collections.abc import Iterable
 from typing import Any
@@ -8,21 +10,21 @@ from distributed_grid.roles.on_node.peers import wire_name
 
 
 class RayActorWrapper:
-    """The methods of one role's class, of one actor, as Ray methods: `wrapper.step.remote(x)` gives an ObjectRef.
+    """The methods of one role's class on one actor, as Ray methods: `wrapper.step.remote(x)` returns an ObjectRef.
 
-    It has nothing else that is public, so no method can clash with it; of an actor that hosts several roles, it has
-    those of its own role alone. `_actor` is the actor's handle.
+    It has no other public names, so no method can clash with it. If the actor hosts several roles, it has only the
+    methods of its own role. `_actor` is the actor's handle.
     """
 
     def __init__(self, actor: Any, role: str, rank: int, methods: Iterable[str], keep: Any = None) -> None:
-        """`keep`: what lives while this does, in the process that owns the run."""
+        """`keep`: an object that this wrapper keeps alive in the process that owns the run."""
         self._actor = actor
         self._keep = keep
         self._role, self._rank = role, rank
         self._methods = frozenset(methods)
 
     def __getattr__(self, name: str) -> Any:
-        # What begins with "_" is never a role's; and `_methods` is not there yet while this is unpickled.
+        # A name that begins with "_" is never a role's, and `_methods` does not exist yet during unpickling.
         if name.startswith("_") or name not in self._methods:
             raise AttributeError(f"{type(self).__name__} has no {name!r}{self._told(name)}")
         return getattr(self._actor, wire_name(self._role, name))

@@ -1,1 +1,1 @@
-"""How a run is started, held together and looked after, by the process that owns it."""
+"""How the process that owns a run starts it, keeps it together and supervises it."""

@@ -1,4 +1,4 @@
-"""What is done when processes of a run fail: as `decide.roles.failures` judges, in the same place or in another."""
+"""Handles failed processes of a run as `decide.roles.failures` judges, in the same place or in another."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -21,7 +21,7 @@ _LOOK_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Anew:
-    """Processes that start anew together, once each of them has a place, and not before then."""
+    """Processes that restart together, once each of them has a place."""
 
     posts: tuple[Post, ...]
     is_gang: bool
@@ -35,7 +35,7 @@ class Mending:
         self._looked_at = 0.0
 
     def mend(self, faults: Sequence[Fault]) -> str:
-        """Do something about each; empty, or why the run cannot go on."""
+        """Handle each fault. Returns why the run cannot continue, or an empty string."""
         failed = {fault.post.name: fault for fault in faults}
         self._p.failures.update(role for fault in failed.values() for role in fault.post.key)
         verdicts = judge_failures((self._failure(fault, failed) for fault in failed.values()), self._p.workload)
@@ -50,7 +50,7 @@ class Mending:
         return ""
 
     def house(self, *, at_once: bool = False) -> None:
-        """Start those that have places; for the others, look for some now and then."""
+        """Start the processes that have places. From time to time, look for places for the others."""
         now = time.monotonic()
         waiting = [anew for anew in self._waiting if now >= anew.not_before]
         if not waiting or not (at_once or now - self._looked_at > _LOOK_S):
@@ -58,7 +58,7 @@ class Mending:
         self._looked_at = now
         survey = self._p.surveyor.look()
         for anew in waiting:
-            # Who was scaled away or given up meanwhile is not waited for.
+            # A process that was scaled away or given up meanwhile is skipped.
             posts = [post for post in anew.posts if self._p.crew.posts.get(post.name) is post]
             for post in posts:
                 if not self._has_place(post, survey):
@@ -67,10 +67,10 @@ class Mending:
                 self._waiting.remove(anew)
 
     def _start(self, posts: Sequence[Post], anew: Anew) -> bool:
-        """Whether Ray could be asked for them; else they wait for the next look."""
+        """Whether Ray accepted them. If not, they wait for the next look."""
         try:
             self._p.crew.start(posts, ports_anew=anew.is_gang)
-        except Exception as error:  # noqa: BLE001 (Ray is away for a moment, or says why for everybody to read)
+        except Exception as error:  # noqa: BLE001 (Ray is away for a moment, or the error says why in the record)
             for post in posts:
                 self._p.crew.stop(post, PostState.RESTARTING, f"it could not be started: {said_by(error)}")
             return False
@@ -108,7 +108,7 @@ class Mending:
     def _restart(self, posts: Sequence[Post], *, in_gang: bool) -> None:
         crew = self._p.crew
         gang = frozenset(post.name for post in posts) if in_gang else None
-        for post in posts:  # all of them first: while some of a gang end, nobody may still be called
+        for post in posts:  # all of them first: while some of a gang end, none may still be called
             for seat in post.seats:
                 seat.left("it starts anew")
         now = time.monotonic()
@@ -118,19 +118,19 @@ class Mending:
             crew.stop(post, PostState.RESTARTING, why)
             post.restarts += 1
             post.gang = gang
-        # A gang that is on its way already starts with those that failed now.
+        # A gang that is already waiting to restart does so together with the processes that failed now.
         again = {post.name for post in posts}
         self._waiting = [one for one in self._waiting if not again & {post.name for post in one.posts}]
         self._waiting.append(Anew(tuple(posts), in_gang, not_before))
 
     def _has_place(self, post: Post, survey: Survey) -> bool:
-        """One that is asked for is a place no longer for who starts anew."""
+        """A place that is being reclaimed does not count for a restart."""
         places, held = self._p.places, post.held
         is_there = held.node_id in survey.ids.values() and places.lost(held, ask=True) is None
         return is_there and places.asked(held) is None
 
     def _move(self, post: Post, survey: Survey) -> Survey:
-        """Another place for its unit, and so for all processes in that, if there is one; and what is free then."""
+        """Move its unit, with all processes in it, to another place if there is one. Returns what is then free."""
         crew, workload = self._p.crew, self._p.workload
         others = [unit for unit in self._p.units() if unit != post.unit]
         found = plan_more(workload, {post.key[0]: 1}, survey.inventory, others)

@@ -1,6 +1,6 @@
-"""Which processes of a run are alive: asked in a concurrency group of its own, so a busy one answers too.
+"""Which processes of a run are alive. Pings use their own concurrency group, so a busy process answers, too.
 
-Work beside the rounds runs in threads that the end of the process does not wait for.
+Work beside the rounds runs in threads that do not delay the end of the process.
 """
 
 import threading
@@ -22,13 +22,13 @@ T = TypeVar("T")
 
 
 def aside(name: str, work: Callable[[], T]) -> "Future[T]":
-    """Do it in a thread of its own, which does not keep the process from ending, however long it takes."""
+    """Run `work` in a thread of its own. It does not keep the process from ending, however long it takes."""
     future: Future[T] = Future()
 
     def run() -> None:
         try:
             future.set_result(work())
-        except BaseException as error:  # noqa: BLE001 (for whoever asks for the result)
+        except BaseException as error:  # noqa: BLE001 (for the reader of the result)
             future.set_exception(error)
 
     threading.Thread(target=run, name=name, daemon=True).start()
@@ -37,10 +37,10 @@ def aside(name: str, work: Callable[[], T]) -> "Future[T]":
 
 EVERY_S: Final = 1.0
 _PINGS_A_SECOND: Final = 200
-"""Of a thousand actors, each is asked every five seconds: what looks after them must not be what they wait for."""
+"""With a thousand actors, each is pinged every five seconds: supervision must not become what the actors wait for."""
 _QUEUES_S: Final = 2.0
 _QUEUES_SOON_S: Final = 0.5
-"""While somebody is to go who may be busy."""
+"""The interval while a member that may be busy is being removed."""
 
 
 class Health:
@@ -52,7 +52,7 @@ class Health:
         self._counting: Future[dict[str, Worker]] | None = None
 
     def look(self) -> list[Fault]:
-        """Ask those whose turn it is; those that have failed since the last look."""
+        """Ping the processes whose turn it is. Returns those that have failed since the last look."""
         now = time.monotonic()
         lives = [post for post in self._crew.posts.values() if post.handle is not None and post.state in LIVES]
         self._count_queues(now, lives)
@@ -83,7 +83,7 @@ class Health:
         return None
 
     def _count_queues(self, now: float, lives: list[Post]) -> None:
-        """Asked beside everything else: a node answers only once all of its workers have, and one may be stuck."""
+        """Counted in a separate thread: a node answers only once all of its workers have, and one may be stuck."""
         if self._counting is not None and self._counting.done():
             counting, self._counting = self._counting, None
             with suppress(Exception):  # they are counted again soon
@@ -92,7 +92,7 @@ class Health:
         if self._counting is None and now - self._queues_at >= every_s and lives:
             self._queues_at = now
             nodes = {post.held.node_id for post in lives}
-            # Ray itself is asked here: a thread that outlives the run must not call it.
+            # Ray itself is called here: a thread that outlives the run must not call it.
             raylets = [raylet for raylet in self._gateway.raylets() if raylet.node_id in nodes]
             self._counting = aside("grid-roles-queues", lambda: _count(raylets))
 
@@ -106,5 +106,5 @@ class Health:
 
 
 def _count(raylets: list[Raylet]) -> dict[str, Worker]:
-    """By actor."""
+    """Workers by actor."""
     return {worker.actor_id: worker for raylet in raylets for worker in workers_on(raylet) if worker.actor_id}

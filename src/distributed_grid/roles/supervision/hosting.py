@@ -1,4 +1,4 @@
-"""Making the actors of a workload: one host for each process, with the methods of the roles in it."""
+"""Makes the actors of a workload: one host for each process, with the methods of the roles in it."""
 
 import functools
 import inspect
@@ -34,7 +34,7 @@ for _module in (actor, making, peers):
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process to be: the roles that live in it, and where."""
+    """One planned process: its roles and its place."""
 
     run: str
     roles: tuple[str, ...]
@@ -44,7 +44,7 @@ class Process:
 
     @property
     def name(self) -> str:
-        """Of its actor."""
+        """The name of its actor."""
         return f"{self.run}/{'+'.join(self.roles)}/{self.index}"
 
 
@@ -76,21 +76,21 @@ class Hosting:
         return frozenset(self._kinds[role])
 
     def greets(self, role: str) -> bool:
-        """Its class wants to know the others."""
+        """Whether its class defines `on_peers`."""
         return making.told_of_peers(self._classes[role])
 
     def ports_on(self, node_id: NodeId, count: int) -> Any:
-        """A reference to that node's address and so many free ports there."""
+        """A reference to the node's address and `count` free ports there."""
         there = NodeAffinitySchedulingStrategy(node_id, soft=False)
         return _addresses().options(num_cpus=0, scheduling_strategy=there, max_retries=1).remote(count)
 
     def end_stuck(self, node_id: NodeId, pid: int) -> None:
-        """End a process that does not hear Ray any more."""
+        """End a process that no longer reacts to Ray."""
         there = NodeAffinitySchedulingStrategy(node_id, soft=False)
         _ender().options(num_cpus=0, scheduling_strategy=there, max_retries=0).remote(pid)
 
     def start(self, process: Process, held: Held, ranks: Mapping[str, str], ports: Any, port: int) -> Any:
-        """The actor's handle, at once: it comes up by itself."""
+        """The actor's handle, at once. The actor comes up in the background."""
         env = environment_of([self._spec(role) for role in process.roles], self._caller)
         made = self._actor_class(process.roles).options(
             name=process.name,
@@ -121,7 +121,7 @@ class Hosting:
         return found
 
     def _part(self, role: str) -> Any:
-        """Class and configuration in one piece, so that what they share stays the same; large ones travel once."""
+        """Class and configuration packed together, so that what they share stays shared. Large ones travel once."""
         if role not in self._packed:
             spec = self._spec(role)
             by_name = bytes(cloudpickle.dumps((spec.cls, spec.config)))
@@ -163,18 +163,18 @@ class Hosting:
         return self._limits[role]
 
     def _group(self, role: str) -> str:
-        """Ray's concurrency group of its methods."""
+        """Ray's concurrency group for its methods."""
         return role if self._spec(role).concurrency_of == ConcurrencyOf.ROLE else actor.SHARED_GROUP
 
     def _threads(self, roles: tuple[str, ...]) -> dict[str, int]:
-        """Roles without asynchronous methods whose calls run side by side, though a sibling's do not."""
+        """Roles without asynchronous methods whose calls run in parallel, though a sibling role is asynchronous."""
         if not self._is_async(roles):
             return {}
         return {role: self.limit(role) for role in roles if not self._is_async((role,)) and self.limit(role) > 1}
 
 
 def _folders_to_search() -> tuple[list[str], list[str]]:
-    """Before and after what a node has itself. What Ray brings to nodes comes first, as for everything else there."""
+    """Folders before and after the node's own. What Ray brings to nodes comes first, as for everything else there."""
     before, after = own_folders()
     brought = ray.get_runtime_context().runtime_env if ray.is_initialized() else {}
     return ([], before + after) if brought.get("working_dir") or brought.get("py_modules") else (before, after)
@@ -187,13 +187,13 @@ def _spare(cls: type, config: Any) -> tuple[bytes, str]:
         return b"", ""
     try:
         return packed_whole(cls, config), ""
-    except Exception as error:  # noqa: BLE001 (what pickling a module runs into can be anything)
+    except Exception as error:  # noqa: BLE001 (pickling a module can raise anything)
         told = f"{module.__name__} is not on this node, and its class {cls.__name__} cannot be sent: {said_by(error)}"
         return b"", f"{told}. Install it there, or have Ray bring it: ray.init(runtime_env={{'working_dir': ...}})"
 
 
 def _kinds_of(cls: type) -> dict[str, str]:
-    """The methods of a class, and what kind each is: Ray treats each kind in its own way."""
+    """The methods of a class and the kind of each: Ray treats each kind differently."""
     return {name: _kind(getattr(cls, name)) for name in making.methods_of(cls)}
 
 
@@ -206,7 +206,7 @@ def _kind(function: Any) -> str:
 
 
 def _like(made: Any, original: Any) -> None:
-    """What `ray.method` has written on the user's method holds for the actor's, but for its concurrency group."""
+    """Copy what `ray.method` set on the user's method to the actor's, except for its concurrency group."""
     for key, value in vars(original).items() if original is not None and hasattr(original, "__dict__") else ():
         if key.startswith("__ray_") and key != "__ray_concurrency_group__":
             setattr(made, key, value)

@@ -1,4 +1,4 @@
-"""Starting a whole workload: planned, held, started and up; or nothing is left of it, and why."""
+"""Starts a whole workload: plan, hold, start, wait until it is up. A failed start leaves nothing, and says why."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from distributed_grid.roles.supervision.places import NotHeld
 Progress = Callable[[str], None]
 
 _TRIES: Final = 3
-"""Somebody else may be quicker between the look and the grasp."""
+"""Another request may take the capacity between the look and the hold."""
 _LOOK_AGAIN_S: Final = 1.0
 _LOOK_S: Final = 0.5
 _MOST_TOLD: Final = 8
@@ -30,7 +30,7 @@ class Launching:
         self._progress = progress
 
     def place(self, wait_s: float) -> None:
-        """Find room for all and take it; raises `DoesNotFit` or `NoCapacity`, after having waited for so long."""
+        """Find room for all and take it. Raises `DoesNotFit` or `NoCapacity` after waiting for `wait_s`."""
         until = time.monotonic() + wait_s
         tries = 0
         while True:
@@ -45,7 +45,7 @@ class Launching:
                 except NotHeld as refused:
                     error, tries = self._explain(refused), tries + 1
                     if tries < _TRIES:
-                        self._progress(f"somebody else was quicker; tried again: {error.because[0]}")
+                        self._progress(f"another program took the room; tried again: {error.because[0]}")
                         continue
                 else:
                     self._p.wanted = found.counts
@@ -65,7 +65,7 @@ class Launching:
         )
 
     def await_up(self) -> None:
-        """Until everybody is up; raises for the first that failed, or that took too long."""
+        """Wait until all members are up. Raises for the first that failed or took too long."""
         crew = self._p.crew
         while crew.coming:
             if faults := crew.look(within_s=_LOOK_S):
@@ -99,5 +99,5 @@ class Launching:
 
 
 def _may_be_anothers(fault: Fault) -> bool:
-    """Its own constructor is through, and it has called somebody in vain whose constructor is not: blame that first."""
+    """Its own constructor has returned, but it called a peer whose constructor has not: blame the peer first."""
     return ON_PEERS in fault.what

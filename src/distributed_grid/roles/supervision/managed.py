@@ -33,7 +33,7 @@ LIVES: Final = (PostState.UP, PostState.SILENT)
 
 @dataclass(slots=True, eq=False)
 class Post:
-    """One process of a run, over all of its lives."""
+    """One process of a run, across all of its lives."""
 
     process: Process
     unit: Unit
@@ -41,7 +41,7 @@ class Post:
     seats: tuple[Seat, ...]
     handle: Any = None
     steps: list[Any] = field(default_factory=list)
-    """References to what it has to do before it is up: its constructors, then meeting the others."""
+    """References to the steps before it is up: its constructors, then meeting its peers."""
     state: PostState = PostState.STARTING
     since: float = 0.0
     """When it was last started."""
@@ -54,17 +54,17 @@ class Post:
     running: int = 0
     why: str = ""
     gang: frozenset[str] | None = None
-    """Those who started anew together with it: nobody is called before all of them are up."""
+    """The processes that restarted together with it. None is called before all of them are up."""
     seated: bool = False
-    """Callers are led to it, in this life."""
+    """Callers are routed to it, in this life."""
     was_up: bool = False
-    """In this life or before."""
+    """In this life or an earlier one."""
     leaving_since: float | None = None
-    """It takes no new calls since then, and ends when it is through with those that it has."""
+    """Since then it takes no new calls, and it ends when it has finished the calls it has."""
     finish_s: float = 0.0
-    """So long it may take for them."""
+    """How long it may take for them."""
     counted_at: float = 0.0
-    """When its calls were counted: those that run, and those that wait."""
+    """When its calls, running and waiting, were counted."""
 
     @property
     def name(self) -> str:
@@ -76,7 +76,7 @@ class Post:
 
     @property
     def life(self) -> int:
-        """Which one it is in; -1: between two, when nobody has its name."""
+        """Its current life; -1 between two lives, when its name is not in use."""
         return self.restarts if self.handle is not None else -1
 
     @property
@@ -94,7 +94,7 @@ class Fault:
     role: str = ""
     remote_traceback: str = ""
     what: str = "died"
-    """What follows its name."""
+    """The text that follows its name."""
 
 
 @dataclass(slots=True)
@@ -103,15 +103,15 @@ class Crew:
     hosting: Hosting
     roster: Roster
     posts: dict[str, Post] = field(default_factory=dict)
-    """By name; another dictionary after each change, since others read it at any time."""
+    """By name. Each change makes a new dictionary, since other threads read it at any time."""
     _edition: int = 0
     _ports: dict[tuple[str, ...], tuple[NodeId, Any, int]] = field(default_factory=dict)
-    """By roles: the node with rank 0, a reference to its address and free ports, and which of them is theirs."""
+    """By roles: the node with rank 0, a reference to its address and free ports, and which port is theirs."""
 
     # -- coming and going ----------------------------------------------------------------------------------------
 
     def enlist(self, held: Iterable[Held]) -> list[Post]:
-        """Start all units of what is held; if that raises, none of them is there."""
+        """Start all units of what is held. If that raises, none of them is left."""
         new: list[Post] = []
         for one in held:
             for unit in one.holding.units:
@@ -126,7 +126,7 @@ class Crew:
         return new
 
     def start(self, posts: Sequence[Post], *, ports_anew: bool = False) -> None:
-        """Make their actors, all at once; `look` says when they are up."""
+        """Make their actors, all at once. `look` reports when they are up."""
         self._find_ports(posts, anew=ports_anew)
         ranks = self._ranks({post.key for post in posts})
         for post in posts:
@@ -147,15 +147,15 @@ class Crew:
             (seat.ended if state is PostState.GONE else seat.left)(post.why or "its process ended")
         handle, post.handle = post.handle, None
         if handle is not None and ray.is_initialized():
-            # Whatever it is, others are still to be ended. Not found: this process has left Ray and come again, and Ray
-            # has ended its actors meanwhile; and it ends those of which nobody has a handle.
+            # Whatever the error, other processes must still be ended. Not found: this process has left Ray and
+            # connected again, and Ray has ended its actors meanwhile; Ray also ends actors without any handle.
             with suppress(Exception):
                 ray.kill(handle)
                 if stuck is not None:
                     self.hosting.end_stuck(post.held.node_id, stuck)
 
     def dismiss(self, posts: Iterable[Post], why: str) -> None:
-        """They end, and nobody asks for them again."""
+        """End them for good."""
         leaving = list(posts)
         gone = {post.name for post in leaving}
         self.posts = {name: post for name, post in self.posts.items() if name not in gone}
@@ -167,7 +167,7 @@ class Crew:
     # -- looking -------------------------------------------------------------------------------------------------
 
     def look(self, within_s: float = 0.0) -> list[Fault]:
-        """Those that failed to come up since; waits for so long for all of them."""
+        """The processes that failed to come up since the last look. Waits up to `within_s` for all of them."""
         coming = {post.steps[0]: post for post in self.coming}
         if not coming:
             return []
@@ -176,7 +176,7 @@ class Crew:
         return [fault for fault in found if fault is not None]
 
     def settle(self) -> None:
-        """Those that are up can be called: each at once, but of a gang all together."""
+        """Make processes that are up callable: each at once, but those of a gang together."""
         there = {post.name for post in self.posts.values() if post.state in LIVES and not post.steps}
         came = []
         for post in self.posts.values():
@@ -189,14 +189,14 @@ class Crew:
                 seat.came(post.handle, node=post.process.node)
 
     def _advance(self, post: Post) -> Fault | None:
-        """The next step is over: how it went."""
+        """The current step is done: take its outcome."""
         step = post.steps.pop(0)
         try:
             told = ray.get(step)
         except ray.exceptions.RayTaskError as error:
             post.steps = []
             return Fault(post, why_gone(error), remote_traceback=str(error), what=f"failed in {ON_PEERS}()")
-        except Exception as error:  # noqa: BLE001 (whatever it is, it is not up)
+        except Exception as error:  # noqa: BLE001 (whatever it is, the process is not up)
             post.steps = []
             return Fault(post, why_gone(error))
         if isinstance(told, dict) and "failed" in told and post.pid is None:
@@ -214,11 +214,11 @@ class Crew:
 
     @property
     def staying(self) -> list[Post]:
-        """All but those that are to go."""
+        """All processes except those that are being removed."""
         return [post for post in self.posts.values() if post.leaving_since is None]
 
     def introduce(self, posts: Iterable[Post]) -> list[tuple[Post, list[Any]]]:
-        """Tell those who want to know of all the others; each with references to its having been told."""
+        """Tell each process that defines `on_peers` of its peers. Returns each with references to the notifications."""
         asking = [(post, [role for role in post.key if self.hosting.greets(role)]) for post in posts]
         told: list[tuple[Post, list[Any]]] = []
         if not any(greets for _, greets in asking):
@@ -236,7 +236,7 @@ class Crew:
         return told
 
     def of_roles(self, roles: Iterable[str]) -> list[Post]:
-        """The processes in which one of these roles lives, by index, without those that are to go."""
+        """The processes that host one of these roles, by index, without those that are being removed."""
         wanted = set(roles)
         return sorted((p for p in self.staying if wanted & {*p.key}), key=lambda p: p.process.index)
 
@@ -246,7 +246,7 @@ class Crew:
     # -- who and where -------------------------------------------------------------------------------------------
 
     def new_seats(self, process: Process) -> tuple[Seat, ...]:
-        """Of all roles in it."""
+        """A seat for each role in the process."""
         hosting, found = self.hosting, []
         for role in process.roles:
             methods, limit = hosting.methods(role), hosting.limit(role)
@@ -255,7 +255,7 @@ class Crew:
         return tuple(found)
 
     def _ranks(self, keys: Iterable[tuple[str, ...]]) -> dict[str, dict[str, str]]:
-        """By name, for all processes with these roles: what each finds in its environment."""
+        """By name, for all processes with these roles: the variables for its environment."""
         found: dict[str, dict[str, str]] = {}
         for key in keys:
             mates = self.of_roles(key[:1])
@@ -277,7 +277,7 @@ class Crew:
         return found
 
     def _find_ports(self, posts: Sequence[Post], *, anew: bool) -> None:
-        """For roles whose rank 0 is new or has moved: one look at each node for all of them."""
+        """For roles whose rank 0 is new or has moved. Each node is asked once for all of them."""
         wanted: dict[NodeId, list[tuple[str, ...]]] = {}
         for key in dict.fromkeys(post.key for post in posts):
             first = self.of_roles(key)[0].held.node_id

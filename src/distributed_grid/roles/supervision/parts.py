@@ -1,4 +1,4 @@
-"""What the parts of a run share: its plan as it stands, its processes and what is held for them."""
+"""What the parts of a run share: its current plan, its processes and what is held for them."""
 
 import time
 from collections import Counter
@@ -17,7 +17,7 @@ from distributed_grid.roles.supervision.places import Held, Places
 from distributed_grid.roles.supervision.surveying import Survey, Surveyor
 
 _TAKE_S: Final = 3.0
-"""So long places are waited for that were seen to be free."""
+"""How long to wait for places that were seen to be free."""
 
 
 @dataclass(slots=True)
@@ -35,15 +35,15 @@ class RunParts:
     progress: str = ""
     held: list[Held] = field(default_factory=list)
     wanted: dict[str, int] = field(default_factory=dict)
-    """How many of each role there are to be."""
+    """The wanted number of members of each role."""
     failures: Counter[str] = field(default_factory=Counter)
     events: Events = field(default_factory=Events)
     scaling: dict[str, str] = field(default_factory=dict)
-    """What a role that scales last did, and why."""
+    """What a scaling role last did, and why."""
     short: dict[str, str] = field(default_factory=dict)
-    """Why a role has fewer members than it is to have, or was to have."""
+    """Why a role has, or had, fewer members than wanted."""
     sent_away: Counter[str] = field(default_factory=Counter)
-    """By role: how often members that were to be added did not start."""
+    """By role: how often added members did not start."""
 
     def spec(self, role: str) -> RoleSpec:
         found = self.workload.role(role)
@@ -51,7 +51,7 @@ class RunParts:
         return found
 
     def together(self, role: str) -> tuple[str, ...]:
-        """It, and those that share its place: they have as many members."""
+        """The role and the roles that share its place: they have equally many members."""
         groups = (tuple(spec.name for spec in group) for group in self.workload.together)
         return next(names for names in groups if role in names)
 
@@ -59,7 +59,7 @@ class RunParts:
         self.events.note(told)
 
     def late(self) -> list[Fault]:
-        """Those that should be up by now."""
+        """The processes that should be up by now."""
         now = time.monotonic()
         found = []
         for post in self.crew.coming:
@@ -69,7 +69,7 @@ class RunParts:
         return found
 
     def units(self) -> list[Unit]:
-        """All that stand, each once, also if several processes are in it."""
+        """All current units, each once, even if several processes are in it."""
         return list(dict.fromkeys(post.unit for post in self.crew.posts.values()))
 
     def man(self, placement: Placement, survey: Survey) -> list[Post]:
@@ -87,7 +87,7 @@ class RunParts:
         return held
 
     def give_back_empty(self) -> None:
-        """What no process needs any more goes home."""
+        """Release what no process needs any more."""
         needed = {id(post.held) for post in self.crew.posts.values()}
         self.places.give_back([one for one in self.held if id(one) not in needed])
         self.held = [one for one in self.held if id(one) in needed]

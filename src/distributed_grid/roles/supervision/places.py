@@ -1,4 +1,4 @@
-"""Getting hold of a plan's capacity: all of it or nothing, as placement groups of one's own or as leases."""
+"""Takes a plan's capacity, all or nothing, as the run's own placement groups or as leases."""
 
 import math
 import threading
@@ -22,9 +22,9 @@ from distributed_grid.model.resources import CPU, GPU, amount_of
 from distributed_grid.model.roles.plan import Holding
 
 LEASE_S: Final = 120.0
-"""For how long a lease lasts if nobody renews it. It ends sooner if Ray says that its owner is gone."""
+"""How long a lease lasts without renewal. It ends sooner if Ray reports that its owner is gone."""
 _LOOK_S: Final = 1.0
-"""Members have to hear soon that their place is asked for: the grace period runs from the asking."""
+"""Members must hear soon of a reclaim: the grace period runs from the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +34,15 @@ class Held:
     holding: Holding
     node_id: NodeId
     group: str | None
-    """The placement group with its one bundle; None: its units need nothing that could be held."""
+    """The placement group with its one bundle. None: its units need nothing that could be held."""
     boost_id: str | None = None
 
 
 class NotHeld(Exception):
-    """These could not be had, though they were free a moment ago; what was had of the others was given back."""
+    """These could not be taken, though they were free a moment ago. What was taken of the others was given back."""
 
     def __init__(self, holdings: Sequence[Holding], said: Sequence[str] = (), try_next: str | None = None) -> None:
-        super().__init__("somebody else was quicker")
+        super().__init__("another program took the room")
         self.holdings, self.said, self.try_next = tuple(holdings), tuple(said), try_next
 
 
@@ -54,22 +54,22 @@ class Places(Protocol):
     def give_back(self, held: Iterable[Held]) -> None: ...
 
     def lost(self, held: Held, *, ask: bool = False) -> str | None:
-        """Why it is held no more, as far as that is known, or asked now; None if it is."""
+        """Why it is no longer held, as far as known, or asked now with `ask`; None if it is held."""
         ...
 
     def asked(self, held: Held) -> Mapping[str, Any] | None:
-        """Why it is asked back, by whom, for whom and by when; None if it is not. It is held until then."""
+        """Why it is being reclaimed, by whom, for whom and by when; None if it is not. It is held until then."""
         ...
 
     def let_go(self, held: Held) -> None:
-        """Its members are done, though they are still in it: it need not wait for its deadline."""
+        """Its members are done, though still in it: the place need not wait for its deadline."""
         ...
 
     def close(self) -> None: ...
 
 
 class OwnGroups:
-    """One placement group for each holding. They are this job's: should it die, Ray removes them."""
+    """One placement group for each holding. The groups belong to this job: if it dies, Ray removes them."""
 
     def __init__(self, run: str) -> None:
         self._run = run
@@ -77,7 +77,7 @@ class OwnGroups:
     def take(self, holdings: Sequence[Holding], ids: dict[NodeName, NodeId], within_s: float) -> list[Held]:
         held: list[Held] = []
         try:
-            for holding in holdings:  # all of them asked for before any is waited for
+            for holding in holdings:  # request all before waiting for any
                 held.append(self._ask(holding, ids[holding.node]))
             deadline = time.monotonic() + within_s
             waits = [one.holding for one in held if not _is_there(one, deadline)]
@@ -121,14 +121,14 @@ class OwnGroups:
 
 
 class Leases:
-    """One lease for each holding, on the very node that the plan has chosen; renewed while this process lives."""
+    """One lease for each holding, on the node that the plan has chosen, renewed while this process lives."""
 
     def __init__(self, run: str, client: GridClient, priority: str = "normal") -> None:
         self._run, self._client, self._priority = run, client, priority
         self._held: dict[str, str | None] = {}
         """Leases by id, and why one is gone."""
         self._asked: dict[str, Mapping[str, Any]] = {}
-        """Those that are asked back, and why."""
+        """Leases that are being reclaimed, and why."""
         self._closed = threading.Event()
         self._keeper: threading.Thread | None = None
 
@@ -147,7 +147,7 @@ class Leases:
     def _lease(self, holding: Holding, node_id: NodeId) -> Held:
         if not holding.resources:
             return Held(holding, node_id, None)
-        # What is scarce leads, the rest comes along.
+        # The scarce resource leads; the rest comes along.
         first, *others = sorted(holding.resources, key=lambda kind: (kind != GPU, kind != CPU, kind))
         amounts = {kind: amount_of(kind, units) for kind, units in holding.resources.items()}
         granted = self._client.request_boost(
@@ -177,7 +177,7 @@ class Leases:
     def give_back(self, held: Iterable[Held]) -> None:
         for one in held:
             if one.boost_id is not None and self._held.pop(one.boost_id, None) is None:
-                with suppress(GridError):  # if nobody answers, it ends by itself soon
+                with suppress(GridError):  # if the controller does not answer, the lease soon ends by itself
                     self._client.release_boost(one.boost_id, {"grace_seconds": 0, "wait_seconds": 20})
 
     def lost(self, held: Held, *, ask: bool = False) -> str | None:
@@ -192,14 +192,14 @@ class Leases:
 
     def let_go(self, held: Held) -> None:
         if held.boost_id is not None:
-            with suppress(GridError):  # then it goes at its deadline
+            with suppress(GridError):  # then it is taken at its deadline
                 self._client.release_boost(held.boost_id, {"grace_seconds": 0, "wait_seconds": 0})
 
     def close(self) -> None:
         self._closed.set()
 
     def _keep(self) -> None:
-        """Renew each at a third of its length, and see more often whether one is asked back."""
+        """Renew each lease at a third of its length, and check more often whether it is being reclaimed."""
         client = GridClient(self._client.home)
         renew_at = time.monotonic() + LEASE_S / 3
         while not self._closed.wait(_LOOK_S):
@@ -210,7 +210,7 @@ class Leases:
         client.close()
 
     def _look_at_all(self, client: GridClient, *, renew: bool) -> None:
-        """One question for all of them: a run may have many."""
+        """One query for all leases, since a run may have many."""
         ours = [one for one, why in [*self._held.items()] if why is None]
         try:
             shown = {boost["boost_id"]: boost for boost in client.boost_status()["boosts"]}
@@ -225,7 +225,7 @@ class Leases:
     def _look(self, client: GridClient, boost_id: str, *, renew: bool) -> None:
         try:
             if renew:
-                with suppress(Refused):  # it goes home: what follows says why
+                with suppress(Refused):  # it is being returned: the next line says why
                     client.renew_boost(boost_id)
             self._take_in(client.boost(boost_id))
         except NotFound as error:
@@ -236,7 +236,7 @@ class Leases:
             return
 
     def _take_in(self, boost: Mapping[str, Any]) -> bool:
-        """Whether it is ours to keep: one that goes home is held until its deadline, but not renewed."""
+        """Whether the lease is ours to keep. One that is being returned is held until its deadline, but not renewed."""
         boost_id, ending = boost["boost_id"], boost["ending"]
         if boost_id not in self._held:
             return False
@@ -250,6 +250,6 @@ class Leases:
 
 
 def _is_there(held: Held, deadline: float) -> bool:
-    """Ray waits for whole seconds only."""
+    """Ray waits only for whole seconds."""
     left_s = max(0, math.ceil(deadline - time.monotonic()))
     return held.group is None or bool(group_handle(held.group).wait(left_s))

@@ -1,8 +1,8 @@
-"""Places of a run that are asked back: their members are told, keep their processes until the deadline, and may answer.
+"""Reclaims of a run's places: members are notified, keep their processes until the deadline, and may answer.
 
-A role says with a method `on_reclaim(notice)` that it wants to be told. It goes on with its calls meanwhile. Where all
-members in a place have answered True, the place goes home at once; else the controller takes it at the deadline. What
-was in it is mended as its failure policy says.
+A role opts in with a method `on_reclaim(notice)`. Its calls continue meanwhile. If all members in a place answer True,
+the place is returned at once; otherwise the controller takes it at the deadline. The processes in it are then handled
+by their failure policy.
 """
 
 from collections.abc import Mapping
@@ -23,11 +23,11 @@ ON_RECLAIM: Final = "on_reclaim"
 
 @dataclass(slots=True)
 class _Told:
-    """One place that is asked for, and what its members have not answered yet."""
+    """One place that is being reclaimed, and the answers that its members still owe."""
 
     waits: list[Any]
     may_go: bool
-    """So far all have answered that they are done."""
+    """So far, all members have answered that they are done."""
 
 
 class Reclaims:
@@ -36,7 +36,7 @@ class Reclaims:
         self._told: dict[str, _Told] = {}
 
     def look(self) -> None:
-        """Tell those whose place was asked for since the last look, and let places go whose members are done."""
+        """Notify members whose place is newly being reclaimed, and release places whose members are done."""
         asked = {
             held.boost_id: (held, ending)
             for held in self._p.held
@@ -65,7 +65,7 @@ class Reclaims:
         return _Told(told, has_all)
 
     def _are_done(self, told: _Told) -> bool:
-        """Whether all of them have answered so; one that failed to answer keeps its place until the deadline."""
+        """Whether all members have answered True. A member that fails to answer keeps its place until the deadline."""
         if told.waits:
             answered, told.waits = ray.wait(told.waits, num_returns=len(told.waits), timeout=0, fetch_local=True)
             told.may_go = told.may_go and all(_says_done(ref) for ref in answered)
@@ -76,11 +76,11 @@ class Reclaims:
         return [post for post in posts if post.held is held and post.handle is not None and post.state in LIVES]
 
     def _who(self, held: Held) -> str:
-        return ", ".join(post.who for post in self._p.crew.posts.values() if post.held is held) or "nobody"
+        return ", ".join(post.who for post in self._p.crew.posts.values() if post.held is held) or "no member"
 
 
 def _says_done(answer: Any) -> bool:
     try:
         return ray.get(answer) is True
-    except Exception:  # noqa: BLE001 (whatever it is, it has not said so)
+    except Exception:  # noqa: BLE001 (whatever it is, it is not a yes)
         return False

@@ -1,5 +1,7 @@
-"""Scaling a role while its run goes on: inside its pool, with a boost if it may have one. Members that leave take no
-new calls, finish those they have, and end."""
+"""Scales a role while its run continues: inside its pool, and with a boost if allowed.
+
+Members that leave take no new calls, finish the ones they have, and end.
+"""
 
 import time
 import uuid
@@ -24,12 +26,12 @@ from distributed_grid.roles.supervision.parts import RunParts
 from distributed_grid.roles.supervision.places import NotHeld
 
 _TRIES: Final = 10
-"""So often room is looked for with a boost that was given: somebody else may have taken what it brought."""
+"""How often to look for room with a granted boost: another request may have taken what it brought."""
 
 
 @dataclass(frozen=True, slots=True)
 class Borrowed:
-    """A boost that was asked for so that a role could have more members than so many."""
+    """A boost that lets a role have more than `above` members."""
 
     boost_id: str
     role: str
@@ -45,11 +47,11 @@ class Borrowing:
         self._tries: Counter[tuple[str, ...]] = Counter()
 
     def borrows_for(self, role: str) -> bool:
-        """For the next member of it."""
+        """Whether a boost is held for the next member of the role."""
         return any(one.above >= self._p.crew.count(role) for one in self._of(role))
 
     def ask(self, spec: RoleSpec, there: int, found: DoesNotFit) -> str:
-        """Ask for the boosts that would make room, if it may: they are there when it is tried again. Why not now."""
+        """Ask for the boosts that would make room, if allowed. They are there at the next try. Returns why not now."""
         why = found.reasons[0].describe() if found.reasons else found.headline
         client, scaling = self._p.surveyor.client, spec.follows
         wishes = next((one.boosts for one in found.remedies if one.kind is RemedyKind.BOOST), ())
@@ -59,7 +61,7 @@ class Borrowing:
             if self._tries[group] < _TRIES:
                 return f"{why}; it was given a boost, which is not to be seen yet"
             self._return([one for one in self._of(spec.name) if one.above >= there])
-            return f"{why}; it was given a boost, and somebody else has the room"
+            return f"{why}; it was given a boost, and another program took the room"
         if client is None or scaling is None or not scaling.boost or not wishes:
             return why
         granted: list[Borrowed] = []
@@ -73,7 +75,7 @@ class Borrowing:
             try:
                 boost = client.request_boost({**wish.body(), **asked}, idempotency_key=uuid.uuid4().hex)
             except GridError as error:
-                self._return(granted)  # a part of what it lacks is of no use
+                self._return(granted)  # part of what is missing is of no use
                 return f"{why}; a boost was refused: {error.message}"
             granted.append(Borrowed(boost["boost_id"], spec.name, there, lasts_s, time.monotonic() + lasts_s / 3))
             self._borrowed.append(granted[-1])
@@ -82,7 +84,7 @@ class Borrowing:
         return f"{why}; it was given a boost"
 
     def look(self) -> None:
-        """Give back what is for more members than there are to be, and renew the rest."""
+        """Give back boosts for more members than wanted, and renew the rest."""
         leaving = {role for post in self._p.crew.posts.values() if post.leaving_since is not None for role in post.key}
         self._return(
             [one for one in self._borrowed if one.above >= self._p.wanted[one.role] and one.role not in leaving]
@@ -90,7 +92,7 @@ class Borrowing:
         self._renew()
 
     def _renew(self) -> None:
-        """For as long as they are needed: each at a third of its length."""
+        """Renew for as long as they are needed, each at a third of its length."""
         client, now = self._p.surveyor.client, time.monotonic()
         for one in [one for one in self._borrowed if now >= one.renew_at]:
             try:
@@ -101,14 +103,14 @@ class Borrowing:
                 self._p.note(f"a boost of {one.role} is no longer there: {error.message}")
                 continue
             except GridError:
-                pass  # the controller is away; the boost lasts a while, and is asked for again
+                pass  # the controller is away; the boost lasts a while, and the renewal is repeated
             self._borrowed[self._borrowed.index(one)] = replace(one, renew_at=now + one.lasts_s / 3)
 
     def give_back_all(self) -> None:
         self._return([*self._borrowed])
 
     def _of(self, role: str) -> list[Borrowed]:
-        """What shares a place with it needs the same room."""
+        """Roles that share a place need the same room."""
         return [one for one in self._borrowed if one.role in self._p.together(role)]
 
     def _return(self, boosts: Iterable[Borrowed]) -> None:
@@ -129,9 +131,9 @@ class Leaving:
         self._p = parts
 
     def leave(self, posts: Iterable[Post], why: str, *, finish_s: float | None = None) -> None:
-        """They are no longer counted, listed or told of, and may take `finish_s` for their calls; None: as usual.
+        """Stop counting, listing and announcing these processes. They have `finish_s` for their calls; None: as usual.
 
-        Those that cannot be called now have nothing to finish.
+        A process that cannot be called now has nothing to finish.
         """
         going, now = list(posts), time.monotonic()
         for post in going:
@@ -142,11 +144,11 @@ class Leaving:
         self._end(post for post in going if not post.seated)
 
     def look(self) -> None:
-        """End those that are through; what shares a place ends together."""
+        """End the processes that have finished. Processes that share a place end together."""
         now, awaited = time.monotonic(), _awaiting(self._leaving)
         for together in self._by_place().values():
             for seat in [seat for post in together for seat in post.seats]:
-                seat.forget_finished(unfinished)  # the roster, which has this done for the others, has it no more
+                seat.forget_finished(unfinished)  # they are no longer on the roster, which does this for other seats
             if not all(_may_end(post, now, awaited) for post in together):
                 continue
             for post in together:
@@ -155,19 +157,19 @@ class Leaving:
             self._end(together)
 
     def finishing(self) -> list[str]:
-        """Those that are to go and still have calls, for people."""
+        """The processes that are being removed and still have calls, for people."""
         leaving = self._leaving
         awaited = _awaiting(leaving)
         busy = [post for post in leaving if _calls(post) or awaited(post)]
         return [f"{post.who} on {post.process.node} finishes its calls" for post in busy]
 
     def take(self, faults: Sequence[Fault]) -> list[Fault]:
-        """Those that failed while they were about to end have ended; the faults of the others."""
+        """Processes that failed while they were being removed have ended. Returns the faults of the others."""
         self._end(fault.post for fault in faults if fault.post.leaving_since is not None)
         return [fault for fault in faults if fault.post.leaving_since is None]
 
     def recall(self, roles: Sequence[str], count: int) -> None:
-        """If there are to be so many again, those stay that had to go for it and have not ended yet."""
+        """Keep the processes that are being removed but are wanted again at this count and have not ended yet."""
         for together in self._by_place().values():
             index = together[0].process.index
             if index < count and {*roles} == {role for post in together for role in post.key}:
@@ -200,14 +202,14 @@ def _may_end(post: Post, now: float, awaited: Awaited) -> bool:
 
 
 def _calls(post: Post) -> int:
-    """As it told, and those of this process, which may still be on their way."""
+    """Its reported calls, and those of this process, which may still be on their way."""
     return post.running + post.queue + sum(seat.outstanding for seat in post.seats)
 
 
 def _awaiting(posts: Sequence[Post]) -> Awaited:
-    """The calls of this process that are not over and whose results it can still ask for.
+    """The calls of this process that have not ended and whose results it can still ask for.
 
-    An actor does not know of those that wait for their arguments. They are looked for when first asked for.
+    An actor does not know of calls that wait for their arguments. They are collected on first use.
     """
     ids = {id(post): post.handle._actor_id.hex() for post in posts if post.handle is not None}
     held = cache(lambda: held_results(ids.values()))
@@ -216,7 +218,7 @@ def _awaiting(posts: Sequence[Post]) -> Awaited:
 
 @dataclass(frozen=True, slots=True)
 class Newcomers:
-    """Those that came together so that a role would have so many; they stay together, or none of them does."""
+    """Members that were added together to reach a count. All of them stay, or none does."""
 
     role: str
     count: int
@@ -231,7 +233,7 @@ class Resizing:
         self.leaving = Leaving(parts)
 
     def towards(self, role: str, count: int) -> str:
-        """Bring a role to so many members; empty, or why it has fewer for now."""
+        """Bring a role to `count` members. Returns why it has fewer for now, or an empty string."""
         self._p.wanted |= scaled_counts(self._p.workload, role, count)
         if count > self._p.crew.count(role):
             return self._grow(role, count)
@@ -240,12 +242,12 @@ class Resizing:
         return ""
 
     def take(self, faults: Sequence[Fault]) -> list[Fault]:
-        """Who was to go has ended; newcomers that were never up are sent away, which is no failure of their run.
+        """End failed members that were being removed. Send away newcomers that were never up; the run does not fail.
 
-        The faults of all others are left.
+        Returns all other faults.
         """
         left = self.leaving.take(faults)
-        posts = self._p.crew.posts  # who was dismissed meanwhile may have a successor of the same name
+        posts = self._p.crew.posts  # a dismissed process may have a successor of the same name
         here = [replace(one, posts=tuple(p for p in one.posts if posts.get(p.name) is p)) for one in self._newcomers]
         self._newcomers = [one for one in here if not all(post.was_up for post in one.posts)]
         for new in [*self._newcomers]:
@@ -257,12 +259,12 @@ class Resizing:
         return left
 
     def look(self) -> None:
-        """End those that were to go and are through; then nobody needs what was borrowed for them."""
+        """End the removed members that have finished. Then what was borrowed for them is no longer needed."""
         self.leaving.look()
         self.borrowing.look()
 
     def _shrink(self, role: str, count: int) -> None:
-        """Those of the highest ranks go."""
+        """Remove the members with the highest ranks."""
         kept = {post.process.index for post in self._p.crew.of_roles([role])[:count]}
         going = [post for post in self._p.crew.of_roles(self._p.together(role)) if post.process.index not in kept]
         self._p.note(f"{role} was scaled down to {count}")

@@ -1,4 +1,4 @@
-"""Signals that roles follow: read from time to time beside the rounds, since reading one may take long."""
+"""Signals that roles follow. They are read from time to time beside the rounds, since a reading may take long."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,7 +17,7 @@ from distributed_grid.roles.supervision.health import aside
 
 
 class Loaded(Protocol):
-    """A member, by how busy it is."""
+    """The load of a member."""
 
     @property
     def queue(self) -> int: ...
@@ -28,7 +28,7 @@ class Loaded(Protocol):
 
 class Counted(Protocol):
     def count(self, role: str) -> int:
-        """How many it has, with those that are starting or are away for a moment."""
+        """How many members the role has, including those that are starting or away for a moment."""
 
     def of_roles(self, roles: Iterable[str]) -> Sequence[Loaded]: ...
 
@@ -42,11 +42,11 @@ class Followed(Protocol):
 
     @property
     def wanted(self) -> dict[str, int]:
-        """How many of each role there are to be."""
+        """The wanted number of members of each role."""
 
     @property
     def scaling(self) -> dict[str, str]:
-        """What a role that scales last did, and why."""
+        """What a scaling role last did, and why."""
 
     def note(self, told: str) -> None: ...
 
@@ -57,7 +57,7 @@ class SignalReader:
         self._group = group
 
     def read(self, role: RoleSpec) -> float:
-        """The value now; raises what keeps it from being read."""
+        """The current value. Raises what prevents reading it."""
         assert role.follows is not None
         source = role.follows.source
         if isinstance(source, QueueSignal):
@@ -85,10 +85,10 @@ def _ask(source: PrometheusSignal) -> float:
 
 _RETRY_S: Final = 2.0
 ANSWER_S: Final = 5.0
-"""So long the answer to a signal is waited for."""
+"""How long to wait for the answer to a signal."""
 
 Read = Callable[[RoleSpec], float]
-"""The value of a role's signal now; raises what keeps it from being read."""
+"""The current value of a role's signal. Raises what prevents reading it."""
 
 
 class Following:
@@ -102,7 +102,7 @@ class Following:
         self._tried_at: dict[str, float] = {}
 
     def wanted(self) -> Iterator[tuple[str, int]]:
-        """The roles that are to have another number of members now."""
+        """The roles whose member count should change now."""
         now = time.monotonic()
         for role in self._roles:
             scaling = role.follows
@@ -130,18 +130,18 @@ class Following:
             self._p.scaling[role.name] = found.told
             if found.wanted != present:
                 self._p.note(f"{role.name}: {found.reason}")
-            # Enough: what could not be had before is not wanted any more.
+            # Enough: members that could not be added before are no longer wanted.
             if found.wanted != present or (found.enough and self._p.wanted.get(role.name, present) > present):
                 yield role.name, found.wanted
 
     def finish(self) -> None:
-        """Wait for those who call members just now; their calls have a deadline."""
+        """Wait for readings that are calling members now. Their calls have a deadline."""
         for role in self._roles:
             if role.name in self._readings and isinstance(role.follows and role.follows.source, MethodSignal):
                 wait([self._readings[role.name]], timeout=2 * ANSWER_S)
 
     def may_retry(self, role: str) -> bool:
-        """Looking for room again and again costs something, so it is done now and then."""
+        """Looking for room has a cost, so it is repeated only from time to time."""
         now = time.monotonic()
         if now - self._tried_at.get(role, -1e9) < _RETRY_S:
             return False

@@ -1,5 +1,7 @@
-"""The supervisor of a run: one thread that handles deaths, commands and scaling one after the other, tells members of
-each other, and writes the run's record."""
+"""The supervisor of a run: one thread that handles deaths, commands and scaling one after the other.
+
+It also tells members of their peers, and writes the run's record.
+"""
 
 import math
 import os
@@ -38,10 +40,10 @@ class Introducing:
         self._p = parts
         self._known: frozenset[tuple[str, int]] = frozenset()
         self._told: dict[Any, Post] = {}
-        """References to somebody's having been told."""
+        """References to the notifications of members."""
 
     def begin(self) -> None:
-        """Those that are there know each other already."""
+        """The current members know each other already."""
         self._known = self._there(self._p.crew.staying)
 
     def look(self) -> None:
@@ -53,7 +55,7 @@ class Introducing:
             self._told |= {ref: post for post, refs in told for ref in refs}
 
     def _note_failures(self) -> None:
-        """It is up and can be called, so it goes on; but somebody should know."""
+        """A member that failed in `on_peers` is up and can be called, so it continues. The failure is recorded."""
         if not self._told:
             return
         done, _ = ray.wait([*self._told], num_returns=len(self._told), timeout=0, fetch_local=False)
@@ -64,7 +66,7 @@ class Introducing:
             except ray.exceptions.RayTaskError as error:
                 self._p.note(f"{post.who} failed in {ON_PEERS}(): {why_gone(error)}")
             except ray.exceptions.RayError:
-                pass  # it has ended, which is noticed otherwise
+                pass  # it has ended, which is noticed elsewhere
 
     @staticmethod
     def _there(posts: list[Post]) -> frozenset[tuple[str, int]]:
@@ -150,7 +152,7 @@ _DROPPED: Final = "the program holds neither its manager nor any of its members 
 
 
 class Supervisor:
-    """`tick` is one round; a thread repeats it, sooner when it is poked."""
+    """`tick` is one round. A thread repeats it, sooner when poked."""
 
     def __init__(self, parts: RunParts, records: RoleRecords, health: Health, following: Following) -> None:
         self._p = parts
@@ -162,7 +164,7 @@ class Supervisor:
         self._introducing = Introducing(parts)
         self._reclaims = Reclaims(parts)
         self._faults: list[Fault] = []
-        """Kept until something is done about them: what raises between must not make them forgotten."""
+        """Kept until they are handled: an exception in between must not lose them."""
         self._wishes: deque[tuple[str, int]] = deque()
         self._poked = threading.Event()
         self._stopping = threading.Event()
@@ -173,17 +175,17 @@ class Supervisor:
         self._node = parts.surveyor.name_of(ray.get_runtime_context().get_node_id())
         self._on_down: Callable[[str, RunState], None] = lambda _why, _state: None
         self.dropped = False
-        """No part of the program can use the run any more. It is read in every round, so setting it is enough."""
+        """No part of the program can use the run any more. Every round reads this, so setting it is enough."""
 
     def start(self, on_down: Callable[[str, RunState], None]) -> None:
-        """`on_down`: ends the run, with why."""
+        """`on_down`: ends the run, given why."""
         self._introducing.begin()
         self._on_down = on_down
         self._thread = threading.Thread(target=self._run, name=f"grid-roles-{self._p.name}", daemon=True)
         self._thread.start()
 
     def stopping(self) -> None:
-        """The rounds end."""
+        """End the rounds."""
         self._stopping.set()
         self._poked.set()
 
@@ -197,7 +199,7 @@ class Supervisor:
         self._poked.set()
 
     def wish(self, role: str, count: int) -> None:
-        scaled_counts(self._p.workload, role, count)  # raises what makes no sense, before anybody waits
+        scaled_counts(self._p.workload, role, count)  # raises for an invalid count, before the caller waits
         self._wishes.append((role, count))
         self.poke()
 
@@ -205,9 +207,9 @@ class Supervisor:
         return record_of(self._p, self._job_id, self._worker_id, self._node)
 
     def tell(self) -> None:
-        """Write down how things are."""
+        """Write the record."""
         self._told_at = time.monotonic()
-        with suppress(ray.exceptions.RpcError, Unavailable):  # it is told again soon
+        with suppress(ray.exceptions.RpcError, Unavailable):  # it is written again soon
             self._records.write_record(self.record())
 
     # -- rounds --------------------------------------------------------------------------------------------------
@@ -220,7 +222,7 @@ class Supervisor:
                 return
             try:
                 self.tick()
-            except Exception as error:  # noqa: BLE001 (a run that nobody looks after is worse than any error)
+            except Exception as error:  # noqa: BLE001 (an unsupervised run is worse than any error)
                 self._p.note(f"looking after the run failed, and is tried again: {said_by(error)}")
 
     def tick(self) -> None:
@@ -251,9 +253,9 @@ class Supervisor:
             self.tell()
 
     def _wind_up(self) -> None:
-        """All members finish the calls that they have, and the run ends with the last of them.
+        """All members finish the calls they have, and the run ends with the last of them.
 
-        However long that takes: the program may still hold references to their results.
+        There is no time limit: the program may still hold references to their results.
         """
         if self._p.state is not RunState.STOPPING:
             self._p.state, self._p.why = RunState.STOPPING, _DROPPED
@@ -264,7 +266,7 @@ class Supervisor:
             self._on_down(_DROPPED, RunState.ENDED)
 
     def _unplaced(self) -> list[Fault]:
-        """Those whose place was taken from them: a lease that was preempted, or ended otherwise."""
+        """The processes whose place was taken: its lease was preempted, or ended otherwise."""
         found = []
         for post in self._p.crew.posts.values():
             why = self._p.places.lost(post.held) if post.handle is not None else None
@@ -273,11 +275,11 @@ class Supervisor:
         return found
 
     def _take_wishes(self) -> bool:
-        """Whether it is to end."""
+        """Whether the run should end."""
         now = time.monotonic()
         if now - self._wishes_at > _WISHES_S:
             self._wishes_at = now
-            wished = self._records.take_wish(self._p.name)  # what is wished here is still there if this raises
+            wished = self._records.take_wish(self._p.name)  # if this raises, this process's own requests are kept
             if wished is not None:
                 if wished["down"]:
                     self._on_down("it was asked to go down", RunState.ENDED)
@@ -290,7 +292,7 @@ class Supervisor:
     def _follow(self) -> None:
         for role, count in self._following.wanted():
             self._towards(role, count)
-        # Who could not grow when it was wished may be able to now.
+        # A role that could not grow when asked may be able to now.
         for role, count in [*self._p.wanted.items()]:
             if self._p.crew.count(role) < count and self._following.may_retry(role):
                 self._towards(role, count)
@@ -298,7 +300,7 @@ class Supervisor:
     def _towards(self, role: str, count: int) -> None:
         try:
             why = self.resizing.towards(role, count)
-        except Exception as error:  # noqa: BLE001 (whatever it is, it is told, and others are still to be scaled)
+        except Exception as error:  # noqa: BLE001 (whatever it is, it is reported, and other roles are still scaled)
             why = said_by(error)
         if why and why != self._p.short.get(role):
             self._p.note(f"{role} does not have {count} members: {why}")
@@ -306,11 +308,11 @@ class Supervisor:
         together = self._p.together(role)
         follows = any(self._p.spec(one).scaling is not None for one in together)
         if why and follows and not self.resizing.borrowing.borrows_for(role):
-            # Their signal is asked again; a number that somebody wished stays wished.
+            # A role that follows a signal reads it again. For other roles, a requested count stays wanted.
             self._p.wanted |= {one: self._p.crew.count(one) for one in together}
 
     def _judge(self) -> None:
-        """Whether all is as it should be."""
+        """Whether the run is as it should be."""
         away = [post for post in self._p.crew.staying if post.state is not PostState.UP]
         few = [role for role, count in self._p.wanted.items() if self._p.crew.count(role) < count]
         whys = [f"{post.name.partition('/')[2]} is {post.state}" for post in away]

@@ -1,4 +1,4 @@
-"""The cluster as a launcher sees it: what is free on which node now, and whether grid leases it out."""
+"""The cluster as a launcher sees it: what is free on which node now, and whether grid leases it."""
 
 import time
 from dataclasses import dataclass, replace
@@ -18,29 +18,29 @@ from distributed_grid.monitoring.observer import Observer
 from distributed_grid.store.home import GridHome
 
 _LEFT_ALONE_S: Final = 10.0
-"""A controller that did not answer is not asked again for so long: each time would hold up who looks after a run."""
+"""How long a controller that did not answer is left alone: each try would delay the supervisor of a run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
     inventory: Inventory
     ids: dict[NodeName, NodeId]
-    """Of the nodes that are alive."""
+    """The ids of live nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What Ray does not know of the nodes, and a controller does."""
+    """What a controller knows of the nodes and Ray does not."""
 
     names: dict[NodeId, NodeName]
-    """Of those that are alive."""
+    """The names of live nodes."""
     limits: Inventory
 
 
 class Surveyor:
-    """Looks through Ray. Where a controller runs, nodes have the names that it gives them, and what they may lend.
+    """Looks through Ray. If a controller runs, node names and lending limits are the controller's.
 
-    While that is away, they have those that it gave last: what runs without it is looked after without it.
+    While the controller is away, its last names stay in use: a run is supervised without it.
     """
 
     def __init__(self, client: GridClient | None) -> None:
@@ -57,12 +57,12 @@ class Surveyor:
 
     @property
     def is_shared(self) -> bool:
-        """Grid leases this cluster's capacity out, so whoever takes some does it by a lease."""
+        """Whether grid leases this cluster's capacity. If so, capacity is taken only by a lease."""
         return self.client is not None and bool(self.client.sharing_status()["enabled"])
 
     @cached_property
     def user_and_team(self) -> tuple[str, str]:
-        """To whom what runs here belongs: the user of the token, or of this process where grid does not say."""
+        """The owner of what runs here: the user of the token, or of this process if grid does not say."""
         try:
             known = {} if self.client is None else self.client.me()
         except GridError:
@@ -70,7 +70,7 @@ class Surveyor:
         return str(known.get("name") or user_name()), str(known.get("team") or "")
 
     def lender(self) -> GridClient:
-        """Whom leases are asked of."""
+        """The client that leases are requested from."""
         if self.client is None:
             raise NoCluster("No controller of grid runs here, so nothing can be leased", try_next="grid start")
         return self.client
@@ -81,7 +81,7 @@ class Surveyor:
         ids = {node.name: node.node_id for node in nodes.alive}
         if self.client is None:
             return Survey(seen, ids)
-        # Amounts are Ray's own, exact and new; names and limits are the controller's.
+        # Amounts are Ray's own, exact and current. Names and limits are the controller's.
         told = self._told_by(self.client)
         named = {own: told.names.get(node_id, own) for own, node_id in ids.items()}
         found = [
@@ -104,7 +104,7 @@ class Surveyor:
             return self._last
         known = live_inventory(nodes, sharing)
         names = {node["node_id"]: node["name"] for node in nodes["nodes"] if node["alive"]}
-        # Who is not there now may be, once the controller is away and cannot say so.
+        # A node that is absent now is left out: it may be back while the controller is away and cannot say so.
         self._last = _Told(names, Inventory(known[name] for name in names.values()))
         return _Told(names, known)
 
@@ -119,7 +119,7 @@ def connected() -> None:
 
 
 def controller_here() -> GridClient | None:
-    """The controller of the cluster that this process is connected to, if one answers. To be closed."""
+    """The controller of the cluster that this process is connected to, if one answers. The caller closes it."""
     return _controller_of(ray.get_runtime_context().gcs_address)
 
 
