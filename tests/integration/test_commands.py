@@ -59,7 +59,7 @@ def test_the_json_of_status(grid: LiveGrid) -> None:
 
     status = grid.json("boost", "status")
 
-    assert set(status) == {"total_active", "resources", "boosts", "problems"}
+    assert set(status) == {"total_active", "resources", "boosts", "problems", "cut"}
     assert status["total_active"] == 3
     assert status["resources"] == {"cpu": 4, "gpu": 1, "memory": 0}
     assert all(set(boost) == BOOST_KEYS for boost in status["boosts"])
@@ -155,14 +155,12 @@ def test_a_second_cluster_in_the_same_home_is_refused(grid: LiveGrid) -> None:
     assert "grid cluster stop" in again.stderr
 
 
-def test_a_wrong_token_is_refused(grid: LiveGrid) -> None:
-    token = grid.home.token.read_text()
+def test_a_wrong_token_is_refused(grid: LiveGrid, tmp_path: Path) -> None:
     assert grid.home.token.stat().st_mode & 0o777 == 0o600
-    grid.home.token.write_text("wrong\n")
-    try:
-        refused = grid.cli("boost", "request", "gpu-master", "cpu", "1")
-    finally:
-        grid.home.token.write_text(token)
+    (tmp_path / "controller.json").write_text(grid.home.controller.read_text())
+    (tmp_path / "token").write_text("wrong\n")
+
+    refused = grid.cli("boost", "request", "gpu-master", "cpu", "1", env={"GRID_HOME": str(tmp_path)})
 
     assert refused.returncode == 6
     assert "token" in refused.stderr
