@@ -191,4 +191,4 @@ def test_a_log_is_read_in_pieces_that_end_between_characters(tmp_path: Path, mon
         begin = piece["next"]
 
     assert "".join(pieces) == "aäöü\n"
-    assert read_piece(str(tmp_path / "none"), 0, 5) == {"text": "", "next": 5}
+    assert read_piece(str(tmp_path / "none"), 0, 5) == {"text": "", "next": 5, "more": False}

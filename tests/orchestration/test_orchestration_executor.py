@@ -9,6 +9,7 @@ import pytest
 from distributed_grid.errors import InvalidRequest, NoCapacity, RequestNotFound
 from distributed_grid.model.offload import OffloadingRecommendation
 from distributed_grid.orchestration.enhanced_offloading_executor import EnhancedOffloadingExecutor, OffloadingMode
+from distributed_grid.sdk.execution import read_all
 
 
 class Controller:
@@ -110,3 +111,10 @@ def test_what_makes_no_sense_is_said_at_once() -> None:
         assert EnhancedOffloadingExecutor(None, None).mode is OffloadingMode.DYNAMIC_BALANCING
 
     asyncio.run(run())
+
+
+def test_a_log_is_read_to_where_it_ended_though_its_process_goes_on_writing() -> None:
+    async def read(begin: int) -> dict[str, object]:
+        return {"text": "x", "next": begin + 1, "more": begin < 2}
+
+    assert asyncio.run(read_all(read)) == "xxx"

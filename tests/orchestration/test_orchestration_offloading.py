@@ -390,6 +390,7 @@ def test_its_log_can_be_read_while_it_runs_and_after(lab: Lab) -> None:
     assert lab.grid.run(lab.offloading.log(moved.id, 0, ANA)) == {
         "text": "left",
         "next": 4,
+        "more": False,
         "is_over": True,
         "path": "/log",
         "node": "b",

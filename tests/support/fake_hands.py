@@ -107,7 +107,7 @@ class _Processes:
         return {"was_there": was_there, "ended": not fake.stubborn, "killed": 0}
 
     def read_log(self, node_id: NodeId, path: str, output_from: int, begin: int) -> dict[str, Any]:
-        return {"text": "left", "next": begin + 4}
+        return {"text": "left", "next": begin + 4, "more": False}
 
     def _told(self, node_id: NodeId) -> dict[str, Any]:
         return {
@@ -150,7 +150,7 @@ class _Runners:
     def read(self, lease_id: str, begin: int) -> dict[str, Any]:
         self._said(lease_id)
         text = self._fake.written[begin:]
-        return {"text": text, "next": begin + len(text)}
+        return {"text": text, "next": begin + len(text), "more": False}
 
     def end(self, lease_id: str, grace_s: float, within_s: float) -> dict[str, Any]:
         self._fake.step("end")

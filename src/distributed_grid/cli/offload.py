@@ -273,10 +273,9 @@ def log(client: GridClient, offload_id: str, follow: bool, as_json: bool) -> Non
             show(piece, as_json, lambda data: data["text"]) if as_json else click.echo(
                 shown(piece["text"]), nl=False, color=True
             )
-            is_all = piece["next"] == begin
-            begin = piece["next"]
-            if is_all and (piece["is_over"] or not follow):
-                return
+            is_all, begin = piece["next"] == begin, piece["next"]
+            if not piece["more"] and (not follow or (is_all and piece["is_over"])):
+                return  # a process that goes on writing never comes to an end
             if is_all:
                 time.sleep(0.5)
 

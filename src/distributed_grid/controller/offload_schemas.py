@@ -125,6 +125,7 @@ class OffloadStatus(BaseModel):
 class OffloadLog(BaseModel):
     text: str
     next: int = Field(description="Where the next piece begins")
+    more: bool = Field(description="Whether more was there already when this piece was read")
     is_over: bool
     path: str
     node: str

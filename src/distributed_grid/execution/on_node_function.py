@@ -27,7 +27,7 @@ class FunctionHost:
     def read(self, begin: int) -> dict[str, Any]:
         """The output from character `begin` on, and where the next piece begins."""
         text = self._printed.text()[begin:]
-        return {"text": text, "next": begin + len(text)}
+        return {"text": text, "next": begin + len(text), "more": False}
 
 
 async def _awaited(found: Any) -> Any:

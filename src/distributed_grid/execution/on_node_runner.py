@@ -106,8 +106,9 @@ def read_piece(path: str, output_from: int, begin: int) -> dict[str, Any]:
         piece = file.read(_LARGEST_PIECE)
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         text = decoder.decode(piece)
-        return {"text": text, "next": begin + len(piece) - len(decoder.getstate()[0])}
-    return {"text": "", "next": begin}
+        more = len(piece) == _LARGEST_PIECE
+        return {"text": text, "next": begin + len(piece) - len(decoder.getstate()[0]), "more": more}
+    return {"text": "", "next": begin, "more": False}
 
 
 def _folder() -> str:

@@ -143,7 +143,7 @@ class Offloading:
         """Read the log of a process that is over: it stays on the node."""
         raylet = self._p.observer.naming.raylets.get(one.to_node)
         if not one.output:
-            return {"text": "", "next": begin}
+            return {"text": "", "next": begin, "more": False}
         read = self._hands.processes.read_log
         try:
             if raylet is None:

@@ -199,12 +199,12 @@ async def printed_by(task: ExecutedTask) -> str:
 
 
 async def read_all(read: Callable[[int], Awaitable[Mapping[str, Any]]]) -> str:
-    """Read a log in pieces, each from where the previous one ended."""
-    pieces: list[str] = []
-    begin = 0
-    while (piece := await read(begin))["text"]:
+    """Read a log in pieces, up to where it ended at the last reading: a process may go on writing for ever."""
+    piece = await read(0)
+    pieces: list[str] = [piece["text"]]
+    while piece["more"]:
+        piece = await read(piece["next"])
         pieces.append(piece["text"])
-        begin = piece["next"]
     return "".join(pieces)
 
 
