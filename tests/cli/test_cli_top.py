@@ -207,7 +207,7 @@ def test_an_answer_that_cannot_be_shown_does_not_end_it(served: ServedGrid, monk
         await eyes.sees("^ c ")
         good = eyes.app._looking.cluster_status
         monkeypatch.setattr(eyes.app._looking, "cluster_status", lambda: good() | {"nodes": [{"name": "x"}]})
-        await eyes.sees("that nobody foresaw; what is shown is")
+        await eyes.sees("Internal error in grid top; what is shown is")
         monkeypatch.setattr(eyes.app._looking, "cluster_status", good)
         await eyes.until(lambda: not any("foresaw" in line for line in eyes.lines))
 

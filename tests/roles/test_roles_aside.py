@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from distributed_grid.roles.supervision.health import aside
+from distributed_grid.roles.supervision.signals import aside
 
 
 def test_work_that_never_ends_does_not_keep_the_process_from_ending() -> None:

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from distributed_grid.store.durable import GroupCommit
+from distributed_grid.store.group_commit import GroupCommit
 
 
 class Ledger:

@@ -1,27 +1,17 @@
 """grid boost: request, status, release, checkpointed, renew, shell."""
 
-import os
-import subprocess
-import tempfile
 import threading
-import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
-import psutil
 
 from distributed_grid.cli.asking import ASKING, asks_for_capacity
 from distributed_grid.cli.connection import with_client
 from distributed_grid.cli.output import json_option, say, show
 from distributed_grid.client import GridClient
-from distributed_grid.model.endings import TERM_S
 from distributed_grid.model.resources import ResourceVector, total, units_of
-from distributed_grid.run.driver import captured, explained
-from distributed_grid.run.held_lease import HeldLease, reserved
-from distributed_grid.run.monitor import ReclaimTold
 
 _SOON_S = 2.0
 
@@ -36,82 +26,6 @@ def told_if_it_takes_long(message: str, after_s: float = _SOON_S) -> Iterator[No
         yield
     finally:
         timer.cancel()
-
-
-_POLL_S: Final = 0.2
-
-
-def run_inside(
-    client: GridClient,
-    boost: dict[str, Any],
-    command: tuple[str, ...],
-    say: Callable[[str], None],
-    *,
-    allow_escapes: bool = False,
-) -> int:
-    """Run the command, or a shell, in the user's terminal, folder and environment. Returns its exit code.
-
-    A command is terminated when the grace period ends, as a run is. A shell belongs to its user and stays open: the
-    controller cancels the work in it when the grace period ends, and later submissions are refused.
-    """
-    reserved(client, boost)
-    inside = command or (os.environ.get("SHELL", "/bin/sh"),)
-    if not command:
-        say(f"Ray programs in this shell run on {boost['source_node']}, in boost {boost['boost_id'][:8]}. exit leaves.")
-    with tempfile.TemporaryDirectory(prefix="grid-shell-") as folder:
-        reclaim = Path(folder) / "reclaim.json"
-        environment = captured(client, boost, allow_escapes=allow_escapes) | {"GRID_RECLAIM_FILE": str(reclaim)}
-        with explained(inside[0]), subprocess.Popen(inside, env=environment) as process:
-            try:
-                return _attended(client, boost, process, Path(inside[0]).name, say, reclaim, ends=bool(command))
-            except BaseException:
-                process.kill()
-                raise
-
-
-def _attended(
-    client: GridClient,
-    boost: dict[str, Any],
-    process: "subprocess.Popen[bytes]",
-    label: str,
-    say: Callable[[str], None],
-    reclaim: Path,
-    *,
-    ends: bool,
-) -> int:
-    lease = HeldLease(client, boost, uuid.uuid4().hex, label, is_ours=False, is_inside=lambda: ends or _runs(process))
-    told = ReclaimTold(lease, say, reclaim)
-    try:
-        while (code := _waited(process, _POLL_S)) is None:
-            asked = told.look("The command" if ends else "What runs in this shell")
-            if lease.ended is None and (asked is None or asked.left_s > 0):
-                continue
-            say(f"grid: boost {lease.id[:8]} is gone.")
-            if not ends:
-                told.gone()
-                lease.give_back()
-                return process.wait()
-            process.terminate()
-            if (code := _waited(process, TERM_S)) is None:
-                process.kill()
-            return process.wait() if code is None else code
-        return code
-    finally:
-        lease.give_back()
-
-
-def _waited(process: "subprocess.Popen[bytes]", seconds: float) -> int | None:
-    with suppress(subprocess.TimeoutExpired):
-        return process.wait(seconds)
-    return None
-
-
-def _runs(shell: "subprocess.Popen[bytes]") -> bool:
-    """Whether the shell has child processes, or is merely open."""
-    try:
-        return bool(psutil.Process(shell.pid).children())
-    except psutil.NoSuchProcess:
-        return False
 
 
 _YIELDING = "Not free yet: others may be giving something back for it. To see who waits: grid resource-sharing queue"
@@ -305,6 +219,8 @@ def shell(client: GridClient, boost_id: str, allow_escapes: bool, command: tuple
     """Open a shell, or run COMMAND, in which every Ray driver's tasks land in a reserved boost."""
     import time
 
+    from distributed_grid.cli.capture_shell import run_inside
+
     boost = client.boost(boost_id, to_use=True)
     began = time.monotonic()
     exit_code = run_inside(client, boost, command, say, allow_escapes=allow_escapes)
@@ -314,7 +230,6 @@ def shell(client: GridClient, boost_id: str, allow_escapes: bool, command: tuple
 
 def _report(client: GridClient, boost_id: str, seconds: float, exit_code: int) -> None:
     """Report the run time. The user neither waits for this nor sees an error if it fails."""
-    from contextlib import suppress
 
     from distributed_grid.errors import GridError
 

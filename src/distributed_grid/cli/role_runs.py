@@ -2,21 +2,22 @@
 
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from distributed_grid.cli.connection import with_client
 from distributed_grid.cli.output import json_option, say, show
 from distributed_grid.client import GridClient
-from distributed_grid.config.roles_file import load_workload
-from distributed_grid.decide.roles.runs import not_ended, reached
 from distributed_grid.errors import CannotScale, InvalidRole, RoleRunInUse, RoleRunNotFound, RoleRunOver
 from distributed_grid.model.roles.runs import is_over
-from distributed_grid.model.roles.workload import Workload
+
+if TYPE_CHECKING:
+    from distributed_grid.model.roles.workload import Workload
 
 
-def startable(file: str) -> Workload:
+def startable(file: str) -> "Workload":
+    from distributed_grid.config.roles_file import load_workload
 
     loaded = load_workload(file)
     for warning in loaded.warnings:
@@ -57,6 +58,8 @@ Show = Callable[[str], None]
 
 def until_scaled(client: GridClient, name: str, role: str, count: int, within_s: float, show: Show) -> Run:
     """Wait until `count` members of the role answer. Raises if the run ends, or makes no progress for a while."""
+    from distributed_grid.decide.roles.runs import reached
+
     deadline = time.monotonic() + within_s
     stuck_since: float | None = None
     while True:
@@ -80,6 +83,8 @@ def until_scaled(client: GridClient, name: str, role: str, count: int, within_s:
 
 def until_down(client: GridClient, name: str, within_s: float, show: Show) -> None:
     """Wait until a run that was asked to end is gone, then forget it."""
+    from distributed_grid.decide.roles.runs import not_ended
+
     deadline = time.monotonic() + within_s
     while True:
         try:

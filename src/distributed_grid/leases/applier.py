@@ -16,7 +16,7 @@ from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import CPU, ResourceVector, scale
 from distributed_grid.model.roles.runs import RunId
 from distributed_grid.monitoring.observer import Observer
-from distributed_grid.store.durable import GroupCommit
+from distributed_grid.store.group_commit import GroupCommit
 
 # Ray may take up to a second to see freed capacity.
 GROUP_S: Final = 2

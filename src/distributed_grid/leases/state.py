@@ -33,7 +33,7 @@ from distributed_grid.model.teams import Teams
 from distributed_grid.monitoring.observer import Observer
 from distributed_grid.store.audit_log import QueuedAuditLog
 from distributed_grid.store.boost_file import BoostFile, ClusterIdentity
-from distributed_grid.store.durable import GroupCommit
+from distributed_grid.store.group_commit import GroupCommit
 from distributed_grid.store.home import GridHome
 from distributed_grid.store.sharing_file import SharingFile, SharingRecord
 from distributed_grid.store.writer_lock import WriterLock

@@ -4,7 +4,6 @@ They also hold on full disks, without hard links, and over a network that loses 
 write.
 """
 
-import asyncio
 import errno
 import json
 import os
@@ -14,9 +13,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import chain, count
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 
-from distributed_grid import threads
 from distributed_grid.errors import StoreBroken
 
 Content = Sequence[bytes]
@@ -182,39 +180,3 @@ def _are_one(one: Path, other: Path) -> bool:
         return one.samefile(other)
     except OSError:
         return False
-
-
-Snapshot = TypeVar("Snapshot")
-Result = TypeVar("Result")
-
-
-class GroupCommit(Generic[Snapshot, Result]):
-    """Writes snapshots in a worker thread, one at a time, for any number of callers of one event loop."""
-
-    def __init__(
-        self,
-        write: Callable[[Snapshot], Result],
-        snapshot: Callable[[], Snapshot],
-        pool: "threads.Pool" = threads.DISK,
-    ) -> None:
-        self._write = write
-        self._snapshot = snapshot
-        self._pool = pool
-        self._current: asyncio.Task[Result] | None = None
-        self._next: asyncio.Task[Result] | None = None
-
-    async def commit(self) -> Result:
-        """Return once everything up to this call is written; raise what that write raised.
-
-        A caller that comes during a write waits for the next one: the snapshot of the present one may be older than the
-        call. A cancelled caller does not affect the others.
-        """
-        if self._next is None or self._next.done():
-            self._next = asyncio.create_task(self._write_after(self._current))
-        return await asyncio.shield(self._next)
-
-    async def _write_after(self, earlier: "asyncio.Task[Result] | None") -> Result:
-        if earlier is not None and not earlier.done():
-            await asyncio.wait([earlier])
-        self._current, self._next = self._next, None
-        return await self._pool.run(self._write, self._snapshot())

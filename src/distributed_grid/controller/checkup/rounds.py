@@ -1,24 +1,18 @@
 """The order in which an examination collects facts: machine, autoscalers, cluster, and what it has seen so far."""
 
-import json
 import os
 import platform
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Final
-
-import ray._raylet
-from ray._private.ray_constants import DEBUG_AUTOSCALING_STATUS
-from ray.core.generated.autoscaler_pb2 import GetClusterStatusReply
+from typing import Any
 
 from distributed_grid.controller.checkup.controller import ask_for_controller, look_at_controller
 from distributed_grid.controller.checkup.home import embedded_address, look_at_home
 from distributed_grid.decide.diagnosis.installation import is_new_enough
 from distributed_grid.decide.monitoring.naming import ConfiguredName, name_raylets
 from distributed_grid.model.checkup_facts import (
-    AutoscalerFacts,
     ClusterFacts,
     ControllerFacts,
     Facts,
@@ -37,30 +31,6 @@ def look_at_machine() -> MachineFacts:
         return MachineFacts(python, sys.executable, str(ray.__version__))
     except Exception as error:  # noqa: BLE001 - a broken installation can fail in any way
         return MachineFacts(python, sys.executable, None, in_one_line(error))
-
-
-_ANSWER_S: Final = 5.0
-
-
-def look_at_autoscaler(gcs_address: str) -> AutoscalerFacts:
-    raylet: Any = ray._raylet
-    gcs = raylet.GcsClient(address=gcs_address)
-    report = gcs.internal_kv_get(DEBUG_AUTOSCALING_STATUS.encode(), timeout=_ANSWER_S)
-    summary = (json.loads(report) if report else {}).get("autoscaler_report") or {}
-    pending = [entry[1] for entry in summary.get("pending_nodes") or ()]
-    config = gcs.internal_kv_get(
-        raylet.GCS_AUTOSCALER_CLUSTER_CONFIG_KEY.encode(),
-        namespace=raylet.GCS_AUTOSCALER_STATE_NAMESPACE.encode(),
-        timeout=_ANSWER_S,
-    )
-    status = GetClusterStatusReply.FromString(gcs.get_cluster_status(timeout_s=_ANSWER_S))
-    nodes = status.cluster_resource_state.node_states
-    return AutoscalerFacts(
-        node_types=tuple({*(summary.get("active_nodes") or ()), *(summary.get("pending_launches") or ()), *pending}),
-        instance_types=tuple({node.ray_node_type_name for node in nodes if node.ray_node_type_name}),
-        reports_state=status.HasField("autoscaling_state"),
-        has_config=bool(config),
-    )
 
 
 class Checkup:
@@ -109,6 +79,7 @@ class Checkup:
 
     def _look_inside(self, configured: tuple[ConfiguredName, ...]) -> None:
         # Only now: these need a Ray that is there and not too old.
+        from distributed_grid.controller.checkup.autoscaler import look_at_autoscaler
         from distributed_grid.controller.checkup.nodes import look_at_nodes
         from distributed_grid.controller.checkup.trials import TRIAL, try_group, try_resize
         from distributed_grid.execution.ray_gateway import RayGateway

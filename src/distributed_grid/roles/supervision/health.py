@@ -1,14 +1,9 @@
-"""Which processes of a run are alive. Pings use their own concurrency group, so a busy process answers, too.
+"""Which processes of a run are alive. Pings use their own concurrency group, so a busy process answers, too."""
 
-Work beside the rounds runs in threads that do not delay the end of the process.
-"""
-
-import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import Final
 
 import ray
 
@@ -17,23 +12,7 @@ from distributed_grid.execution.actors import why_gone
 from distributed_grid.execution.ray_gateway import RayGateway
 from distributed_grid.execution.ray_rpc import Worker, workers_on
 from distributed_grid.roles.supervision.managed import LIVES, Crew, Fault, Post, PostState
-
-T = TypeVar("T")
-
-
-def aside(name: str, work: Callable[[], T]) -> "Future[T]":
-    """Run `work` in a thread of its own. It does not keep the process from ending, however long it takes."""
-    future: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as error:  # noqa: BLE001 (for the reader of the result)
-            future.set_exception(error)
-
-    threading.Thread(target=run, name=name, daemon=True).start()
-    return future
-
+from distributed_grid.roles.supervision.signals import aside
 
 EVERY_S: Final = 1.0
 _PINGS_A_SECOND: Final = 200

@@ -1,10 +1,11 @@
 """Signals that roles follow. They are read from time to time beside the rounds, since a reading may take long."""
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from distributed_grid.client.prometheus import instant_query
 from distributed_grid.decide.roles.scaling import NoReading, ScalingState, follow_signal
@@ -13,7 +14,22 @@ from distributed_grid.model.roles.scaling import CallableSignal, MethodSignal, P
 from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.model.roles.workload import Workload
 from distributed_grid.roles.calls.groups import RoleGroup
-from distributed_grid.roles.supervision.health import aside
+
+T = TypeVar("T")
+
+
+def aside(name: str, work: Callable[[], T]) -> "Future[T]":
+    """Run `work` in a thread of its own. It does not keep the process from ending, however long it takes."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001 (for the reader of the result)
+            future.set_exception(error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return future
 
 
 class Loaded(Protocol):

@@ -1,0 +1,93 @@
+"""A shell, or a command, whose Ray programs run inside a reserved boost. Imported by the commands that need it."""
+
+import os
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+from distributed_grid.client import GridClient
+from distributed_grid.model.endings import TERM_S
+from distributed_grid.run.driver import captured, explained
+from distributed_grid.run.held_lease import HeldLease, reserved
+from distributed_grid.run.monitor import ReclaimTold
+
+_POLL_S: Final = 0.2
+
+
+def run_inside(
+    client: GridClient,
+    boost: dict[str, Any],
+    command: tuple[str, ...],
+    say: Callable[[str], None],
+    *,
+    allow_escapes: bool = False,
+) -> int:
+    """Run the command, or a shell, in the user's terminal, folder and environment. Returns its exit code.
+
+    A command is terminated when the grace period ends, as a run is. A shell belongs to its user and stays open: the
+    controller cancels the work in it when the grace period ends, and later submissions are refused.
+    """
+    reserved(client, boost)
+    inside = command or (os.environ.get("SHELL", "/bin/sh"),)
+    if not command:
+        say(f"Ray programs in this shell run on {boost['source_node']}, in boost {boost['boost_id'][:8]}. exit leaves.")
+    with tempfile.TemporaryDirectory(prefix="grid-shell-") as folder:
+        reclaim = Path(folder) / "reclaim.json"
+        environment = captured(client, boost, allow_escapes=allow_escapes) | {"GRID_RECLAIM_FILE": str(reclaim)}
+        with explained(inside[0]), subprocess.Popen(inside, env=environment) as process:
+            try:
+                return _attended(client, boost, process, Path(inside[0]).name, say, reclaim, ends=bool(command))
+            except BaseException:
+                process.kill()
+                raise
+
+
+def _attended(
+    client: GridClient,
+    boost: dict[str, Any],
+    process: "subprocess.Popen[bytes]",
+    label: str,
+    say: Callable[[str], None],
+    reclaim: Path,
+    *,
+    ends: bool,
+) -> int:
+    lease = HeldLease(client, boost, uuid.uuid4().hex, label, is_ours=False, is_inside=lambda: ends or _runs(process))
+    told = ReclaimTold(lease, say, reclaim)
+    try:
+        while (code := _waited(process, _POLL_S)) is None:
+            asked = told.look("The command" if ends else "What runs in this shell")
+            if lease.ended is None and (asked is None or asked.left_s > 0):
+                continue
+            say(f"grid: boost {lease.id[:8]} is gone.")
+            if not ends:
+                told.gone()
+                lease.give_back()
+                return process.wait()
+            process.terminate()
+            if (code := _waited(process, TERM_S)) is None:
+                process.kill()
+            return process.wait() if code is None else code
+        return code
+    finally:
+        lease.give_back()
+
+
+def _waited(process: "subprocess.Popen[bytes]", seconds: float) -> int | None:
+    with suppress(subprocess.TimeoutExpired):
+        return process.wait(seconds)
+    return None
+
+
+def _runs(shell: "subprocess.Popen[bytes]") -> bool:
+    """Whether the shell has child processes, or is merely open."""
+    try:
+        return bool(psutil.Process(shell.pid).children())
+    except psutil.NoSuchProcess:
+        return False
