@@ -7,8 +7,9 @@ import asyncio
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
+from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
@@ -37,7 +38,7 @@ _FOLDED_FOR: Final = timedelta(minutes=1)
 _MOST_FOLDS: Final = 10_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Event:
     number: int
     at: str
@@ -47,8 +48,13 @@ class Event:
     node: str | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+    @cached_property
+    def encoded(self) -> bytes:
+        """As JSON. It is written once for all streams and answers that show the event."""
+        fields = {
+            each: getattr(self, each) for each in ("number", "at", "event", "message", "boost_id", "node", "details")
+        }
+        return orjson.dumps(fields, default=str, option=orjson.OPT_NON_STR_KEYS)
 
 
 @dataclass
@@ -150,7 +156,7 @@ class Journal:
         self._write()
 
     def _keep(self, event: Event) -> None:
-        size = len(orjson.dumps(event.to_dict(), default=str, option=orjson.OPT_NON_STR_KEYS))
+        size = len(event.encoded)
         if len(self._events) == _KEPT:
             self._bytes -= self._events.popleft()[1]
         self._events.append((event, size))
@@ -193,7 +199,8 @@ class Journal:
         return self._audit.find(wanted, limit)
 
     def since(self, number: int) -> list[Event]:
-        return [event for event, _ in self._events if event.number > number]
+        newest = takewhile(lambda event: event.number > number, (event for event, _ in reversed(self._events)))
+        return [*newest][::-1]
 
 
 def _told_of(event: str) -> int:
