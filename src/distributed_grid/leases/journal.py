@@ -51,10 +51,8 @@ class Event:
     @cached_property
     def encoded(self) -> bytes:
         """As JSON. It is written once for all streams and answers that show the event."""
-        fields = {
-            each: getattr(self, each) for each in ("number", "at", "event", "message", "boost_id", "node", "details")
-        }
-        return orjson.dumps(fields, default=str, option=orjson.OPT_NON_STR_KEYS)
+        shown = {each.name: getattr(self, each.name) for each in fields(self)}
+        return orjson.dumps(shown, default=str, option=orjson.OPT_NON_STR_KEYS)
 
 
 @dataclass
