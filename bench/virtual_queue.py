@@ -12,12 +12,12 @@ from typing import Final
 
 from distributed_grid.decide.capacity.lending import Offer, best_lender
 from distributed_grid.decide.capacity.quotas import why_over_limit
-from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.queue.admission import Verdict, plan_queue
 from distributed_grid.decide.queue.claims import Account, charged, ordered
 from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.nodes import Node, NodeTable, SharingLimits
-from distributed_grid.model.plans import Grant, Reserve, Rules
+from distributed_grid.model.plans import Grant, Headroom, Rules
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.requests import Ask, Waiting
 from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, scale, total
@@ -39,9 +39,9 @@ class VirtualQueue:
 
     def __init__(self, nodes: int, teams: int, load: float) -> None:
         self.nodes = NodeTable(_node(number) for number in range(nodes))
-        self.rules = Rules(default_delivery="auto", reserve=Reserve("balanced", 0.2), teams=_teams(teams, nodes))
+        self.rules = Rules(default_delivery="auto", reserve=Headroom("balanced", 0.2), teams=_teams(teams, nodes))
         self.now = datetime(2025, 6, 1, tzinfo=UTC)
-        self.loans = Loans()
+        self.usage = Usage()
         self.leases: dict[str, Lease] = {}
         self.waiting: dict[str, Waiting] = {}
         self._places = 0
@@ -73,8 +73,8 @@ class VirtualQueue:
         ask = request.ask
         if not self._places and ask.team not in self._held_teams:
             offer = Offer.of(ask, self.nodes, self.rules)
-            if why_over_limit(ask, offer.need, self.nodes, self.loans, self.rules.teams) is None:
-                source = best_lender(offer, self.nodes.lenders, self.loans)
+            if why_over_limit(ask, offer.need, self.nodes, self.usage, self.rules.teams) is None:
+                source = best_lender(offer, self.nodes.lenders, self.usage)
                 if source is not None:
                     return self._lend(request, offer.from_node(source))
         self.waiting[request.id] = request
@@ -99,9 +99,9 @@ class VirtualQueue:
             self._places, self._held_teams = 0, set()
 
     def plan(self, *, explained: bool = False) -> tuple[Verdict, ...]:
-        queue = ordered(self.waiting.values(), self.loans, self._accounts, self.rules.teams, self.now)
+        queue = ordered(self.waiting.values(), self.usage, self._accounts, self.rules.teams, self.now)
         leases, explain = self.leases.values(), None if explained else ()
-        return plan_queue(queue, self.nodes, leases, self.loans, lambda _: self.rules, self.now, explain=explain)
+        return plan_queue(queue, self.nodes, leases, self.usage, lambda _: self.rules, self.now, explain=explain)
 
     def _lend(self, request: Waiting, grant: Grant) -> None:
         ask, end = request.ask, self.now + timedelta(seconds=request.ask.duration_s)
@@ -112,12 +112,12 @@ class VirtualQueue:
             duration_s=ask.duration_s, team=ask.team,
         )  # fmt: skip
         self.leases[lease.id] = lease
-        self.loans.count(lease)
+        self.usage.count(lease)
         heapq.heappush(self._ends, (end, lease.id))
 
     def _end_what_is_over(self) -> None:
         while self._ends and self._ends[0][0] <= self.now:
-            self.loans.count(self.leases.pop(heapq.heappop(self._ends)[1]), -1)
+            self.usage.count(self.leases.pop(heapq.heappop(self._ends)[1]), -1)
 
     def _ask(self) -> Ask:
         chance = self._chance

@@ -379,13 +379,13 @@ def test_one_token_moves_so_many_processes_at_once_and_the_owner_can_always_move
             stopping.append(step)
             drawn.wait()
 
-    fresh.hands.before = before
+    fresh.control.before = before
     pids = iter(range(4711, 4800))
 
     def move(token: str) -> tuple[int, Any]:
         pid = next(pids)
         facts = process(pid, "a", machine=f"machine of {node_id}", memory=0, cpu=0.1, environment=("HOME",))
-        fresh.hands.add(node_id, facts, HOME="/")
+        fresh.control.add(node_id, facts, HOME="/")
         body = {"pid": pid, "to": "b", "grace_seconds": 600, "cpus": 0.1}
         return fresh.ask("POST", "/offload", body, token=token)
 

@@ -201,7 +201,7 @@ def test_all_who_ask_for_a_survey_of_the_processes_at_once_get_the_same_one(
         begun.append(threading.current_thread())
         assert go_on.wait(PATIENCE_S)
 
-    monkeypatch.setattr(fresh.hands, "before_scan", drawn_out)
+    monkeypatch.setattr(fresh.control, "before_scan", drawn_out)
     eve, ana = fresh.token("eve", "view"), fresh.token("ana", "view")
     with ThreadPoolExecutor(9) as callers:
         of_eve = [callers.submit(fresh.ask, "GET", "/offload/candidates", token=eve) for _ in range(8)]
@@ -229,7 +229,7 @@ def test_who_asks_for_a_survey_while_too_many_of_all_callers_wait_is_not_told_th
         assert go_on.wait(PATIENCE_S)
 
     monkeypatch.setattr(threads, "SLOW", FairPool("small", Turns(1, 1, waiting_of_one=1, waiting=9)))
-    monkeypatch.setattr(fresh.hands, "before_scan", drawn_out)
+    monkeypatch.setattr(fresh.control, "before_scan", drawn_out)
     eve, ana = fresh.token("eve", "view"), fresh.token("ana", "view")
     with ThreadPoolExecutor(2) as callers:
         first = callers.submit(fresh.ask, "GET", "/offload/candidates?node=a", token=eve)

@@ -179,8 +179,8 @@ def test_what_a_moved_process_writes_reaches_a_terminal_written_out_and_a_file_a
 ) -> None:
     node_id = next(raylet.node_id for raylet in fresh.cluster.raylets() if raylet.labels["grid/name"] == "a")
     facts = process(4711, "a", machine=f"machine of {node_id}", memory=0, environment=("HOME",))
-    fresh.hands.add(node_id, facts, HOME="/")
-    fresh.hands.written = f"line 1\r\nline 2\rline 3 {EVIL}\tend\n"
+    fresh.control.add(node_id, facts, HOME="/")
+    fresh.control.written = f"line 1\r\nline 2\rline 3 {EVIL}\tend\n"
     moved = fresh.client.offload({"pid": 4711, "to": "b"})["offload"]["offload_id"]
     command = [GRID, "offload", "log", moved]
     env = os.environ | {"GRID_HOME": str(fresh.home.path)}
@@ -196,6 +196,6 @@ def test_what_a_moved_process_writes_reaches_a_terminal_written_out_and_a_file_a
             while part := shown.read(4096):
                 seen += part
 
-    assert piped.decode() == fresh.hands.written
+    assert piped.decode() == fresh.control.written
     assert is_harmless(seen.decode())
     assert seen.decode().startswith("line 1\nline 2\nline 3 \\x1b]0;owned")

@@ -185,7 +185,7 @@ class Things:
         ids = {raylet.labels["grid/name"]: raylet.node_id for raylet in self._grid.cluster.raylets()}
         pid = 4710 + next(self._number)
         machine = f"machine of {ids['a']}"
-        self._grid.hands.add(ids["a"], process(pid, "a", machine=machine, memory=0, environment=("HOME",)), HOME="/")
+        self._grid.control.add(ids["a"], process(pid, "a", machine=machine, memory=0, environment=("HOME",)), HOME="/")
         return pid
 
     def offload(self) -> tuple[dict[str, str], Any]:
@@ -300,7 +300,7 @@ def everything(grid: ServedGrid) -> Any:
     entered = {one["boost_id"]: [name for name in one["programs"] if name == "train.py"] for one in _boosts(grid)}
     boosts = [{**one, "warnings": [], "programs": entered.get(one["boost_id"])} for one in _boosts(grid)]
     waiting = [one["request_id"] for one in grid.client.queue()["requests"]]
-    return boosts, waiting, grid.client.tasks()["tasks"], grid.client.offloads(), sorted(grid.shelf.kept.items())
+    return boosts, waiting, grid.client.tasks()["tasks"], grid.client.offloads(), sorted(grid.store.kept.items())
 
 
 def clear(grid: ServedGrid) -> None:
@@ -315,7 +315,7 @@ def clear(grid: ServedGrid) -> None:
     for end in ends:
         with suppress(NotFound):
             end()
-    grid.shelf.kept.clear()
+    grid.store.kept.clear()
 
 
 def test_what_grid_lends_by_itself_is_changed_by_admins_and_the_lenders_owners(

@@ -6,7 +6,7 @@ from bench.decisions import run
 from bench.effort import QUICK
 from bench.virtual_queue import VirtualQueue
 from distributed_grid.decide.capacity.quotas import why_above_its_most
-from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import ResourceVector
 
@@ -19,16 +19,16 @@ def busy() -> VirtualQueue:
 
 def test_what_is_lent_is_what_the_leases_say_and_within_every_limit() -> None:
     queue = busy()
-    counted = Loans.of(queue.leases.values())
+    counted = Usage.of(queue.leases.values())
 
     assert queue.leases and queue.waiting, "it is busy, and more is asked for than there is"
     for node in queue.nodes.values():
-        lent = queue.loans.lent_by(node.name)
+        lent = queue.usage.lent_by(node.name)
         assert lent == counted.lent_by(node.name)
         assert node.base.covers(lent) and lent["cpu"] <= (node.limits.max_share_cpu or 0)
     for name in queue.rules.teams:
         nothing = Ask("n0", "cpu", 0, team=name)
-        assert why_above_its_most(nothing, ResourceVector({"cpu": 0}), queue.loans, queue.rules.teams) is None
+        assert why_above_its_most(nothing, ResourceVector({"cpu": 0}), queue.usage, queue.rules.teams) is None
 
 
 def test_the_same_requests_are_decided_in_the_same_way() -> None:

@@ -27,8 +27,8 @@ def served(tmp_path: Path) -> Iterator[ServedGrid]:
     home = next(r.node_id for r in found.cluster.raylets() if r.labels["grid/name"] == "gpu-master")
     names = ("HOME", "PATH", "WANDB_API_KEY")
     values = {name: f"value-of-{name}" for name in names}
-    found.hands.add(home, process(4711, command=TRAIN, cpu=3.9, memory=6 * GB, environment=names), **values)
-    found.hands.add(home, process(815, listening=1, cpu=1.0))
+    found.control.add(home, process(4711, command=TRAIN, cpu=3.9, memory=6 * GB, environment=names), **values)
+    found.control.add(home, process(815, listening=1, cpu=1.0))
     try:
         yield found
     finally:
@@ -111,7 +111,7 @@ def test_a_dry_run_changes_nothing(served: ServedGrid) -> None:
     assert "gpu1 reserves 2 CPUs, 1 GB for it" in shown
     assert "it goes on there as well (--keep)" in shown
     assert told(served, "offload", "execute", "4711", "--dry-run")["offload"] is None
-    assert served.hands.done == []
+    assert served.control.done == []
     assert not served.client.boost_status()["boosts"]
 
 

@@ -33,8 +33,8 @@ def one_for_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedGrid
 def served(one_for_all: ServedGrid) -> Iterator[ServedGrid]:
     one_for_all.role_records.write_record(a_run())
     yield one_for_all
-    one_for_all.shelf.kept.clear()
-    one_for_all.shelf.dead.clear()
+    one_for_all.store.kept.clear()
+    one_for_all.store.dead.clear()
 
 
 def typed(served: ServedGrid, *words: str, code: int = 0, cwd: Path | None = None) -> tuple[str, str]:
@@ -88,7 +88,7 @@ def test_all_runs_are_listed_with_what_is_to_be_said_of_them(served: ServedGrid)
 
 
 def test_without_runs_it_says_how_to_start_one(served: ServedGrid) -> None:
-    served.shelf.kept.clear()
+    served.store.kept.clear()
 
     assert typed(served, "status")[0] == "No runs of roles.\nTo start one:  grid roles up FILE\n"
 
@@ -115,7 +115,7 @@ def test_one_run_shows_every_member(served: ServedGrid) -> None:
 
 
 def test_a_run_whose_owner_is_gone_is_shown_as_lost(served: ServedGrid) -> None:
-    served.shelf.dead.add("worker-of-run-1")
+    served.store.dead.add("worker-of-run-1")
 
     shown = typed(served, "status", "run-1")[0]
 
@@ -220,14 +220,14 @@ def test_down_is_back_when_it_is_gone_and_forgotten(served: ServedGrid) -> None:
         shown, _ = typed(served, "down", "run-1")
 
     assert shown == "run-1 is down.\n"
-    assert served.shelf.kept == {}
+    assert served.store.kept == {}
 
 
 def test_down_of_a_lost_run_forgets_it(served: ServedGrid) -> None:
-    served.shelf.dead.add("worker-of-run-1")
+    served.store.dead.add("worker-of-run-1")
 
     assert typed(served, "down", "run-1")[0] == "run-1 was lost already, and is forgotten.\n"
-    assert served.shelf.kept == {}
+    assert served.store.kept == {}
 
 
 def test_an_owner_that_does_not_hear_is_named(served: ServedGrid) -> None:

@@ -48,7 +48,7 @@ def test_grids_own_queue_is_in_the_head(served: ServedGrid) -> None:
         await eyes.sees(r"Waiting in the queue: 3 requests")
         await eyes.sees(r"\w{8}: 9 CPUs for a, priority normal, no start in sight: no node can ever lend 9 CPUs")
         await eyes.sees(r"1 more: grid resource-sharing queue")
-        served.senses.waiting = ()
+        served.telemetry.waiting = ()
         served.measure()
         await eyes.until(lambda: not any("do not fit" in line for line in eyes.lines))
         assert not [line for line in eyes.lines if "Waiting nothing" in line]
@@ -95,7 +95,7 @@ def test_the_last_hour_is_a_curve(served: ServedGrid) -> None:
 
 def test_sorting(served: ServedGrid) -> None:
     async def look(eyes: Eyes) -> None:
-        served.senses.answers["c"] = reading(cpu_used=1.0, memory_used=2**36)
+        served.telemetry.answers["c"] = reading(cpu_used=1.0, memory_used=2**36)
         served.measure()
         await eyes.sees(r"^ c .* 53%")
         for key, order in {"p": "acb", "c": "acb", "m": "cab", "g": "abc", "f": "acb", "n": "abc"}.items():
@@ -141,7 +141,7 @@ def test_a_node_is_opened_and_kept_up_to_date(served: ServedGrid) -> None:
         await eyes.sees("Nodes by name")
         await eyes.press("down", "enter")
         await eyes.sees("b: stale: its probe died")
-        served.senses.answers["b"] = reading()
+        served.telemetry.answers["b"] = reading()
         served.measure()
         await eyes.sees("b  ok, measured")
         await eyes.press("escape")
@@ -162,7 +162,7 @@ def test_a_boost_is_asked_for_and_released_for_real(served: ServedGrid) -> None:
         eyes.app.screen.query_one("#duration", Input).value = "soon"
         await eyes.press("enter")
         await eyes.sees("The duration must be a number of seconds, not 'soon'")
-        served.senses.answers["b"] = reading()
+        served.telemetry.answers["b"] = reading()
         served.measure()
         eyes.app.screen.query_one("#duration", Input).value = "5m"
         await eyes.press("enter")

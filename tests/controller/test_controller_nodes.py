@@ -45,7 +45,7 @@ def test_one_node_has_its_history_trends_forecast_demand_and_boosts(served: Serv
 
 def test_all_nodes_have_their_last_hour_in_few_points_if_asked(fresh: ServedGrid) -> None:
     measured(fresh)
-    fresh.senses.answers["a"] = reading(cpu_used=16.0, memory_used=0)
+    fresh.telemetry.answers["a"] = reading(cpu_used=16.0, memory_used=0)
     fresh.measure()
 
     found = {node["name"]: node for node in fresh.client.nodes(history=12)["nodes"]}
@@ -74,7 +74,7 @@ def test_who_falls_silent_is_stale_and_lends_nothing_until_it_answers_again(fres
     measured(fresh)
     wish = {"target_node": "a", "resource_type": "cpu", "amount": 1, "source_node": "b"}
 
-    fresh.senses.answers["b"] = "its probe died"
+    fresh.telemetry.answers["b"] = "its probe died"
     fresh.measure()
     assert (node(fresh, "b")["state"], node(fresh, "b")["stale_because"]) == ("stale", "its probe died")
     try:
@@ -83,17 +83,17 @@ def test_who_falls_silent_is_stale_and_lends_nothing_until_it_answers_again(fres
     except NoCapacity as refused:
         assert any("b: no recent measurement: its probe died [Stale]" in line for line in refused.because)
 
-    fresh.senses.answers["b"] = reading()
+    fresh.telemetry.answers["b"] = reading()
     fresh.measure()
     assert node(fresh, "b")["state"] == "ok"
     assert fresh.client.request_boost(wish)["state"] == "active"
 
 
 def test_pressure_is_an_event(fresh: ServedGrid) -> None:
-    fresh.senses.answers["c"] = reading(cpu_used=16.0)
+    fresh.telemetry.answers["c"] = reading(cpu_used=16.0)
     fresh.measure()
     until(lambda: any(e["event"] == "pressure_high" and e["node"] == "c" for e in fresh.client.events()))
-    fresh.senses.answers["c"] = reading(cpu_used=0.0)
+    fresh.telemetry.answers["c"] = reading(cpu_used=0.0)
     fresh.measure()
 
     told = [e["message"] for e in fresh.client.events() if e["node"] == "c" and e["event"].startswith("pressure")]
@@ -101,7 +101,7 @@ def test_pressure_is_an_event(fresh: ServedGrid) -> None:
 
 
 def test_what_waits_is_told_with_its_reason(fresh: ServedGrid) -> None:
-    fresh.senses.waiting = (Pending(Shape((Bundle(amounts(cpu=64)),)), 3, {"a": 3}),)
+    fresh.telemetry.waiting = (Pending(Shape((Bundle(amounts(cpu=64)),)), 3, {"a": 3}),)
     fresh.measure()
 
     (demand,) = fresh.client.demand()["demand"]
@@ -145,7 +145,7 @@ def test_how_long_a_command_took_is_counted_and_noted(fresh: ServedGrid) -> None
 def test_suggestions_say_what_would_help_why_and_how_sure(fresh: ServedGrid) -> None:
     measured(fresh)
     assert fresh.client.suggestions() == {"suggestions": []}
-    fresh.senses.answers["b"] = reading(cpu_used=15.5)
+    fresh.telemetry.answers["b"] = reading(cpu_used=15.5)
     fresh.measure()
     fresh.rebalance()
 

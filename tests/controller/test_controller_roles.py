@@ -12,8 +12,8 @@ from served_grid import ServedGrid
 def runs(served: ServedGrid) -> Iterator[ServedGrid]:
     served.role_records.write_record(a_run())
     yield served
-    served.shelf.kept.clear()
-    served.shelf.dead.clear()
+    served.store.kept.clear()
+    served.store.dead.clear()
 
 
 def ask(runs: ServedGrid, verb: str, path: str, body: Any = None) -> tuple[int, Any]:
@@ -42,7 +42,7 @@ def test_one_run_is_its_record(runs: ServedGrid) -> None:
 
 
 def test_a_run_whose_owner_is_dead_is_lost(runs: ServedGrid) -> None:
-    runs.shelf.dead.add("worker-of-run-1")
+    runs.store.dead.add("worker-of-run-1")
 
     assert ask(runs, "GET", "/roles/run-1")[1]["state"] == "lost"
     assert ask(runs, "GET", "/roles")[1]["runs"][0]["state"] == "lost"
@@ -112,7 +112,7 @@ def test_a_count_that_cannot_be_is_refused_and_nothing_is_wished(
 def test_a_run_that_ends_or_is_over_does_not_scale(runs: ServedGrid, state: str) -> None:
     runs.role_records.write_record(a_run(state="running" if state == "lost" else state))
     if state == "lost":
-        runs.shelf.dead.add("worker-of-run-1")
+        runs.store.dead.add("worker-of-run-1")
 
     code, answer = scale(runs, "rollout_worker", 3)
 
@@ -138,10 +138,10 @@ def test_a_run_that_lives_is_asked_to_end(runs: ServedGrid) -> None:
 def test_a_run_that_is_over_is_forgotten(runs: ServedGrid, state: str) -> None:
     runs.role_records.write_record(a_run(state="running" if state == "lost" else state))
     if state == "lost":
-        runs.shelf.dead.add("worker-of-run-1")
+        runs.store.dead.add("worker-of-run-1")
 
     assert ask(runs, "DELETE", "/roles/run-1") == (200, {"name": "run-1", "state": state, "removed": True})
-    assert runs.shelf.kept == {}
+    assert runs.store.kept == {}
 
 
 def test_what_a_lost_run_held_goes_home_and_nothing_else_that_its_record_names(runs: ServedGrid) -> None:
@@ -156,7 +156,7 @@ def test_what_a_lost_run_held_goes_home_and_nothing_else_that_its_record_names(r
         for boost_id in (held, others, of_another, "gone already", None)
     ]
     runs.role_records.write_record(a_run(holdings=named))
-    runs.shelf.dead.add("worker-of-run-1")
+    runs.store.dead.add("worker-of-run-1")
 
     assert ask(runs, "DELETE", "/roles/run-1")[0] == 200
 

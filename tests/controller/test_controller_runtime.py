@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from builders import LENDS_ALL
 from fake_cluster import FakeCluster
-from fake_senses import FakeSenses
+from fake_telemetry import FakeTelemetry
 from faulty_files import FAULTS
 from served_grid import WallClock
 
@@ -45,7 +45,7 @@ def started(home: GridHome, cluster: FakeCluster) -> Iterator[Start]:
     """Starts controllers, and ends them with the test."""
     running: list[ControllerRuntime] = []
 
-    def start(*, patient: bool = True, senses: FakeSenses | None = None) -> ControllerRuntime:
+    def start(*, patient: bool = True, telemetry: FakeTelemetry | None = None) -> ControllerRuntime:
         names = [{"name": name} for name in ("a", "b")]
         runtime = ControllerRuntime(
             cluster,
@@ -56,7 +56,7 @@ def started(home: GridHome, cluster: FakeCluster) -> Iterator[Start]:
             leave=leave,
             listening=Listening(),
             patient=patient,
-            senses=senses,
+            telemetry=telemetry,
         )
         running.append(runtime)
         runtime.start()
@@ -140,12 +140,12 @@ def test_a_first_start_ends_with_the_error(home: GridHome, started: Start) -> No
 
 
 def test_after_grid_was_stopped_no_probe_is_left(home: GridHome, started: Start) -> None:
-    senses = FakeSenses()
-    started(senses=senses)
+    telemetry = FakeTelemetry()
+    started(telemetry=telemetry)
     with closing(GridClient(home, retry_s=10.0)) as client:
         client.stop_controller(force=False, wait_s=5)
 
-    assert senses.left
+    assert telemetry.left
 
 
 # -- every file, and everything that can be wrong with it ------------------------------------------------------

@@ -6,12 +6,12 @@ from datetime import datetime, timedelta
 from builders import NOON, amounts, ask, cpu, lease, limits, node, team, waits
 
 from distributed_grid.decide.capacity.lending import plan_grant
-from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.queue.admission import Verdict, plan_queue
 from distributed_grid.decide.queue.claims import OVERDUE_S
 from distributed_grid.model.leases import Delivery, Lease, LeaseState, Notice
 from distributed_grid.model.nodes import Node, NodeTable
-from distributed_grid.model.plans import RefusalCode, Reserve, Rules
+from distributed_grid.model.plans import Headroom, RefusalCode, Rules
 from distributed_grid.model.requests import Waiting
 from distributed_grid.model.teams import Team, Teams
 
@@ -33,7 +33,7 @@ def plan(
 ) -> dict[str, Verdict]:
     in_force = Rules(teams=Teams(teams), **rules)  # type: ignore[arg-type]
     verdicts = plan_queue(
-        queue, NodeTable([MASTER, *nodes]), leases, Loans.of(leases), lambda _: in_force, NOON, depth=depth,
+        queue, NodeTable([MASTER, *nodes]), leases, Usage.of(leases), lambda _: in_force, NOON, depth=depth,
         explain=explain,
     )  # fmt: skip
     assert [verdict.position for verdict in verdicts] == list(range(1, len(queue) + 1))
@@ -63,7 +63,7 @@ def test_alone_in_the_queue_it_gets_what_it_would_get_if_it_had_just_asked() -> 
 
     verdict = plan(waits(), nodes=nodes)["w1"]
 
-    assert verdict.grant == plan_grant(ask(), NodeTable([MASTER, *nodes]), Loans())
+    assert verdict.grant == plan_grant(ask(), NodeTable([MASTER, *nodes]), Usage())
     assert (verdict.expected_start, verdict.expected_source, verdict.refused) == (NOON, "b", None)
 
 
@@ -96,10 +96,10 @@ def test_a_long_request_passes_on_another_node() -> None:
 
 
 def test_its_turn_is_where_it_comes_first() -> None:
-    loans = lent("x", 4, 50), lent("y", 4, 20, source="gpu2")
-    nodes = full(*loans), full(*loans, name="gpu2")
+    usage = lent("x", 4, 50), lent("y", 4, 20, source="gpu2")
+    nodes = full(*usage), full(*usage, name="gpu2")
 
-    found = plan(waits("a", 4), waits("b", 4), nodes=nodes, leases=loans)
+    found = plan(waits("a", 4), waits("b", 4), nodes=nodes, leases=usage)
 
     assert [(v.expected_start, v.expected_source) for v in found.values()] == [(at(20), "gpu2"), (at(50), "gpu1")]
 
@@ -136,7 +136,7 @@ def test_what_the_policy_keeps_is_kept_now_and_later() -> None:
     loan = lent("x", 6, 30)
 
     found = plan(
-        waits("a", 7), waits("b", 9), nodes=[full(loan, cpus=10)], leases=[loan], reserve=Reserve("balanced", 0.2)
+        waits("a", 7), waits("b", 9), nodes=[full(loan, cpus=10)], leases=[loan], headroom=Headroom("balanced", 0.2)
     )
 
     assert found["a"].expected_start == at(30)
@@ -289,9 +289,9 @@ def test_what_its_holder_must_give_up_is_expected_at_the_deadline() -> None:
 
 
 def test_it_says_what_comes_back_where_and_when_and_how_many_are_ahead() -> None:
-    loans = lent("x", 2, 30), lent("y", 2, 45)
+    usage = lent("x", 2, 30), lent("y", 2, 45)
 
-    found = plan(waits("a", 2), waits("b", 4), nodes=[full(*loans)], leases=loans)
+    found = plan(waits("a", 2), waits("b", 4), nodes=[full(*usage)], leases=usage)
 
     assert found["a"].reason == "waits for 2 CPUs: 2 come back to gpu1 at 12:30 UTC"
     assert found["b"].reason == "waits for 4 CPUs: gpu1 has room at 13:30 UTC; 1 request is ahead of it"

@@ -7,12 +7,12 @@ import pytest
 from builders import NOON, ask, cpu, lease, limits, node, team, waits
 
 from distributed_grid.decide.capacity.lending import plan_grant
-from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.policies import POLICIES
 from distributed_grid.decide.queue.answers import CHOSEN, COULD_LEND, Outlook, considered, look_ahead
 from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.nodes import Node, NodeTable
-from distributed_grid.model.plans import Grant, Reserve, Rules
+from distributed_grid.model.plans import Grant, Headroom, Rules
 from distributed_grid.model.policies import AllocationPriority, SharingPolicy
 from distributed_grid.model.requests import Ask, Waiting
 from distributed_grid.model.resources import GB
@@ -34,7 +34,7 @@ def outlook(
 ) -> Outlook:
     in_force = Rules(**rules)  # type: ignore[arg-type]
     table = NodeTable([MASTER, *nodes])
-    return look_ahead(asked, table, leases, Loans.of(leases), waiting, {}, lambda _: in_force, POLICIES[policy], NOON)
+    return look_ahead(asked, table, leases, Usage.of(leases), waiting, {}, lambda _: in_force, POLICIES[policy], NOON)
 
 
 def test_what_fits_says_from_where() -> None:
@@ -99,7 +99,7 @@ def test_a_teams_limit_is_said_whoever_could_lend() -> None:
         (ask(amount=1), node("gpu1", cpus=4, used=cpu(1)), {}, 30_000),
         (ask(amount=99), node("gpu1", cpus=4, used=cpu(1)), {}, 30_000),
         (ask(amount=1), node("gpu1", cpus=4, limits=limits(cpu=1.5)), {}, 15_000),
-        (ask(amount=1), node("gpu1", cpus=4), {"reserve": Reserve("balanced", of_base=0.2)}, 32_000),
+        (ask(amount=1), node("gpu1", cpus=4), {"headroom": Headroom("balanced", of_base=0.2)}, 32_000),
         (ask(kind="gpu", amount=1), node("gpu1", cpus=2, gpus=4), {}, 20_000),  # each needs a CPU
         (ask(kind="gpu", amount=1), node("gpu1", gpus=1.5), {}, 10_000),  # whole ones
         (ask(kind="memory", amount=1), node("gpu1", memory=7), {}, 7 * GB),
@@ -122,7 +122,7 @@ def test_the_largest_amount_is_found_though_a_smaller_one_would_be_delivered_oth
     nodes = NodeTable([master, node("gpu1", cpus=8, borrowed=cpu(1)), node("gpu2", limits=limits(can_share=False))])
     rules = Rules(default_delivery="auto")
     said = look_ahead(
-        ask(amount=1), nodes, (borrowed,), Loans.of([borrowed]), (), {}, lambda _: rules, POLICIES["balanced"], NOON
+        ask(amount=1), nodes, (borrowed,), Usage.of([borrowed]), (), {}, lambda _: rules, POLICIES["balanced"], NOON
     )
     assert said.grant is None
     assert (said.largest_now, said.largest_source) == (80_000, "gpu1")
@@ -145,7 +145,7 @@ NODES = NodeTable(
 
 
 def verdicts(asked: Ask, rules: Rules | None = None, chosen: str | None = None) -> dict[str, str]:
-    return {one.node: one.verdict for one in considered(asked, NODES, Loans(), rules or Rules(), chosen)}
+    return {one.node: one.verdict for one in considered(asked, NODES, Usage(), rules or Rules(), chosen)}
 
 
 def test_every_node_has_a_reason() -> None:
@@ -160,7 +160,7 @@ def test_every_node_has_a_reason() -> None:
         "small": COULD_LEND,
     }
     assert verdicts(ask(), Rules(cooling=frozenset({"big"})))["big"] == "CoolingDown"
-    assert verdicts(ask(), Rules(reserve=Reserve("balanced", of_base=0.5)))["small"] == "KeptFree"
+    assert verdicts(ask(), Rules(headroom=Headroom("balanced", of_base=0.5)))["small"] == "KeptFree"
     assert verdicts(ask(source="small"), chosen="small")["big"] == "NotTheSource"
 
 
@@ -177,20 +177,20 @@ def test_every_node_has_a_reason() -> None:
     ],
 )
 def test_a_reason_is_in_words_and_says_how_much_would_go(asked: Ask, name: str, detail: str, could_lend: int) -> None:
-    reasons = considered(asked, NODES, Loans(), Rules(), chosen="big")
+    reasons = considered(asked, NODES, Usage(), Rules(), chosen="big")
     found = next(one for one in reasons if one.node == name)
     assert (found.detail, found.could_lend) == (detail, could_lend)
 
 
 def test_who_was_chosen_stays_chosen_though_it_could_not_lend_it_again() -> None:
-    reasons = considered(ask(), NODES, Loans(), Rules(), chosen="full")
+    reasons = considered(ask(), NODES, Usage(), Rules(), chosen="full")
     found = next(one for one in reasons if one.node == "full")
     assert (found.verdict, found.detail) == (CHOSEN, "it lends it; as things are now: 1 of 4 CPUs free, 2 asked")
 
 
 def test_what_is_planned_is_what_a_grant_then_says() -> None:
     said = outlook(ask(), node("gpu1"), node("gpu2"))
-    then = plan_grant(ask(), NodeTable([MASTER, node("gpu1"), node("gpu2")]), Loans())
+    then = plan_grant(ask(), NodeTable([MASTER, node("gpu1"), node("gpu2")]), Usage())
     assert isinstance(then, Grant)
     assert said.grant == then
 

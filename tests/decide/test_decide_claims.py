@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from builders import NOON, ask, lease, reservation, team, waits
 
-from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.queue.claims import (
     AGING_STEP_S,
     OVERDUE_S,
@@ -33,7 +33,7 @@ def order(
     teams: Teams = Teams(),  # noqa: B008
     leases: tuple[Lease, ...] = (),
 ) -> list[str]:
-    return [one.id for one in ordered(waiting, Loans.of(leases), accounts, teams, NOON)]
+    return [one.id for one in ordered(waiting, Usage.of(leases), accounts, teams, NOON)]
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ TEAMS = Teams([OWNER, team("blue", guaranteed={"cpu": 4})])
 def test_a_request_is_within_its_teams_guarantee_if_all_that_it_asks_for_is(
     asked: Ask, leases: tuple[Lease, ...], within: bool
 ) -> None:
-    assert Claim.of(asked, Loans.of(leases), TEAMS).is_guaranteed is within
+    assert Claim.of(asked, Usage.of(leases), TEAMS).is_guaranteed is within
 
 
 def test_a_request_within_its_teams_guarantee_goes_before_every_priority_and_every_age() -> None:

@@ -9,10 +9,10 @@ import pytest
 from builders import amounts, ask, cpu, lease, limits, node
 
 from distributed_grid.decide.capacity.lending import counter_offer, plan_grant
-from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
 from distributed_grid.model.nodes import Node, NodeTable
-from distributed_grid.model.plans import Companions, Grant, RefusalCode, Refused, Reserve, Rules
+from distributed_grid.model.plans import Companions, Grant, Headroom, RefusalCode, Refused, Rules
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.teams import Team, Teams
 
@@ -20,7 +20,7 @@ MASTER = node("gpu-master", cpus=2)
 
 
 def plan(asked: Ask, *nodes: Node, leases: tuple[Lease, ...] = (), **options: object) -> Grant | Refused:
-    return plan_grant(asked, NodeTable([MASTER, *nodes]), Loans.of(leases), Rules(**options))  # type: ignore[arg-type]
+    return plan_grant(asked, NodeTable([MASTER, *nodes]), Usage.of(leases), Rules(**options))  # type: ignore[arg-type]
 
 
 def codes(refused: Grant | Refused) -> dict[str, RefusalCode]:
@@ -55,27 +55,27 @@ def test_a_node_that_cannot_lend_says_why(lender: Node, asked: Ask, code: Refusa
 
 
 @pytest.mark.parametrize(
-    ("lender", "loans", "rules", "code", "said"),
+    ("lender", "usage", "rules", "code", "said"),
     [
         (
             node(cpus=4, used=cpu(1)),
             (),
-            {"reserve": Reserve("balanced", of_base=0.5)},
+            {"headroom": Headroom("balanced", of_base=0.5)},
             RefusalCode.KEPT_FREE,
             "3 of 4 CPUs free, of which balanced keeps 2 free for its own work, 2 asked",
         ),
         (
             node(cpus=8, used=cpu(3)),
             (lease(amount=3, delivery=Delivery.RESERVE),),
-            {"reserve": Reserve("conservative", of_idle=0.5)},
+            {"headroom": Headroom("conservative", of_idle=0.5)},
             RefusalCode.KEPT_FREE,
             "5 of 8 CPUs free, of which conservative keeps 4 free for its own work, 2 asked",
         ),
-        (node(used=cpu(3)), (), {"reserve": Reserve("balanced", of_base=0.5)}, RefusalCode.NO_CAPACITY, "1 of 4"),
+        (node(used=cpu(3)), (), {"headroom": Headroom("balanced", of_base=0.5)}, RefusalCode.NO_CAPACITY, "1 of 4"),
         (
             node(limits=limits(cpu=1)),
             (),
-            {"reserve": Reserve("balanced", of_base=0.9)},
+            {"headroom": Headroom("balanced", of_base=0.9)},
             RefusalCode.LENDING_LIMIT_REACHED,
             "0 of at most 1 CPU lent, 2 asked",
         ),
@@ -96,9 +96,9 @@ def test_a_node_that_cannot_lend_says_why(lender: Node, asked: Ask, code: Refusa
     ],
 )
 def test_a_node_that_the_rules_hold_back_says_which(
-    lender: Node, loans: tuple[Lease, ...], rules: dict[str, object], code: RefusalCode, said: str
+    lender: Node, usage: tuple[Lease, ...], rules: dict[str, object], code: RefusalCode, said: str
 ) -> None:
-    refused = plan(ask(), lender, leases=loans, **rules)
+    refused = plan(ask(), lender, leases=usage, **rules)
     assert codes(refused)["gpu1"] is code
     assert said in detail(refused, "gpu1")
 
@@ -129,7 +129,7 @@ def test_the_cpus_that_come_with_a_gpu_count_against_the_teams_limit() -> None:
 
 
 def test_what_the_policy_keeps_is_not_offered_either() -> None:
-    refused = plan(ask(amount=8), node("a", cpus=8), reserve=Reserve("balanced", of_base=0.25))
+    refused = plan(ask(amount=8), node("a", cpus=8), headroom=Headroom("balanced", of_base=0.25))
     assert isinstance(refused, Refused)
     assert counter_offer(refused) == "6 CPUs can be lent by a: grid boost request gpu-master cpu 6 --source a"
 
@@ -236,10 +236,10 @@ import json, sys
 sys.path.insert(0, sys.argv[1])
 from builders import ask, node
 from distributed_grid.decide.capacity.lending import plan_grant
-from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.model.nodes import NodeTable
 nodes = [node("master"), node("many-gpus", gpus=4, cpus=4), node("many-cpus", gpus=2, cpus=64)]
-print(json.dumps(plan_grant(ask("master", "gpu", 1), NodeTable(nodes), Loans()).source))
+print(json.dumps(plan_grant(ask("master", "gpu", 1), NodeTable(nodes), Usage()).source))
 """
 
 
@@ -262,7 +262,7 @@ def test_equal_inputs_give_equal_plans_in_every_process() -> None:
 
 def test_the_grant_says_how_it_is_delivered_and_what_to_beware_of() -> None:
     target = node("gpu-master", cpus=2, hardware=(2, 64))
-    granted = plan_grant(ask(), NodeTable([target, node()]), Loans())
+    granted = plan_grant(ask(), NodeTable([target, node()]), Usage())
     assert isinstance(granted, Grant)
     assert (granted.delivery, granted.resources) == (Delivery.TRANSFER, cpu(2))
     assert granted.delivery_reason

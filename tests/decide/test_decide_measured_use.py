@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distributed_grid.decide.capacity.lending import counter_offer, plan_grant
-from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.monitoring.measured import gpus_in_use, measured_use
 from distributed_grid.decide.monitoring.pressure import Threshold
 from distributed_grid.model.leases import Delivery
@@ -102,7 +102,7 @@ def lender(name: str = "gpu1", **use: object) -> Node:
 
 
 def plan(kind: str, amount: float, *nodes: Node, **changes: object) -> Grant | Refused:
-    return plan_grant(ask("head", kind, amount, **changes), NodeTable(nodes), Loans())
+    return plan_grant(ask("head", kind, amount, **changes), NodeTable(nodes), Usage())
 
 
 HEAD = node("head", cpus=4, ip="10.0.0.1")

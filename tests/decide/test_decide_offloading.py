@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from builders import elsewhere, limits, node, process
 
-from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.offload.movable import (
     continues,
     kind_of_process,
@@ -236,7 +236,7 @@ def place(facts: ProcessFacts, *nodes: Any, to: str | None = None, **there: Any)
     table = NodeTable([node(facts.node), *nodes])
     answers = {one.name: there.get(one.name, elsewhere(facts, one.name)) for one in nodes}
     wanted = replace(recommendation_of(facts), destination=to)
-    return find_place(wanted, facts, table, {k: v for k, v in answers.items() if v is not None}, Loans.of(()))
+    return find_place(wanted, facts, table, {k: v for k, v in answers.items() if v is not None}, Usage.of(()))
 
 
 def test_it_goes_where_there_is_most_room() -> None:
@@ -291,7 +291,7 @@ def test_the_surest_and_heaviest_comes_first_and_parts_and_light_ones_are_not_to
     stuck = process(5, listening=1)
     nodes = NodeTable([node("gpu-master"), node("gpu1")])
 
-    movable, cannot = recommend([heavy, sure, light, part, stuck], nodes, {"gpu1": elsewhere(sure)}, Loans.of(()))
+    movable, cannot = recommend([heavy, sure, light, part, stuck], nodes, {"gpu1": elsewhere(sure)}, Usage.of(()))
 
     assert [one.process.pid for one in movable if one.process] == [2, 10]
     assert [(one.process.pid, codes(one.obstacles)) for one in cannot] == [(5, [ObstacleCode.SOCKETS])]

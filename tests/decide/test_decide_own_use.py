@@ -6,13 +6,13 @@ from typing import Any
 from builders import NOON, ask, cpu, lease, limits, node, waits
 
 from distributed_grid.decide.capacity.lending import plan_grant
-from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.policies import POLICIES
 from distributed_grid.decide.queue.admission import plan_queue
 from distributed_grid.decide.queue.preemption import plan_relief
 from distributed_grid.model.leases import Delivery, Lease
 from distributed_grid.model.nodes import Node, NodeTable
-from distributed_grid.model.plans import NO_RULES, Grant, RefusalCode, Refused, Reserve, Rules
+from distributed_grid.model.plans import NO_RULES, Grant, Headroom, RefusalCode, Refused, Rules
 from distributed_grid.model.policies import SharingPolicy
 from distributed_grid.model.requests import Ask
 
@@ -28,7 +28,7 @@ def set_aside(amount: float = 2, id: str = "o1") -> Lease:
 
 
 def plan(asked: Ask, *nodes: Node, leases: tuple[Lease, ...] = (), rules: Rules = NO_RULES) -> Grant | Refused:
-    return plan_grant(asked, NodeTable(nodes), Loans.of(leases), rules)
+    return plan_grant(asked, NodeTable(nodes), Usage.of(leases), rules)
 
 
 def source(planned: Grant | Refused) -> str | None:
@@ -48,7 +48,7 @@ def test_only_who_asks_for_it_gets_it_of_its_own_and_never_as_a_transfer() -> No
 
 
 def test_no_limit_of_lending_counts_for_it() -> None:
-    keeps = Rules(reserve=Reserve(of_base=0.5))
+    keeps = Rules(headroom=Headroom(of_base=0.5))
     assert source(plan(own(4), replace(ALONE, limits=limits(cpu=1)), rules=keeps)) == "gpu-master"
 
 
@@ -65,9 +65,9 @@ def test_what_is_set_aside_is_neither_set_aside_again_nor_lent() -> None:
 
 
 def test_it_does_not_count_as_lent() -> None:
-    loans = Loans.of([set_aside(3)])
-    assert (loans.lent("gpu-master", "cpu"), loans.taken("gpu-master", "cpu")) == (0, 30_000)
-    assert not loans.borrowed_by("gpu-master")
+    usage = Usage.of([set_aside(3)])
+    assert (usage.lent("gpu-master", "cpu"), usage.taken("gpu-master", "cpu")) == (0, 30_000)
+    assert not usage.borrowed_by("gpu-master")
     lends = node("gpu-master", cpus=8, limits=limits(cpu=4))
     assert source(plan(ask("gpu1", amount=4), lends, node(cpus=0), leases=(set_aside(3),))) == "gpu-master"
 
@@ -92,7 +92,7 @@ def test_one_who_waits_takes_its_own_as_soon_as_it_is_free_but_not_what_somebody
 
     def grants(*queue: Any, used: float = 0, leases: tuple[Lease, ...] = (held,)) -> dict[str, str | None]:
         nodes = NodeTable([node("gpu-master", cpus=4, used=cpu(used)), node("gpu1", cpus=4, used=cpu(4))])
-        verdicts = plan_queue(queue, nodes, leases, Loans.of(leases), lambda _: NO_RULES, NOON)
+        verdicts = plan_queue(queue, nodes, leases, Usage.of(leases), lambda _: NO_RULES, NOON)
         return {v.waiting.id: None if v.grant is None else v.grant.source for v in verdicts}
 
     assert grants(mine) == {"mine": "gpu-master"}
@@ -110,11 +110,11 @@ def test_one_who_waits_for_its_own_is_told_when_and_those_behind_leave_it_that()
     nodes = NodeTable([node("gpu-master", cpus=4, used=cpu(3)), node(cpus=0)])
     queue = [waits("mine", 4, delivery="reserve", own_too=True, nodes=("gpu-master",))]
     queue.append(waits("w", 1, target="gpu1", duration_s=7200))
-    mine, behind = plan_queue(queue, nodes, [held], Loans.of([held]), lambda _: NO_RULES, NOON)
+    mine, behind = plan_queue(queue, nodes, [held], Usage.of([held]), lambda _: NO_RULES, NOON)
     assert (mine.expected_start, mine.expected_source) == (held.expires_at, "gpu-master")
     assert behind.grant is None, "it would be in the way"
     queue[1] = waits("w", 1, target="gpu1", duration_s=60)
-    assert plan_queue(queue, nodes, [held], Loans.of([held]), lambda _: NO_RULES, NOON)[1].grant
+    assert plan_queue(queue, nodes, [held], Usage.of([held]), lambda _: NO_RULES, NOON)[1].grant
 
 
 def test_of_the_nodes_that_will_do_the_first_that_has_room_lends_also_if_it_is_the_targets_own() -> None:
@@ -125,7 +125,7 @@ def test_of_the_nodes_that_will_do_the_first_that_has_room_lends_also_if_it_is_t
     assert source(plan(own(2, nodes=("gpu1",)), *nodes)) == "gpu1"
     assert source(plan(own(2, nodes=order), *nodes, leases=(set_aside(4),))) == "gpu1"
     queue = [waits(name, 2, delivery="reserve", own_too=True, nodes=order) for name in ("w1", "w2", "w3", "w4")]
-    verdicts = plan_queue(queue, NodeTable(nodes), (), Loans(), lambda _: NO_RULES, NOON)
+    verdicts = plan_queue(queue, NodeTable(nodes), (), Usage(), lambda _: NO_RULES, NOON)
     assert [v.expected_source for v in verdicts] == ["gpu-master", "gpu-master", "gpu1", "gpu2"]
     assert source(plan(own(2, nodes=()), *nodes)) is None
 
@@ -133,5 +133,5 @@ def test_of_the_nodes_that_will_do_the_first_that_has_room_lends_also_if_it_is_t
 def test_when_it_ends_its_node_can_lend_again() -> None:
     nodes = NodeTable([node("gpu-master", cpus=4, used=cpu(3), limits=limits(cpu=3)), node(cpus=0)])
     held = set_aside(3)
-    [verdict] = plan_queue([waits("w", 3, target="gpu1")], nodes, [held], Loans.of([held]), lambda _: NO_RULES, NOON)
+    [verdict] = plan_queue([waits("w", 3, target="gpu1")], nodes, [held], Usage.of([held]), lambda _: NO_RULES, NOON)
     assert (verdict.grant, verdict.expected_start, verdict.expected_source) == (None, held.expires_at, "gpu-master")

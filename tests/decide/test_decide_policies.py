@@ -7,10 +7,10 @@ from builders import amounts, ask, cpu, lease_of
 from sharing_worlds import World
 
 from distributed_grid.decide.capacity.lending import plan_grant
-from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.policies import POLICIES, PolicyNumbers
 from distributed_grid.model.leases import Lease
-from distributed_grid.model.plans import RefusalCode, Refused, Reserve, Rules
+from distributed_grid.model.plans import Headroom, RefusalCode, Refused, Rules
 from distributed_grid.model.policies import SharingPolicy
 from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, amount_of
 
@@ -21,17 +21,17 @@ FORESEEN = {("gpu1", CPU): 0.3, ("gpu1", GPU): 0.5, ("gpu1", MEMORY): 0.3}
 """What gpu1 will need itself."""
 
 
-def reserve(policy: SharingPolicy) -> Reserve:
+def headroom(policy: SharingPolicy) -> Headroom:
     numbers = POLICIES[policy]
     of_base = EXCESS if numbers.keeps_of_base is None else numbers.keeps_of_base
-    return Reserve(policy, of_base, numbers.keeps_of_idle, FORESEEN if numbers.foresees else {})
+    return Headroom(policy, of_base, numbers.keeps_of_idle, FORESEEN if numbers.foresees else {})
 
 
 def lent_in_all(policy: SharingPolicy, kind: str, amount: float, world: World, delivery: str) -> float | int:
     """How much of a kind gpu1 gives, if it is asked for this much again and again until it refuses."""
     asked, leases = ask(kind=kind, amount=amount, delivery=delivery), list[Lease]()
     while True:
-        plan = plan_grant(asked, world.nodes(leases), Loans.of(leases), Rules(reserve=reserve(policy)))
+        plan = plan_grant(asked, world.nodes(leases), Usage.of(leases), Rules(headroom=headroom(policy)))
         if isinstance(plan, Refused):
             lender = next(refusal for refusal in plan.refusals if refusal.node == "gpu1")
             assert lender.code in (RefusalCode.KEPT_FREE, RefusalCode.NO_CAPACITY)

@@ -7,7 +7,7 @@ import pytest
 from builders import NOON, amounts, ask, cpu, lease, limits, node, reservation, team
 
 from distributed_grid.decide.capacity.lending import plan_grant
-from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.policies import POLICIES
 from distributed_grid.decide.queue.claims import Claim
 from distributed_grid.decide.queue.preemption import (
@@ -19,7 +19,7 @@ from distributed_grid.decide.queue.preemption import (
 )
 from distributed_grid.model.leases import Lease, LeaseState, Notice
 from distributed_grid.model.nodes import Node, NodeTable
-from distributed_grid.model.plans import Grant, Reserve, Rules
+from distributed_grid.model.plans import Grant, Headroom, Rules
 from distributed_grid.model.policies import AllocationPriority, SharingPolicy
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import CPU, ResourceVector
@@ -53,7 +53,7 @@ def plan(
     sources = sorted({one.source for one in leases} | {"gpu1"})
     there = nodes or tuple(lender(name, *(one for one in leases if one.source == name)) for name in sources)
     table = NodeTable([node("gpu-master", cpus=2), *there])
-    return plan_preemption(asked, table, leases, Loans.of(leases), Rules(**rules), POLICIES[policy], NOON)  # type: ignore[arg-type]
+    return plan_preemption(asked, table, leases, Usage.of(leases), Rules(**rules), POLICIES[policy], NOON)  # type: ignore[arg-type]
 
 
 def victims(found: Preemption | None) -> list[str]:
@@ -220,7 +220,7 @@ def test_a_gpu_comes_with_its_cpus_or_somebody_yields_them_too() -> None:
     [
         (replace(node(cpus=8), total=amounts(cpu=6, memory=16), free=amounts(memory=16)), {}),  # no capacity
         (node(cpus=8, used=cpu(2), limits=limits(cpu=3)), {}),  # its limit
-        (node(cpus=8, used=cpu(2)), {"reserve": Reserve("balanced", of_base=0.7)}),  # what it keeps
+        (node(cpus=8, used=cpu(2)), {"headroom": Headroom("balanced", of_base=0.7)}),  # what it keeps
     ],
 )
 def test_a_return_helps_against_all_that_is_a_matter_of_amounts(there: Node, rules: dict[str, object]) -> None:
@@ -351,9 +351,9 @@ def test_a_boost_that_was_given_back_and_is_still_held_after_its_grace_period_is
 
 def foresee(asked: Ask, *leases: Lease, before: datetime | None = None, **rules: object) -> Preemption | None:
     table = NodeTable([node("gpu-master", cpus=2), lender("gpu1", *leases)])
-    loans, in_force = Loans.of(leases), Rules(**rules)  # type: ignore[arg-type]
-    claim = Claim.of(asked, loans, in_force.teams)
-    return foresee_preemption(asked, table, leases, loans, in_force, BALANCED, NOON, claim=claim, before=before)
+    usage, in_force = Usage.of(leases), Rules(**rules)  # type: ignore[arg-type]
+    claim = Claim.of(asked, usage, in_force.teams)
+    return foresee_preemption(asked, table, leases, usage, in_force, BALANCED, NOON, claim=claim, before=before)
 
 
 def test_the_minimum_hold_is_foreseen() -> None:
@@ -426,7 +426,7 @@ def test_what_then_is_granted_is_what_the_plan_says() -> None:
     assert found is not None
     back = replace(lender("gpu1"), total=amounts(cpu=4, memory=16, gpu=4), free=cpu(2))
     left = replace(held, units=40_000, resources=cpu(4))
-    later = plan_grant(URGENT, NodeTable([node("gpu-master", cpus=2), back]), Loans.of([left]))
+    later = plan_grant(URGENT, NodeTable([node("gpu-master", cpus=2), back]), Usage.of([left]))
     assert isinstance(later, Grant)
     assert later == found.grant
 

@@ -4,7 +4,7 @@ import pytest
 from builders import amounts, ask, cpu, lease, limits, node, reservation, team
 
 from distributed_grid.decide.capacity.quotas import why_over_limit
-from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
 from distributed_grid.model.nodes import NodeTable
 from distributed_grid.model.resources import CPU, ResourceVector
@@ -26,7 +26,7 @@ def why(name: str, need: ResourceVector, *leases: Lease, teams: tuple[Team, ...]
     """For all that is needed, asked for by name."""
     kind, *others = need
     asked = ask(kind=kind, units=need[kind], team=name, along=tuple((other, need[other]) for other in others))
-    return why_over_limit(asked, need, NODES, Loans.of(leases), Teams(teams))
+    return why_over_limit(asked, need, NODES, Usage.of(leases), Teams(teams))
 
 
 @pytest.mark.parametrize(
@@ -108,9 +108,9 @@ def test_what_comes_with_a_guaranteed_gpu_unasked_is_guaranteed_with_it(
 ) -> None:
     asked = ask(kind="gpu", amount=gpus, team="vision", along=tuple(amounts(**along).items()))
     need = amounts(**{"gpu": gpus, "cpu": gpus, **along})
-    assert why_over_limit(asked, need, NODES, Loans.of(leases), Teams(teams)) == said
+    assert why_over_limit(asked, need, NODES, Usage.of(leases), Teams(teams)) == said
 
 
 def test_the_cpus_that_come_with_a_gpu_are_the_teams_too() -> None:
-    held = Loans.of([reservation(amount=2, cpus=5, team="ml")])
+    held = Usage.of([reservation(amount=2, cpus=5, team="ml")])
     assert held.held_by("ml") == amounts(gpu=2, cpu=5)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from builders import NOON, amounts, cpu, demand, forecast, lease, limits, node, shape, snapshot
 
-from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.monitoring.pressure import Pressed, Threshold
 from distributed_grid.decide.policies import POLICIES
 from distributed_grid.decide.rebalance.round import Observed, Streaks, rebalance
@@ -51,7 +51,7 @@ class Round:
             pressed=_pressed(snapshots),
             demand=self.demand,
             leases=self.leases,
-            loans=Loans.of(self.leases),
+            usage=Usage.of(self.leases),
             thresholds=THRESHOLDS,
             numbers=POLICIES[self.policy],
             mode=self.mode,

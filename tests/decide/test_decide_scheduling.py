@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from builders import amounts, boost_room, cpu, lease, limits, node, reservation, snapshot, sought
 
-from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.scheduler import NodeColumns, Sought, choose, choose_gang, register_strategy, strategies
 from distributed_grid.decide.scheduler.feasibility import kept_for
 from distributed_grid.decide.scheduler.placing import promise, refusals
 from distributed_grid.errors import InvalidRequest
 from distributed_grid.model.nodes import Node, NodeTable
-from distributed_grid.model.plans import NO_RULES, Reserve, Rules
+from distributed_grid.model.plans import NO_RULES, Headroom, Rules
 from distributed_grid.model.scheduling import SchedulingStrategy
 
 # The package shows a function of the same name.
@@ -141,7 +141,7 @@ def test_a_node_that_does_not_share_carries_its_own_tasks() -> None:
 
 
 def test_what_a_lender_keeps_for_itself_is_not_given_to_others_but_to_its_own() -> None:
-    keeps = Rules(reserve=Reserve("balanced", of_base=0.5))
+    keeps = Rules(headroom=Headroom("balanced", of_base=0.5))
     assert chosen(HOME, BIG, cpu=9, rules=keeps) is None
     assert chosen(HOME, BIG, cpu=9, rules=keeps, target="big") == "big"
 
@@ -251,7 +251,7 @@ def test_who_is_not_near_or_not_far_is_told() -> None:
 def test_a_nodes_new_labels_are_seen() -> None:
     asked = sought(HOME, BIG, affinity={"labels": {"zone": "c"}}, cpu=2)
     assert choose(asked) is None
-    asked.columns.put(replace(BIG, labels={"zone": "c"}), Loans(), NO_RULES)
+    asked.columns.put(replace(BIG, labels={"zone": "c"}), Usage(), NO_RULES)
     assert choose(replace(asked)).node == "big"  # type: ignore[union-attr]
 
 
@@ -328,8 +328,8 @@ def test_a_row_that_is_set_anew_is_as_in_a_new_table() -> None:
     columns = NodeColumns.of(NodeTable(NODES))
     changed = node("big", cpus=16, used=cpu(3), base=amounts(cpu=16, memory=16, widget=1))
     held = (reservation(kind="cpu", amount=2, source="big"),)
-    columns.put(changed, Loans.of(held), NO_RULES)
-    afresh = NodeColumns.of(NodeTable((HOME, SMALL, changed, BUSY)), Loans.of(held))
+    columns.put(changed, Usage.of(held), NO_RULES)
+    afresh = NodeColumns.of(NodeTable((HOME, SMALL, changed, BUSY)), Usage.of(held))
     for kind in ("cpu", "memory", "widget"):
         for name in ("total", "own", "lend"):
             assert (getattr(columns, name)[kind] == getattr(afresh, name)[kind]).all(), (name, kind)

@@ -11,7 +11,7 @@ from test_decide_rebalancing import MASTER, Round, hot
 from distributed_grid.decide.monitoring.trends import Trend
 from distributed_grid.decide.rebalance.suggestions import HORIZONS_S, MOST, Suggestion, how_sure, passes, suggest
 from distributed_grid.model.leases import Cause
-from distributed_grid.model.plans import Reserve, Rules
+from distributed_grid.model.plans import Headroom, Rules
 from distributed_grid.model.policies import SharingPolicy
 from distributed_grid.model.resources import CPU, GB, MEMORY
 from distributed_grid.model.series import Forecast
@@ -111,7 +111,7 @@ def test_what_waits_for_a_moment_only_is_not_worth_a_word() -> None:
         (node("gpu1"), Rules(cooling=frozenset({"gpu1"})), "gpu1 is cooling down: grid cooldown gpu1 --off"),
         (
             node("gpu1"),
-            Rules(reserve=Reserve("balanced", 1.0)),
+            Rules(headroom=Headroom("balanced", 1.0)),
             "a bolder policy would let gpu1 lend what it keeps free",
         ),
         (node("gpu1", silent="no answer"), Rules(), "gpu1 lends again once its probe answers"),

@@ -10,13 +10,13 @@ from distributed_grid.model.roles.runs import Record, as_seen
 
 
 @pytest.fixture
-def shelf() -> FakeShelf:
+def store() -> FakeShelf:
     return FakeShelf()
 
 
 @pytest.fixture
-def records(shelf: FakeShelf) -> RoleRecords:
-    return RoleRecords(shelf)
+def records(store: FakeShelf) -> RoleRecords:
+    return RoleRecords(store)
 
 
 def second(**others: object) -> Record:
@@ -34,7 +34,7 @@ def test_what_was_written_last_is_read(records: RoleRecords) -> None:
     assert records.names() == ["another", "run-1"]
 
 
-def test_a_removed_record_takes_its_wishes_along(records: RoleRecords, shelf: FakeShelf) -> None:
+def test_a_removed_record_takes_its_wishes_along(records: RoleRecords, store: FakeShelf) -> None:
     records.write_record(a_run())
     records.wish("run-1", down=True)
     records.wish("run-10", down=True)  # whose name only begins alike
@@ -44,7 +44,7 @@ def test_a_removed_record_takes_its_wishes_along(records: RoleRecords, shelf: Fa
     assert records.read_record("run-1") is None
     assert records.wished("run-1") is None
     assert records.take_wish("run-10") is not None
-    assert not shelf.kept
+    assert not store.kept
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "x" * 101, None, 7])
@@ -80,7 +80,7 @@ def test_what_was_wished_too_late_of_a_run_is_not_wished_of_the_next(records: Ro
     assert records.wished("run-1") is None
 
 
-def test_of_two_that_want_the_name_of_a_dead_run_at_once_one_has_it(records: RoleRecords, shelf: FakeShelf) -> None:
+def test_of_two_that_want_the_name_of_a_dead_run_at_once_one_has_it(records: RoleRecords, store: FakeShelf) -> None:
     """Both have seen that it is over before either writes."""
     records.write_record(a_run(state="ended"))
 
@@ -88,10 +88,10 @@ def test_of_two_that_want_the_name_of_a_dead_run_at_once_one_has_it(records: Rol
         def put(self, key: str, value: bytes, *, replace: bool) -> bool:
             if key.startswith("heir:"):
                 assert records.claim(second()) is None
-            return shelf.put(key, value, replace=replace)
+            return store.put(key, value, replace=replace)
 
     slow = AnotherComesFirst()
-    slow.get, slow.keys = shelf.get, shelf.keys  # type: ignore[method-assign]
+    slow.get, slow.keys = store.get, store.keys  # type: ignore[method-assign]
 
     assert RoleRecords(slow).claim(a_run(state="starting")) == second()
     assert records.read_record("run-1") == second()
@@ -108,23 +108,23 @@ def test_only_that_run_is_forgotten_and_not_the_next_of_its_name(records: RoleRe
     assert records.remove_same(second(state="ended"))
 
 
-def test_with_a_run_go_the_placement_groups_that_it_left_and_no_others(records: RoleRecords, shelf: FakeShelf) -> None:
+def test_with_a_run_go_the_placement_groups_that_it_left_and_no_others(records: RoleRecords, store: FakeShelf) -> None:
     names = [new_group_name(name) for name in ("run-1", "run-1", "run-1-more", "run-10", "run")]
-    shelf.standing = {str(number): name for number, name in enumerate([*names, "grid-roles-run-1"])}
+    store.standing = {str(number): name for number, name in enumerate([*names, "grid-roles-run-1"])}
     records.write_record(a_run())
 
     assert records.clear_away(a_run(state="lost"))
 
-    assert sorted(shelf.standing) == ["2", "3", "4", "5"]
+    assert sorted(store.standing) == ["2", "3", "4", "5"]
     assert records.names() == []
 
 
-def test_nothing_is_removed_of_a_run_that_has_taken_the_name_meanwhile(records: RoleRecords, shelf: FakeShelf) -> None:
+def test_nothing_is_removed_of_a_run_that_has_taken_the_name_meanwhile(records: RoleRecords, store: FakeShelf) -> None:
     records.write_record(second())
-    shelf.standing = {"1": new_group_name("run-1")}
+    store.standing = {"1": new_group_name("run-1")}
 
     assert not records.clear_away(a_run(state="lost"))
-    assert shelf.standing and records.names() == ["run-1"]
+    assert store.standing and records.names() == ["run-1"]
 
 
 # -- wishes --------------------------------------------------------------------------------------------------
@@ -142,16 +142,16 @@ def test_wishes_add_up_and_the_last_count_holds(records: RoleRecords) -> None:
     assert records.take_wish("run-1") is None
 
 
-def test_a_wish_that_comes_while_others_are_taken_is_not_lost(records: RoleRecords, shelf: FakeShelf) -> None:
+def test_a_wish_that_comes_while_others_are_taken_is_not_lost(records: RoleRecords, store: FakeShelf) -> None:
     records.wish("run-1", counts={"rollout_worker": 3})
-    remove = shelf.remove
+    remove = store.remove
 
     def remove_slowly(key: str) -> bool:
-        shelf.remove = remove  # type: ignore[method-assign]
+        store.remove = remove  # type: ignore[method-assign]
         records.wish("run-1", down=True)
         return remove(key)
 
-    shelf.remove = remove_slowly  # type: ignore[method-assign]
+    store.remove = remove_slowly  # type: ignore[method-assign]
 
     first, then = records.take_wish("run-1"), records.take_wish("run-1")
 
@@ -159,17 +159,17 @@ def test_a_wish_that_comes_while_others_are_taken_is_not_lost(records: RoleRecor
     assert (first["down"], then["down"]) == (False, True)
 
 
-def test_a_wish_is_heard_though_it_could_not_be_removed_at_once(records: RoleRecords, shelf: FakeShelf) -> None:
+def test_a_wish_is_heard_though_it_could_not_be_removed_at_once(records: RoleRecords, store: FakeShelf) -> None:
     records.wish("run-1", counts={"rollout_worker": 3})
     records.wish("run-1", down=True)
-    remove = shelf.remove
+    remove = store.remove
 
     def removed_and_silent(key: str) -> bool:
-        shelf.remove = remove  # type: ignore[method-assign]
+        store.remove = remove  # type: ignore[method-assign]
         remove(key)
         raise Unavailable("Ray does not answer")
 
-    shelf.remove = removed_and_silent  # type: ignore[method-assign]
+    store.remove = removed_and_silent  # type: ignore[method-assign]
 
     first, then = records.take_wish("run-1"), records.take_wish("run-1")
 
@@ -180,8 +180,8 @@ def test_a_wish_is_heard_though_it_could_not_be_removed_at_once(records: RoleRec
 # -- as readers see it ---------------------------------------------------------------------------------------
 
 
-def test_a_run_whose_owner_died_without_a_word_is_lost(records: RoleRecords, shelf: FakeShelf) -> None:
-    shelf.dead.add("worker-of-run-1")
+def test_a_run_whose_owner_died_without_a_word_is_lost(records: RoleRecords, store: FakeShelf) -> None:
+    store.dead.add("worker-of-run-1")
     assert records.with_dead_owners([a_run(), a_run("run-2")]) == {"run-1"}
 
     seen = as_seen(a_run(), owner_is_dead=records.owner_is_dead(a_run()))

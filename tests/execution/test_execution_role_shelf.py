@@ -9,7 +9,7 @@ from ray.core.generated import gcs_service_pb2
 from ray.core.generated.gcs_pb2 import GcsNodeInfo
 
 from distributed_grid.errors import Unavailable
-from distributed_grid.execution.role_records import RayShelf
+from distributed_grid.execution.role_records import RayKeyValueStore
 
 HERE, GONE = b"here", b"gone"
 KNOWN = {b"\1": (True, HERE), b"\2": (False, HERE), b"\3": (True, GONE)}
@@ -22,7 +22,7 @@ class NodeId(bytes):
 
 
 @pytest.fixture
-def shelf() -> RayShelf:
+def store() -> RayKeyValueStore:
     def worker(request: Any, timeout: float) -> Any:
         reply = gcs_service_pb2.GetWorkerInfoReply()
         if request.worker_id in KNOWN:
@@ -33,22 +33,22 @@ def shelf() -> RayShelf:
         NodeId(HERE): SimpleNamespace(state=GcsNodeInfo.ALIVE),
         NodeId(GONE): SimpleNamespace(state=GcsNodeInfo.DEAD),
     }
-    shelf = RayShelf.__new__(RayShelf)
-    shelf._gcs = SimpleNamespace(get_all_node_info=lambda timeout: nodes)
-    shelf._workers = SimpleNamespace(GetWorkerInfo=worker)
-    return shelf
+    store = RayKeyValueStore.__new__(RayKeyValueStore)
+    store._gcs = SimpleNamespace(get_all_node_info=lambda timeout: nodes)
+    store._workers = SimpleNamespace(GetWorkerInfo=worker)
+    return store
 
 
-def test_who_ended_whose_node_died_and_who_was_never_there_is_dead(shelf: RayShelf) -> None:
-    assert shelf.dead_workers(["01", "02", "03", "04"]) == {"02", "03", "04"}
-    assert shelf.dead_workers(["02", "04"]) == {"02", "04"}
-    assert shelf.dead_workers([]) == frozenset()
+def test_who_ended_whose_node_died_and_who_was_never_there_is_dead(store: RayKeyValueStore) -> None:
+    assert store.dead_workers(["01", "02", "03", "04"]) == {"02", "03", "04"}
+    assert store.dead_workers(["02", "04"]) == {"02", "04"}
+    assert store.dead_workers([]) == frozenset()
 
 
-def test_silence_is_told_as_such(shelf: RayShelf) -> None:
+def test_silence_is_told_as_such(store: RayKeyValueStore) -> None:
     def silent(*_: Any, **__: Any) -> Any:
         raise grpc.RpcError("no answer")
 
-    shelf._workers = SimpleNamespace(GetWorkerInfo=silent)
+    store._workers = SimpleNamespace(GetWorkerInfo=silent)
     with pytest.raises(Unavailable, match="does not answer"):
-        shelf.dead_workers(["01"])
+        store.dead_workers(["01"])

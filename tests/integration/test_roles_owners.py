@@ -200,7 +200,7 @@ def test_a_run_ends_though_nobody_can_be_told_and_hides_no_error(
         raise Unavailable("Ray's control service does not answer")
 
     with pytest.raises(KeyError, match="mine"), launch(workload("untold"), leases=False) as run:
-        monkeypatch.setattr(run._records._shelf, "remove", silent)
+        monkeypatch.setattr(run._records._kv, "remove", silent)
         raise KeyError("mine")
 
     assert run.wait(0.0) and run.state == "ended" and not groups("untold")

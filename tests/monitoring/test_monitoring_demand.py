@@ -7,7 +7,7 @@ from ray.core.generated import common_pb2, gcs_pb2
 
 from distributed_grid.decide.monitoring.demand import explain_demand, only_node
 from distributed_grid.model.nodes import NodeTable
-from distributed_grid.monitoring.senses import pending_requests
+from distributed_grid.monitoring.telemetry import pending_requests
 
 IN = common_pb2.LabelSelectorOperator.LABEL_OPERATOR_IN
 IDS = {"gpu-master": "aa", "gpu1": "bb", "gpu2": "cc"}

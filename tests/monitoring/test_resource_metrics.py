@@ -50,7 +50,7 @@ def test_callbacks_are_told_when_pressure_begins_and_ends(served: ServedGrid) ->
         async with ResourceMetricsCollector(home=served.home) as collector:
             collector.add_pressure_callback(told.append)
             for cores, wanted in ((16.0, 1), (12.0, 1), (0.0, 2)):
-                served.senses.answers["b"] = reading(cpu_used=cores)
+                served.telemetry.answers["b"] = reading(cpu_used=cores)
                 await asyncio.to_thread(served.measure)
                 async with asyncio.timeout(30):
                     while len(told) < wanted:  # noqa: ASYNC110
@@ -73,7 +73,7 @@ def test_a_callback_that_fails_is_reported_and_nobody_misses_anything(served: Se
             collector.add_pressure_callback(broken)
             collector.add_pressure_callback(told.append)
             for cores, wanted in ((16.0, 1), (0.0, 2)):
-                served.senses.answers["b"] = reading(cpu_used=cores)
+                served.telemetry.answers["b"] = reading(cpu_used=cores)
                 await asyncio.to_thread(served.measure)
                 async with asyncio.timeout(30):
                     while len(told) < wanted:  # noqa: ASYNC110
@@ -85,7 +85,7 @@ def test_a_callback_that_fails_is_reported_and_nobody_misses_anything(served: Se
 
 
 def test_a_stale_node_counts_for_nothing_in_the_summary(served: ServedGrid) -> None:
-    served.senses.answers["c"] = "its probe died"
+    served.telemetry.answers["c"] = "its probe died"
     served.measure()
 
     async def main() -> None:

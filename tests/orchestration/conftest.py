@@ -12,11 +12,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "properties"))
 
 from builders import LENDS_ALL
 from fake_cluster import FakeCluster
-from fake_senses import FakeSenses
+from fake_telemetry import FakeTelemetry
 from whole_grid import WholeGrid
 
 from distributed_grid.config import GridConfig
-from distributed_grid.execution.processes import Hands
+from distributed_grid.execution.processes import ProcessControl
 
 NODES: dict[str, dict[str, float]] = {"a": {"cpus": 4, "gpus": 1}, "b": {"cpus": 4}, "c": {"cpus": 4, "gpus": 1}}
 
@@ -31,8 +31,8 @@ def make_grid() -> Iterator[Callable[..., WholeGrid]]:
             cluster: FakeCluster | None = None,
             seed: int = 0,
             home: Path | None = None,
-            senses: FakeSenses | None = None,
-            hands: Hands | None = None,
+            telemetry: FakeTelemetry | None = None,
+            control: ProcessControl | None = None,
             memory: float = 0,
             **sharing: Any,
         ) -> WholeGrid:
@@ -47,7 +47,7 @@ def make_grid() -> Iterator[Callable[..., WholeGrid]]:
                 }
             )
             folder_of_it = home or Path(folder) / f"home{len(made)}"
-            made.append(WholeGrid(cluster, config, folder_of_it, seed, senses=senses, hands=hands))
+            made.append(WholeGrid(cluster, config, folder_of_it, seed, telemetry=telemetry, control=control))
             return made[-1]
 
         try:

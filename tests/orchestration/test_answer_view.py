@@ -6,7 +6,7 @@ from datetime import timedelta
 import orjson
 from builders import NOON, ask, cpu, lease, node
 
-from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.policies import POLICIES
 from distributed_grid.decide.queue.answers import look_ahead
 from distributed_grid.leases.view import plan_dict
@@ -20,7 +20,7 @@ from distributed_grid.model.requests import Ask
 def shown(asked: Ask, *nodes: Node, leases: tuple[Lease, ...] = ()) -> dict[str, object]:
     table = NodeTable([node("gpu-master", cpus=2), *nodes])
     numbers = POLICIES[SharingPolicy.BALANCED]
-    said = look_ahead(asked, table, leases, Loans.of(leases), (), {}, lambda _: Rules(), numbers, NOON)
+    said = look_ahead(asked, table, leases, Usage.of(leases), (), {}, lambda _: Rules(), numbers, NOON)
     return orjson.loads(orjson.dumps(plan_dict(said, NOON)))  # type: ignore[no-any-return]
 
 

@@ -77,7 +77,7 @@ class Lab:
 @pytest.fixture
 def lab(make_grid: Callable[..., WholeGrid]) -> Lab:
     fake = FakeHands()
-    return Lab(make_grid(hands=fake.hands, memory=16), fake)
+    return Lab(make_grid(control=fake.control, memory=16), fake)
 
 
 # -- moving ---------------------------------------------------------------------------------------------------

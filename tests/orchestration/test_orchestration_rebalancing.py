@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from builders import amounts, ask, cpu, reading, shape
 from fake_cluster import Crashed, FakeCluster
-from fake_senses import FakeSenses
+from fake_telemetry import FakeTelemetry
 from whole_grid import WholeGrid, at_home, raising
 
 from distributed_grid.errors import Refused
@@ -25,10 +25,10 @@ class Lab:
     """Three nodes with 4 CPUs each, whose machines do what a test says."""
 
     def __init__(self, make_grid: Callable[..., WholeGrid], **sharing: Any) -> None:
-        self.senses = FakeSenses()
-        self.senses.answers = dict.fromkeys(("a", "b", "c"), QUIET)
+        self.telemetry = FakeTelemetry()
+        self.telemetry.answers = dict.fromkeys(("a", "b", "c"), QUIET)
         by_itself = {"mode": "dynamic_balancing", "rebalance_interval_seconds": ROUND_S}
-        self.grid = make_grid(senses=self.senses, **by_itself | sharing)
+        self.grid = make_grid(telemetry=self.telemetry, **by_itself | sharing)
         self.rounds(0.4)  # from here on every full number of rounds ends well after one
 
     @property
@@ -56,7 +56,7 @@ def make(make_grid: Callable[..., WholeGrid]) -> Make:
 
 def test_a_node_under_pressure_is_boosted_with_nobody_asking_and_it_goes_home_when_that_ends(make: Make) -> None:
     lab = make()
-    lab.senses.answers["b"] = BUSY
+    lab.telemetry.answers["b"] = BUSY
     lab.rounds(2)
     assert lab.leases == []
 
@@ -69,11 +69,11 @@ def test_a_node_under_pressure_is_boosted_with_nobody_asking_and_it_goes_home_wh
     assert [group.name for group in lab.cluster.groups()] == [boost.group_name]
     assert "b has been under pressure for 3 rounds: cpu at 97%" in lab.grid.events("rebalanced")[0]
 
-    lab.senses.answers["b"] = IN_BETWEEN
+    lab.telemetry.answers["b"] = IN_BETWEEN
     lab.rounds(10)
     assert lab.leases == [boost]  # neither pressed nor relieved: nothing changes
 
-    lab.senses.answers["b"] = QUIET
+    lab.telemetry.answers["b"] = QUIET
     lab.rounds(2)
     assert lab.leases == [boost]
     lab.rounds(2)
@@ -84,7 +84,7 @@ def test_a_node_under_pressure_is_boosted_with_nobody_asking_and_it_goes_home_wh
 
 def test_what_is_needed_for_long_is_renewed_and_never_interrupted(make: Make) -> None:
     lab = make()
-    lab.senses.answers["b"] = BUSY
+    lab.telemetry.answers["b"] = BUSY
     lab.rounds(3)
     (first,) = lab.leases
     lab.rounds(70)  # its half hour is over
@@ -95,7 +95,7 @@ def test_what_is_needed_for_long_is_renewed_and_never_interrupted(make: Make) ->
 
 def test_a_pending_shape_that_is_pinned_to_a_node_triggers_a_boost_for_it(make: Make) -> None:
     lab = make()
-    lab.senses.waiting = (Pending(shape("b", cpu=6), 1),)
+    lab.telemetry.waiting = (Pending(shape("b", cpu=6), 1),)
     lab.rounds(3)
 
     (boost,) = lab.leases
@@ -103,7 +103,7 @@ def test_a_pending_shape_that_is_pinned_to_a_node_triggers_a_boost_for_it(make: 
     assert boost.cause is Cause.DEMAND
     assert lab.cluster.start("b", 6) is not None
 
-    lab.senses.waiting = ()
+    lab.telemetry.waiting = ()
     lab.rounds(8)
     assert lab.leases == [boost]  # nothing waits, but it is in use
     lab.cluster.finish_everything()
@@ -118,15 +118,15 @@ def test_a_pending_shape_that_is_pinned_to_a_node_triggers_a_boost_for_it(make: 
 )
 def test_grid_does_nothing_by_itself_where_it_was_not_told_to(make: Make, sharing: dict[str, Any]) -> None:
     lab = make(**sharing)
-    lab.senses.answers["b"] = BUSY
-    lab.senses.waiting = (Pending(shape("c", cpu=6), 1),)
+    lab.telemetry.answers["b"] = BUSY
+    lab.telemetry.waiting = (Pending(shape("c", cpu=6), 1),)
     lab.rounds(20)
     assert lab.leases == [] and lab.done() == []
 
 
 def test_a_policy_that_is_changed_holds_from_the_next_round_on(make: Make) -> None:
     lab = make(policy="conservative")
-    lab.senses.answers["b"] = BUSY
+    lab.telemetry.answers["b"] = BUSY
     lab.rounds(10)
     assert lab.leases == []
     lab.grid.parts.sharing.set_policy = SharingPolicy.AGGRESSIVE
@@ -140,7 +140,7 @@ def test_a_hot_lenders_loan_moves_and_the_borrower_never_has_less(make: Make) ->
     old = lab.grid.run(lab.grid.service.request(asked))
     least = []
     lab.rounds(3)
-    lab.senses.answers["a"] = BUSY
+    lab.telemetry.answers["a"] = BUSY
     for _ in range(400):
         lab.grid.wait(0.25)
         least.append(lab.cluster.true_totals()["b"]["cpu"])
@@ -161,7 +161,7 @@ def test_a_move_that_a_crash_cut_off_is_finished_and_not_made_twice(make: Make) 
     lab = make()
     old = lab.grid.run(lab.grid.service.request(ask("b", amount=1, source="a")))
     lab.rounds(3)
-    lab.senses.answers["a"] = BUSY
+    lab.telemetry.answers["a"] = BUSY
     lab.cluster.upcoming(0, raising(Crashed()), call=Point.GRANT_DELIVERED)  # the new loan is there, the old one too
     with pytest.raises(Crashed):
         lab.rounds(5)
@@ -178,7 +178,7 @@ def test_a_move_that_a_crash_cut_off_is_finished_and_not_made_twice(make: Make) 
 def test_a_hot_lender_whom_nobody_relieves_gets_its_own_back_in_every_mode(make: Make) -> None:
     lab = make(mode="share_and_offload", policy="conservative")
     lab.grid.run(lab.grid.service.request(ask("b", amount=2, source="a")))
-    lab.senses.answers["a"] = BUSY
+    lab.telemetry.answers["a"] = BUSY
     lab.rounds(12)
 
     assert lab.leases == []
@@ -189,14 +189,14 @@ def test_a_hot_lender_whom_nobody_relieves_gets_its_own_back_in_every_mode(make:
 def test_work_in_a_reservation_is_not_the_lenders_own_pressure(make: Make) -> None:
     lab = make()
     boost = lab.grid.run(lab.grid.service.request(ask("b", amount=2, source="a", delivery="reserve")))
-    lab.senses.answers["a"] = reading(cpus=4.0, cpu_used=3.4)  # 85 %; its own 1.4 are 70 % of 2
+    lab.telemetry.answers["a"] = reading(cpus=4.0, cpu_used=3.4)  # 85 %; its own 1.4 are 70 % of 2
     lab.rounds(10)
     assert boost.id in lab.grid.leases
 
 
 def test_what_cannot_be_done_is_told_and_the_rest_is_done(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     lab = make()
-    lab.senses.answers |= {"a": BUSY, "b": reading(cpu_used=15.8)}
+    lab.telemetry.answers |= {"a": BUSY, "b": reading(cpu_used=15.8)}
     request = lab.grid.service.request
 
     async def refused_for_b(asked: Any, **options: Any) -> Lease:
@@ -206,7 +206,7 @@ def test_what_cannot_be_done_is_told_and_the_rest_is_done(make: Make, monkeypatc
 
     monkeypatch.setattr(lab.grid.service, "request", refused_for_b)
     lab.cluster.add_node("d")
-    lab.senses.answers["d"] = QUIET
+    lab.telemetry.answers["d"] = QUIET
     lab.rounds(4)
     assert [lease.target for lease in lab.leases] == ["a"]
     assert "borrow: RuntimeError('the network is down')" in lab.grid.events("not_rebalanced")[0]
@@ -215,7 +215,7 @@ def test_what_cannot_be_done_is_told_and_the_rest_is_done(make: Make, monkeypatc
 def test_what_was_measured_once_counts_once(make: Make) -> None:
     """A loop that looks more often than anything is measured learns nothing by it."""
     lab = make(monitoring_interval_seconds=300)
-    lab.senses.answers["b"] = BUSY
+    lab.telemetry.answers["b"] = BUSY
     lab.rounds(24)
     assert lab.leases == []
     lab.rounds(12)
@@ -224,7 +224,7 @@ def test_what_was_measured_once_counts_once(make: Make) -> None:
 
 def test_after_all_was_given_back_nothing_is_lent_by_itself(make: Make) -> None:
     lab = make()
-    lab.senses.answers["b"] = BUSY
+    lab.telemetry.answers["b"] = BUSY
     lab.rounds(3)
     assert lab.grid.run(lab.grid.engine.give_all_back()) == 1
     lab.rounds(10)
@@ -238,7 +238,7 @@ def test_where_not_all_could_be_given_back_it_goes_on(make: Make) -> None:
     with pytest.raises(Refused):
         lab.grid.run(lab.grid.engine.give_all_back(wait_s=1.0))
     lab.cluster.finish(work or 0)
-    lab.senses.answers["b"] = BUSY
+    lab.telemetry.answers["b"] = BUSY
     lab.rounds(4)
     assert [lease.target for lease in lab.leases] == ["b"]
 
@@ -248,7 +248,7 @@ def test_where_not_all_could_be_given_back_it_goes_on(make: Make) -> None:
 
 def test_a_suggestion_is_told_once_and_kept_while_it_holds(make: Make) -> None:
     lab = make(policy="conservative")
-    lab.senses.answers["b"] = BUSY
+    lab.telemetry.answers["b"] = BUSY
     lab.rounds(5)
 
     rebalancing = lab.grid.engine.rebalancing
@@ -259,22 +259,22 @@ def test_a_suggestion_is_told_once_and_kept_while_it_holds(make: Make) -> None:
     assert told.startswith("b is short of CPUs; ")
     assert f": {now.command}" in told and "grid boost request b cpu" in told
 
-    lab.senses.answers["b"] = QUIET
+    lab.telemetry.answers["b"] = QUIET
     lab.rounds(2)
     assert rebalancing.suggestions.current == ()
-    lab.senses.answers["b"] = BUSY
+    lab.telemetry.answers["b"] = BUSY
     lab.rounds(2)
     assert len(lab.grid.events("suggested")) == 1  # it was away for a moment only
-    lab.senses.answers["b"] = QUIET
+    lab.telemetry.answers["b"] = QUIET
     lab.rounds(25)
-    lab.senses.answers["b"] = BUSY
+    lab.telemetry.answers["b"] = BUSY
     lab.rounds(2)
     assert len(lab.grid.events("suggested")) == 2
 
 
 def test_what_a_suggestion_says_can_be_asked_for(make: Make) -> None:
     lab = make(policy="conservative")
-    lab.senses.answers["b"] = BUSY
+    lab.telemetry.answers["b"] = BUSY
     lab.rounds(2)
     rebalancing = lab.grid.engine.rebalancing
     assert rebalancing is not None

@@ -388,5 +388,5 @@ def test_lent_amounts_are_the_same_before_and_after_a_part_is_given_up(lab: Whol
     lab.cluster.start("b", 7)
     lab.run(lab.service.release(boost.id, units=2 * CPUS, wait_s=0.0))
 
-    assert lab.parts.ledger.loans.lent_by("a") == cpu(3)
-    assert lab.parts.ledger.loans.borrowed_by("b") == cpu(3)
+    assert lab.parts.ledger.usage.lent_by("a") == cpu(3)
+    assert lab.parts.ledger.usage.borrowed_by("b") == cpu(3)

@@ -46,15 +46,15 @@ def test_before_forecasts_were_checked_as_much_is_kept_as_balanced_would_above_w
 ) -> None:
     lab = make_grid(policy="predictive", thresholds={"excess_threshold": 0.2})
     expecting(lab, "c", accuracy=None)
-    reserve = rules_for(lab.parts, ask("b")).reserve
-    assert reserve.foreseen["a", "cpu"] == pytest.approx(0.9)
-    assert reserve.foreseen["c", "cpu"] == pytest.approx(0.3)
+    headroom = rules_for(lab.parts, ask("b")).headroom
+    assert headroom.foreseen["a", "cpu"] == pytest.approx(0.9)
+    assert headroom.foreseen["c", "cpu"] == pytest.approx(0.3)
 
 
 def test_where_nothing_is_measured_predictive_keeps_what_balanced_keeps(make_grid: Callable[..., WholeGrid]) -> None:
     lab = make_grid(policy="predictive", thresholds={"excess_threshold": 0.2})
-    reserve = rules_for(lab.parts, ask("b")).reserve
-    assert (reserve.of_base, dict(reserve.foreseen)) == (0.2, {})
+    headroom = rules_for(lab.parts, ask("b")).headroom
+    assert (headroom.of_base, dict(headroom.foreseen)) == (0.2, {})
 
 
 def test_in_one_look_what_lasts_about_as_long_is_foreseen_once(make_grid: Callable[..., WholeGrid]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from builders import amounts, ask, cpu, reading
 from fake_cluster import FakeCluster
-from fake_senses import FakeSenses
+from fake_telemetry import FakeTelemetry
 from whole_grid import WholeGrid, at_home, together
 
 from distributed_grid.decide.scheduler import NodeColumns, Sought, register_strategy
@@ -593,10 +593,10 @@ def test_grid_that_stops_gives_all_places_back(lab: WholeGrid) -> None:
 
 @pytest.fixture
 def measured(make_grid: Make) -> WholeGrid:
-    senses = FakeSenses()
-    lab = make_grid(senses=senses, mode="share_and_offload", monitoring_interval_seconds=10)
+    telemetry = FakeTelemetry()
+    lab = make_grid(telemetry=telemetry, mode="share_and_offload", monitoring_interval_seconds=10)
     for name in "abc":
-        senses.answers[name] = reading(own_cpu=0.2, own_memory=0, cpus=4.0, cpu_used=0.2)
+        telemetry.answers[name] = reading(own_cpu=0.2, own_memory=0, cpus=4.0, cpu_used=0.2)
     lab.wait(30.0)
     return lab
 
@@ -612,7 +612,7 @@ def test_what_was_said_is_held_against_what_happened(measured: WholeGrid) -> Non
     assert [(round(o.predicted.said, 6), o.happened) for o in outcomes] == [(round(first.confidence, 6), True)]
 
     schedule(lab, "bad", cpu=1, node="a", duration_seconds=60)
-    lab.engine.watching._senses.answers["a"] = reading(cpus=4.0, cpu_used=3.9)  # type: ignore[union-attr]
+    lab.engine.watching._telemetry.answers["a"] = reading(cpus=4.0, cpu_used=3.9)  # type: ignore[union-attr]
     lab.wait(80.0)  # longer than it was to be watched: nobody has to say that it is done
     assert [o.happened for o in tasks(lab).state.calibrator.outcomes] == [True, False]
     assert complete(lab, "bad")
@@ -624,7 +624,7 @@ def test_what_was_said_is_held_against_what_happened(measured: WholeGrid) -> Non
 def test_a_busy_node_is_less_sure(measured: WholeGrid) -> None:
     lab = measured
     calm = schedule(lab, "one", cpu=1, node="a")
-    lab.engine.watching._senses.answers["b"] = reading(cpus=4.0, cpu_used=3.0)  # type: ignore[union-attr]
+    lab.engine.watching._telemetry.answers["b"] = reading(cpus=4.0, cpu_used=3.0)  # type: ignore[union-attr]
     lab.wait(20.0)
     assert schedule(lab, "two", cpu=1, node="b").confidence < calm.confidence
 
@@ -647,7 +647,7 @@ def test_where_nobody_measures_nothing_is_learnt(lab: WholeGrid) -> None:
 
 def test_a_strategy_of_the_request_is_followed_on_what_is_measured(measured: WholeGrid) -> None:
     lab = measured
-    lab.engine.watching._senses.answers["b"] = reading(cpus=4.0, cpu_used=3.0)  # type: ignore[union-attr]
+    lab.engine.watching._telemetry.answers["b"] = reading(cpus=4.0, cpu_used=3.0)  # type: ignore[union-attr]
     lab.wait(20.0)
     apart = replace(SchedulingRequest(task_id="x", strategy="load-balanced"), anti_affinity={"nodes": ["a"]})
     assert lab.run(tasks(lab).schedule(apart, who="ann")).node == "c"

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from builders import NOON
 
 from distributed_grid.decide.capacity.lending import plan_grant
-from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.policies import PolicyNumbers
 from distributed_grid.decide.queue.admission import Verdict, plan_queue
 from distributed_grid.decide.queue.preemption import Preemption
@@ -37,12 +37,12 @@ class World:
     grace_s: float = 30.0
 
     def nodes(self) -> NodeTable:
-        loans = Loans.of(self.leases.values())
-        return NodeTable(self._seen(node, loans) for node in self.bases)
+        usage = Usage.of(self.leases.values())
+        return NodeTable(self._seen(node, usage) for node in self.bases)
 
-    def _seen(self, node: Node, loans: Loans) -> Node:
-        moved_in = loans.moved_to(node.name)
-        free = node.base - loans.lent_by(node.name) + moved_in
+    def _seen(self, node: Node, usage: Usage) -> Node:
+        moved_in = usage.moved_to(node.name)
+        free = node.base - usage.lent_by(node.name) + moved_in
         moved = [one for one in self.leases.values() if one.source == node.name and one.delivery is Delivery.TRANSFER]
         out = total([one.resources for one in moved])
         return replace(node, total=node.base - out + moved_in, free=free.at_least_zero())
@@ -50,7 +50,7 @@ class World:
     def plan(self, queue: Iterable[Waiting], depth: int = 100) -> tuple[Verdict, ...]:
         leases = tuple(self.leases.values())
         return plan_queue(
-            queue, self.nodes(), leases, Loans.of(leases), lambda _: self.rules, self.now, depth=depth, told=self.told,
+            queue, self.nodes(), leases, Usage.of(leases), lambda _: self.rules, self.now, depth=depth, told=self.told,
             numbers=self.numbers,
         )  # fmt: skip
 
@@ -67,7 +67,7 @@ class World:
     def _lend(self, waiting: Waiting, grant: Grant) -> None:
         ask = waiting.ask
         allowed = plan_grant(
-            replace(ask, source=grant.source), self.nodes(), Loans.of(self.leases.values()), self.rules
+            replace(ask, source=grant.source), self.nodes(), Usage.of(self.leases.values()), self.rules
         )
         assert isinstance(allowed, Grant), f"{waiting.id}: {allowed}"
         self.leases[waiting.id] = Lease(

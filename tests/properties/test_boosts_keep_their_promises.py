@@ -373,10 +373,10 @@ class BoostMachine(RuleBasedStateMachine):
 
     def the_sums_are_those_of_the_leases(self) -> None:
         """Splits, too, leave them as they were."""
-        loans = self.grid.parts.ledger.loans
+        usage = self.grid.parts.ledger.usage
         for name in NODES:
-            assert loans.lent_by(name) == _sum(x for x in self.grid.leases.values() if x.source == name)
-            assert loans.borrowed_by(name) == _sum(x for x in self.grid.leases.values() if x.target == name)
+            assert usage.lent_by(name) == _sum(x for x in self.grid.leases.values() if x.source == name)
+            assert usage.borrowed_by(name) == _sum(x for x in self.grid.leases.values() if x.target == name)
 
     def promises_are_kept(self) -> None:
         for promised in self.promised.values():

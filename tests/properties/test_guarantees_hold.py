@@ -9,7 +9,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from queue_world import World
 
-from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.policies import POLICIES
 from distributed_grid.decide.queue.claims import AGING_STEP_S, Guarantees, ordered
 from distributed_grid.decide.queue.preemption import Preemption
@@ -86,25 +86,25 @@ def test_no_team_is_kept_below_its_guarantee_for_longer_than_grace_and_minimum_h
 
 def one_round(world: World) -> set[str]:
     """Plan, check who yields to whom, and do it. Returns who is within a guarantee."""
-    loans = Loans.of(world.leases.values())
-    queue = ordered(world.queue, loans, {}, world.rules.teams, world.now)
-    guarantees = Guarantees(loans, world.rules.teams)
+    usage = Usage.of(world.leases.values())
+    queue = ordered(world.queue, usage, {}, world.rules.teams, world.now)
+    guarantees = Guarantees(usage, world.rules.teams)
     within = {one.id for one in queue if guarantees.count(one.ask)}
     verdicts = world.plan(queue)
     for verdict in verdicts:  # those who are met now have it before anybody yields
         if verdict.grant is not None:
-            loans.promise(verdict.grant)
+            usage.promise(verdict.grant)
     for verdict in verdicts:
         if verdict.preemption is not None and verdict.preemption.at <= world.now:
             asked = verdict.waiting.ask
             assert verdict.preemption.takes_own is (verdict.waiting.id in within)
-            assert_order_of_claims(asked, verdict.preemption, world, loans)
-            loans = loans.without(verdict.preemption.parts)
+            assert_order_of_claims(asked, verdict.preemption, world, usage)
+            usage = usage.without(verdict.preemption.parts)
     world.admit(verdicts)
     return within
 
 
-def assert_order_of_claims(asked: Ask, plan: Preemption, world: World, before: Loans) -> None:
+def assert_order_of_claims(asked: Ask, plan: Preemption, world: World, before: Usage) -> None:
     after = before.without(plan.parts)
     for part in plan.parts:
         assert world.numbers is not None
@@ -127,7 +127,7 @@ def assert_order_of_claims(asked: Ask, plan: Preemption, world: World, before: L
 def one_by_one(world: World) -> None:
     """Nobody has more than there is."""
     for seen in world.nodes().values():
-        assert seen.base.covers(Loans.of(world.leases.values()).lent_by(seen.name))
+        assert seen.base.covers(Usage.of(world.leases.values()).lent_by(seen.name))
 
 
 @REPEATABLE
@@ -162,7 +162,7 @@ def starts(world: World) -> None:
     promised: dict[str, datetime] = {}
     lifted = world.now + timedelta(seconds=AGING_STEP_S)
     while world.queue and world.now < lifted:
-        verdicts = world.plan(ordered(world.queue, Loans.of(world.leases.values()), {}, world.rules.teams, world.now))
+        verdicts = world.plan(ordered(world.queue, Usage.of(world.leases.values()), {}, world.rules.teams, world.now))
         for verdict in verdicts:
             if verdict.expected_start is not None:
                 promised.setdefault(verdict.waiting.id, verdict.expected_start)

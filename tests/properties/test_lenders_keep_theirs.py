@@ -38,7 +38,7 @@ def test_no_lender_lends_past_its_limit_or_what_the_policy_lets_it_keep(
         if isinstance(step, int):
             del leases[step : step + 1]
             continue
-        plan = plan_grant(step, world.nodes(leases), world.loans(leases), rules)
+        plan = plan_grant(step, world.nodes(leases), world.usage(leases), rules)
         if isinstance(plan, Grant):
             leases.append(lease_of(plan, f"b{number}"))
             for kind in plan.resources:
@@ -58,14 +58,14 @@ def _keeps_its_part(world: World, name: str, kind: str, leases: list[Lease], rul
     assert lent + own <= base + borrowed
     # A part of a GPU cannot be kept.
     rounding = scale(GPU) - 1 if kind == GPU else 1
-    reserve = rules.reserve
+    headroom = rules.headroom
     idle = base - own
-    if reserve.of_idle and not borrowed:
-        assert lent <= (1 - reserve.of_idle) * idle + rounding
-    if reserve.of_base:
-        assert idle + borrowed - lent >= reserve.of_base * base - rounding
-    if (name, kind) in reserve.foreseen:
-        assert base + borrowed - lent >= reserve.foreseen[name, kind] * base - rounding
+    if headroom.of_idle and not borrowed:
+        assert lent <= (1 - headroom.of_idle) * idle + rounding
+    if headroom.of_base:
+        assert idle + borrowed - lent >= headroom.of_base * base - rounding
+    if (name, kind) in headroom.foreseen:
+        assert base + borrowed - lent >= headroom.foreseen[name, kind] * base - rounding
 
 
 def _within_team_limits(leases: list[Lease], rules: Rules) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distributed_grid.decide.capacity.lending import counter_offer, plan_grant
-from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.model.nodes import Node, NodeTable
 from distributed_grid.model.plans import Grant, Refused, Rules
 from distributed_grid.model.requests import Ask, make_ask
@@ -36,13 +36,13 @@ def lenders(draw: st.DrawFn, kind: str) -> list[Node]:
 def is_kept(asked: Ask, nodes: list[Node], delivery: str | None = None) -> bool:
     """Ask; if that is refused and something is offered, ask for that, as a person would."""
     table = NodeTable(nodes)
-    refused = plan_grant(asked, table, Loans(), Rules(delivery))
+    refused = plan_grant(asked, table, Usage(), Rules(delivery))
     if not isinstance(refused, Refused) or (offer := counter_offer(refused)) is None:
         return True
     *_, target, kind, amount, option, source = shlex.split(offer)
     assert (target, option) == (asked.target, "--source")
     again = make_ask(target, kind, amount, source=source)
-    return isinstance(plan_grant(again, table, Loans(), Rules(delivery)), Grant)
+    return isinstance(plan_grant(again, table, Usage(), Rules(delivery)), Grant)
 
 
 @given(lenders("cpu"), st.integers(1, 9))

@@ -7,7 +7,7 @@ from builders import elsewhere, node, process
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.offload.movable import obstacles_here, obstacles_there
 from distributed_grid.decide.offload.recommend import recommend
 from distributed_grid.decide.offload.secrets import choose_environment, looks_secret
@@ -61,7 +61,7 @@ def test_what_is_recommended_has_no_obstacle_and_a_place(found: list[ProcessFact
         else {}
     )
 
-    movable, stuck = recommend(found, nodes, there, Loans.of(()))
+    movable, stuck = recommend(found, nodes, there, Usage.of(()))
 
     for one in movable:
         assert one.process is not None and one.destination is not None

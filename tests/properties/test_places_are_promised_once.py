@@ -7,12 +7,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from distributed_grid.decide.capacity.lending import room
-from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.scheduler import BoostRoom, NodeColumns, Sought, choose, choose_gang
 from distributed_grid.decide.scheduler.confidence import stays_below
 from distributed_grid.decide.scheduler.placing import promise, refusals
 from distributed_grid.model.nodes import Node, NodeTable
-from distributed_grid.model.plans import NOTHING_KEPT
+from distributed_grid.model.plans import NO_HEADROOM
 from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.scheduling import SchedulingRequest, SchedulingStrategy
 
@@ -58,7 +58,7 @@ def asks(of: list[Node], request: SchedulingRequest, has: tuple[BoostRoom, ...])
 
 def most(one: Node, kind: str) -> int:
     """What all tasks of home together may have there."""
-    return one.free[kind] if one.name == "home" else max(0, room(one, kind, Loans(), NOTHING_KEPT))
+    return one.free[kind] if one.name == "home" else max(0, room(one, kind, Usage(), NO_HEADROOM))
 
 
 @given(nodes(), boosts, st.lists(requests, min_size=1, max_size=12))

@@ -46,7 +46,7 @@ def test_what_grid_plan_says_is_what_the_queue_then_does(
         asked,
         world.nodes(),
         world.leases,
-        world.loans(),
+        world.usage(),
         waiting,
         used,
         lambda _: rules,
@@ -54,12 +54,12 @@ def test_what_grid_plan_says_is_what_the_queue_then_does(
         NOON,  # type: ignore[arg-type]
     )
     mine = Waiting("zz-mine", asked, NOON)
-    queue = ordered((*waiting, mine), world.loans(), used, rules.teams, NOON)
+    queue = ordered((*waiting, mine), world.usage(), used, rules.teams, NOON)
     verdicts = plan_queue(
         queue,
         world.nodes(),
         world.leases,
-        world.loans(),
+        world.usage(),
         lambda _: rules,
         NOON,
         numbers=numbers,  # type: ignore[arg-type]
@@ -74,13 +74,13 @@ def test_what_grid_plan_says_is_what_the_queue_then_does(
     for other in verdicts[: said.ahead]:
         if other.grant is not None:
             leases.append(lease_of(other.grant, other.waiting.id))
-    nodes, loans = world.nodes(leases), world.loans(leases)
+    nodes, usage = world.nodes(leases), world.usage(leases)
     if said.grant is not None:
-        allowed = plan_grant(replace(asked, source=said.grant.source), nodes, loans, rules)
+        allowed = plan_grant(replace(asked, source=said.grant.source), nodes, usage, rules)
         assert isinstance(allowed, Grant)
         assert said.preemption is None
     elif not said.ahead:
-        then = plan_preemption(asked, nodes, leases, loans, rules, numbers, NOON)  # type: ignore[arg-type]
+        then = plan_preemption(asked, nodes, leases, usage, rules, numbers, NOON)  # type: ignore[arg-type]
         assert then is None or said.preemption == then or said.expected_start <= then.back_by  # type: ignore[operator]
     _names_every_node_once(said, world)
 
@@ -99,10 +99,10 @@ def test_the_largest_amount_that_fits_is_granted_and_nothing_above_it(
 ) -> None:
     asked, rules = request
     numbers = next(iter(POLICIES.values()))
-    said = look_ahead(asked, world.nodes(), world.leases, world.loans(), (), {}, lambda _: rules, numbers, NOON)
+    said = look_ahead(asked, world.nodes(), world.leases, world.usage(), (), {}, lambda _: rules, numbers, NOON)
 
     def granted(units: int) -> Grant | Refused:
-        return plan_grant(replace(asked, units=units), world.nodes(), world.loans(), rules)
+        return plan_grant(replace(asked, units=units), world.nodes(), world.usage(), rules)
 
     if said.largest_now:
         largest = granted(said.largest_now)
@@ -120,10 +120,10 @@ def test_the_largest_amount_that_fits_is_granted_and_nothing_above_it(
 def test_where_nobody_waits_the_outlook_is_what_is_granted_at_once(world: World, request: Request) -> None:
     asked, rules = request
     numbers = next(iter(POLICIES.values()))
-    said = look_ahead(asked, world.nodes(), world.leases, world.loans(), (), {}, lambda _: rules, numbers, NOON)
-    loans = world.loans()
-    plan = plan_grant(asked, world.nodes(), loans, rules)
-    if isinstance(plan, Grant) and any(loans.moved_in(plan.source, kind) for kind in plan.resources):
+    said = look_ahead(asked, world.nodes(), world.leases, world.usage(), (), {}, lambda _: rules, numbers, NOON)
+    usage = world.usage()
+    plan = plan_grant(asked, world.nodes(), usage, rules)
+    if isinstance(plan, Grant) and any(usage.moved_in(plan.source, kind) for kind in plan.resources):
         return  # the queue does not count on what a lender has only borrowed, and must give back meanwhile
     assert said.grant == (plan if isinstance(plan, Grant) else None)
 
@@ -132,9 +132,9 @@ def test_where_nobody_waits_the_outlook_is_what_is_granted_at_once(world: World,
 @given(worlds(), requests)
 def test_every_reason_is_the_one_for_which_the_request_is_refused(world: World, request: Request) -> None:
     asked, rules = request
-    plan = plan_grant(asked, world.nodes(), world.loans(), rules)
+    plan = plan_grant(asked, world.nodes(), world.usage(), rules)
     source = plan.source if isinstance(plan, Grant) else None
-    reasons = {one.node: one for one in considered(asked, world.nodes(), world.loans(), rules, source)}
+    reasons = {one.node: one for one in considered(asked, world.nodes(), world.usage(), rules, source)}
     assert list(reasons) == sorted(world.bases)
     if isinstance(plan, Grant):
         assert reasons[plan.source].verdict == CHOSEN

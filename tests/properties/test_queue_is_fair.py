@@ -8,11 +8,11 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from queue_world import World
 
-from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.queue.admission import plan_queue
 from distributed_grid.decide.queue.claims import OVERDUE_S, Account, charged, is_overdue, ordered
 from distributed_grid.model.nodes import Node, NodeTable
-from distributed_grid.model.plans import Reserve, Rules
+from distributed_grid.model.plans import Headroom, Rules
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.requests import Ask, Waiting
 from distributed_grid.model.resources import ResourceVector, total
@@ -23,7 +23,7 @@ STEP = timedelta(minutes=10)
 LONGEST = timedelta(minutes=60)
 MASTER = node("gpu-master", cpus=0, memory=0)
 
-reserves = st.sampled_from([Reserve(), Reserve("balanced", 0.2), Reserve("conservative", 0.0, 0.5)])
+reserves = st.sampled_from([Headroom(), Headroom("balanced", 0.2), Headroom("conservative", 0.0, 0.5)])
 teams_of_one_world = st.sampled_from(
     [
         (),
@@ -74,14 +74,16 @@ def asks(draw: st.DrawFn) -> Ask:
 
 @settings(REPEATABLE, max_examples=25, phases=[Phase.generate])
 @given(clusters(), st.integers(0, 10_000), st.sampled_from([1, 3, 100]), reserves)
-def test_nobody_starves(bases: list[Node], seed: int, depth: int, reserve: Reserve) -> None:
+def test_nobody_starves(bases: list[Node], seed: int, depth: int, headroom: Headroom) -> None:
     """Once overdue, a request waits for one longest lease at most, and another one for each older one that still waits.
 
     For everyone who is admitted another one comes, so that there is never enough for all; most are more urgent, of a
     team that weighs more, small, or short.
     """
     slow = team("slow", weight=0.01, guaranteed={"cpu": 1}, borrows={"cpu": 3})
-    world = World([*bases, node("d", cpus=5)], Rules(reserve=reserve, teams=Teams([slow, team("quick", weight=100.0)])))
+    world = World(
+        [*bases, node("d", cpus=5)], Rules(headroom=headroom, teams=Teams([slow, team("quick", weight=100.0)]))
+    )
     totals, chance = total([one.base for one in world.bases]), random.Random(seed)
     accounts: dict[str, Account] = {}
     older: dict[str, int] = {}
@@ -95,7 +97,7 @@ def test_nobody_starves(bases: list[Node], seed: int, depth: int, reserve: Reser
         accounts = charged(accounts, world.leases.values(), totals, world.now)
         world.admit(
             world.plan(
-                ordered(world.queue, Loans.of(world.leases.values()), accounts, world.rules.teams, world.now), depth
+                ordered(world.queue, Usage.of(world.leases.values()), accounts, world.rules.teams, world.now), depth
             )
         )
         for one in world.queue:
@@ -123,10 +125,10 @@ def test_a_promised_start_is_kept_whoever_comes_behind(
     queue: list[Waiting],
     behind: list[Waiting],
     running: list[Waiting],
-    reserve: Reserve,
+    headroom: Headroom,
     teams: tuple,
 ) -> None:
-    world = World(bases, Rules(reserve=reserve, teams=Teams(teams)))
+    world = World(bases, Rules(headroom=headroom, teams=Teams(teams)))
     world.queue = list(running)
     world.admit(world.plan(running))
     world.queue = list(queue)
@@ -161,10 +163,10 @@ def test_nobodys_verdict_depends_on_those_behind(
 @REPEATABLE
 @given(clusters(), requests(most=20), requests(most=6, prefix="now"), reserves, st.randoms(use_true_random=False))
 def test_a_plan_keeps_every_limit_and_equal_inputs_give_equal_plans(
-    bases: list[Node], queue: list[Waiting], running: list[Waiting], reserve: Reserve, chance: random.Random
+    bases: list[Node], queue: list[Waiting], running: list[Waiting], headroom: Headroom, chance: random.Random
 ) -> None:
     blue = team("blue", guaranteed={"cpu": 2}, borrows={"cpu": 1}, lends={"cpu": 0})
-    world = World(bases, Rules(reserve=reserve, teams=Teams([blue])), queue=list(running))
+    world = World(bases, Rules(headroom=headroom, teams=Teams([blue])), queue=list(running))
     world.admit(world.plan(running))
     world.queue.extend(queue)
     leases, nodes = list(world.leases.values()), list(world.nodes().values())
@@ -173,13 +175,13 @@ def test_a_plan_keeps_every_limit_and_equal_inputs_give_equal_plans(
     chance.shuffle(leases)
     chance.shuffle(nodes)
     again = plan_queue(
-        queue, NodeTable(nodes), leases, Loans.of(leases), lambda _: world.rules, world.now, told=world.told
+        queue, NodeTable(nodes), leases, Usage.of(leases), lambda _: world.rules, world.now, told=world.told
     )
 
     assert again == expected
     world.admit(expected)  # asks of each grant, on what the ones before it left, whether it is allowed
     for seen in world.nodes().values():
-        lent = Loans.of(world.leases.values()).lent_by(seen.name)
+        lent = Usage.of(world.leases.values()).lent_by(seen.name)
         assert seen.base.covers(lent)
         limit = seen.limits.max_share_cpu
         assert limit is None or lent["cpu"] <= limit

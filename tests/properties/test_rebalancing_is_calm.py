@@ -8,7 +8,7 @@ from builders import NOON, amounts, cpu, demand, forecast, lease, limits, node, 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.monitoring.pressure import Pressed, Threshold, pressure_changes
 from distributed_grid.decide.policies import POLICIES
 from distributed_grid.decide.rebalance.round import Observed, Streaks, rebalance
@@ -71,7 +71,7 @@ class World:
             pressed=self.pressed,
             demand=tuple(demand(shape(name, cpu=9), *nodes) for name in waiting),
             leases=tuple(self.leases.values()),
-            loans=Loans.of(self.leases.values()),
+            usage=Usage.of(self.leases.values()),
             thresholds=self.thresholds,
             numbers=POLICIES[self.policy],
             mode=self.mode,

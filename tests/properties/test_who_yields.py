@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sharing_worlds import LENDERS, World, asks, owners, rule_sets, worlds
 
 from distributed_grid.decide.capacity.lending import plan_grant
-from distributed_grid.decide.capacity.returns import coming_back, once_home, part_of
+from distributed_grid.decide.capacity.returns import after_returns, coming_back, part_of
 from distributed_grid.decide.policies import POLICIES, PolicyNumbers
 from distributed_grid.decide.queue.claims import Claim
 from distributed_grid.decide.queue.preemption import Preemption, plan_preemption, plan_relief, relief_units
@@ -27,7 +27,7 @@ BALANCED = POLICIES[SharingPolicy.BALANCED]
 
 
 def plan(world: World, asked: Ask, rules: Rules, numbers: PolicyNumbers) -> Preemption | None:
-    return plan_preemption(asked, world.nodes(), world.leases, world.loans(), rules, numbers, NOON)
+    return plan_preemption(asked, world.nodes(), world.leases, world.usage(), rules, numbers, NOON)
 
 
 def less(world: World, *gone: Lease) -> tuple[Lease, ...]:
@@ -45,7 +45,7 @@ def less(world: World, *gone: Lease) -> tuple[Lease, ...]:
 
 def granted(world: World, asked: Ask, rules: Rules, *gone: Lease) -> Grant | Refused:
     left = less(world, *gone)
-    return plan_grant(asked, world.nodes(left), world.loans(left), rules)
+    return plan_grant(asked, world.nodes(left), world.usage(left), rules)
 
 
 def able(world: World, numbers: PolicyNumbers, source: str) -> list[Lease]:
@@ -67,7 +67,7 @@ def test_only_those_yield_who_may_be_asked_to(world: World, request: Request, nu
     if found is None:
         return
     assert found.victims
-    assert found.takes_own is Claim.of(asked, world.loans(), rules.teams).is_guaranteed
+    assert found.takes_own is Claim.of(asked, world.usage(), rules.teams).is_guaranteed
     assert numbers.preempts or found.takes_own
     for victim in found.victims:
         moved_in = victim.target == found.source and victim.delivery is Delivery.TRANSFER and victim.kind == asked.kind
@@ -121,7 +121,7 @@ def test_what_a_team_has_within_its_guarantee_is_taken_for_nobody_else(
     found = plan(world, asked, rules, numbers)
     if found is None:
         return
-    before, after = world.loans(less(world)), world.loans(less(world, *found.parts))
+    before, after = world.usage(less(world)), world.usage(less(world, *found.parts))
     for part in found.parts:
         guaranteed = rules.teams.of(part.team).guaranteed[part.kind]
         if found.takes_own and part.team == asked.team:
@@ -142,16 +142,16 @@ def test_what_a_team_is_sure_of_comes_back_from_those_who_have_more_under_every_
     now = granted(world, asked, rules)
     if isinstance(now, Grant) or now.team_limit or asked.kind == "gpu":
         return
-    if isinstance(plan_grant(asked, world.nodes(), world.loans(), rules), Grant):
+    if isinstance(plan_grant(asked, world.nodes(), world.usage(), rules), Grant):
         return
-    if not Claim.of(asked, world.loans(), rules.teams).is_guaranteed:
+    if not Claim.of(asked, world.usage(), rules.teams).is_guaranteed:
         return
-    loans = world.loans(less(world))
+    usage = world.usage(less(world))
     for source in LENDERS:
         pool = [
             lease
             for lease in able(world, numbers, source)
-            if loans.held(lease.team, asked.kind) - lease.units >= rules.teams.of(lease.team).guaranteed[asked.kind]
+            if usage.held(lease.team, asked.kind) - lease.units >= rules.teams.of(lease.team).guaranteed[asked.kind]
             and lease.team != asked.team
             and set(lease.resources) == {asked.kind}
         ]
@@ -180,7 +180,7 @@ def test_equal_inputs_give_equal_plans_in_whatever_order_the_leases_come(
 @MANY
 @given(worlds())
 def test_what_comes_home_leaves_the_nodes_as_if_it_had_never_been_lent(world: World) -> None:
-    home = once_home(world.nodes(), world.leases, coming_back(world.leases))
+    home = after_returns(world.nodes(), world.leases, coming_back(world.leases))
     assert home == world.nodes(less(world))
 
 

@@ -25,13 +25,13 @@ from distributed_grid.config import GridConfig
 from distributed_grid.engine.engine import Engine
 from distributed_grid.errors import GridError, StoreBroken
 from distributed_grid.execution.capacity import Capacity, Convergence
-from distributed_grid.execution.processes import Hands
+from distributed_grid.execution.processes import ProcessControl
 from distributed_grid.faults import Point, watched
 from distributed_grid.leases import grant
 from distributed_grid.leases.reconciler import Reconciler
 from distributed_grid.leases.state import Parts
 from distributed_grid.model.leases import Lease
-from distributed_grid.monitoring.senses import Senses
+from distributed_grid.monitoring.telemetry import Telemetry
 from distributed_grid.queue.service import BoostService
 from distributed_grid.store.boost_file import BoostFile
 from distributed_grid.store.home import GridHome
@@ -126,10 +126,10 @@ class _Engine(Engine):
         home: GridHome,
         now: Callable[[], datetime],
         adopt: bool,
-        senses: Senses | None,
-        hands: Hands | None,
+        telemetry: Telemetry | None,
+        control: ProcessControl | None,
     ) -> None:
-        super().__init__(cluster, config, home, adopt=adopt, now=now, senses=senses, hands=hands)
+        super().__init__(cluster, config, home, adopt=adopt, now=now, telemetry=telemetry, control=control)
         self.disk_is_full = False
         self.parts.applier._capacity = _Capacity(cluster)
         self.parts.file.save = self._saving(self.parts.file.save)  # type: ignore[method-assign]
@@ -174,13 +174,13 @@ class WholeGrid:
         seed: int = 0,
         *,
         first_id: int = 1,
-        senses: Senses | None = None,
-        hands: Hands | None = None,
+        telemetry: Telemetry | None = None,
+        control: ProcessControl | None = None,
     ) -> None:
-        """Without `senses` nothing is measured, and nothing rebalanced; without `hands` no process is moved."""
+        """Without `telemetry` nothing is measured, and nothing rebalanced; without `control` no process is moved."""
         self.cluster = cluster
-        self._senses = senses
-        self._hands = hands
+        self._telemetry = telemetry
+        self._control = control
         self.clock = cluster.clock
         self.config = config
         self.home = GridHome(folder)
@@ -208,7 +208,9 @@ class WholeGrid:
             self._executor = _Executor(self._loop, self._seed + self._lives)
             self._loop.set_default_executor(self._executor)
             self._loop.set_exception_handler(lambda loop, context: None)
-            self._engine = _Engine(self.cluster, self.config, self.home, self.now, adopt, self._senses, self._hands)
+            self._engine = _Engine(
+                self.cluster, self.config, self.home, self.now, adopt, self._telemetry, self._control
+            )
             self._engine.disk_is_full = self._disk_is_full
             try:
                 self.run(self._engine.start(strict=strict))

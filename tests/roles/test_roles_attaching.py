@@ -16,7 +16,7 @@ from distributed_grid.execution.role_records import RoleRecords
 from distributed_grid.roles.attaching import AttachedRun
 
 
-class Shelf(FakeShelf):
+class KeyValueStore(FakeShelf):
     """One that can be silent for some questions, and that can be watched."""
 
     def __init__(self) -> None:
@@ -35,68 +35,70 @@ class Shelf(FakeShelf):
 
 
 @pytest.fixture
-def shelf(monkeypatch: pytest.MonkeyPatch) -> Shelf:
-    shelf = Shelf()
-    monkeypatch.setattr(RoleRecords, "connected", lambda: RoleRecords(shelf))
+def store(monkeypatch: pytest.MonkeyPatch) -> KeyValueStore:
+    store = KeyValueStore()
+    monkeypatch.setattr(RoleRecords, "connected", lambda: RoleRecords(store))
     monkeypatch.setattr(ray, "is_initialized", lambda: True)
     monkeypatch.setattr(ray, "get_actor", lambda name, namespace: SimpleNamespace(name=name))
-    tell(shelf)
-    return shelf
+    tell(store)
+    return store
 
 
 @pytest.fixture
-def run(shelf: Shelf) -> Iterator[AttachedRun]:
+def run(store: KeyValueStore) -> Iterator[AttachedRun]:
     with AttachedRun("run-1") as run:
         yield run
 
 
-def tell(shelf: Shelf, members: int = 2, **of_first: Any) -> None:
+def tell(store: KeyValueStore, members: int = 2, **of_first: Any) -> None:
     """The owner writes down so many workers."""
     workers = [a_member("worker", rank, **(of_first if rank == 0 else {})) for rank in range(members)]
     role = a_role("worker", 1, 4, call_deadline_seconds=None)
-    RoleRecords(shelf).write_record(a_run(roles=[role], members=workers))
+    RoleRecords(store).write_record(a_run(roles=[role], members=workers))
 
 
 def target(run: AttachedRun) -> Any:
     return run["worker"]._seats()[0].target
 
 
-def test_a_control_service_that_was_silent_is_asked_again_and_restarts_are_seen(run: AttachedRun, shelf: Shelf) -> None:
+def test_a_control_service_that_was_silent_is_asked_again_and_restarts_are_seen(
+    run: AttachedRun, store: KeyValueStore
+) -> None:
     before = target(run)
-    shelf.silent = 2
-    until(lambda: not run._poked.set() and not shelf.silent, what="it has not answered twice")
+    store.silent = 2
+    until(lambda: not run._poked.set() and not store.silent, what="it has not answered twice")
     assert target(run) is before, "who was there is still called"
 
-    tell(shelf, restarts=1, pid=7)
+    tell(store, restarts=1, pid=7)
     until(lambda: run._poked.set() or target(run) is not before, what="the new one is known")
 
 
-def test_who_waits_is_patient_with_a_silent_control_service(run: AttachedRun, shelf: Shelf) -> None:
-    shelf.silent = 3
+def test_who_waits_is_patient_with_a_silent_control_service(run: AttachedRun, store: KeyValueStore) -> None:
+    store.silent = 3
     assert not run.wait(0.0)
-    shelf.silent = 0
-    RoleRecords(shelf).remove_record("run-1")
+    store.silent = 0
+    RoleRecords(store).remove_record("run-1")
     assert run.wait(20.0)
 
 
-def test_what_was_read_earlier_never_has_the_last_word(run: AttachedRun, shelf: Shelf) -> None:
+def test_what_was_read_earlier_never_has_the_last_word(run: AttachedRun, store: KeyValueStore) -> None:
     """Between the reading and the taking of a record, another one is written, read and taken."""
     other = threading.Thread(target=lambda: run.status())
 
     def meanwhile() -> None:
-        tell(shelf, members=3)
+        tell(store, members=3)
         other.start()
         other.join(0.2)
 
-    shelf.read = meanwhile
+    store.read = meanwhile
     run.status()
     other.join()
 
     assert run["worker"].size == 3
 
 
-def test_members_have_the_concurrency_that_their_owner_tells(shelf: Shelf) -> None:
-    tell(shelf, concurrency=4)
+def test_members_have_the_concurrency_that_their_owner_tells(store: KeyValueStore) -> None:
+    tell(store, concurrency=4)
     with AttachedRun("run-1") as run:
         assert [seat.concurrency for seat in run.group("worker", object)._seats()] == [4, 1]
 
@@ -110,9 +112,9 @@ def test_references_are_forgotten_when_they_are_over(run: AttachedRun, monkeypat
     until(lambda: run._poked.set() or not seat.outstanding, what="it is forgotten")
 
 
-def test_who_was_detached_calls_nobody_though_it_looks_again(run: AttachedRun, shelf: Shelf) -> None:
+def test_who_was_detached_calls_nobody_though_it_looks_again(run: AttachedRun, store: KeyValueStore) -> None:
     run.detach()
-    tell(shelf, members=4)
+    tell(store, members=4)
 
     assert len(run.status()["members"]) == 4
     with pytest.raises(MemberLost, match="no longer attached"):

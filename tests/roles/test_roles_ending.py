@@ -109,11 +109,11 @@ def test_who_left_ray_and_finds_nobody_does_not_wait_for_the_cluster() -> None:
         def dead_workers(self, worker_ids: Iterable[str]) -> frozenset[str]:
             raise Unavailable("Ray's control service does not answer")
 
-    shelf = Gone(99)
+    store = Gone(99)
 
-    leave_record(parts_of(Fails(), Fails()), RoleRecords(shelf), a_run(), forget=True)
+    leave_record(parts_of(Fails(), Fails()), RoleRecords(store), a_run(), forget=True)
 
-    assert shelf.times == 99
+    assert store.times == 99
 
 
 # -- before the process leaves Ray ---------------------------------------------------------------------------------

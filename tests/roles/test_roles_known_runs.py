@@ -33,17 +33,17 @@ class Controller:
 
 
 @pytest.fixture
-def shelf() -> FakeShelf:
+def store() -> FakeShelf:
     return FakeShelf()
 
 
 @pytest.fixture
-def records(shelf: FakeShelf) -> RoleRecords:
+def records(store: FakeShelf) -> RoleRecords:
     """With a run whose owner is gone."""
-    records = RoleRecords(shelf)
+    records = RoleRecords(store)
     records.write_record(a_run())
-    shelf.dead.add("worker-of-run-1")
-    shelf.standing = {"its": new_group_name("run-1"), "another's": new_group_name("run-2")}
+    store.dead.add("worker-of-run-1")
+    store.standing = {"its": new_group_name("run-1"), "another's": new_group_name("run-2")}
     return records
 
 
@@ -53,7 +53,7 @@ def next_one() -> dict[str, Any]:
 
 @pytest.mark.parametrize("is_there", [True, False])
 def test_who_takes_the_name_of_a_lost_run_clears_away_what_it_left(
-    records: RoleRecords, shelf: FakeShelf, is_there: bool
+    records: RoleRecords, store: FakeShelf, is_there: bool
 ) -> None:
     controller: Any = Controller(records if is_there else None)
 
@@ -61,11 +61,11 @@ def test_who_takes_the_name_of_a_lost_run_clears_away_what_it_left(
 
     assert controller.asked == ["run-1", "closed"], "only it gives leases back at once"
     assert records.read_record("run-1") == next_one()
-    assert [*shelf.standing] == ["another's"]
+    assert [*store.standing] == ["another's"]
 
 
 def test_who_clears_away_a_lost_run_does_not_end_another_that_has_taken_its_name(
-    records: RoleRecords, shelf: FakeShelf
+    records: RoleRecords, store: FakeShelf
 ) -> None:
     controller: Any = Controller(records)
 
@@ -79,21 +79,21 @@ def test_who_clears_away_a_lost_run_does_not_end_another_that_has_taken_its_name
     assert records.wished("run-1") is None and records.read_record("run-1") == next_one()
 
 
-def test_a_run_that_lives_keeps_its_name(records: RoleRecords, shelf: FakeShelf) -> None:
-    shelf.dead.clear()
+def test_a_run_that_lives_keeps_its_name(records: RoleRecords, store: FakeShelf) -> None:
+    store.dead.clear()
 
     assert KnownRuns(records).claim(next_one()) == a_run()
-    assert len(shelf.standing) == 2
+    assert len(store.standing) == 2
 
 
-def test_who_ends_a_lost_run_clears_it_away(records: RoleRecords, shelf: FakeShelf) -> None:
+def test_who_ends_a_lost_run_clears_it_away(records: RoleRecords, store: FakeShelf) -> None:
     KnownRuns(records).end("run-1", 60.0)
 
-    assert records.names() == [] and [*shelf.standing] == ["another's"]
+    assert records.names() == [] and [*store.standing] == ["another's"]
 
 
-def test_an_owner_that_does_not_hear_is_not_waited_for_without_end(records: RoleRecords, shelf: FakeShelf) -> None:
-    shelf.dead.clear()
+def test_an_owner_that_does_not_hear_is_not_waited_for_without_end(records: RoleRecords, store: FakeShelf) -> None:
+    store.dead.clear()
 
     with pytest.raises(Unavailable, match="run-1 has not ended") as caught:
         KnownRuns(records).end("run-1", 0.0)
@@ -102,13 +102,13 @@ def test_an_owner_that_does_not_hear_is_not_waited_for_without_end(records: Role
     assert (records.wished("run-1") or {})["down"]
 
 
-def test_a_run_that_dies_while_its_end_is_waited_for_is_cleared_away(records: RoleRecords, shelf: FakeShelf) -> None:
-    shelf.dead.clear()
+def test_a_run_that_dies_while_its_end_is_waited_for_is_cleared_away(records: RoleRecords, store: FakeShelf) -> None:
+    store.dead.clear()
     wish = records.wish
 
     def and_dies(name: str, **wished: Any) -> None:
         wish(name, **wished)
-        shelf.dead.add("worker-of-run-1")
+        store.dead.add("worker-of-run-1")
 
     records.wish = and_dies  # type: ignore[method-assign]
 
@@ -118,38 +118,38 @@ def test_a_run_that_dies_while_its_end_is_waited_for_is_cleared_away(records: Ro
 
 
 def test_what_a_lost_run_holds_is_freed_though_its_record_stays_to_be_seen(
-    records: RoleRecords, shelf: FakeShelf, monkeypatch: pytest.MonkeyPatch
+    records: RoleRecords, store: FakeShelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("distributed_grid.roles.known_runs._SURE_S", 0.0)
     records.write_record(a_run("run-2"))
 
     KnownRuns(records).free_lost()
 
-    assert [*shelf.standing] == ["another's"] and records.names() == ["run-1", "run-2"]
+    assert [*store.standing] == ["another's"] and records.names() == ["run-1", "run-2"]
     assert KnownRuns(records).one("run-1")["state"] == "lost"
 
 
 def test_a_run_whose_owner_is_unknown_for_a_moment_keeps_what_it_holds(
-    records: RoleRecords, shelf: FakeShelf, monkeypatch: pytest.MonkeyPatch
+    records: RoleRecords, store: FakeShelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(time, "sleep", lambda _: shelf.dead.clear())
+    monkeypatch.setattr(time, "sleep", lambda _: store.dead.clear())
 
     KnownRuns(records).free_lost()
 
-    assert len(shelf.standing) == 2
+    assert len(store.standing) == 2
 
 
 def test_the_groups_of_a_run_that_has_taken_the_name_of_a_lost_one_are_not_the_lost_ones(
-    records: RoleRecords, shelf: FakeShelf
+    records: RoleRecords, store: FakeShelf
 ) -> None:
     (lost,) = records.lost()
     assert KnownRuns(records).claim(next_one()) is None
-    shelf.standing = {"the next one's": new_group_name("run-1")}
+    store.standing = {"the next one's": new_group_name("run-1")}
 
-    assert records.remove_groups(lost) == 0 and [*shelf.standing] == ["the next one's"]
+    assert records.remove_groups(lost) == 0 and [*store.standing] == ["the next one's"]
 
 
-def test_what_has_been_over_for_a_day_is_forgotten(records: RoleRecords, shelf: FakeShelf) -> None:
+def test_what_has_been_over_for_a_day_is_forgotten(records: RoleRecords, store: FakeShelf) -> None:
     day = timedelta(days=1)
     records.write_record(a_run("failed", "failed", updated_at=(NOW - 1.1 * day).isoformat()))
     records.write_record(a_run("fresh", "failed", updated_at=(NOW - 0.9 * day).isoformat()))
@@ -158,4 +158,4 @@ def test_what_has_been_over_for_a_day_is_forgotten(records: RoleRecords, shelf: 
     KnownRuns(records).forget_old(NOW)
 
     assert records.names() == ["fresh", "lives"]
-    assert [*shelf.standing] == ["another's"]
+    assert [*store.standing] == ["another's"]

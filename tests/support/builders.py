@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.monitoring.demand import explain_demand
 from distributed_grid.decide.monitoring.pressure import combined
 from distributed_grid.decide.scheduler import BoostRoom, NodeColumns, Sought
@@ -247,7 +247,7 @@ def sought(
 ) -> Sought:
     """A task of gpu-master, unless said otherwise, that seeks a place on these nodes."""
     asked = SchedulingRequest(**{"target": "gpu-master", "task_id": "t"} | request)
-    columns = NodeColumns.of(NodeTable(nodes), Loans.of(leases), rules, snapshots)
+    columns = NodeColumns.of(NodeTable(nodes), Usage.of(leases), rules, snapshots)
     return Sought(asked, asked.needs, asked.target or "", columns, boosts, peers or {})
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from distributed_grid.execution.processes import Hands, NodeSilent, RunnerGone
+from distributed_grid.execution.processes import NodeSilent, ProcessControl, RunnerGone
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeId
 from distributed_grid.model.offload import ProcessFacts
@@ -36,8 +36,8 @@ class FakeHands:
         self.cannot_start = False
 
     @property
-    def hands(self) -> Hands:
-        return Hands(_Processes(self), _Runners(self))
+    def control(self) -> ProcessControl:
+        return ProcessControl(_Processes(self), _Runners(self))
 
     def step(self, what: str) -> None:
         self.before(what)

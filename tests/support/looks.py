@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from builders import amounts, reading
-from fake_senses import FakeSenses
+from fake_telemetry import FakeTelemetry
 from served_grid import NODES, ServedGrid
 
 from distributed_grid.model.demand import Bundle, Pending, Shape
@@ -24,16 +24,16 @@ def lively(folder: Path, count: int = 3) -> Iterator[ServedGrid]:
     """
     nodes = MANY if count == 100 else NODES
     first, second, *_ = nodes
-    senses = FakeSenses()
-    senses.answers[first] = reading(GPU, cpu_used=16.0)
-    senses.waiting = (Pending(Shape((Bundle(amounts(cpu=640)),)), 3, {first: 3}),)
-    grid = ServedGrid(folder, nodes=nodes, senses=senses)
+    telemetry = FakeTelemetry()
+    telemetry.answers[first] = reading(GPU, cpu_used=16.0)
+    telemetry.waiting = (Pending(Shape((Bundle(amounts(cpu=640)),)), 3, {first: 3}),)
+    grid = ServedGrid(folder, nodes=nodes, telemetry=telemetry)
     try:
         grid.measure()
         grid.client.request_boost(
             {"target_node": first, "resource_type": "cpu", "amount": 2, "source_node": second, "duration_seconds": 900}
         )
-        senses.answers[second] = "its probe died"
+        telemetry.answers[second] = "its probe died"
         grid.measure()
         yield grid
     finally:

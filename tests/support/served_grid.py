@@ -13,8 +13,8 @@ from builders import FOR_ANA, LENDS_ALL
 from fake_clock import Clock
 from fake_cluster import FakeCluster
 from fake_hands import FakeHands
-from fake_senses import FakeSenses
 from fake_shelf import FakeShelf
+from fake_telemetry import FakeTelemetry
 
 from distributed_grid.client import GridClient
 from distributed_grid.client.connections import Answer, Connections
@@ -64,11 +64,11 @@ class ServedGrid:
         folder: Path,
         listening: Listening | None = None,
         nodes: Mapping[str, Mapping[str, float]] = NODES,
-        senses: FakeSenses | None = None,
+        telemetry: FakeTelemetry | None = None,
         node_owners: Mapping[str, list[str]] | None = None,
         teams: list[dict[str, Any]] | None = None,
     ) -> None:
-        """`senses`: what its first look, which may come at any time, is to find already."""
+        """`telemetry`: what its first look, which may come at any time, is to find already."""
         owners = node_owners or {}
         self.home = GridHome(folder / "home").create()
         self.listening = checked(listening or Listening())
@@ -84,10 +84,10 @@ class ServedGrid:
             }
         )
         self.left = 0
-        self.senses = senses or FakeSenses()
-        self.hands = FakeHands()
-        self.shelf = FakeShelf()
-        self.role_records = RoleRecords(self.shelf)
+        self.telemetry = telemetry or FakeTelemetry()
+        self.control = FakeHands()
+        self.store = FakeShelf()
+        self.role_records = RoleRecords(self.store)
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
         self._thread.start()
@@ -96,7 +96,13 @@ class ServedGrid:
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self.engine = engine = Engine(self.cluster, self.config, self.home, senses=self.senses, hands=self.hands.hands)
+        self.engine = engine = Engine(
+            self.cluster,
+            self.config,
+            self.home,
+            telemetry=self.telemetry,
+            control=self.control.control,
+        )
         await engine.start()
         tokens = Tokens(ensure_token(self.home.token), TokenFile(self.home.tokens), utc_now)
         socket = listen(self.listening.host, self.listening.port)

@@ -7,10 +7,10 @@ from datetime import timedelta
 from builders import NOON, amounts, limits, node
 from hypothesis import strategies as st
 
-from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.model.leases import Delivery, Lease, LeaseState, Notice
 from distributed_grid.model.nodes import NodeTable, SharingLimits
-from distributed_grid.model.plans import Reserve, Rules
+from distributed_grid.model.plans import Headroom, Rules
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, scale
@@ -44,8 +44,8 @@ class World:
             for name, base in self.bases.items()
         )
 
-    def loans(self, leases: Iterable[Lease] | None = None) -> Loans:
-        return Loans.of(self.leases if leases is None else leases)
+    def usage(self, leases: Iterable[Lease] | None = None) -> Usage:
+        return Usage.of(self.leases if leases is None else leases)
 
 
 def _sum(leases: Iterable[Lease], **where: object) -> ResourceVector:
@@ -143,13 +143,13 @@ def owners() -> st.SearchStrategy[tuple[Ask, Rules]]:
 
 @st.composite
 def rule_sets(draw: st.DrawFn, *, with_teams: bool = True) -> Rules:
-    reserve = draw(
+    headroom = draw(
         st.sampled_from(
             (
-                Reserve(),
-                Reserve("conservative", of_idle=0.5),
-                Reserve("balanced", of_base=0.2),
-                Reserve("predictive", foreseen={("a", CPU): 0.5, ("b", MEMORY): 0.3, ("b", GPU): 0.4}),
+                Headroom(),
+                Headroom("conservative", of_idle=0.5),
+                Headroom("balanced", of_base=0.2),
+                Headroom("predictive", foreseen={("a", CPU): 0.5, ("b", MEMORY): 0.3, ("b", GPU): 0.4}),
             )
         )
     )
@@ -164,4 +164,4 @@ def rule_sets(draw: st.DrawFn, *, with_teams: bool = True) -> Rules:
         for name in (TEAMS[: draw(st.integers(0, 3))] if with_teams else ())
     ]
     cooling = frozenset(draw(st.sampled_from(((), (), (), ("c",)))))
-    return Rules(reserve=reserve, teams=Teams(teams), cooling=cooling)
+    return Rules(headroom=headroom, teams=Teams(teams), cooling=cooling)

@@ -87,8 +87,8 @@ def node_columns(nodes: Sequence[Node], blocks: bool = True) -> dict[str, Column
             for key, kind in _PARTS.items()
         },
         **{kind: _amounts(nodes, kind) for kind in kinds_of(nodes)},
-        "lent": _loans("Lent", [node["lent"] for node in nodes]),
-        "borrowed": _loans("Borrowed", [node["borrowed"] for node in nodes]),
+        "lent": _usage("Lent", [node["lent"] for node in nodes]),
+        "borrowed": _usage("Borrowed", [node["borrowed"] for node in nodes]),
         "age": Column.of("Age", age, right=True),
     }
     return found
@@ -143,7 +143,7 @@ def _age(node: Node) -> str:
     return "-" if node["age_seconds"] is None else span(node["age_seconds"])
 
 
-def _loans(heading: str, each: Sequence[Mapping[str, float]]) -> Column:
+def _usage(heading: str, each: Sequence[Mapping[str, float]]) -> Column:
     return Column.of(heading, [listed(one) for one in each], Form(heading, [first_of(one) for one in each]))
 
 

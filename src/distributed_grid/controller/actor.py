@@ -14,7 +14,7 @@ from distributed_grid.config import GridConfig
 from distributed_grid.execution.actors import NAMESPACE, find
 from distributed_grid.logs import logger
 from distributed_grid.model.listening import Listening
-from distributed_grid.monitoring.senses import RaySenses
+from distributed_grid.monitoring.telemetry import RayTelemetry
 from distributed_grid.store.home import GridHome
 
 NAME: Final = "grid-controller"
@@ -61,14 +61,14 @@ class GridController:
     ) -> None:
         # A process that only puts the controller into a cluster needs none of this, and is faster without it.
         from distributed_grid.controller.runtime import ControllerRuntime
-        from distributed_grid.execution.processes import Hands, RayProcesses
+        from distributed_grid.execution.processes import ProcessControl, RayProcesses
         from distributed_grid.execution.ray_cluster import RayCluster
         from distributed_grid.execution.role_records import RoleRecords
         from distributed_grid.execution.runner import RayRunners
 
         _stop_being_nice()
         address = ray.get_runtime_context().gcs_address
-        senses = RaySenses(address)
+        telemetry = RayTelemetry(address)
         self._runtime = ControllerRuntime(
             RayCluster(address),
             GridConfig.from_dict(config),
@@ -78,8 +78,8 @@ class GridController:
             leave=_leave,
             listening=Listening.from_dict(listening),
             adopt=adopt,
-            senses=senses,
-            hands=Hands(RayProcesses(senses.on), RayRunners()),
+            telemetry=telemetry,
+            control=ProcessControl(RayProcesses(telemetry.on), RayRunners()),
             role_records=RoleRecords.at(address),
             patient=patient,
         )

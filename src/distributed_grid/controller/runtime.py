@@ -25,13 +25,13 @@ from distributed_grid.controller.tokens import Tokens, ensure_token
 from distributed_grid.engine.engine import Engine
 from distributed_grid.errors import AlreadyRunning, GridError, StoreBroken
 from distributed_grid.execution.port import Cluster
-from distributed_grid.execution.processes import Hands
+from distributed_grid.execution.processes import ProcessControl
 from distributed_grid.execution.ray_start import LOOPBACK, LOOPBACK_HOST
 from distributed_grid.execution.role_records import RoleRecords
 from distributed_grid.leases.state import utc_now
 from distributed_grid.logs import logger
 from distributed_grid.model.listening import Listening
-from distributed_grid.monitoring.senses import Senses
+from distributed_grid.monitoring.telemetry import Telemetry
 from distributed_grid.store.durable import bytes_of, json_of, replace_durably, stamp
 from distributed_grid.store.home import GridHome
 from distributed_grid.store.token_file import TokenFile
@@ -59,8 +59,8 @@ class ControllerRuntime:
         leave: Callable[[], Awaitable[None]],
         listening: Listening | None = None,
         adopt: bool = False,
-        senses: Senses | None = None,
-        hands: Hands | None = None,
+        telemetry: Telemetry | None = None,
+        control: ProcessControl | None = None,
         role_records: RoleRecords | None = None,
         patient: bool = False,
     ) -> None:
@@ -77,8 +77,8 @@ class ControllerRuntime:
         self._listening = listening or Listening()
         self._fingerprint: str | None = None
         self._adopt = adopt
-        self._senses = senses
-        self._hands = hands
+        self._telemetry = telemetry
+        self._control = control
         self._role_records = role_records
         self._thread = threading.Thread(target=self._run, name="grid-controller", daemon=True)
         self._serving: tuple[asyncio.AbstractEventLoop, asyncio.Future[None]] | None = None
@@ -149,7 +149,12 @@ class ControllerRuntime:
         """Settle what a crash interrupted before answering requests; if that fails, the status says why."""
         await self._make_home()
         self._engine = engine = Engine(
-            self._cluster, self._config, self._home, adopt=self._adopt, senses=self._senses, hands=self._hands
+            self._cluster,
+            self._config,
+            self._home,
+            adopt=self._adopt,
+            telemetry=self._telemetry,
+            control=self._control,
         )
         tokens = Tokens(
             await self._installation_token(), TokenFile(self._home.tokens), utc_now, strict=not self._patient

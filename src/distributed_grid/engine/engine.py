@@ -16,7 +16,7 @@ from distributed_grid.decide.monitoring.snapshots import Answers
 from distributed_grid.engine.auditor import Auditor
 from distributed_grid.errors import GridError, Refused, StoreBroken
 from distributed_grid.execution.port import Cluster
-from distributed_grid.execution.processes import Hands
+from distributed_grid.execution.processes import ProcessControl
 from distributed_grid.leases.reconciler import Reconciler
 from distributed_grid.leases.recovery import Recovery
 from distributed_grid.leases.release import begin_release
@@ -32,7 +32,7 @@ from distributed_grid.model.series import RunTimes
 from distributed_grid.model.snapshots import NodeSnapshot
 from distributed_grid.monitoring.collector import Collector, settings_of
 from distributed_grid.monitoring.observer import AskedOnce
-from distributed_grid.monitoring.senses import Senses
+from distributed_grid.monitoring.telemetry import Telemetry
 from distributed_grid.offload.offloader import Offloading
 from distributed_grid.queue.ownership import check_room
 from distributed_grid.queue.service import BoostService
@@ -47,10 +47,10 @@ log = logger()
 class Watching:
     """Runs the collector for one engine: pressure goes to the journal, measurements to the observer."""
 
-    def __init__(self, parts: Parts, senses: Senses) -> None:
+    def __init__(self, parts: Parts, telemetry: Telemetry) -> None:
         self._p = parts
-        self._senses = senses
-        self.collector = Collector(_EngineSources(parts, senses), settings_of(parts.config), parts.now)
+        self._telemetry = telemetry
+        self.collector = Collector(_EngineSources(parts, telemetry), settings_of(parts.config), parts.now)
         self.collector.on_pressure(self._note)
         parts.observer.silent = self.collector.silent
         parts.observer.hardware = lambda _: self.collector.hardware()
@@ -70,7 +70,7 @@ class Watching:
     async def leave(self) -> None:
         """Stop measuring and remove the probes, because grid leaves."""
         await self.stop()
-        await self._senses.leave()
+        await self._telemetry.leave()
 
     def _note(self, change: PressureChange) -> None:
         details: dict[str, Any] = {"node": change.node, "resource_type": change.kind, "value": change.value}
@@ -84,9 +84,9 @@ class Watching:
 
 
 class _EngineSources:
-    def __init__(self, parts: Parts, senses: Senses) -> None:
+    def __init__(self, parts: Parts, telemetry: Telemetry) -> None:
         self._p = parts
-        self._senses = senses
+        self._telemetry = telemetry
 
     async def nodes(self) -> NodeTable:
         return await self._p.look()
@@ -95,10 +95,10 @@ class _EngineSources:
         return self._p.ledger.snapshot()
 
     async def answers(self, nodes: NodeTable, within_s: float) -> Answers:
-        return await self._senses.read(dict(self._p.observer.naming.raylets), within_s)
+        return await self._telemetry.read(dict(self._p.observer.naming.raylets), within_s)
 
     async def pending(self, nodes: NodeTable) -> tuple[Pending, ...]:
-        return await self._senses.pending({node.node_id: node.name for node in nodes.alive})
+        return await self._telemetry.pending({node.node_id: node.name for node in nodes.alive})
 
 
 _TRIES = 3
@@ -114,12 +114,12 @@ class Engine:
         home: GridHome,
         *,
         adopt: bool = False,
-        senses: Senses | None = None,
-        hands: Hands | None = None,
+        telemetry: Telemetry | None = None,
+        control: ProcessControl | None = None,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
-        """`adopt`: take over boosts of other clusters that this home holds. Without `senses` nothing is measured, and
-        without `hands` no process is moved.
+        """`adopt`: take over boosts of other clusters that this home holds. Without `telemetry` nothing is measured,
+        and without `control` no process is moved.
         """
         self.config = config
         self.parts = Parts(cluster, config, home, now=now)
@@ -127,13 +127,13 @@ class Engine:
         self._adopt = adopt
         self._recovery = Recovery(self.parts, adopt=adopt)
         self._reconciler = Reconciler(self.parts, self._recovery)
-        self.watching = Watching(self.parts, senses) if senses is not None else None
+        self.watching = Watching(self.parts, telemetry) if telemetry is not None else None
         if self.watching is None:
             self.parts.observer.hardware = AskedOnce(cluster)
         self.rebalancing = (
             Rebalancing(self.parts, self.service, self.watching.collector) if self.watching is not None else None
         )
-        self.offloading = None if hands is None else Offloading(self.parts, self.service, hands, self._snapshots)
+        self.offloading = None if control is None else Offloading(self.parts, self.service, control, self._snapshots)
         self.runs = RunTimes()
         collector = self.watching.collector if self.watching else None
         self.scheduling = Scheduling(self.parts, self.service, self.runs, collector)

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.monitoring.demand import wanted_from
 from distributed_grid.decide.monitoring.pressure import combined
 from distributed_grid.decide.monitoring.trends import LONGEST, Trend
@@ -44,12 +44,12 @@ def node_dicts(
     nodes: NodeTable, leases: tuple[Lease, ...], collector: Collector | None, now: datetime
 ) -> list[dict[str, Any]]:
     """Every node, including configured nodes that are not connected."""
-    loans = Loans.of(leases)
+    usage = Usage.of(leases)
     snapshots = collector.snapshots() if collector is not None else {}
     return [
         dict.fromkeys(_UNMEASURED)
         | (snapshot_dict(snapshots[node.name], now) if node.alive and node.name in snapshots else {})
-        | _logical(node, loans)
+        | _logical(node, usage)
         | {"state": _state(node, snapshots[node.name].state if node.name in snapshots else "starting")}
         for node in nodes.values()
     ]
@@ -59,7 +59,7 @@ def _state(node: Node, measured: str) -> str:
     return measured if node.alive else "down"
 
 
-def _logical(node: Node, loans: Loans) -> dict[str, Any]:
+def _logical(node: Node, usage: Usage) -> dict[str, Any]:
     """As Ray shows it now: newer than the last measurement."""
     return {
         "name": node.name,
@@ -71,8 +71,8 @@ def _logical(node: Node, loans: Loans) -> dict[str, Any]:
         "total": node.total.to_amounts(),
         "used": (node.total - node.free).at_least_zero().to_amounts(),
         "free": node.free.at_least_zero().to_amounts(),
-        "lent": loans.lent_by(node.name).to_amounts(),
-        "borrowed": loans.borrowed_by(node.name).to_amounts(),
+        "lent": usage.lent_by(node.name).to_amounts(),
+        "borrowed": usage.borrowed_by(node.name).to_amounts(),
         "withheld": node.in_use.withheld.to_amounts(),
         "warnings": list(node.in_use.warnings),
     }
@@ -214,7 +214,7 @@ def policy_dict(p: Parts) -> dict[str, Any]:
 
 
 def _node_dict(p: Parts, node: Node) -> dict[str, Any]:
-    loans = p.ledger.loans
+    usage = p.ledger.usage
     return {
         "name": node.name,
         "alive": node.alive,
@@ -223,8 +223,8 @@ def _node_dict(p: Parts, node: Node) -> dict[str, Any]:
         "limits": {
             kind: None if (limit := node.limits.limit(kind)) is None else amount_of(kind, limit) for kind in BUILT_IN
         },
-        "lent": loans.lent_by(node.name).to_amounts(),
-        "borrowed": loans.borrowed_by(node.name).to_amounts(),
+        "lent": usage.lent_by(node.name).to_amounts(),
+        "borrowed": usage.borrowed_by(node.name).to_amounts(),
         "free": node.free.at_least_zero().to_amounts(),
     }
 
@@ -242,7 +242,7 @@ def _team_dict(p: Parts, team: Team) -> dict[str, Any]:
         "borrowing_limit": {kind: amount_of(kind, units) for kind, units in team.borrowing_limit.items()},
         "lending_limit": {kind: amount_of(kind, units) for kind, units in team.lending_limit.items()},
         "weight": team.weight,
-        "held": p.ledger.loans.held_by(team.name).to_amounts(),
+        "held": p.ledger.usage.held_by(team.name).to_amounts(),
         "recent_use": round(burden(team, p.sharing.accounts, p.now()) * team.weight, 4),
     }
 

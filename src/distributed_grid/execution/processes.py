@@ -79,7 +79,7 @@ class Runners(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Hands:
+class ProcessControl:
     processes: Processes
     runners: Runners
 

@@ -10,7 +10,7 @@ from distributed_grid.execution.drain import LATCH, DrainGates
 from distributed_grid.execution.groups import Groups
 from distributed_grid.execution.port import Group, Holder, NodeView
 from distributed_grid.execution.ray_gateway import RayGateway
-from distributed_grid.execution.role_records import RayShelf, RoleRecords
+from distributed_grid.execution.role_records import RayKeyValueStore, RoleRecords
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeId
 from distributed_grid.model.roles.runs import RunId
@@ -82,7 +82,7 @@ class RayCluster(RayGateway):
         self._gates.lift(node_id)
 
     def dead_processes(self, worker_ids: Iterable[str]) -> frozenset[str]:
-        return self._shelf.dead_workers(worker_ids)
+        return self._kv.dead_workers(worker_ids)
 
     def lost_runs(self) -> frozenset[RunId]:
         return self._role_records.lost()
@@ -95,8 +95,8 @@ class RayCluster(RayGateway):
         return RoleRecords.at(self.gcs_address)
 
     @cached_property
-    def _shelf(self) -> RayShelf:
-        return RayShelf(self.gcs_address, "grid")
+    def _kv(self) -> RayKeyValueStore:
+        return RayKeyValueStore(self.gcs_address, "grid")
 
     def clear_gates(self) -> None:
         left = [node_id for node_id, totals in self.totals().items() if LATCH in totals]

@@ -25,7 +25,7 @@ from distributed_grid.model.roles.runs import Record, RunId, Wish, is_over, merg
 _ANSWER_S: Final = 5.0
 
 
-class RayShelf:
+class RayKeyValueStore:
     """The `Shelf` of a Ray cluster. Works in drivers, in workers, and in processes that only know its address.
 
     Raises `Unavailable` if the cluster does not answer in time.
@@ -94,7 +94,7 @@ _RUN, _WISH, _HEIR = "run:", "wish:", "heir:"
 _GROUP: Final = "grid-roles-"
 
 
-class Shelf(Protocol):
+class KeyValueStore(Protocol):
     """Keys and values that all processes of a cluster share. Tests may bring another."""
 
     def put(self, key: str, value: bytes, *, replace: bool) -> bool:
@@ -117,13 +117,13 @@ class Shelf(Protocol):
 class RoleRecords:
     """Reads and writes records and commands. All calls block briefly; none is made from an event loop."""
 
-    def __init__(self, shelf: Shelf) -> None:
-        self._shelf = shelf
+    def __init__(self, store: KeyValueStore) -> None:
+        self._kv = store
 
     @classmethod
     def at(cls, gcs_address: str) -> "RoleRecords":
 
-        return cls(RayShelf(gcs_address, NAMESPACE))
+        return cls(RayKeyValueStore(gcs_address, NAMESPACE))
 
     @classmethod
     def connected(cls) -> "RoleRecords":
@@ -141,7 +141,7 @@ class RoleRecords:
         claim such a name at once, only one gets it.
         """
         key, value = _key(_RUN, record["name"]), _packed(record)
-        if self._shelf.put(key, value, replace=False):
+        if self._kv.put(key, value, replace=False):
             self._sweep(_WISH, record["name"])  # commands that came too late for an earlier run
             return None
         there = self.read_record(record["name"])
@@ -150,26 +150,26 @@ class RoleRecords:
         if not is_over(there):
             return there
         heir = f"{_key(_HEIR, record['name'])}/{'/'.join(run_id(there)[1:])}"
-        if not self._shelf.put(heir, b"", replace=False):
+        if not self._kv.put(heir, b"", replace=False):
             now_there = self.read_record(record["name"])
             return now_there or there
         self._sweep(_WISH, record["name"])  # commands to the earlier run
-        self._shelf.put(key, value, replace=True)
+        self._kv.put(key, value, replace=True)
         return None
 
     def write_record(self, record: Record) -> None:
-        self._shelf.put(_key(_RUN, record["name"]), _packed(record), replace=True)
+        self._kv.put(_key(_RUN, record["name"]), _packed(record), replace=True)
 
     def read_record(self, name: str) -> Record | None:
-        found = self._shelf.get(_key(_RUN, name))
+        found = self._kv.get(_key(_RUN, name))
         return None if found is None else json.loads(found)
 
     def names(self) -> list[str]:
-        return sorted(key.removeprefix(_RUN) for key in self._shelf.keys(_RUN))
+        return sorted(key.removeprefix(_RUN) for key in self._kv.keys(_RUN))
 
     def remove_record(self, name: str) -> bool:
         """Remove a record and the commands to its run; True if there was a record."""
-        was_there = self._shelf.remove(_key(_RUN, name))
+        was_there = self._kv.remove(_key(_RUN, name))
         self._sweep(_WISH, name)
         self._sweep(_HEIR, name)
         return was_there
@@ -195,7 +195,7 @@ class RoleRecords:
         if not self.remove_same(record):
             return False
         for group_id in left:
-            self._shelf.remove_group(group_id)
+            self._kv.remove_group(group_id)
         return True
 
     def lost(self) -> frozenset[RunId]:
@@ -211,14 +211,14 @@ class RoleRecords:
         if not left or not self._is_here(lost):  # checked last, so that these are not groups of the name's next run
             return 0
         for group_id in left:
-            self._shelf.remove_group(group_id)
+            self._kv.remove_group(group_id)
         return len(left)
 
     def has_groups(self, run: RunId) -> bool:
         return bool(self._groups_of(run.name))
 
     def _groups_of(self, name: str) -> list[str]:
-        return [one for one, group in self._shelf.groups().items() if group.rpartition("-")[0] == _GROUP + name]
+        return [one for one, group in self._kv.groups().items() if group.rpartition("-")[0] == _GROUP + name]
 
     def _is_here(self, run: RunId) -> bool:
         """True if the run still has its name."""
@@ -231,7 +231,7 @@ class RoleRecords:
     def with_dead_owners(self, records: Iterable[Record]) -> frozenset[str]:
         """The names of the runs whose owner process is gone."""
         owners = {record["name"]: str(record["owner"]["worker_id"]) for record in records}
-        dead = self._shelf.dead_workers(owners.values())
+        dead = self._kv.dead_workers(owners.values())
         return frozenset(name for name, worker_id in owners.items() if worker_id in dead)
 
     # -- wishes --------------------------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ class RoleRecords:
         wished = {"counts": dict(counts or {}), "down": down, "at": at}
         # Keys sort by time, so that of two counts for one role the later one holds.
         key = f"{_key(_WISH, name)}/{time.time_ns():020d}-{uuid.uuid4().hex[:8]}"
-        self._shelf.put(key, _packed(wished), replace=True)
+        self._kv.put(key, _packed(wished), replace=True)
 
     def wished(self, name: str) -> Wish | None:
         """The commands that the owner has not taken yet."""
@@ -253,17 +253,17 @@ class RoleRecords:
         found = self._wishes(name)
         with suppress(Unavailable):  # a command that is not removed is read again, with the same effect
             for key, _ in found:
-                self._shelf.remove(key)
+                self._kv.remove(key)
         return merged([wish for _, wish in found])
 
     def _wishes(self, name: str) -> list[tuple[str, Wish]]:
-        keys = sorted(self._shelf.keys(f"{_key(_WISH, name)}/"))
-        found = [(key, self._shelf.get(key)) for key in keys]
+        keys = sorted(self._kv.keys(f"{_key(_WISH, name)}/"))
+        found = [(key, self._kv.get(key)) for key in keys]
         return [(key, json.loads(value)) for key, value in found if value is not None]
 
     def _sweep(self, kind: str, name: str) -> None:
-        for key in self._shelf.keys(f"{_key(kind, name)}/"):
-            self._shelf.remove(key)
+        for key in self._kv.keys(f"{_key(kind, name)}/"):
+            self._kv.remove(key)
 
 
 def new_group_name(run: str) -> str:

@@ -39,7 +39,7 @@ def new_id() -> str:
 def make_plan(p: Parts, ask: Ask, nodes: NodeTable) -> Grant | Refused:
     """The lender for a request, or why each node refuses; raises `NotFound` if a name is wrong."""
     check_names(ask, nodes)
-    return plan_grant(ask, nodes, p.ledger.loans, rules_for(p, ask))
+    return plan_grant(ask, nodes, p.ledger.usage, rules_for(p, ask))
 
 
 def check_names(ask: Ask, nodes: NodeTable) -> None:
@@ -143,7 +143,7 @@ async def carry_out(p: Parts, lease: Lease, group_s: int = GROUP_S) -> Lease | N
 def _reasons(p: Parts, plan: Grant, nodes: NodeTable) -> list[dict[str, Any]]:
     """Why each node, or each of the first of many, lends or does not. This cannot be reconstructed later."""
     some = NodeTable(nodes[name] for name in (*list(nodes)[:_MOST_REASONS], plan.source, plan.ask.target))
-    found = considered(plan.ask, some, p.ledger.loans, rules_for(p, plan.ask), chosen=plan.source)
+    found = considered(plan.ask, some, p.ledger.usage, rules_for(p, plan.ask), chosen=plan.source)
     return considered_dicts(plan.ask.kind, found)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.errors import AmbiguousBoost, BoostNotFound
 from distributed_grid.model.leases import Lease, LeaseState
 
@@ -12,7 +12,7 @@ class Ledger:
 
     def __init__(self, leases: tuple[Lease, ...] = ()) -> None:
         self._leases = {lease.id: lease for lease in leases}
-        self.loans = Loans.of(leases)
+        self.usage = Usage.of(leases)
         """The usage of all leases, updated with every change."""
 
     def __iter__(self) -> Iterator[Lease]:
@@ -32,13 +32,13 @@ class Ledger:
         self.forget(lease)
         if lease.state is not LeaseState.RELEASED:
             self._leases[lease.id] = lease
-            self.loans.count(lease)
+            self.usage.count(lease)
         return lease
 
     def forget(self, lease: Lease) -> None:
         """Remove a lease that was never carried out."""
         if (known := self._leases.pop(lease.id, None)) is not None:
-            self.loans.count(known, -1)
+            self.usage.count(known, -1)
 
     def split(self, lease: Lease, units: int, given_id: str) -> tuple[Lease, Lease]:
         """Split a lease into the part that is kept and the part that is given up. The usage stays the same."""

@@ -6,7 +6,7 @@ from distributed_grid.decide.policies import POLICIES, PolicyNumbers
 from distributed_grid.decide.queue.claims import charged
 from distributed_grid.errors import SharingDisabled
 from distributed_grid.leases.state import Parts
-from distributed_grid.model.plans import Companions, Reserve, Rules, RulesFor
+from distributed_grid.model.plans import Companions, Headroom, Rules, RulesFor
 from distributed_grid.model.policies import SharingMode, check_change
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import BUILT_IN, CPU, MEMORY, scale, total
@@ -34,7 +34,7 @@ def rules_for(p: Parts, ask: Ask) -> Rules:
             cpu_per_gpu=round(extra.cpu * scale(CPU)), memory_per_gpu=round(extra.memory_gb * scale(MEMORY))
         ),
         no_transfers_because=_why_no_transfers(p),
-        reserve=_reserve(p, ask),
+        headroom=_headroom(p, ask),
         teams=p.teams,
         cooling=frozenset(p.sharing.cooling),
     )
@@ -73,7 +73,7 @@ def _why_no_transfers(p: Parts) -> str | None:
     return p.cluster.why_no_transfers()
 
 
-def _reserve(p: Parts, ask: Ask) -> Reserve:
+def _headroom(p: Parts, ask: Ask) -> Headroom:
     policy = numbers(p)
     excess = float(p.config.resource_sharing.thresholds.excess_threshold)
     of_base = policy.keeps_of_base or 0.0
@@ -88,7 +88,7 @@ def _reserve(p: Parts, ask: Ask) -> Reserve:
                     foreseen[name, kind] = expected.high if expected.accuracy is not None else expected.value + excess
     if policy.foresees and not foreseen:
         of_base = excess
-    return Reserve(str(p.sharing.policy), of_base, policy.keeps_of_idle, foreseen)
+    return Headroom(str(p.sharing.policy), of_base, policy.keeps_of_idle, foreseen)
 
 
 def charge(p: Parts) -> None:

@@ -22,7 +22,7 @@ class Companions:
 
 
 @dataclass(frozen=True, slots=True)
-class Reserve:
+class Headroom:
     """What a lender keeps for its own work: the largest of these."""
 
     policy: str = ""
@@ -34,7 +34,7 @@ class Reserve:
     """By node and kind: the fraction that its own work may need before the lease ends."""
 
 
-NOTHING_KEPT: Final = Reserve()
+NO_HEADROOM: Final = Headroom()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Rules:
     default_delivery: str | None = None
     companions: Companions = field(default_factory=Companions)
     no_transfers_because: str | None = None
-    reserve: Reserve = NOTHING_KEPT
+    headroom: Headroom = NO_HEADROOM
     teams: Teams = field(default_factory=Teams)
     cooling: frozenset[NodeName] = frozenset()
     """Nodes that neither lend nor borrow until further notice."""

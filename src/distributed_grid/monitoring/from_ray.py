@@ -15,15 +15,15 @@ from distributed_grid.model.series import ResourceTrend
 from distributed_grid.model.snapshots import NodeSnapshot
 from distributed_grid.monitoring.collector import Collector, settings_of
 from distributed_grid.monitoring.observer import Observer
-from distributed_grid.monitoring.senses import RaySenses, Senses
+from distributed_grid.monitoring.telemetry import RayTelemetry, Telemetry
 
 _HORIZON_S = 900.0
 
 
 class RaySource:
-    def __init__(self, observer: Observer, senses: Senses, config: GridConfig) -> None:
+    def __init__(self, observer: Observer, telemetry: Telemetry, config: GridConfig) -> None:
         self._observer = observer
-        self._senses = senses
+        self._telemetry = telemetry
         self._collector = Collector(self, settings_of(config))
         self._stopping = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
@@ -31,7 +31,7 @@ class RaySource:
     @classmethod
     async def start(cls, config: GridConfig) -> "RaySource":
         address = ray.get_runtime_context().gcs_address
-        source = cls(Observer(RayCluster(address), config), RaySenses(address), config)
+        source = cls(Observer(RayCluster(address), config), RayTelemetry(address), config)
         await source._collector.round(remember=False)
         source._running = asyncio.create_task(source._collector.run(source._stopping, source._failed))
         return source
@@ -45,10 +45,10 @@ class RaySource:
         return ()  # without grid, nothing is lent
 
     async def answers(self, nodes: NodeTable, within_s: float) -> Answers:
-        return await self._senses.read(dict(self._observer.naming.raylets), within_s)
+        return await self._telemetry.read(dict(self._observer.naming.raylets), within_s)
 
     async def pending(self, nodes: NodeTable) -> tuple[Pending, ...]:
-        return await self._senses.pending({node.node_id: node.name for node in nodes.alive})
+        return await self._telemetry.pending({node.node_id: node.name for node in nodes.alive})
 
     def _failed(self, error: Exception) -> None:
         """Until a round succeeds, the measurements age and then show as stale."""
@@ -85,4 +85,4 @@ class RaySource:
         self._stopping.set()
         if self._running is not None:
             await self._running
-        await self._senses.leave()
+        await self._telemetry.leave()

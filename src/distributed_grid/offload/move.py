@@ -18,7 +18,7 @@ from distributed_grid.decide.offload.movable import continues
 from distributed_grid.decide.offload.recommend import Stuck, ask_for, label_of, recommendation_of
 from distributed_grid.decide.offload.secrets import ChosenEnvironment, choose_environment, shown_command
 from distributed_grid.errors import CannotMove, GridError, MoveFailed, ProcessNotFound, SameNode, Unavailable
-from distributed_grid.execution.processes import Hands, NodeSilent, RunnerGone
+from distributed_grid.execution.processes import NodeSilent, ProcessControl, RunnerGone
 from distributed_grid.leases.programs import leave
 from distributed_grid.leases.state import Parts
 from distributed_grid.model.leases import Lease, OnGraceEnd
@@ -81,10 +81,10 @@ class Move:
 
 
 class Mover:
-    def __init__(self, parts: Parts, service: BoostService, hands: Hands, survey: ProcessSurvey) -> None:
+    def __init__(self, parts: Parts, service: BoostService, control: ProcessControl, survey: ProcessSurvey) -> None:
         self._p = parts
         self._service = service
-        self._hands = hands
+        self._control = control
         self._survey = survey
 
     async def plan(self, request: MoveRequest, asker: Principal) -> Move:
@@ -130,7 +130,7 @@ class Mover:
 
     async def make_ready(self, move: Move, lease: Lease, asker: Principal) -> None:
         """Create an actor in the lease and tell it what to start."""
-        p, hands, facts = self._p, self._hands, move.facts
+        p, control, facts = self._p, self._control, move.facts
         record = {
             "kind": "offload",
             "label": label_of(facts.command),
@@ -150,10 +150,10 @@ class Mover:
             node_id = p.observer.naming.raylets[facts.node].node_id
             names = list(move.environment.copied)
             copied, _ = await asyncio.gather(
-                threads.ERRANDS.run(hands.processes.environment, node_id, facts.pid, facts.created_at, names),
-                threads.ERRANDS.run(hands.runners.create, lease, record),
+                threads.ERRANDS.run(control.processes.environment, node_id, facts.pid, facts.created_at, names),
+                threads.ERRANDS.run(control.runners.create, lease, record),
             )
-            await threads.ERRANDS.run(hands.runners.prepare, lease.id, move.order, copied, move.environment.given)
+            await threads.ERRANDS.run(control.runners.prepare, lease.id, move.order, copied, move.environment.given)
         except (NodeSilent, RunnerGone, KeyError, TimeoutError) as error:
             raise Unavailable(
                 f"{lease.source} could not be made ready for process {facts.pid}",
@@ -166,7 +166,7 @@ class Mover:
 
         Raises `Unavailable` if the outcome is unknown: `OffloadedProcesses` then finds out.
         """
-        facts, hands = move.facts, self._hands
+        facts, control = move.facts, self._control
         self._p.journal.note(
             "offload_stopping",
             f"process {facts.pid} of {facts.node} ({label_of(facts.command)}) ends there, to go on on {lease.source}",
@@ -178,9 +178,9 @@ class Mover:
         )
         node_id = self._p.observer.naming.raylets[facts.node].node_id
         try:
-            await threads.ERRANDS.run(hands.runners.note, lease.id, {"stopping": True})
+            await threads.ERRANDS.run(control.runners.note, lease.id, {"stopping": True})
             done = await threads.ERRANDS.run(
-                hands.processes.stop, node_id, facts.pid, facts.created_at, move.request.grace_s
+                control.processes.stop, node_id, facts.pid, facts.created_at, move.request.grace_s
             )
         except RunnerGone:
             return f"its place on {lease.source} was lost before it was stopped"
@@ -196,7 +196,7 @@ class Mover:
 
     async def begin_the_new(self, move: Move, lease: Lease) -> dict[str, Any]:
         try:
-            said = await threads.ERRANDS.run(self._hands.runners.go, lease.id)
+            said = await threads.ERRANDS.run(self._control.runners.go, lease.id)
         except TimeoutError as error:
             raise Unavailable(
                 f"{lease.source} has not said yet whether it could start the command",
@@ -213,7 +213,7 @@ class Mover:
 
     async def take_back(self, lease_id: str, reason: str) -> None:
         """Remove all of a move: the actor, what it runs, and the lease."""
-        await threads.ERRANDS.run(self._hands.runners.remove, lease_id)
+        await threads.ERRANDS.run(self._control.runners.remove, lease_id)
         if (lease := self._p.ledger.get(lease_id)) is not None:
             await leave(self._p, lease, PROGRAM)
             try:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from distributed_grid import threads
 from distributed_grid.decide.leases.ownership import owned_offload
 from distributed_grid.errors import CannotMove, GridError, TooBusy, TooManyRequests, Unavailable
-from distributed_grid.execution.processes import Hands, NodeSilent, RunnerGone
+from distributed_grid.execution.processes import NodeSilent, ProcessControl, RunnerGone
 from distributed_grid.leases.state import Parts
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeName
@@ -32,14 +32,14 @@ MOVES_OF_ONE: Final = 4
 
 
 class Offloading:
-    """The part of the engine that moves processes, if it has `Hands`."""
+    """The part of the engine that moves processes, if it has `ProcessControl`."""
 
-    def __init__(self, parts: Parts, service: BoostService, hands: Hands, snapshots: Snapshots) -> None:
+    def __init__(self, parts: Parts, service: BoostService, control: ProcessControl, snapshots: Snapshots) -> None:
         self._p = parts
-        self._hands = hands
-        self._survey = ProcessSurvey(parts, hands.processes, snapshots)
-        self._mover = Mover(parts, service, hands, self._survey)
-        self.processes = OffloadedProcesses(parts, service, hands, self._mover)
+        self._control = control
+        self._survey = ProcessSurvey(parts, control.processes, snapshots)
+        self._mover = Mover(parts, service, control, self._survey)
+        self.processes = OffloadedProcesses(parts, service, control, self._mover)
         self._moves: Counter[str | None] = Counter()
         """How many moves are under way, by token; None is the installation's own."""
 
@@ -122,7 +122,7 @@ class Offloading:
         told = f"{one.label}: it ends on {one.to_node}"
         self._p.journal.note("offload_cancelled", told, node=one.to_node, who=asker.name, offload=one.id)
         with contextlib.suppress(RunnerGone, TimeoutError):
-            await threads.SLOW.run(self._hands.runners.end, one.id, grace_s, min(grace_s, _LONGEST_S) + _PATIENCE_S)
+            await threads.SLOW.run(self._control.runners.end, one.id, grace_s, min(grace_s, _LONGEST_S) + _PATIENCE_S)
         await self.processes.look(one)
         return self.processes.get(one.id) or one
 
@@ -134,7 +134,7 @@ class Offloading:
         one = self.processes.find(prefix)
         check_change(self._p, asker, replace(owned_offload(one), lender=None), "read the log of")
         try:
-            piece = await threads.READING.run(self._hands.runners.read, one.id, begin)
+            piece = await threads.READING.run(self._control.runners.read, one.id, begin)
         except (RunnerGone, TimeoutError):
             piece = await self._left_log(one, begin)
         return piece | {"is_over": one.is_over, "path": one.output, "node": one.to_node}
@@ -144,7 +144,7 @@ class Offloading:
         raylet = self._p.observer.naming.raylets.get(one.to_node)
         if not one.output:
             return {"text": "", "next": begin, "more": False}
-        read = self._hands.processes.read_log
+        read = self._control.processes.read_log
         try:
             if raylet is None:
                 raise NodeSilent(one.to_node)

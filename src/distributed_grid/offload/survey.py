@@ -37,7 +37,7 @@ class ProcessSurvey:
         found = self._facts(nodes, answers)
         there = await self.elsewhere(nodes, [facts for facts in found if not obstacles_here(facts)])
         rules = rules_for(self._p, ask_for(OffloadingRecommendation(asked[0], 1.0, 0)))
-        movable, stuck = recommend(found, nodes, there, self._p.ledger.loans, rules)
+        movable, stuck = recommend(found, nodes, there, self._p.ledger.usage, rules)
         silent = tuple(name for name in asked if nodes[name].node_id not in answers)
         return movable, stuck, silent
 
@@ -79,7 +79,7 @@ class ProcessSurvey:
         nodes = await self.nodes()
         there = {} if obstacles_here(facts) else await self.elsewhere(nodes, [facts], only=wanted.destination)
         rules = rules_for(self._p, ask_for(wanted))
-        found = find_place(wanted, facts, nodes, there, self._p.ledger.loans, rules)
+        found = find_place(wanted, facts, nodes, there, self._p.ledger.usage, rules)
         return found, None if isinstance(found, Stuck) else there[found.destination or ""]
 
     async def nodes(self) -> NodeTable:

@@ -31,7 +31,7 @@ async def plan_answer(p: Parts, queue: Queue, ask: Ask) -> dict[str, Any]:
         ask,
         nodes,
         p.ledger.snapshot(),
-        p.ledger.loans,
+        p.ledger.usage,
         p.sharing.waiting.values(),
         p.sharing.accounts,
         rules_of_one_look(p),

@@ -154,7 +154,7 @@ class Queue:
     def in_order(self) -> tuple[Waiting, ...]:
         """The waiting requests, the next one first."""
         p = self._p
-        return ordered(p.sharing.waiting.values(), p.ledger.loans, p.sharing.accounts, p.teams, p.now())
+        return ordered(p.sharing.waiting.values(), p.ledger.usage, p.sharing.accounts, p.teams, p.now())
 
     def verdicts(self) -> tuple[Verdict, ...]:
         """The last round's verdicts on the waiting requests, in order."""
@@ -180,7 +180,7 @@ class Queue:
             queue,
             nodes,
             p.ledger.snapshot(),
-            p.ledger.loans,
+            p.ledger.usage,
             rules_of_one_look(p),
             p.now(),
             explain=explain,

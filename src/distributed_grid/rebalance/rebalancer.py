@@ -100,7 +100,7 @@ def suggestion_dict(one: Suggestion) -> dict[str, Any]:
     }
 
 
-class Hands:
+class ActionRunner:
     """Carries out one action at a time. An action is not forced if things have changed since it was decided."""
 
     def __init__(self, parts: Parts, service: BoostService) -> None:
@@ -187,7 +187,7 @@ class Rebalancing:
     def __init__(self, parts: Parts, service: BoostService, collector: Collector) -> None:
         self._p = parts
         self._collector = collector
-        self._hands = Hands(parts, service)
+        self._actions = ActionRunner(parts, service)
         self._streaks: Streaks = {}
         self._seen_at: datetime | None = None
         self.suggestions = Suggestions(parts, collector)
@@ -251,7 +251,7 @@ class Rebalancing:
             pressed=collector.pressed,
             demand=collector.demand,
             leases=p.ledger.snapshot(),
-            loans=p.ledger.loans,
+            usage=p.ledger.usage,
             thresholds=collector.thresholds,
             numbers=numbers(p),
             mode=p.sharing.mode,
@@ -268,7 +268,7 @@ class Rebalancing:
     async def _try(self, action: Action) -> None:
         """Carry out one action. A failure is reported, and the other actions go on."""
         try:
-            await self._hands.do(action)
+            await self._actions.do(action)
         except GridError as error:
             self._not_done(action, error, "; ".join([error.message, *error.because]))
         except Exception as error:  # noqa: BLE001 - whatever it is, the other actions go on

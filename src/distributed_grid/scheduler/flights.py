@@ -77,7 +77,7 @@ def in_order(p: Parts) -> tuple[Waiting, ...]:
     queue = p.sharing.waiting.values()
     known = {each.ask.label for each in queue if each.is_for_a_task}
     others = (_as_a_whole(p, task) for task in p.sharing.scheduling.waiting if task.id not in known)
-    return ordered((*queue, *others), p.ledger.loans, p.sharing.accounts, p.teams, p.now())
+    return ordered((*queue, *others), p.ledger.usage, p.sharing.accounts, p.teams, p.now())
 
 
 def tasks_in_order(p: Parts) -> list[ScheduledTask]:

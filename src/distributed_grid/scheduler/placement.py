@@ -124,7 +124,7 @@ class SchedulingTable:
             changed |= self._touched(leases)
         for name in changed:
             if name in nodes:
-                self._columns.put(nodes[name], p.ledger.loans, self._rules)
+                self._columns.put(nodes[name], p.ledger.usage, self._rules)
         self._nodes, self._leases = dict(nodes), leases
         if new_look and self._collector is not None:
             self._columns.measured(self._collector.snapshots())
@@ -133,7 +133,7 @@ class SchedulingTable:
 
     @staticmethod
     def _bounds(rules: Rules) -> object:
-        return rules.reserve, rules.cooling
+        return rules.headroom, rules.cooling
 
     def _touched(self, now: Mapping[str, Lease]) -> set[NodeName]:
         """The nodes of leases that were added, removed or changed."""

@@ -73,11 +73,11 @@ async def let_the_view_catch_up(p: Parts, task: ScheduledTask) -> None:
         node = (await p.look_to_decide()).get(task.request.target or "")
         if node is None or not node.alive:
             return
-        loans = p.ledger.loans
-        if all(units <= own_room(node, kind, loans) for kind, units in task.needs.items()):
+        usage = p.ledger.usage
+        if all(units <= own_room(node, kind, usage) for kind, units in task.needs.items()):
             return
-        idle = {kind: node.base[kind] + loans.moved_in(node.name, kind) for kind in task.needs}
-        if any(units > idle[kind] - loans.taken(node.name, kind) for kind, units in task.needs.items()):
+        idle = {kind: node.base[kind] + usage.moved_in(node.name, kind) for kind in task.needs}
+        if any(units > idle[kind] - usage.taken(node.name, kind) for kind, units in task.needs.items()):
             return  # it would not fit there even if nothing ran
         await asyncio.sleep(_LOOK_AGAIN_S)
 

@@ -198,10 +198,10 @@ class LocalBackend:
             )
         from distributed_grid.engine.engine import Engine
         from distributed_grid.execution.ray_cluster import RayCluster
-        from distributed_grid.monitoring.senses import RaySenses
+        from distributed_grid.monitoring.telemetry import RayTelemetry
 
         address = ray.get_runtime_context().gcs_address
-        engine = Engine(RayCluster(address), config, home, senses=RaySenses(address) if measuring else None)
+        engine = Engine(RayCluster(address), config, home, telemetry=RayTelemetry(address) if measuring else None)
         await engine.start()
         return cls(engine)
 

@@ -10,22 +10,22 @@ from typing import Final
 
 from distributed_grid.decide.capacity.delivery import DeliveryChoice, choose_delivery, lent_resources, most_within
 from distributed_grid.decide.capacity.quotas import why_over_limit
-from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.model.leases import Delivery
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
-from distributed_grid.model.plans import NO_RULES, NOTHING_KEPT, Grant, Refusal, RefusalCode, Refused, Reserve, Rules
+from distributed_grid.model.plans import NO_HEADROOM, NO_RULES, Grant, Headroom, Refusal, RefusalCode, Refused, Rules
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import GPU, MEMORY, ResourceVector, amount_of, cut_off, describe, scale, whole
 
 
-def kept(node: Node, kind: str, free: int, lent: int, reserve: Reserve) -> int:
+def headroom_of(node: Node, kind: str, free: int, lent: int, headroom: Headroom) -> int:
     """How much of its free capacity a node keeps, in units. GPUs are kept whole: of a single one, no part is."""
     most = 0.0
-    if reserve.of_base:
-        most = reserve.of_base * node.base[kind]
-    if reserve.of_idle:
-        most = max(most, reserve.of_idle * (free + lent))
-    if reserve.foreseen and (share := reserve.foreseen.get((node.name, kind))) is not None:
+    if headroom.of_base:
+        most = headroom.of_base * node.base[kind]
+    if headroom.of_idle:
+        most = max(most, headroom.of_idle * (free + lent))
+    if headroom.foreseen and (share := headroom.foreseen.get((node.name, kind))) is not None:
         # Capacity that is reserved on the node for others is in use, too, but not by the node's own work.
         own = max(node.base[kind], node.total[kind]) - lent - free
         most = max(most, share * node.base[kind] - own)
@@ -33,54 +33,54 @@ def kept(node: Node, kind: str, free: int, lent: int, reserve: Reserve) -> int:
     return units - units % scale(GPU) if kind == GPU else units
 
 
-def why_kept(kind: str, units: int, reserve: Reserve) -> str:
+def why_headroom(kind: str, units: int, headroom: Headroom) -> str:
     """ "balanced keeps 1.6 free for its own work"."""
-    return f"{reserve.policy or 'the policy'} keeps {amount_of(kind, units)} free for its own work"
+    return f"{headroom.policy or 'the policy'} keeps {amount_of(kind, units)} free for its own work"
 
 
-def plan_grant(ask: Ask, nodes: NodeTable, loans: Loans, rules: Rules = NO_RULES) -> Grant | Refused:
+def plan_grant(ask: Ask, nodes: NodeTable, usage: Usage, rules: Rules = NO_RULES) -> Grant | Refused:
     """Choose the delivery and the lender, or say for every node why not. The target must be in the table."""
     offer = Offer.of(ask, nodes, rules)
-    over_limit = why_over_limit(ask, offer.need, nodes, loans, rules.teams)
+    over_limit = why_over_limit(ask, offer.need, nodes, usage, rules.teams)
     if over_limit is None:
-        best = best_lender(offer, nodes.lenders, loans)
-        if offer.prefers_own_to(best) and has_it_itself(offer, nodes[ask.target], loans):
+        best = best_lender(offer, nodes.lenders, usage)
+        if offer.prefers_own_to(best) and has_it_itself(offer, nodes[ask.target], usage):
             return offer.from_node(ask.target)
         if best is not None:
             return offer.from_node(best)
-    refusals = (why_not(node, offer, loans) for node in nodes.values())
+    refusals = (why_not(node, offer, usage) for node in nodes.values())
     return Refused(ask, tuple(refusal for refusal in refusals if refusal), over_limit)
 
 
-def best_lender(offer: "Offer", lenders: Iterable[Node], loans: Loans) -> NodeName | None:
+def best_lender(offer: "Offer", lenders: Iterable[Node], usage: Usage) -> NodeName | None:
     """Of the nodes that can lend, the one that the request prefers or that has the most left; the name breaks ties.
 
     A lender whose machine is too busy to carry the work comes after all others.
     """
     able = tuple(lenders)
     if not offer.busy:
-        return _most_left(offer, able, loans)
+        return _most_left(offer, able, usage)
     calm = tuple(node for node in able if node.name not in offer.busy)
-    return _most_left(offer, calm, loans) or _most_left(offer, able, loans)
+    return _most_left(offer, calm, usage) or _most_left(offer, able, usage)
 
 
-def _most_left(offer: "Offer", lenders: Iterable[Node], loans: Loans) -> NodeName | None:
+def _most_left(offer: "Offer", lenders: Iterable[Node], usage: Usage) -> NodeName | None:
     kind, most = next(iter(offer.need.items()))
     best: tuple[int, tuple[int, ...], float, NodeName] | None = None
     for node in lenders:
         # Most nodes have less free than the best so far and need no further checks.
-        free = free_of(node, kind, loans)
+        free = free_of(node, kind, usage)
         if free < most or node.name == offer.ask.target:
             continue
-        found = (offer.rank(node.name), left_after(node, offer, loans), -node.limits.priority, node.name)
-        if (best is None or found < best) and never(node, offer) is None and can_lend(node, offer, loans):
+        found = (offer.rank(node.name), left_after(node, offer, usage), -node.limits.priority, node.name)
+        if (best is None or found < best) and never(node, offer) is None and can_lend(node, offer, usage):
             best, most = found, free if offer.ranks is None else most
     return None if best is None else best[-1]
 
 
-def has_it_itself(offer: "Offer", target: Node, loans: Loans) -> bool:
+def has_it_itself(offer: "Offer", target: Node, usage: Usage) -> bool:
     """Whether the target may and can use its own capacity: nothing is lent, so no lending limit applies."""
-    return offer.ask.own_too and never(target, offer) is None and can_lend(target, offer, loans)
+    return offer.ask.own_too and never(target, offer) is None and can_lend(target, offer, usage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,42 +156,42 @@ def _too_busy(ask: Ask, nodes: NodeTable) -> str | None:
     return f"{target.name}: {how_busy}" if any(ask.kind not in node.in_use.crowded for node in others) else None
 
 
-def obstacle(node: Node, offer: Offer, loans: Loans) -> tuple[RefusalCode, str] | None:
+def obstacle(node: Node, offer: Offer, usage: Usage) -> tuple[RefusalCode, str] | None:
     """The first obstacle that keeps a node from lending, and the kind that it concerns; None if the node can lend."""
     ask, need = offer.ask, offer.need
     if (code := never(node, offer)) is not None:
         return code, ask.kind
-    if can_lend(node, offer, loans):
+    if can_lend(node, offer, usage):
         return None
-    if offer.is_transfer and loans.moved_in(node.name, ask.kind):
+    if offer.is_transfer and usage.moved_in(node.name, ask.kind):
         return RefusalCode.IS_BORROWING, ask.kind
     if node.name == ask.target:
-        short = next(k for k, units in need.items() if units > own_room(node, k, loans))
-        is_used = own_room(node, short, loans) + node.in_use.withheld[short] >= need[short]
+        short = next(k for k, units in need.items() if units > own_room(node, k, usage))
+        is_used = own_room(node, short, usage) + node.in_use.withheld[short] >= need[short]
         return RefusalCode.GPU_IN_USE if is_used else RefusalCode.NO_CAPACITY, short
     for kind, units in need.items():
         limit = node.limits.limit(kind)
-        if limit is not None and loans.lent(node.name, kind) + units > limit:
+        if limit is not None and usage.lent(node.name, kind) + units > limit:
             return RefusalCode.LENDING_LIMIT_REACHED, kind
-    short = next(kind for kind, units in need.items() if units > room(node, kind, loans, offer.rules.reserve))
-    if node.in_use.withheld[short] and free_of(node, short, loans) + node.in_use.withheld[short] >= need[short]:
+    short = next(kind for kind, units in need.items() if units > room(node, kind, usage, offer.rules.headroom))
+    if node.in_use.withheld[short] and free_of(node, short, usage) + node.in_use.withheld[short] >= need[short]:
         return RefusalCode.GPU_IN_USE, short
-    return RefusalCode.NO_CAPACITY if free_of(node, short, loans) < need[short] else RefusalCode.KEPT_FREE, short
+    return RefusalCode.NO_CAPACITY if free_of(node, short, usage) < need[short] else RefusalCode.KEPT_FREE, short
 
 
-def can_lend(node: Node, offer: Offer, loans: Loans) -> bool:
+def can_lend(node: Node, offer: Offer, usage: Usage) -> bool:
     """Whether the node can lend, by amounts and by what it borrows itself."""
-    if offer.is_transfer and loans.moved_in(node.name, offer.ask.kind):
+    if offer.is_transfer and usage.moved_in(node.name, offer.ask.kind):
         return False
     if node.name == offer.ask.target:
-        return all(units <= own_room(node, kind, loans) for kind, units in offer.need.items())
-    reserve = offer.rules.reserve
-    return all(units <= room(node, kind, loans, reserve) for kind, units in offer.need.items())
+        return all(units <= own_room(node, kind, usage) for kind, units in offer.need.items())
+    headroom = offer.rules.headroom
+    return all(units <= room(node, kind, usage, headroom) for kind, units in offer.need.items())
 
 
-def left_after(node: Node, offer: Offer, loans: Loans) -> tuple[int, ...]:
+def left_after(node: Node, offer: Offer, usage: Usage) -> tuple[int, ...]:
     """By kind, how much is asked above what the node has free: the lowest leaves the most."""
-    return tuple(units - free_of(node, kind, loans) for kind, units in offer.need.items())
+    return tuple(units - free_of(node, kind, usage) for kind, units in offer.need.items())
 
 
 def never(node: Node, offer: Offer) -> RefusalCode | None:
@@ -216,14 +216,14 @@ def never(node: Node, offer: Offer) -> RefusalCode | None:
     return None
 
 
-def why_not(node: Node, offer: Offer, loans: Loans) -> Refusal | None:
+def why_not(node: Node, offer: Offer, usage: Usage) -> Refusal | None:
     """The first reason why this node cannot lend what is asked, companions included; None if it can."""
-    found = obstacle(node, offer, loans)
+    found = obstacle(node, offer, usage)
     if found is None:
         return None
     code, kind = found
-    could = min(offer.ask.units, most_of(node, offer, loans)) if code in BY_AMOUNT else 0
-    return Refusal(node.name, code, _in_words(node, code, kind, offer, loans), could)
+    could = min(offer.ask.units, most_of(node, offer, usage)) if code in BY_AMOUNT else 0
+    return Refusal(node.name, code, _in_words(node, code, kind, offer, usage), could)
 
 
 BY_AMOUNT: Final = (
@@ -235,10 +235,10 @@ BY_AMOUNT: Final = (
 """Refusals that depend only on the amount: such a node can lend less, or more after a return."""
 
 
-def _in_words(node: Node, code: RefusalCode, kind: str, offer: Offer, loans: Loans) -> str:
+def _in_words(node: Node, code: RefusalCode, kind: str, offer: Offer, usage: Usage) -> str:
     asked = f"{amount_of(kind, offer.need[kind])} asked"
-    free = own_room(node, kind, loans) if node.name == offer.ask.target else free_of(node, kind, loans)
-    lent = loans.lent(node.name, kind)
+    free = own_room(node, kind, usage) if node.name == offer.ask.target else free_of(node, kind, usage)
+    lent = usage.lent(node.name, kind)
     shown = f"{amount_of(kind, max(0, free))} of {describe(kind, node.total[kind])} free"
     match code:
         case RefusalCode.IS_TARGET:
@@ -266,45 +266,45 @@ def _in_words(node: Node, code: RefusalCode, kind: str, offer: Offer, loans: Loa
             shown = f"{amount_of(kind, max(0, free))} of {describe(kind, node.total[kind])} free for Ray"
             return f"{shown}, but {'; '.join(node.in_use.gpus)}; {asked}"
         case RefusalCode.KEPT_FREE:
-            units = kept(node, kind, free, lent, offer.rules.reserve)
-            return f"{shown}, of which {why_kept(kind, units, offer.rules.reserve)}, {asked}"
+            units = headroom_of(node, kind, free, lent, offer.rules.headroom)
+            return f"{shown}, of which {why_headroom(kind, units, offer.rules.headroom)}, {asked}"
         case _:
             return f"{shown}, {asked}"
 
 
-def free_of(node: Node, kind: str, loans: Loans) -> int:
+def free_of(node: Node, kind: str, usage: Usage) -> int:
     """What a node has free, without what other programs use.
 
     Ray's view of what is free may be a moment old; grid's count of what it has lent is not.
     """
-    return min(node.free[kind], node.base[kind] - loans.taken(node.name, kind)) - node.in_use.withheld[kind]
+    return min(node.free[kind], node.base[kind] - usage.taken(node.name, kind)) - node.in_use.withheld[kind]
 
 
-def own_room(node: Node, kind: str, loans: Loans) -> int:
+def own_room(node: Node, kind: str, usage: Usage) -> int:
     """How much a node can set aside for itself: capacity that was moved to it counts as its own."""
-    moved_in = loans.moved_in(node.name, kind)
-    has = node.base[kind] + moved_in - loans.taken(node.name, kind)
+    moved_in = usage.moved_in(node.name, kind)
+    has = node.base[kind] + moved_in - usage.taken(node.name, kind)
     return min(node.free[kind], has) - node.in_use.withheld[kind]
 
 
-def room(node: Node, kind: str, loans: Loans, reserve: Reserve) -> int:
+def room(node: Node, kind: str, usage: Usage, headroom: Headroom) -> int:
     """How much of one kind a node could lend, given what is free, its headroom and its limit."""
-    return room_of(node, kind, free_of(node, kind, loans), loans.lent(node.name, kind), reserve)
+    return room_of(node, kind, free_of(node, kind, usage), usage.lent(node.name, kind), headroom)
 
 
-def room_of(node: Node, kind: str, free: int, lent: int, reserve: Reserve) -> int:
+def room_of(node: Node, kind: str, free: int, lent: int, headroom: Headroom) -> int:
     """The same for a moment at which `free` is free and `lent` is lent."""
-    left = free if reserve is NOTHING_KEPT else free - kept(node, kind, free, lent, reserve)
+    left = free if headroom is NO_HEADROOM else free - headroom_of(node, kind, free, lent, headroom)
     limit = node.limits.limit(kind)
     return left if limit is None or left < limit - lent else limit - lent
 
 
-def most_of(node: Node, offer: Offer, loans: Loans) -> int:
+def most_of(node: Node, offer: Offer, usage: Usage) -> int:
     """How much of the asked kind a node could lend now, in units: the companions must fit, too."""
     ask, rules = offer.ask, offer.rules
     is_own = node.name == ask.target
     rooms = {
-        kind: max(0, own_room(node, kind, loans) if is_own else room(node, kind, loans, rules.reserve))
+        kind: max(0, own_room(node, kind, usage) if is_own else room(node, kind, usage, rules.headroom))
         for kind in offer.need
     }
     most = most_within(ask, offer.choice.delivery, rules.companions, rooms)
@@ -333,7 +333,7 @@ Lender = Callable[[Ask], NodeName | None]
 
 
 def largest_now(
-    ask: Ask, nodes: NodeTable, loans: Loans, rules: Rules, lender_of: Lender | None = None
+    ask: Ask, nodes: NodeTable, usage: Usage, rules: Rules, lender_of: Lender | None = None
 ) -> tuple[int, NodeName | None]:
     """The largest amount that would be granted now, in units, and its lender; zero: nothing would be granted.
 
@@ -350,8 +350,8 @@ def largest_now(
         asked = offer(steps)
         if lender_of is not None:
             return lender_of(asked.ask)
-        over_limit = why_over_limit(asked.ask, asked.need, nodes, loans, rules.teams)
-        return best_lender(asked, nodes.lenders, loans) if over_limit is None else None
+        over_limit = why_over_limit(asked.ask, asked.need, nodes, usage, rules.teams)
+        return best_lender(asked, nodes.lenders, usage) if over_limit is None else None
 
     # `auto` transfers what the target's machine can carry and reserves larger amounts. Each delivery has a largest
     # amount of its own, so each is searched separately.

@@ -3,18 +3,18 @@
 from collections.abc import Callable
 from functools import partial
 
-from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.model.nodes import NodeTable
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import ResourceVector, amount_of, describe
 from distributed_grid.model.teams import Team, Teams
 
 
-def why_over_limit(ask: Ask, need: ResourceVector, nodes: NodeTable, loans: Loans, teams: Teams) -> str | None:
+def why_over_limit(ask: Ask, need: ResourceVector, nodes: NodeTable, usage: Usage, teams: Teams) -> str | None:
     """Why a team may not have this on top of what it holds; None if it may. `need` includes companions."""
     if not teams:
         return None
-    return why_above_its_most(ask, need, loans, teams) or why_kept_by_others(ask, need, nodes, loans, teams)
+    return why_above_its_most(ask, need, usage, teams) or why_kept_by_others(ask, need, nodes, usage, teams)
 
 
 def limited(ask: Ask, need: ResourceVector, own: Team, held: Callable[[str], int]) -> ResourceVector:
@@ -27,13 +27,13 @@ def limited(ask: Ask, need: ResourceVector, own: Team, held: Callable[[str], int
     return ResourceVector(dict(ask.asked)) if comes_along and is_within(ask, own, held) else need
 
 
-def why_above_its_most(ask: Ask, need: ResourceVector, loans: Loans, teams: Teams) -> str | None:
+def why_above_its_most(ask: Ask, need: ResourceVector, usage: Usage, teams: Teams) -> str | None:
     """Why the team would exceed its own limit; None if it would not."""
     own = teams.of(ask.team)
     if not own.borrowing_limit:
         return None
-    for kind, units in limited(ask, need, own, partial(loans.held, own.name)).items():
-        held, most = loans.held(own.name, kind), own.most(kind)
+    for kind, units in limited(ask, need, own, partial(usage.held, own.name)).items():
+        held, most = usage.held(own.name, kind), own.most(kind)
         if most is not None and held + units > most:
             return (
                 f"team {own.name} has {amount_of(kind, held)} of at most {describe(kind, most)}, "
@@ -42,19 +42,19 @@ def why_above_its_most(ask: Ask, need: ResourceVector, loans: Loans, teams: Team
     return None
 
 
-def why_kept_by_others(ask: Ask, need: ResourceVector, nodes: NodeTable, loans: Loans, teams: Teams) -> str | None:
+def why_kept_by_others(ask: Ask, need: ResourceVector, nodes: NodeTable, usage: Usage, teams: Teams) -> str | None:
     """Why the team would take what other teams keep for themselves, used or not; None if it would not."""
     if not teams.closed:
         return None
     own = teams.of(ask.team)
-    for kind, units in limited(ask, need, own, partial(loans.held, own.name)).items():
+    for kind, units in limited(ask, need, own, partial(usage.held, own.name)).items():
         keeping = teams.keeping(kind)
-        if not keeping or loans.held(own.name, kind) + units <= own.guaranteed[kind]:
+        if not keeping or usage.held(own.name, kind) + units <= own.guaranteed[kind]:
             continue
-        common = nodes.lendable(kind) - loans.held_by_all(kind)
+        common = nodes.lendable(kind) - usage.held_by_all(kind)
         if units <= common - teams.kept_in_all(kind):
             continue  # enough is left even if they used nothing of theirs
-        kept = sum(max(0, most - loans.held(name, kind)) for name, most in keeping if name != own.name)
+        kept = sum(max(0, most - usage.held(name, kind)) for name, most in keeping if name != own.name)
         left = common - kept
         if kept and units > left:
             return (

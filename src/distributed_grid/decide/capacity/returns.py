@@ -32,16 +32,16 @@ def part_of(lease: Lease, units: int) -> Lease:
     return replace(lease, units=units, resources=ResourceVector({lease.kind: units}))
 
 
-def once_home(nodes: NodeTable, leases: Iterable[Lease], back: Collection[Lease]) -> NodeTable:
+def after_returns(nodes: NodeTable, leases: Iterable[Lease], back: Collection[Lease]) -> NodeTable:
     """The nodes once `back`, which holds some of the `leases` or parts of them, has returned."""
     if not back:
         return nodes
     touched = {name for lease in back for name in (lease.source, lease.target)}
-    home = Homecoming(leases, back)
+    home = PendingReturns(leases, back)
     return NodeTable(home.of(node) if node.name in touched else node for node in nodes.values())
 
 
-class Homecoming:
+class PendingReturns:
     """Pending returns, summed once, for questions about any node and any further leases."""
 
     def __init__(self, leases: Iterable[Lease], back: Iterable[Lease]) -> None:

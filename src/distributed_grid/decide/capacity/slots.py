@@ -18,10 +18,10 @@ from distributed_grid.decide.capacity.lending import (
 from distributed_grid.decide.capacity.quotas import why_above_its_most, why_kept_by_others, why_over_limit
 from distributed_grid.decide.capacity.returns import LeaseEnds
 from distributed_grid.decide.capacity.timeline import CommonPool, NodeCalendar, TeamCalendar
-from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
-from distributed_grid.model.plans import Grant, Refusal, RefusalCode, Refused, Reserve
+from distributed_grid.model.plans import Grant, Headroom, Refusal, RefusalCode, Refused
 from distributed_grid.model.resources import ResourceVector
 
 
@@ -33,36 +33,36 @@ def room_when_idle(node: Node, kind: str, offer: Offer) -> int:
     """How much the node could lend with nothing lent and no work of its own; for the target, its whole base."""
     if node.name == offer.ask.target:
         return node.base[kind]
-    return room_of(replace(node, total=node.base), kind, node.base[kind], 0, offer.rules.reserve)
+    return room_of(replace(node, total=node.base), kind, node.base[kind], 0, offer.rules.headroom)
 
 
-class Present:
+class CurrentUsage:
     """The lenders as they are now. It reads the nodes once and counts its own grants."""
 
-    def __init__(self, nodes: NodeTable, loans: Loans) -> None:
+    def __init__(self, nodes: NodeTable, usage: Usage) -> None:
         self._table, self._nodes = nodes, dict(nodes)
         self._lenders = {node.name: node for node in nodes.lenders}
-        self.loans, self._own_loans = loans, False
+        self.usage, self._own_usage = usage, False
 
     def lender(self, offer: Offer, known: NodeName | None = None) -> NodeName | None:
         """The node that would lend if no other request waited; preferably `known`, which the request was told."""
         if self.others_keep(offer) is not None:
             return None
         told = self._lenders.get(known or "")
-        if told is not None and obstacle(told, offer, self.loans) is None:
+        if told is not None and obstacle(told, offer, self.usage) is None:
             return told.name
-        return best_lender(offer, self._lenders.values(), self.loans)
+        return best_lender(offer, self._lenders.values(), self.usage)
 
     def has_it_itself(self, offer: Offer) -> bool:
-        return self.others_keep(offer) is None and has_it_itself(offer, self._nodes[offer.ask.target], self.loans)
+        return self.others_keep(offer) is None and has_it_itself(offer, self._nodes[offer.ask.target], self.usage)
 
     def others_keep(self, offer: Offer) -> str | None:
-        return why_kept_by_others(offer.ask, offer.need, self._table, self.loans, offer.rules.teams)
+        return why_kept_by_others(offer.ask, offer.need, self._table, self.usage, offer.rules.teams)
 
     def add(self, grant: Grant) -> None:
-        if not self._own_loans:
-            self.loans, self._own_loans = self.loans.without(()), True
-        self.loans.promise(grant)
+        if not self._own_usage:
+            self.usage, self._own_usage = self.usage.without(()), True
+        self.usage.promise(grant)
         node = self._nodes[grant.source]
         node = self._nodes[node.name] = replace(node, free=node.free - grant.resources)
         if node.name in self._lenders:
@@ -74,8 +74,8 @@ class Present:
 
     def refused(self, offer: Offer, ahead: int) -> Refused:
         """For every node, why it does not lend this now. A node that could lend is kept for requests ahead."""
-        limit = why_over_limit(offer.ask, offer.need, self._table, self.loans, offer.rules.teams)
-        refusals = (why_not(node, offer, self.loans) or _kept(node.name, ahead) for node in self._nodes.values())
+        limit = why_over_limit(offer.ask, offer.need, self._table, self.usage, offer.rules.teams)
+        refusals = (why_not(node, offer, self.usage) or _kept(node.name, ahead) for node in self._nodes.values())
         return Refused(offer.ask, tuple(refusals), limit)
 
 
@@ -85,24 +85,24 @@ def _kept(node: NodeName, ahead: int) -> Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Slot:
     source: NodeName
     begin: datetime
     end: datetime
 
 
-class Places:
+class CapacityTimeline:
     """Capacity that is lent, or taken by requests ahead, from now on. A taken slot stays taken.
 
     As long as no request has a slot later than now, only the present matters. The calendars of nodes and teams are
     built on first use.
     """
 
-    def __init__(self, nodes: NodeTable, leases: Iterable[Lease], loans: Loans, now: datetime) -> None:
-        self.present = Present(nodes, loans)
-        self._nodes, self._loans, self._now = nodes, loans, now
+    def __init__(self, nodes: NodeTable, leases: Iterable[Lease], usage: Usage, now: datetime) -> None:
+        self.present = CurrentUsage(nodes, usage)
+        self._nodes, self._usage, self._now = nodes, usage, now
         self._ends = LeaseEnds(leases, now)
-        self._taken: list[tuple[Offer, Place]] = []
+        self._taken: list[tuple[Offer, Slot]] = []
         self._taken_of_teams: list[tuple[Offer, datetime, datetime]] = []
         self._kept_nodes: list[tuple[NodeName, ResourceVector, datetime]] = []
         self._is_kept = False
@@ -111,7 +111,7 @@ class Places:
         self._teams: dict[str, TeamCalendar] = {}
         self._pool: CommonPool | None = None
         self._departures: defaultdict[tuple[NodeName, str], list[datetime]] = defaultdict(list)
-        self._reserves: list[Reserve] = []
+        self._headrooms: list[Headroom] = []
         self._not_before: dict[Hashable, datetime | None] = {}
 
     # -- the first slot ---------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ class Places:
         until: datetime | None = None,
         known: NodeName | None = None,
         since: datetime | None = None,
-    ) -> Place | None:
+    ) -> Slot | None:
         """The first slot that begins not before `since` (now, if not given) and not after `until`.
 
         The slot is on the target itself only if that is sooner, or preferred.
@@ -131,7 +131,7 @@ class Places:
         place = self._on_one_node(offer, until, known, begin)
         soonest_from = None if place is None or place.begin > begin else place.source
         if offer.prefers_own_to(soonest_from) and self._has_it_itself(offer):
-            return Place(offer.ask.target, begin, begin + timedelta(seconds=offer.ask.duration_s))
+            return Slot(offer.ask.target, begin, begin + timedelta(seconds=offer.ask.duration_s))
         return place
 
     def _has_it_itself(self, offer: Offer) -> bool:
@@ -143,7 +143,7 @@ class Places:
 
     def _on_one_node(
         self, offer: Offer, until: datetime | None, known: NodeName | None, since: datetime
-    ) -> Place | None:
+    ) -> Slot | None:
         """The first slot, on the preferred node or else on the node with the most left.
 
         `known` is the node of the request's previous slot. The request stays there if that node is as early as any
@@ -151,7 +151,7 @@ class Places:
         """
         lasts = timedelta(seconds=offer.ask.duration_s)
         if since == self._now and not self._is_kept and (source := self.present.lender(offer, known)) is not None:
-            return Place(source, since, since + lasts)
+            return Slot(source, since, since + lasts)
         while until is None or since <= until:
             found = self._on_nodes(offer, since, until, known)
             if found is None:
@@ -162,7 +162,7 @@ class Places:
                 return None
             since = max(turn for turn in turns if turn is not None)
             if since == begin:
-                return Place(source, begin, begin + lasts)
+                return Slot(source, begin, begin + lasts)
         return None
 
     def _on_nodes(
@@ -172,7 +172,7 @@ class Places:
 
         A request that asks for the same as one ahead starts its search at that one's slot.
         """
-        number = self._number(offer.rules.reserve)
+        number = self._number(offer.rules.headroom)
         ask = offer.ask
         same = (offer.need, offer.is_transfer, ask.source, ask.nodes, ask.own_too, ask.target, ask.duration_s, number)
         earliest = self._not_before.get(same, self._now)
@@ -209,7 +209,7 @@ class Places:
             return since
         if (
             name not in self._later_teams
-            and why_above_its_most(offer.ask, offer.need, self.present.loans, teams) is None
+            and why_above_its_most(offer.ask, offer.need, self.present.usage, teams) is None
         ):
             return since  # what the team has now only becomes less
         return self._team(offer).first(offer, since)
@@ -220,7 +220,7 @@ class Places:
         if not teams.closed:
             return since
         if self._pool is None:
-            self._pool = CommonPool(self._nodes, self._loans, self._ends.all, teams, self._now)
+            self._pool = CommonPool(self._nodes, self._usage, self._ends.all, teams, self._now)
             for taken, place in self._taken:
                 self._pool.take(taken.from_node(place.source), place.begin, place.end)
         return self._pool.first(offer, since)
@@ -239,7 +239,7 @@ class Places:
 
     # -- taking -----------------------------------------------------------------------------------------------
 
-    def take(self, offer: Offer, place: Place) -> None:
+    def take(self, offer: Offer, place: Slot) -> None:
         """Take the slot: requests behind cannot have what it needs."""
         ask, source = offer.ask, place.source
         self._taken.append((offer, place))
@@ -309,7 +309,7 @@ class Places:
 
     # -- for explanations -------------------------------------------------------------------------------------
 
-    def comes_back(self, place: Place, kind: str) -> int:
+    def comes_back(self, place: Slot, kind: str) -> int:
         """How much of a kind comes back to a slot's node just when the slot begins."""
         ends = self._ends.on(place.source)
         return sum(lease.resources[kind] for end, lease in ends if end == place.begin and lease.source == place.source)
@@ -319,7 +319,7 @@ class Places:
     def _calendar(self, node: Node) -> NodeCalendar:
         found = self._calendars.get(node.name)
         if found is None:
-            found = NodeCalendar(node, self._loans, self._ends.on(node.name), self._now)
+            found = NodeCalendar(node, self._usage, self._ends.on(node.name), self._now)
             self._calendars[node.name] = found
             for offer, place in self._taken:
                 _enter(offer, place, found)
@@ -333,7 +333,7 @@ class Places:
         found = self._teams.get(name)
         if found is None:
             team = offer.rules.teams.of(name)
-            found = self._teams[name] = TeamCalendar(team, self._loans, self._ends.of(name), self._now)
+            found = self._teams[name] = TeamCalendar(team, self._usage, self._ends.of(name), self._now)
             for taken, place in self._taken:
                 if taken.ask.team == name:
                     found.hold(taken.need, place.begin, place.end)
@@ -342,16 +342,16 @@ class Places:
                     found.hold(taken.need, begin, end)
         return found
 
-    def _number(self, reserve: Reserve) -> int:
+    def _number(self, headroom: Headroom) -> int:
         """Equal reserves have equal numbers, so comparing them once per request is enough."""
-        for number, known in enumerate(self._reserves):
-            if known is reserve or known == reserve:
+        for number, known in enumerate(self._headrooms):
+            if known is headroom or known == headroom:
                 return number
-        self._reserves.append(reserve)
-        return len(self._reserves) - 1
+        self._headrooms.append(headroom)
+        return len(self._headrooms) - 1
 
 
-def _enter(offer: Offer, place: Place, calendar: NodeCalendar) -> None:
+def _enter(offer: Offer, place: Slot, calendar: NodeCalendar) -> None:
     """Enter a slot into a node's calendar, if it concerns that node."""
     ask, name = offer.ask, calendar.node.name
     if place.source == name:

@@ -6,13 +6,13 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Generic, TypeVar
 
-from distributed_grid.decide.capacity.lending import Offer, free_of, kept
+from distributed_grid.decide.capacity.lending import Offer, free_of, headroom_of
 from distributed_grid.decide.capacity.quotas import limited
 from distributed_grid.decide.capacity.returns import Ends
-from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.model.leases import Delivery
 from distributed_grid.model.nodes import Node, NodeTable
-from distributed_grid.model.plans import Grant, Reserve
+from distributed_grid.model.plans import Grant, Headroom
 from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.teams import Team, Teams
 
@@ -90,20 +90,20 @@ def _fits(needs: Sequence[tuple[Sequence[int], int]], step: int) -> bool:
 class NodeCalendar:
     """What one node can lend over time, if its own work and its headroom stay as they are."""
 
-    __slots__ = ("_calendar", "_keeps", "_loans", "_moved_in", "_rooms", "node")
+    __slots__ = ("_calendar", "_keeps", "_moved_in", "_rooms", "_usage", "node")
 
-    def __init__(self, node: Node, loans: Loans, ends: Ends, now: datetime) -> None:
-        self.node, self._loans = node, loans
+    def __init__(self, node: Node, usage: Usage, ends: Ends, now: datetime) -> None:
+        self.node, self._usage = node, usage
         self._calendar: Calendar[tuple[str, str]] = Calendar(now)
         self._rooms: dict[tuple[str, int], list[int]] = {}
         self._moved_in: dict[str, list[int]] = {}
         self._keeps: dict[tuple[str, int], int] = {}
         free = dict(node.free)
-        for kind, units in loans.lent_by(node.name).items():
+        for kind, units in usage.lent_by(node.name).items():
             self._calendar.add(("lent", kind), units, now)
-        for kind, units in loans.taken_on(node.name).items():
+        for kind, units in usage.taken_on(node.name).items():
             self._calendar.add(("taken", kind), units, now)
-        for kind, units in loans.moved_to(node.name).items():
+        for kind, units in usage.moved_to(node.name).items():
             self._calendar.add(("moved in", kind), units, now)
         for kind, units in node.free.items():
             self._calendar.add(("free", kind), units, now)
@@ -122,11 +122,11 @@ class NodeCalendar:
                 self._calendar.add(("free", lease.kind), -gone, end)
                 self._calendar.add(("moved in", lease.kind), -lease.units, end)
 
-    def first(self, offer: Offer, reserve_no: int, since: datetime, until: datetime | None = None) -> datetime | None:
+    def first(self, offer: Offer, headroom_no: int, since: datetime, until: datetime | None = None) -> datetime | None:
         """When the node could lend this, or set it aside for itself, by amounts; see `Calendar.first`."""
-        reserve, is_own = offer.rules.reserve, offer.ask.target == self.node.name
+        headroom, is_own = offer.rules.headroom, offer.ask.target == self.node.name
         needs = [
-            (self._own_rooms(kind) if is_own else self.rooms(kind, reserve, reserve_no), units)
+            (self._own_rooms(kind) if is_own else self.rooms(kind, headroom, headroom_no), units)
             for kind, units in offer.need.items()
         ]
         borrows = self._borrows(offer.ask.kind) if offer.is_transfer else ()
@@ -138,20 +138,20 @@ class NodeCalendar:
             self._moved_in[kind] = self._calendar.row(("moved in", kind))
         return self._moved_in[kind]
 
-    def rooms(self, kind: str, reserve: Reserve, reserve_no: int) -> list[int]:
+    def rooms(self, kind: str, headroom: Headroom, headroom_no: int) -> list[int]:
         """How much of a kind the node could lend, in the order of its times. Equal reserves have equal numbers."""
-        known = self._rooms.get((kind, reserve_no))
+        known = self._rooms.get((kind, headroom_no))
         if known is None:
-            known = self._rooms[kind, reserve_no] = list(self._room_by_time(kind, reserve, reserve_no))
+            known = self._rooms[kind, headroom_no] = list(self._room_by_time(kind, headroom, headroom_no))
         return known
 
-    def _room_by_time(self, kind: str, reserve: Reserve, reserve_no: int) -> Iterable[int]:
+    def _room_by_time(self, kind: str, headroom: Headroom, headroom_no: int) -> Iterable[int]:
         node, limit = self.node, self.node.limits.limit(kind)
-        keeps = self._keeps.get((kind, reserve_no))
+        keeps = self._keeps.get((kind, headroom_no))
         if keeps is None:
-            free, lent = free_of(node, kind, self._loans), self._loans.lent(node.name, kind)
-            keeps = kept(node, kind, free, lent, reserve) + node.in_use.withheld[kind]
-            self._keeps[kind, reserve_no] = keeps
+            free, lent = free_of(node, kind, self._usage), self._usage.lent(node.name, kind)
+            keeps = headroom_of(node, kind, free, lent, headroom) + node.in_use.withheld[kind]
+            self._keeps[kind, headroom_no] = keeps
         rows = (self._calendar.row((what, kind)) for what in ("free", "taken", "lent"))
         for free, taken, lent in zip(*rows, strict=True):
             left = min(free, node.base[kind] - taken) - keeps
@@ -203,10 +203,10 @@ class TeamCalendar:
 
     __slots__ = ("_calendar", "_team")
 
-    def __init__(self, team: Team, loans: Loans, ends: Ends, now: datetime) -> None:
+    def __init__(self, team: Team, usage: Usage, ends: Ends, now: datetime) -> None:
         self._team = team
         self._calendar: Calendar[str] = Calendar(now)
-        for kind, units in loans.held_by(team.name).items():
+        for kind, units in usage.held_by(team.name).items():
             self._calendar.add(kind, units, now)
         for end, lease in ends:
             for kind, units in lease.resources.items():
@@ -234,18 +234,18 @@ class CommonPool:
     Where an exact answer would be expensive, it errs towards waiting: by a part of what a closed team keeps.
     """
 
-    def __init__(self, nodes: NodeTable, loans: Loans, ends: Ends, teams: Teams, now: datetime) -> None:
+    def __init__(self, nodes: NodeTable, usage: Usage, ends: Ends, teams: Teams, now: datetime) -> None:
         self._nodes, self._teams = nodes, teams
-        self._most = loans.without(())
+        self._most = usage.without(())
         """As if no lease ended and all requests had their slots at once: the most that is ever held."""
         self._gone: Calendar[str] = Calendar(now)
         """By kind: what is held, and what teams keep but do not hold."""
         kinds = {kind for team in teams.closed for kind in team.lending_limit if teams.keeping(kind)}
         keeping = {(name, kind): units for kind in kinds for name, units in teams.keeping(kind)}
-        held = {(name, kind): loans.held(name, kind) for name, kind in keeping}
+        held = {(name, kind): usage.held(name, kind) for name, kind in keeping}
         for kind in kinds:
-            kept = sum(max(0, units - held[key]) for key, units in keeping.items() if key[1] == kind)
-            self._gone.add(kind, loans.held_by_all(kind) + kept, now)
+            withheld = sum(max(0, units - held[key]) for key, units in keeping.items() if key[1] == kind)
+            self._gone.add(kind, usage.held_by_all(kind) + withheld, now)
         for end, lease in ends:
             for kind, units in lease.resources.items():
                 if kind in kinds:
@@ -263,11 +263,11 @@ class CommonPool:
         most, own = self._most, self._teams.of(offer.ask.team)
         needs = []
         for kind, units in limited(offer.ask, offer.need, own, partial(most.held, own.name)).items():
-            held, kept = most.held(own.name, kind), self._teams.kept_in_all(kind)
-            if not kept or held + units <= own.guaranteed[kind]:
+            held, withheld = most.held(own.name, kind), self._teams.kept_in_all(kind)
+            if not withheld or held + units <= own.guaranteed[kind]:
                 continue
             lendable = self._nodes.lendable(kind) + max(0, own.kept_from_others(kind) - held)
-            if units > lendable - most.held_by_all(kind) - kept:
+            if units > lendable - most.held_by_all(kind) - withheld:
                 needs.append(([lendable - gone for gone in self._gone.row(kind)], units))
         return self._gone.first(needs, timedelta(seconds=offer.ask.duration_s), since)
 

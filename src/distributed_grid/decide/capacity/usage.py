@@ -10,7 +10,7 @@ from distributed_grid.model.resources import ResourceVector
 _Sums = dict[str, dict[str, int]]
 
 
-class Loans:
+class Usage:
     """The sums over all leases that hold capacity, under any delivery. A lease counts until it is back."""
 
     __slots__ = ("_borrowed", "_lent", "_moved_in", "_of_all", "_of_team", "_taken")
@@ -24,11 +24,11 @@ class Loans:
         self._of_all: dict[str, int] = {}
 
     @classmethod
-    def of(cls, leases: Iterable[Lease]) -> "Loans":
-        loans = cls()
+    def of(cls, leases: Iterable[Lease]) -> "Usage":
+        usage = cls()
         for lease in leases:
-            loans.count(lease)
-        return loans
+            usage.count(lease)
+        return usage
 
     def count(self, lease: Lease, times: int = 1) -> None:
         """Add a lease, or remove one with `times=-1`; for callers that keep the sums as leases come and go."""
@@ -53,9 +53,9 @@ class Loans:
             _add(self._of_team, team, kind, times * units)
             self._of_all[kind] = self._of_all.get(kind, 0) + times * units
 
-    def without(self, leases: Iterable[Lease]) -> "Loans":
+    def without(self, leases: Iterable[Lease]) -> "Usage":
         """The sums as if these leases were back; for a what-if."""
-        found = Loans()
+        found = Usage()
         for name in ("_taken", "_lent", "_borrowed", "_moved_in", "_of_team"):
             setattr(found, name, {key: dict(sums) for key, sums in getattr(self, name).items()})
         found._of_all = dict(self._of_all)

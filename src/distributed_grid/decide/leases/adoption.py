@@ -6,7 +6,7 @@ from datetime import datetime
 
 from distributed_grid.decide.capacity.delivery import DeliveryChoice
 from distributed_grid.decide.capacity.lending import Offer, why_not
-from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeTable
 from distributed_grid.model.plans import NO_RULES
@@ -52,5 +52,5 @@ def _why_not(lease: Lease, holding: list[Lease], nodes: NodeTable) -> str | None
     source = replace(nodes[lease.source], free=nodes[lease.source].base)
     ask = Ask(target=lease.target, kind=lease.kind, units=lease.units, own_too=True)
     offer = Offer(ask, NO_RULES, DeliveryChoice(lease.delivery, lease.delivery_reason), lease.resources)
-    refusal = why_not(source, offer, Loans.of(holding))
+    refusal = why_not(source, offer, Usage.of(holding))
     return None if refusal is None else f"{refusal.node}: {refusal.detail}"

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.monitoring.pressure import pressure_of
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import Node, NodeId, NodeName, NodeTable
@@ -30,12 +30,12 @@ def take_snapshots(
     `start_grace`: how long a node may be there without its first reading before it counts as stale. `one_machine`: all
     nodes are known to run on the same machine.
     """
-    loans = Loans.of(tuple(leases))
+    usage = Usage.of(tuple(leases))
     hosts = Counter(node.machine for node in nodes.alive)
     return {
         node.name: _snapshot(
             node,
-            loans,
+            usage,
             answers,
             before.get(node.name),
             shares=one_machine or hosts[node.machine] > 1,
@@ -48,7 +48,7 @@ def take_snapshots(
 
 def _snapshot(
     node: Node,
-    loans: Loans,
+    usage: Usage,
     answers: Answers,
     before: NodeSnapshot | None,
     *,
@@ -66,8 +66,8 @@ def _snapshot(
         base=node.base,
         total=node.total,
         free=node.free.at_least_zero(),
-        lent=loans.lent_by(node.name),
-        borrowed=loans.borrowed_by(node.name),
+        lent=usage.lent_by(node.name),
+        borrowed=usage.borrowed_by(node.name),
         shares_its_host=shares,
         seen_since=min(seen_since, now),
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from distributed_grid.decide.capacity.lending import plan_grant
-from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.offload.movable import kind_of_process, obstacles_here, obstacles_there, part_of
 from distributed_grid.decide.offload.secrets import shown_command
 from distributed_grid.model.leases import Purpose
@@ -99,7 +99,7 @@ def recommend(
     processes: Iterable[ProcessFacts],
     nodes: NodeTable,
     elsewhere: Mapping[NodeName, Elsewhere],
-    loans: Loans,
+    usage: Usage,
     rules: Rules = NO_RULES,
 ) -> tuple[tuple[OffloadingRecommendation, ...], tuple[Stuck, ...]]:
     """Heavy processes that could move, by confidence and then by size; and those that cannot.
@@ -111,7 +111,7 @@ def recommend(
     for facts in processes:
         if not is_heavy(facts) or kind_of_process(facts) is ProcessKind.LAUNCHER or part_of(facts) is not None:
             continue
-        found = find_place(recommendation_of(facts), facts, nodes, elsewhere, loans, rules)
+        found = find_place(recommendation_of(facts), facts, nodes, elsewhere, usage, rules)
         if isinstance(found, Stuck):
             stuck.append(found)
         else:
@@ -141,7 +141,7 @@ def find_place(
     facts: ProcessFacts,
     nodes: NodeTable,
     elsewhere: Mapping[NodeName, Elsewhere],
-    loans: Loans,
+    usage: Usage,
     rules: Rules = NO_RULES,
 ) -> OffloadingRecommendation | Stuck:
     """The destination: of the nodes with room and everything the process needs, the one left with the most headroom."""
@@ -156,7 +156,7 @@ def find_place(
         in_the_way += found
         if not found:
             fitting[node.name] = node
-    plan = plan_grant(ask_for(wanted), NodeTable(fitting.values()), loans, rules)
+    plan = plan_grant(ask_for(wanted), NodeTable(fitting.values()), usage, rules)
     if isinstance(plan, Grant):
         return replace(wanted, destination=plan.source)
     told = (*in_the_way, *_no_room(plan, facts.node))

@@ -15,8 +15,8 @@ from typing import Final
 from distributed_grid.decide.capacity.lending import Offer, never
 from distributed_grid.decide.capacity.quotas import why_above_its_most
 from distributed_grid.decide.capacity.returns import SOON, coming_back, expected_end
-from distributed_grid.decide.capacity.slots import Place, Places, Present, could_when_idle, room_when_idle
-from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.capacity.slots import CapacityTimeline, CurrentUsage, Slot, could_when_idle, room_when_idle
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.policies import PolicyNumbers
 from distributed_grid.decide.queue.claims import Claim, Guarantees, is_overdue, yields_to
 from distributed_grid.decide.queue.preemption import Preemption, foresee_preemption, plan_preemption
@@ -31,7 +31,7 @@ _FOR_NOW: Final = (None, RefusalCode.NODE_DOWN, RefusalCode.STALE, RefusalCode.C
 """Obstacles that may be over one day; None is no obstacle."""
 
 
-def why_it_waits(offer: Offer, place: Place, comes_back: int, ahead: int, now: datetime) -> str:
+def why_it_waits(offer: Offer, place: Slot, comes_back: int, ahead: int, now: datetime) -> str:
     """ "waits for 4 CPUs: 2 come back to gpu1 at 12:30 UTC; 1 request is ahead of it"."""
     ask, when = offer.ask, moment(place.begin, now)
     if comes_back:
@@ -41,7 +41,7 @@ def why_it_waits(offer: Offer, place: Place, comes_back: int, ahead: int, now: d
     return f"waits for {describe(ask.kind, ask.units)}: {what}" + (f"; {are_ahead(ahead)}" if ahead else "")
 
 
-def why_others_yield(offer: Offer, place: Place, preemption: Preemption, ahead: int, now: datetime) -> str:
+def why_others_yield(offer: Offer, place: Slot, preemption: Preemption, ahead: int, now: datetime) -> str:
     """ "waits for 6 CPUs: 1 boost on gpu1 yields what is guaranteed to team red, and is back by 12:30 UTC"."""
     ask, count = offer.ask, len(preemption.victims)
     boosts, yields, are = ("1 boost", "yields", "is") if count == 1 else (f"{count} boosts", "yield", "are")
@@ -58,9 +58,9 @@ def why_its_team_never_may(offer: Offer) -> str:
     return f"its team {team.name} may have at most {most}"
 
 
-def why_team_waits(offer: Offer, loans: Loans, turn: datetime, expected: Place | None, now: datetime) -> str:
+def why_team_waits(offer: Offer, usage: Usage, turn: datetime, expected: Slot | None, now: datetime) -> str:
     """The team's own limit, until its turn; and where the request is met then, or later."""
-    said = why_above_its_most(offer.ask, offer.need, loans, offer.rules.teams)
+    said = why_above_its_most(offer.ask, offer.need, usage, offer.rules.teams)
     if said is None:
         said = f"team {offer.ask.team} is at its limit with what it has and its requests ahead of this one"
     if expected is None:
@@ -164,7 +164,7 @@ class NoPlace:
     """Why a request has no slot of its own."""
 
     reason: str
-    expected: Place | None = None
+    expected: Slot | None = None
     """Where it is met as things are, though other requests may pass it until then."""
     is_hopeless: bool = False
 
@@ -173,7 +173,7 @@ def plan_queue(
     ordered_waiting: Iterable[Waiting],
     nodes: NodeTable,
     leases: Iterable[Lease],
-    loans: Loans,
+    usage: Usage,
     rules_for: Callable[[Ask], Rules],
     now: datetime,
     *,
@@ -189,7 +189,7 @@ def plan_queue(
     work, so a caller that only wants to admit asks for none. `told`: by id, the expected source of the last plan; a
     request that keeps its slot there cannot get in the way of others' slots.
     """
-    walk = QueuePlan(nodes, leases, loans, rules_for, now, depth, numbers)
+    walk = QueuePlan(nodes, leases, usage, rules_for, now, depth, numbers)
     return tuple(
         walk.decide(waiting, position, told.get(waiting.id), explained=explain is None or waiting.id in explain)
         for position, waiting in enumerate(ordered_waiting, start=1)
@@ -207,15 +207,15 @@ class QueuePlan:
         self,
         nodes: NodeTable,
         leases: Iterable[Lease],
-        loans: Loans,
+        usage: Usage,
         rules_for: Callable[[Ask], Rules],
         now: datetime,
         depth: int = DEPTH,
         numbers: PolicyNumbers | None = None,
     ) -> None:
         self._nodes, self._rules_for, self._now, self._depth = nodes, rules_for, now, depth
-        self._leases, self._loans, self._numbers = tuple(leases), loans, numbers
-        self._places = Places(nodes, self._leases, loans, now)
+        self._leases, self._usage, self._numbers = tuple(leases), usage, numbers
+        self._places = CapacityTimeline(nodes, self._leases, usage, now)
         self._placed = 0
         """How many requests have a slot in time; they are ahead of all that follow."""
         self._keeps_a_node = False
@@ -244,10 +244,10 @@ class QueuePlan:
         if isinstance(found, NoPlace):
             begin, source = (found.expected.begin, found.expected.source) if found.expected else (None, None)
             verdict = Verdict(waiting, position, None, found.reason, None, begin, source, is_hopeless=found.is_hopeless)
-        elif isinstance(found, Place) and found.begin <= self._now:
+        elif isinstance(found, Slot) and found.begin <= self._now:
             grant = offer.from_node(found.source)
             return Verdict(waiting, position, grant, f"{found.source} has it now", None, self._now, found.source)
-        elif isinstance(found, Place):
+        elif isinstance(found, Slot):
             back = self._places.comes_back(found, waiting.ask.kind)
             reason = why_it_waits(offer, found, back, ahead, self._now)
             verdict = Verdict(waiting, position, None, reason, None, found.begin, found.source)
@@ -267,7 +267,7 @@ class QueuePlan:
 
     def _place(
         self, offer: Offer, waiting: Waiting, position: int, told: NodeName | None
-    ) -> Place | tuple[Place, Preemption] | NoPlace:
+    ) -> Slot | tuple[Slot, Preemption] | NoPlace:
         """The slot that the request has from now on, and the preemption behind it; or why it has none."""
         places, now = self._places, self._now
         claim = self._claim(offer)
@@ -278,7 +278,7 @@ class QueuePlan:
             # Requests of other teams may pass it; of its own team, only those that end before its turn.
             expected = places.first(offer, known=told, since=turn) if position <= self._depth else None
             places.take_for_team(offer, turn)
-            return NoPlace(why_team_waits(offer, places.present.loans, turn, expected, now), expected)
+            return NoPlace(why_team_waits(offer, places.present.usage, turn, expected, now), expected)
         is_too_far_back = self._placed >= self._depth
         place = places.first(offer, until=now if is_too_far_back else None, known=told)
         if (place is None or place.begin > now) and (sooner := self._sooner(offer, claim, place)) is not None:
@@ -308,10 +308,10 @@ class QueuePlan:
 
     def _claim(self, offer: Offer) -> Claim:
         if self._guarantees is None:
-            self._guarantees = Guarantees(self._loans, offer.rules.teams)
+            self._guarantees = Guarantees(self._usage, offer.rules.teams)
         return Claim(offer.ask.team, self._guarantees.count(offer.ask), offer.ask.priority.rank)
 
-    def _sooner(self, offer: Offer, claim: Claim, place: Place | None) -> tuple[Place, Preemption] | None:
+    def _sooner(self, offer: Offer, claim: Claim, place: Slot | None) -> tuple[Slot, Preemption] | None:
         """An earlier slot than `place`, if preemption makes one. The victims yield from then on."""
         if place is not None and place.begin <= self._now + SOON:
             return None
@@ -322,8 +322,8 @@ class QueuePlan:
             return None
         self._tries -= not claim.is_guaranteed
         present = self._ahead_met()
-        known = (offer.ask, present.nodes, self._leases, present.loans, offer.rules, self._numbers, self._now)
-        held, given_up = self._places.present.loans, self._given_up
+        known = (offer.ask, present.nodes, self._leases, present.usage, offer.rules, self._numbers, self._now)
+        held, given_up = self._places.present.usage, self._given_up
         plan = plan_preemption(*known, claim=claim, given_up=given_up, held=held)
         if plan is None and (claim.is_guaranteed or self._tries >= MAY_PREEMPT - FORESEEN):
             before = None if place is None else place.begin
@@ -336,7 +336,7 @@ class QueuePlan:
         if found is None and not self._placed:
             # It can delay no request ahead. Calendars err towards waiting where an exact answer is expensive.
             begin = max(plan.back_by, self._now + SOON)
-            found = Place(plan.source, begin, begin + timedelta(seconds=offer.ask.duration_s))
+            found = Slot(plan.source, begin, begin + timedelta(seconds=offer.ask.duration_s))
         if found is None or (place is not None and found.begin >= place.begin):
             undo()
             return None
@@ -344,12 +344,12 @@ class QueuePlan:
         self._for_those.append(offer.from_node(found.source))
         return found, plan
 
-    def _ahead_met(self) -> Present:
+    def _ahead_met(self) -> CurrentUsage:
         """The present in which requests ahead have what they get now, and what they get of pending returns.
 
         The leases that yield to them are not back yet.
         """
-        present = Present(self._places.present.nodes, self._places.present.loans)
+        present = CurrentUsage(self._places.present.nodes, self._places.present.usage)
         for grant in self._for_those:
             present.add(grant)
         if self._soon:

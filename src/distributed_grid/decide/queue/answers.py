@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Final
 
 from distributed_grid.decide.capacity.lending import Offer, largest_now, most_of, why_not
-from distributed_grid.decide.capacity.slots import Present
-from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.capacity.slots import CurrentUsage
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.policies import PolicyNumbers
 from distributed_grid.decide.queue.admission import NOBODY_WAS_TOLD, QueuePlan, Verdict
 from distributed_grid.decide.queue.claims import Account, ordered
@@ -61,7 +61,7 @@ def look_ahead(
     ask: Ask,
     nodes: NodeTable,
     leases: Iterable[Lease],
-    loans: Loans,
+    usage: Usage,
     waiting: Iterable[Waiting],
     accounts: Mapping[str, Account],
     rules_for: Callable[[Ask], Rules],
@@ -73,15 +73,15 @@ def look_ahead(
     """Plan the queue as if this request had just joined it, and report its verdict. Nothing is done."""
     leases, rules = tuple(leases), rules_for(ask)
     mine = Waiting(_NOT_YET, ask, now)
-    queue = ordered((*(one for one in waiting if not one.is_over(now)), mine), loans, accounts, rules.teams, now)
+    queue = ordered((*(one for one in waiting if not one.is_over(now)), mine), usage, accounts, rules.teams, now)
     upto = queue[: queue.index(mine) + 1]  # no verdict depends on requests behind it
-    walk = QueuePlan(nodes, leases, loans, rules_for, now, numbers=numbers)
+    walk = QueuePlan(nodes, leases, usage, rules_for, now, numbers=numbers)
     before = [walk.decide(one, number, told.get(one.id)) for number, one in enumerate(upto[:-1], start=1)]
-    after = Present(nodes, loans)
+    after = CurrentUsage(nodes, usage)
     for other in before:
         if other.grant is not None:
             after.add(other.grant)
-    largest, largest_source = largest_now(ask, after.nodes, after.loans, rules, walk.lender_now if before else None)
+    largest, largest_source = largest_now(ask, after.nodes, after.usage, rules, walk.lender_now if before else None)
     verdict = walk.decide(mine, len(upto), explained=True)
     return Outlook(
         ask=ask,
@@ -98,16 +98,16 @@ def look_ahead(
 
 
 def considered(
-    ask: Ask, nodes: NodeTable, loans: Loans, rules: Rules, chosen: NodeName | None = None
+    ask: Ask, nodes: NodeTable, usage: Usage, rules: Rules, chosen: NodeName | None = None
 ) -> tuple[NodeReason, ...]:
     """How every node relates to the request. For an existing lease, pass the cluster without it."""
     offer = Offer.of(ask, nodes, rules)
-    return tuple(_reason(node, offer, loans, node.name == chosen) for node in nodes.values())
+    return tuple(_reason(node, offer, usage, node.name == chosen) for node in nodes.values())
 
 
-def _reasons(verdict: Verdict, after: Present, rules: Rules) -> tuple[NodeReason, ...]:
+def _reasons(verdict: Verdict, after: CurrentUsage, rules: Rules) -> tuple[NodeReason, ...]:
     if verdict.grant is not None:
-        return considered(verdict.grant.ask, after.nodes, after.loans, rules, verdict.grant.source)
+        return considered(verdict.grant.ask, after.nodes, after.usage, rules, verdict.grant.source)
     return refused_by(verdict)
 
 
@@ -116,14 +116,14 @@ def refused_by(verdict: Verdict) -> tuple[NodeReason, ...]:
     return () if verdict.refused is None else tuple(_refused(refusal) for refusal in verdict.refused.refusals)
 
 
-def _reason(node: Node, offer: Offer, loans: Loans, is_chosen: bool) -> NodeReason:
-    refusal = why_not(node, offer, loans)
+def _reason(node: Node, offer: Offer, usage: Usage, is_chosen: bool) -> NodeReason:
+    refusal = why_not(node, offer, usage)
     if refusal is not None and not is_chosen:
         return _refused(refusal)
     if refusal is not None:
         return NodeReason(node.name, CHOSEN, f"it lends it; as things are now: {refusal.detail}", refusal.could_lend)
     kind = offer.ask.kind
-    could = most_of(node, offer, loans)
+    could = most_of(node, offer, usage)
     free = f"{amount_of(kind, max(0, node.free[kind]))} of {describe(kind, node.total[kind])} free"
     in_use = (*offer.used_gpus.get(node.name, ()), *(busy for name, busy in offer.busy.items() if name == node.name))
     detail = "; ".join([f"{free}, it can lend {amount_of(kind, could)}", *in_use])

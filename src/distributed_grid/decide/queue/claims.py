@@ -17,7 +17,7 @@ from typing import Final
 
 from distributed_grid.decide.capacity.quotas import is_within
 from distributed_grid.decide.capacity.returns import is_overheld
-from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.requests import DEFAULT_DURATION_S, Ask, Waiting
@@ -114,9 +114,9 @@ class Claim:
     """The rank of its priority."""
 
     @classmethod
-    def of(cls, ask: Ask, loans: Loans, teams: Teams) -> "Claim":
+    def of(cls, ask: Ask, usage: Usage, teams: Teams) -> "Claim":
         """The claim of a request on its own, with no others of its team ahead."""
-        return cls(ask.team, Guarantees(loans, teams).count(ask), _RANKS[ask.priority])
+        return cls(ask.team, Guarantees(usage, teams).count(ask), _RANKS[ask.priority])
 
 
 class Guarantees:
@@ -126,8 +126,8 @@ class Guarantees:
     GPU) are then guaranteed with it. They still count as held, like all that a team has.
     """
 
-    def __init__(self, loans: Loans, teams: Teams) -> None:
-        self._loans, self._teams = loans, teams
+    def __init__(self, usage: Usage, teams: Teams) -> None:
+        self._usage, self._teams = usage, teams
         self._counted: dict[tuple[str, str], int] = {}
 
     def count(self, ask: Ask) -> bool:
@@ -136,7 +136,7 @@ class Guarantees:
         if team is None or not team.guaranteed:
             return False
         name, counted = ask.team, self._counted
-        if not is_within(ask, team, lambda kind: self._loans.held(name, kind) + counted.get((name, kind), 0)):
+        if not is_within(ask, team, lambda kind: self._usage.held(name, kind) + counted.get((name, kind), 0)):
             return False
         for kind, units in ask.asked:
             counted[name, kind] = counted.get((name, kind), 0) + units
@@ -147,7 +147,7 @@ class Guarantees:
 
 
 def ordered(
-    waiting: Iterable[Waiting], loans: Loans, accounts: Mapping[str, Account], teams: Teams, now: datetime
+    waiting: Iterable[Waiting], usage: Usage, accounts: Mapping[str, Account], teams: Teams, now: datetime
 ) -> tuple[Waiting, ...]:
     """The waiting requests, in the order of the queue. The id breaks ties."""
     burdens: dict[str, float] = {}
@@ -163,7 +163,7 @@ def ordered(
     by_turn = sorted(waiting, key=turn)
     if not teams:
         return tuple(by_turn)
-    guarantees = Guarantees(loans, teams)
+    guarantees = Guarantees(usage, teams)
     first: list[Waiting] = []
     rest: list[Waiting] = []
     for one in by_turn:
@@ -216,9 +216,9 @@ def may_take(lease: Lease, claim: Claim, above: Mapping[str, int]) -> int:
     return lease.units if all(units >= (least or lease.resources[kind]) for kind, units in above.items()) else 0
 
 
-def above_guarantee(team: str, kind: str, loans: Loans, teams: Teams) -> int:
+def above_guarantee(team: str, kind: str, usage: Usage, teams: Teams) -> int:
     """How much more of a kind a team holds than its guarantee; below zero where it holds less."""
-    return loans.held(team, kind) - teams.of(team).guaranteed[kind]
+    return usage.held(team, kind) - teams.of(team).guaranteed[kind]
 
 
 def may_be_asked(lease: Lease, min_hold_s: float, at: datetime) -> bool:

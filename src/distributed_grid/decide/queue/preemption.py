@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 
 from distributed_grid.decide.capacity.lending import BY_AMOUNT, Offer, obstacle, plan_grant
 from distributed_grid.decide.capacity.quotas import why_over_limit
-from distributed_grid.decide.capacity.returns import Homecoming, coming_back, once_home, part_of
-from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.capacity.returns import PendingReturns, after_returns, coming_back, part_of
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.policies import PolicyNumbers
 from distributed_grid.decide.queue.claims import (
     Claim,
@@ -64,14 +64,14 @@ def plan_preemption(
     ask: Ask,
     nodes: NodeTable,
     leases: Iterable[Lease],
-    loans: Loans,
+    usage: Usage,
     rules: Rules,
     numbers: PolicyNumbers,
     now: datetime,
     *,
     claim: Claim | None = None,
     given_up: Collection[Lease] = (),
-    held: Loans | None = None,
+    held: Usage | None = None,
 ) -> Preemption | None:
     """The lender where the fewest leases yield, and its victims; None if no preemption is needed or none would help.
 
@@ -79,11 +79,11 @@ def plan_preemption(
     may have to yield. No lease yields before its minimum hold is over. Preemption does not lift a team's own limits.
 
     `claim`: the request's, where other requests of its team are ahead of it. `given_up`: leases, or parts of them, that
-    yield to requests ahead. `held`: what teams hold now, where `loans` also counts what requests ahead will get.
+    yield to requests ahead. `held`: what teams hold now, where `usage` also counts what requests ahead will get.
     """
     leases = tuple(leases)
     if claim is None:
-        claim = Claim.of(ask, loans, rules.teams)
+        claim = Claim.of(ask, usage, rules.teams)
     spared = {part.id for part in given_up}
     able = {
         lease.id
@@ -95,14 +95,14 @@ def plan_preemption(
     if not able:
         return None
     back = (*coming_back(leases, now), *given_up)
-    home, after = once_home(nodes, leases, back), loans.without(back)
+    home, after = after_returns(nodes, leases, back), usage.without(back)
     offer = Offer.of(ask, home, rules)
     if why_over_limit(ask, offer.need, home, after, rules.teams):
         return None
-    if _can_be_met(ask, nodes, loans, rules) or _can_be_met(ask, home, after, rules):
+    if _can_be_met(ask, nodes, usage, rules) or _can_be_met(ask, home, after, rules):
         return None
     kept = after if held is None else held.without(back)
-    standing = Standing(ask, claim, nodes, rules, Homecoming(leases, back), after, kept)
+    standing = Standing(ask, claim, nodes, rules, PendingReturns(leases, back), after, kept)
     choices: list[_Choice] = []
     for lender, lent, moved_in in _by_lender(offer, leases, able):
         stop = obstacle(home[lender], offer, after) if lender in home else None
@@ -131,7 +131,7 @@ def plan_preemption(
         whole = tuple(by_id[victim.id] for victim in (*must_go, *victims))
         plan = Preemption(lender, whole, offer.from_node(lender), _reason(ask, claim), claim.is_guaranteed, now, takes)
         parts = (*back, *plan.parts)
-        grant = plan_grant(ask, once_home(nodes, leases, parts), loans.without(parts), rules)
+        grant = plan_grant(ask, after_returns(nodes, leases, parts), usage.without(parts), rules)
         if isinstance(grant, Grant) and grant.source == lender:
             return replace(plan, grant=grant)
     return None
@@ -141,14 +141,14 @@ def foresee_preemption(
     ask: Ask,
     nodes: NodeTable,
     leases: Iterable[Lease],
-    loans: Loans,
+    usage: Usage,
     rules: Rules,
     numbers: PolicyNumbers,
     now: datetime,
     *,
     claim: Claim,
     given_up: Collection[Lease] = (),
-    held: Loans | None = None,
+    held: Usage | None = None,
     before: datetime | None = None,
 ) -> Preemption | None:
     """The same for the first moment at which preemption is possible, before a moment, if given.
@@ -163,13 +163,13 @@ def foresee_preemption(
 
     def plan_at(moment: datetime) -> Preemption | None:
         gone = gone_by(moment)
-        return plan_preemption(ask, nodes, leases, loans, rules, numbers, moment, claim=claim, given_up=gone, held=held)
+        return plan_preemption(ask, nodes, leases, usage, rules, numbers, moment, claim=claim, given_up=gone, held=held)
 
     def can_be_met_at(moment: datetime) -> bool:
         back = (*coming_back(leases, moment), *gone_by(moment))
         if plan_at(moment) is not None:
             return True
-        return _can_be_met(ask, once_home(nodes, leases, back), loans.without(back), rules)
+        return _can_be_met(ask, after_returns(nodes, leases, back), usage.without(back), rules)
 
     spared = {part.id for part in given_up}
     holds = {
@@ -190,7 +190,7 @@ def plan_relief(
     now: datetime,
     *,
     teams: Teams | None = None,
-    loans: Loans | None = None,
+    usage: Usage | None = None,
 ) -> tuple[Lease, ...]:
     """The leases to reclaim so that a lender gets back what it needs itself, or as much of that as there is.
 
@@ -201,7 +201,7 @@ def plan_relief(
     leases = tuple(leases)
     lent = [lease for lease in leases if lease.source == node != lease.target and lease.holds_capacity]
     short = _still_short(needed, lent)
-    loans, teams = loans or Loans.of(leases), teams or Teams()
+    usage, teams = usage or Usage.of(leases), teams or Teams()
 
     able = [
         lease
@@ -210,7 +210,7 @@ def plan_relief(
         and may_be_asked(lease, numbers.min_hold_s, now)
         and any(kind in short for kind in lease.resources)
     ]
-    within = _within_guarantees(able, short, loans, teams)
+    within = _within_guarantees(able, short, usage, teams)
     worth = {lease.id: (lease.id in within, lease.priority.rank) for lease in able}
     # A critical lease above its team's guarantee has a lower claim than any lease within one.
     stays = {lease.id for lease in able if lease.priority is AllocationPriority.CRITICAL}
@@ -226,14 +226,14 @@ def plan_relief(
     return ()
 
 
-def _within_guarantees(leases: Iterable[Lease], short: ResourceVector, loans: Loans, teams: Teams) -> set[str]:
+def _within_guarantees(leases: Iterable[Lease], short: ResourceVector, usage: Usage, teams: Teams) -> set[str]:
     """Which of these leases are within their teams' guarantees, if those that yield first count as above them."""
     above: dict[tuple[str, str], int] = {}
     within = set()
     for lease in leases:
         taken = {(lease.team, kind): lease.resources[kind] for kind in lease.resources if kind in short}
         for team, kind in taken:
-            above.setdefault((team, kind), above_guarantee(team, kind, loans, teams))
+            above.setdefault((team, kind), above_guarantee(team, kind, usage, teams))
         if any(units > above[key] for key, units in taken.items()):
             within.add(lease.id)
         else:
@@ -285,10 +285,10 @@ def _back_by(lease: Lease, asked_at: datetime) -> datetime:
     return max(asked_at, since + timedelta(seconds=lease.grace_s))
 
 
-def _can_be_met(ask: Ask, nodes: NodeTable, loans: Loans, rules: Rules) -> bool:
+def _can_be_met(ask: Ask, nodes: NodeTable, usage: Usage, rules: Rules) -> bool:
     offer = Offer.of(ask, nodes, rules)
-    return why_over_limit(ask, offer.need, nodes, loans, rules.teams) is None and any(
-        obstacle(node, offer, loans) is None for node in nodes.values()
+    return why_over_limit(ask, offer.need, nodes, usage, rules.teams) is None and any(
+        obstacle(node, offer, usage) is None for node in nodes.values()
     )
 
 

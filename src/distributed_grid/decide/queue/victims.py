@@ -10,8 +10,8 @@ from heapq import nlargest
 from typing import Final
 
 from distributed_grid.decide.capacity.lending import Offer, obstacle, room
-from distributed_grid.decide.capacity.returns import Homecoming, part_of
-from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.capacity.returns import PendingReturns, part_of
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.queue.claims import Claim, above_guarantee, may_take
 from distributed_grid.model.leases import Delivery, Lease
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
@@ -111,10 +111,10 @@ class Standing:
     claim: Claim
     nodes: NodeTable
     rules: Rules
-    home: Homecoming
-    loans: Loans
+    home: PendingReturns
+    usage: Usage
     """Without pending returns. A what-if takes leases out of these sums and puts them back."""
-    held: Loans
+    held: Usage
     """What teams hold, without pending returns."""
 
 
@@ -136,20 +136,20 @@ class Yielding:
 
     def _short(self) -> ResourceVector:
         lender, offer = self._offered(self._must_go)
-        loans, reserve = self._standing.loans, self._standing.rules.reserve
-        lacks = {kind: units - room(lender, kind, loans, reserve) for kind, units in offer.need.items()}
+        usage, headroom = self._standing.usage, self._standing.rules.headroom
+        lacks = {kind: units - room(lender, kind, usage, headroom) for kind, units in offer.need.items()}
         return ResourceVector(lacks).at_least_zero()
 
     def enough(self, victims: tuple[Lease, ...]) -> bool:
         """Whether the lender could lend what is asked if these leases came back, as far as they may be taken."""
         taken = self.may_take((*self._must_go, *victims))
         lender, offer = self._offered(taken)
-        loans = self._standing.loans
+        usage = self._standing.usage
         for lease in taken:
-            loans.count(lease, -1)
-        found = obstacle(lender, offer, loans)
+            usage.count(lease, -1)
+        found = obstacle(lender, offer, usage)
         for lease in taken:
-            loans.count(lease)
+            usage.count(lease)
         return found is None
 
     def may_take(self, victims: Iterable[Lease]) -> tuple[Lease, ...]:

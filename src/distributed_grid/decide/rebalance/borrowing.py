@@ -77,7 +77,7 @@ def _for_use(seen: Observed, name: NodeName, kind: str, use: float, cause: Cause
 
     A node that lends the kind gets its own back instead.
     """
-    if name not in seen.snapshots or not seen.is_there(name) or seen.loans.lent(name, kind):
+    if name not in seen.snapshots or not seen.is_there(name) or seen.usage.lent(name, kind):
         return
     mine = seen.own_leases(name, kind, Cause.PRESSURE, Cause.FORECAST)
     if any(seen.is_young(lease) for lease in mine):
@@ -104,7 +104,7 @@ def _waiting(seen: Observed, name: NodeName, demand: Demand) -> Iterator[Need]:
     counts = dict.fromkeys((most, 1)) if most >= 1 else {}
     helps = [_whole(missing) for count in counts if (missing := gap(shape, node, count))]
     # If what the node lent would serve the work, that comes back, and nothing is borrowed.
-    has_lent = any(seen.loans.lent(name, kind) for amounts in helps for kind in amounts)
+    has_lent = any(seen.usage.lent(name, kind) for amounts in helps for kind in amounts)
     if has_lent and (node.base.covers(shape.needs) or _lends_by_itself(seen, name)):
         return
     if helps:
@@ -186,7 +186,7 @@ def _grant(
     lenders = with_nothing_to_lend(seen.nodes, may_not_lend(seen, kind) | _too_busy(seen, need.node, kind) | taken)
     # To lower use, any whole unit helps; waiting work starts with all that it needs, or not at all.
     least = units if need.cause is Cause.DEMAND else scale(kind)
-    plan = find_lender(asked, lenders, seen.loans, rules, least=least)
+    plan = find_lender(asked, lenders, seen.usage, rules, least=least)
     return plan if isinstance(plan, Grant) else None
 
 

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from distributed_grid.decide.capacity.lending import plan_grant
-from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.monitoring.demand import only_node
 from distributed_grid.decide.monitoring.pressure import Pressed, Threshold
 from distributed_grid.decide.policies import PolicyNumbers
@@ -103,16 +103,16 @@ def with_nothing_to_lend(nodes: NodeTable, names: Collection[NodeName]) -> NodeT
     return NodeTable(replace(n, free=ResourceVector()) if n.name in names else n for n in nodes.values())
 
 
-def find_lender(ask: Ask, nodes: NodeTable, loans: Loans, rules: Rules, *, least: int) -> Grant | Refused:
+def find_lender(ask: Ask, nodes: NodeTable, usage: Usage, rules: Rules, *, least: int) -> Grant | Refused:
     """A grant of what is asked, or else of the most that one node can lend, if that is at least `least`."""
-    plan = plan_grant(ask, nodes, loans, rules)
+    plan = plan_grant(ask, nodes, usage, rules)
     if isinstance(plan, Grant):
         return plan
     most = max((refusal.could_lend for refusal in plan.refusals), default=0)
     units = most - most % scale(ask.kind)
     if units < max(1, least):
         return plan
-    smaller = plan_grant(replace(ask, units=units), nodes, loans, rules)
+    smaller = plan_grant(replace(ask, units=units), nodes, usage, rules)
     return smaller if isinstance(smaller, Grant) else plan
 
 
@@ -131,7 +131,7 @@ class Observed:
     pressed: Pressed
     demand: tuple[Demand, ...]
     leases: tuple[Lease, ...]
-    loans: Loans
+    usage: Usage
     thresholds: Thresholds
     numbers: PolicyNumbers
     mode: SharingMode
@@ -312,7 +312,7 @@ def _facts(seen: Observed) -> Iterator[tuple[Hashable, bool | None]]:
     for name in seen.nodes:
         for kind in BUILT_IN:
             known = seen.value(name, kind) is not None
-            lends = bool(seen.loans.lent(name, kind))
+            lends = bool(seen.usage.lent(name, kind))
             # A lender gets its own capacity back first. Then it has as long as any node to see whether that is enough.
             yield pressed_key(name, kind), (name, kind) in seen.pressed and not lends if known else None
             yield foreseen_key(name, kind), seen.will_be_pressed(name, kind) and not lends

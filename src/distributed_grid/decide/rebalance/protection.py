@@ -49,13 +49,13 @@ def protections(
         if not left:
             continue
         others = tuple(one for one in seen.leases if one.id not in moved and not _comes_of(one))
-        if victims := plan_relief(name, left, others, seen.numbers, seen.now, teams=seen.teams, loans=seen.loans):
+        if victims := plan_relief(name, left, others, seen.numbers, seen.now, teams=seen.teams, usage=seen.usage):
             yield Relieve(name, victims, relief_units(victims, left, others), why)
 
 
 def _lacking(seen: Observed, name: NodeName, streaks: Streaks) -> tuple[ResourceVector, str]:
     """What a lender needs back of what it lent, without pending returns; and why."""
-    lent = seen.loans.lent_by(name)
+    lent = seen.usage.lent_by(name)
     if not lent:
         return lent, ""
     needs: dict[str, int] = {}
@@ -92,7 +92,7 @@ def _short_of_own(seen: Observed, name: NodeName, kind: str) -> tuple[float, int
 
 
 def _would_serve(seen: Observed, name: NodeName, needs: ResourceVector, missing: ResourceVector) -> bool:
-    return seen.nodes[name].base.covers(needs) and seen.loans.lent_by(name).covers(missing)
+    return seen.nodes[name].base.covers(needs) and seen.usage.lent_by(name).covers(missing)
 
 
 def _comes_of(lease: Lease) -> ResourceVector:
@@ -121,7 +121,7 @@ def _moves(
             rules = rules_for(asked)
             if rules.no_transfers_because is not None:
                 return
-            plan = plan_grant(asked, with_nothing_to_lend(seen.nodes, hot), seen.loans, rules)
+            plan = plan_grant(asked, with_nothing_to_lend(seen.nodes, hot), seen.usage, rules)
             if isinstance(plan, Grant):
                 left -= lease.units
                 lending.add(plan.source)

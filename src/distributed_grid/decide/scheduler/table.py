@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distributed_grid.decide.capacity.lending import own_room, room
-from distributed_grid.decide.capacity.usage import Loans
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
 from distributed_grid.model.plans import NO_RULES, Rules
 from distributed_grid.model.resources import BUILT_IN, ResourceVector
@@ -62,27 +62,27 @@ class NodeColumns:
     def of(
         cls,
         nodes: NodeTable,
-        loans: Loans | None = None,
+        usage: Usage | None = None,
         rules: Rules = NO_RULES,
         snapshots: Mapping[NodeName, NodeSnapshot] | None = None,
     ) -> "NodeColumns":
         columns = cls(nodes)
         for node in nodes.values():
-            columns.put(node, loans or Loans(), rules)
+            columns.put(node, usage or Usage(), rules)
         columns.measured(snapshots or {})
         return columns
 
     # -- rows -----------------------------------------------------------------------------------------------
 
-    def put(self, node: Node, loans: Loans, rules: Rules) -> None:
+    def put(self, node: Node, usage: Usage, rules: Rules) -> None:
         """Set a node's row to its current state."""
         row = self.row[node.name]
         kinds = dict.fromkeys((*self.total, *node.total, *node.base))
         for kind in kinds:
             self._add(kind)
             self.total[kind][row] = max(node.total[kind], 0)
-            self.own[kind][row] = own_room(node, kind, loans)
-            self.lend[kind][row] = room(node, kind, loans, rules.reserve)
+            self.own[kind][row] = own_room(node, kind, usage)
+            self.lend[kind][row] = room(node, kind, usage, rules.headroom)
         self.closed[row] = _why_closed(node, rules)
         self.up[row] = node.alive and node.silent is None
         self.lends[row] = not self.closed[row]

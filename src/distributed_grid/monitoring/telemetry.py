@@ -148,7 +148,7 @@ def _selectors(found: Iterable[Any]) -> list[Selector]:
     return [] if () in selectors else selectors
 
 
-class Senses(Protocol):
+class Telemetry(Protocol):
     """Used by one round at a time."""
 
     async def read(self, raylets: dict[NodeName, Raylet], within_s: float) -> Answers: ...
@@ -157,7 +157,7 @@ class Senses(Protocol):
         """Remove from the cluster everything that measuring put there."""
 
 
-class RaySenses:
+class RayTelemetry:
     """Probes on the nodes and the queues of the control service. Blocking calls run in threads."""
 
     def __init__(self, gcs_address: str) -> None:

@@ -9,7 +9,7 @@ from distributed_grid.model.nodes import NodeId, NodeName
 from distributed_grid.model.snapshots import Reading
 
 
-class FakeSenses:
+class FakeTelemetry:
     """Every node answers with what `answers` has for its name, or else with a quiet machine."""
 
     def __init__(self) -> None:
