@@ -39,7 +39,7 @@ class VirtualQueue:
 
     def __init__(self, nodes: int, teams: int, load: float) -> None:
         self.nodes = NodeTable(_node(number) for number in range(nodes))
-        self.rules = Rules(default_delivery="auto", reserve=Headroom("balanced", 0.2), teams=_teams(teams, nodes))
+        self.rules = Rules(default_delivery="auto", headroom=Headroom("balanced", 0.2), teams=_teams(teams, nodes))
         self.now = datetime(2025, 6, 1, tzinfo=UTC)
         self.usage = Usage()
         self.leases: dict[str, Lease] = {}

@@ -15,7 +15,7 @@ from distributed_grid.decide.rebalance.round import Observed, Streaks, rebalance
 from distributed_grid.decide.rebalance.suggestions import suggest
 from distributed_grid.model.actions import Action, Borrow, Move, Relieve, Renew, Return
 from distributed_grid.model.demand import Demand, Shape
-from distributed_grid.model.leases import Cause, Delivery, Lease, LeaseState, Notice
+from distributed_grid.model.leases import Cause, Delivery, Lease, LeaseState, Notice, OnGraceEnd, Purpose
 from distributed_grid.model.nodes import Node, NodeTable
 from distributed_grid.model.plans import NO_RULES, Rules
 from distributed_grid.model.policies import AllocationPriority, SharingMode, SharingPolicy
@@ -371,6 +371,23 @@ def test_a_hot_lenders_loan_moves_to_a_cool_one() -> None:
     assert (asked.priority, asked.team, asked.requester) == (AllocationPriority.HIGH, "red", "ann")
     assert asked.duration_s == 3600 - OLD
     assert move.reason == "gpu1's own use of cpu has been high for 3 rounds: 95%"
+
+
+def test_a_moved_loan_keeps_everything_that_its_holder_said_about_it() -> None:
+    said = {
+        "label": "nightly training",
+        "purpose": Purpose.RUN,
+        "ends_with": "a" * 56,
+        "grace_s": 90.0,
+        "on_grace_end": OnGraceEnd.DRAIN,
+        "reclaim_hook": "watch:",
+        "cause": Cause.DEMAND,
+    }
+    lent = lease(age_s=OLD, **said)
+    (move,) = Round(nodes=(MASTER, LENT, GPU2), use=hot("gpu1"), leases=(lent,)).after(3)
+
+    assert isinstance(move, Move)
+    assert {name: getattr(move.grant.ask, name) for name in said} == said
 
 
 def test_where_nobody_else_can_lend_a_hot_lender_gets_its_own_back() -> None:

@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Final
 
 from distributed_grid.errors import InvalidAmount, InvalidDuration, InvalidRequest, SameNode
-from distributed_grid.model.leases import Cause, OnGraceEnd, Purpose
+from distributed_grid.model.leases import Cause, Lease, OnGraceEnd, Purpose
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.plain_text import plain
 from distributed_grid.model.policies import AllocationPriority
@@ -56,9 +56,20 @@ class Ask:
         """Everything that was requested, by kind; companions of a reservation are not included."""
         return ((self.kind, self.units), *self.along)
 
+    @classmethod
+    def again(cls, lease: Lease) -> "Ask":
+        """The request for the same lease from any lender: everything that a request says and a lease keeps."""
+        return cls(**{name: getattr(lease, name) for name in _KEPT_BY_A_LEASE})
+
     def describe(self) -> str:
         what = ", ".join(describe(kind, units) for kind, units in self.asked)
         return f"{what} for {self.target}"
+
+
+_KEPT_BY_A_LEASE: Final = sorted(
+    {field.name for field in fields(Ask)}
+    & {field.name for field in fields(Lease)} - {"source", "delivery", "idempotency_key"}
+)
 
 
 def make_ask(

@@ -116,7 +116,8 @@ def _moves(
                 break
             if lease.source != name or lease.kind != kind or not _is_movable(seen, lease):
                 continue
-            asked = _same_again(lease, seen)
+            left_s = (lease.expires_at - seen.now).total_seconds()
+            asked = replace(Ask.again(lease), duration_s=left_s, delivery=str(Delivery.TRANSFER))
             hot = (may_not_lend(seen, kind) | lending | {name}) - {lease.target}
             rules = rules_for(asked)
             if rules.no_transfers_because is not None:
@@ -137,22 +138,4 @@ def _is_movable(seen: Observed, lease: Lease) -> bool:
         and not _comes_of(lease)
         and not seen.is_young(lease)
         and (lease.expires_at - seen.now).total_seconds() > seen.numbers.min_hold_s
-    )
-
-
-def _same_again(lease: Lease, seen: Observed) -> Ask:
-    """The request for the same loan from another lender, for the time that is left."""
-    return Ask(
-        target=lease.target,
-        kind=lease.kind,
-        units=lease.units,
-        priority=lease.priority,
-        duration_s=(lease.expires_at - seen.now).total_seconds(),
-        delivery=str(Delivery.TRANSFER),
-        grace_s=lease.grace_s,
-        on_grace_end=lease.on_grace_end,
-        requester=lease.requester,
-        team=lease.team,
-        cause=lease.cause,
-        reclaim_hook=lease.reclaim_hook,
     )
