@@ -18,11 +18,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from bench.backtest import Score, backtest
 from bench.load_curves import Pods, made_up_pods, read_pods
 from bench.report import write_json
 from distributed_grid.model.series import Series
 from distributed_grid.monitoring.forecasting import FORECASTERS, forecaster_maker
-from distributed_grid.monitoring.forecasting.backtest import Score, backtest
 
 
 @dataclass(frozen=True, slots=True)

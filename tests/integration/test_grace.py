@@ -280,6 +280,39 @@ def test_a_private_cluster_keeps_its_program_until_it_has_finished(grid: LiveGri
     grid.settled()
 
 
+@contextlib.contextmanager
+def better_claim(grid: LiveGrid, cpus: int) -> Iterator[list[dict[str, Any]]]:
+    """A request at high priority that waits for this many CPUs of the lender; in the end it has them."""
+    granted: list[dict[str, Any]] = []
+    asking = threading.Thread(
+        target=lambda: granted.append(grid.boost("head", "cpu", cpus, priority="high", wait_seconds=300))
+    )
+    asking.start()
+    yield granted
+    asking.join(300)
+    assert granted, "the better claim was not granted"
+    grid.release(granted[0])
+
+
+def test_a_private_cluster_that_is_preempted_keeps_its_program_until_the_deadline_and_is_ended_then(
+    grid: LiveGrid, working: Any
+) -> None:
+    program = working("--isolation", "cluster", "--cpus", "5", "--grace", "20", "--priority", "low", stays=True)
+    [lease] = [boost for boost in grid.client.boost_status()["boosts"] if boost["purpose"] == "run"]
+
+    with better_claim(grid, 4) as granted:
+        until(lambda: program.seen("told"), 60, "the program is told")
+        [told] = program.seen("told")
+        code, said = program.over()
+
+    [term] = program.seen("SIGTERM")
+    assert (code, term["at"] >= at(told["deadline"])) == (5, True), said
+    assert (told["cause"], told["claimant"]["request_id"]) == ("preempted", granted[0]["boost_id"])
+    assert [step for step in program.seen("step") if step["at"] > told["at"]], "it went on working after it was told"
+    until(lambda: grid.state(lease) == "released", 60, "the lease is returned")
+    grid.settled()
+
+
 def test_a_command_in_a_boosts_shell_keeps_its_place_until_the_deadline_and_is_ended_then(
     grid: LiveGrid, working: Any
 ) -> None:
@@ -408,6 +441,22 @@ def test_members_of_roles_are_told_and_keep_their_processes_until_the_deadline(g
         assert last > at(notice["asked_at"])
         assert time.time() >= at(deadline)  # and only then it was another process
         until(lambda: restarts(run, "member", 0) == 1, 60, "it starts anew in another place")
+        assert run["member"][0].options(deadline_s=120).call("heard")[0] != pid
+
+
+def test_members_of_roles_that_are_preempted_keep_their_processes_until_the_deadline(grid: LiveGrid) -> None:
+    member = small("member", Reclaimed, cpus=5, failure_policy="restart")
+    with launch(Workload("yields", (member,)), wait_s=120, priority="low") as run:
+        pid, _ = run["member"][0].call("heard")
+        with better_claim(grid, 4) as granted:
+            notice = until(lambda: run["member"][0].call("heard")[1], 60, "it is told")
+            last = last_heard(run, pid)
+            assert time.time() >= at(notice["deadline"])  # and only then it was gone
+
+        assert (notice["cause"], notice["claimant"]["request_id"]) == ("preempted", granted[0]["boost_id"])
+        assert last > at(notice["asked_at"])
+        # The better claim was given back above, so that there is room again.
+        until(lambda: restarts(run, "member", 0) >= 1, 90, "it starts anew")
         assert run["member"][0].options(deadline_s=120).call("heard")[0] != pid
 
 

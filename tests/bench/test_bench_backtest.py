@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench.backtest import Score, backtest
 from bench.load_curves import Pods, made_up_pods, read_pods
 from distributed_grid.model.series import Accuracy, Forecast, Series
 from distributed_grid.monitoring.forecasting import BuiltInForecaster
-from distributed_grid.monitoring.forecasting.backtest import Score, backtest
 
 QUARTER = 900.0
 ROOT = Path(__file__).parents[2]
