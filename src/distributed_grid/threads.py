@@ -1,8 +1,8 @@
 """Threads for blocking calls, in separate pools: no caller can take the threads that the engine needs.
 
-`ENGINE`, `DISK`, `AUDIT`, `GRANTS` and `ERRANDS` belong to the engine. `SLOW`, `READING` and `AUDITS` do what callers
-of the API ask for and wait for: each has a bounded number of threads and of waiting calls, which it takes in turns from
-all callers. A full pool refuses further calls.
+`ENGINE`, `DISK`, `AUDIT`, `GRANTS` and `NODE_TASKS` belong to the engine. `SLOW`, `READING` and `AUDITS` do what
+callers of the API ask for and wait for: each has a bounded number of threads and of waiting calls, which it takes in
+turns from all callers. A full pool refuses further calls.
 """
 
 import asyncio
@@ -209,7 +209,7 @@ AUDIT: Final = Pool("audit", 1)
 """Writes the audit log: no other write waits for its disk."""
 GRANTS: Final = Pool("grant", 8)
 """Reservations, each of which may wait for seconds for its source."""
-ERRANDS: Final = Pool("errand", 16)
+NODE_TASKS: Final = Pool("node-task", 16)
 """Calls that others can prolong: holders' hooks, probes, processes that were moved."""
 SLOW: Final = FairPool("slow", Turns(at_once=8, of_one=4, waiting_of_one=16, waiting=128))
 """Calls that may take minutes: private clusters, surveys of the processes of all nodes."""

@@ -159,7 +159,7 @@ def test_every_node_has_a_reason() -> None:
         "private": "SharingDisabled",
         "small": COULD_LEND,
     }
-    assert verdicts(ask(), Rules(cooling=frozenset({"big"})))["big"] == "CoolingDown"
+    assert verdicts(ask(), Rules(cordoned=frozenset({"big"})))["big"] == "CoolingDown"
     assert verdicts(ask(), Rules(headroom=Headroom("balanced", of_base=0.5)))["small"] == "KeptFree"
     assert verdicts(ask(source="small"), chosen="small")["big"] == "NotTheSource"
 

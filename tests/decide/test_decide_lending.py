@@ -82,14 +82,14 @@ def test_a_node_that_cannot_lend_says_why(lender: Node, asked: Ask, code: Refusa
         (
             node(),
             (),
-            {"cooling": frozenset({"gpu1"})},
+            {"cordoned": frozenset({"gpu1"})},
             RefusalCode.COOLING_DOWN,
             "gpu1 is cooling down; to end that: grid cooldown gpu1 --off",
         ),
         (
             node(),
             (),
-            {"cooling": frozenset({"gpu-master"})},
+            {"cordoned": frozenset({"gpu-master"})},
             RefusalCode.COOLING_DOWN,
             "gpu-master is cooling down; to end that: grid cooldown gpu-master --off",
         ),
@@ -104,7 +104,7 @@ def test_a_node_that_the_rules_hold_back_says_which(
 
 
 def test_a_node_that_is_cooling_down_does_not_keep_others_from_lending() -> None:
-    granted = plan(ask(), node("gpu1", cpus=64), node("gpu2"), cooling=frozenset({"gpu1"}))
+    granted = plan(ask(), node("gpu1", cpus=64), node("gpu2"), cordoned=frozenset({"gpu1"}))
     assert isinstance(granted, Grant)
     assert granted.source == "gpu2"
 

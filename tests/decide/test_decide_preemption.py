@@ -235,8 +235,8 @@ def test_a_return_helps_against_all_that_is_a_matter_of_amounts(there: Node, rul
         ({"alive": False}, {}),
         ({"silent": "its probe died"}, {}),
         ({"limits": limits(can_share=False)}, {}),
-        ({}, {"cooling": frozenset({"gpu1"})}),
-        ({}, {"cooling": frozenset({"gpu-master"})}),
+        ({}, {"cordoned": frozenset({"gpu1"})}),
+        ({}, {"cordoned": frozenset({"gpu-master"})}),
     ],
 )
 def test_nobody_yields_where_the_node_could_not_lend_anyway(

@@ -253,7 +253,7 @@ def test_nothing_is_transferred_where_transfers_are_not_possible() -> None:
 
 
 def test_a_cooling_node_gets_nothing() -> None:
-    assert waits(shape("gpu-master", cpu=6), rules=Rules(cooling=frozenset({"gpu-master"}))).after(9) == ()
+    assert waits(shape("gpu-master", cpu=6), rules=Rules(cordoned=frozenset({"gpu-master"}))).after(9) == ()
 
 
 # -- acting on what is expected ---------------------------------------------------------------------------------

@@ -147,7 +147,7 @@ def test_what_a_lender_keeps_for_itself_is_not_given_to_others_but_to_its_own() 
 
 
 def test_who_rests_gets_nothing_and_gives_nothing() -> None:
-    rests = Rules(cooling=frozenset({"big"}))
+    rests = Rules(cordoned=frozenset({"big"}))
     assert chosen(HOME, BIG, cpu=8, rules=rests) is None
     assert chosen(HOME, BIG, cpu=1, target="big", rules=rests) is None
     assert "cooling down" in refusals(sought(HOME, BIG, cpu=1, target="big", rules=rests))["gpu-master"]

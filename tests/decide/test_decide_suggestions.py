@@ -108,7 +108,7 @@ def test_what_waits_for_a_moment_only_is_not_worth_a_word() -> None:
         (node("gpu1", used=cpu(4)), Rules(), "work that ends elsewhere would help, or another node"),
         (node("gpu1", limits=limits(cpu=0)), Rules(), "a higher max_share_cpu of gpu1 would help"),
         (node("gpu1", limits=limits(can_share=False)), Rules(), "can_share: true on gpu1 would help"),
-        (node("gpu1"), Rules(cooling=frozenset({"gpu1"})), "gpu1 is cooling down: grid cooldown gpu1 --off"),
+        (node("gpu1"), Rules(cordoned=frozenset({"gpu1"})), "gpu1 is cooling down: grid cooldown gpu1 --off"),
         (
             node("gpu1"),
             Rules(headroom=Headroom("balanced", 1.0)),

@@ -9,7 +9,7 @@ from fake_cluster import FakeCluster
 from whole_grid import WholeGrid, at_home, together
 
 from distributed_grid.errors import GridError, NoCapacity, RequestNotFound, StoreBroken, TargetNotFound
-from distributed_grid.leases.reclaim import cool_down, end_cooldown
+from distributed_grid.leases.reclaim import cordon, uncordon
 from distributed_grid.leases.rules import set_policy
 from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.policies import AllocationPriority, SharingMode, SharingPolicy
@@ -173,7 +173,7 @@ class TestCooldown:
     def test_a_node_gives_all_back_and_shares_nothing_over_a_crash_until_told(self, lab: WholeGrid) -> None:
         lent = lab.run(lab.service.request(ask("b", amount=2, source="a")))
         borrowed = lab.run(lab.service.request(ask("a", "cpu", 1, source="c", delivery="reserve")))
-        asked = lab.run(cool_down(lab.parts, "a", who="ann"))
+        asked = lab.run(cordon(lab.parts, "a", who="ann"))
         assert {lease.id for lease in asked} == {lent.id, borrowed.id}
         lab.wait(5.0)
         at_home(lab)
@@ -182,12 +182,12 @@ class TestCooldown:
             with pytest.raises(NoCapacity) as caught:
                 lab.run(lab.service.request(wish))
             assert any("cooling down" in line for line in caught.value.because)
-        lab.run(end_cooldown(lab.parts, "a"))
+        lab.run(uncordon(lab.parts, "a"))
         assert lab.run(lab.service.request(ask("b", amount=1, source="a"))).state is LeaseState.ACTIVE
 
     def test_a_crash_before_leases_were_asked_back_keeps_none_on_a_cordoned_node(self, lab: WholeGrid) -> None:
         lab.run(lab.service.request(ask("b", amount=2, source="a")))
-        lab.parts.sharing.cooling.add("a")
+        lab.parts.sharing.cordoned.add("a")
         lab.run(lab.parts.commit_sharing())
 
         lab.crash()
@@ -198,17 +198,17 @@ class TestCooldown:
     def test_a_deadline_that_was_promised_to_a_request_is_not_put_off(self, lab: WholeGrid) -> None:
         held = lab.run(lab.service.request(ask("b", amount=2, source="a", grace_s=10.0)))
         lab.cluster.start("b", 6)
-        lab.run(cool_down(lab.parts, "a", who="ann"))
+        lab.run(cordon(lab.parts, "a", who="ann"))
         promised = lab.leases[held.id].deadline
         assert promised is not None
 
-        lab.run(cool_down(lab.parts, "a", grace_s=500.0, who="ann"))
+        lab.run(cordon(lab.parts, "a", grace_s=500.0, who="ann"))
 
         assert lab.leases[held.id].deadline == promised
 
     def test_an_unknown_node_is_told(self, lab: WholeGrid) -> None:
         with pytest.raises(TargetNotFound):
-            lab.run(cool_down(lab.parts, "nowhere"))
+            lab.run(cordon(lab.parts, "nowhere"))
 
 
 def test_a_policy_that_was_set_stays_over_a_crash_until_the_configured_one_is_wanted(lab: WholeGrid) -> None:

@@ -8,7 +8,7 @@ from builders import FOR_ANA, ask, cpu
 from whole_grid import WholeGrid, at_home
 
 from distributed_grid.errors import InvalidAmount, InvalidDuration, Refused
-from distributed_grid.leases.reclaim import ask_back, cool_down
+from distributed_grid.leases.reclaim import ask_back, cordon
 from distributed_grid.model.leases import WATCHED, Lease, LeaseState, OnGraceEnd
 from distributed_grid.model.principals import THE_OWNER
 from distributed_grid.model.resources import CPU, scale
@@ -286,7 +286,7 @@ def test_a_grace_period_has_a_limit_whoever_asks_for_it_and_when(lab: WholeGrid)
         with pytest.raises(InvalidDuration, match="at most 600 s"):
             lab.run(lab.service.release(boost.id, grace_s=grace_s, wait_s=0.0))
         with pytest.raises(InvalidDuration, match="at most 600 s"):
-            lab.run(cool_down(lab.parts, boost.source, grace_s=grace_s))
+            lab.run(cordon(lab.parts, boost.source, grace_s=grace_s))
         body = {"target_node": "b", "resource_type": "cpu", "amount": 1, "priority": "normal", "duration_seconds": 60}
         body |= {
             "source_node": None,

@@ -29,7 +29,7 @@ from distributed_grid.execution.processes import ProcessControl
 from distributed_grid.faults import Point, watched
 from distributed_grid.leases import grant
 from distributed_grid.leases.reconciler import Reconciler
-from distributed_grid.leases.state import Parts
+from distributed_grid.leases.state import EngineContext
 from distributed_grid.model.leases import Lease
 from distributed_grid.monitoring.telemetry import Telemetry
 from distributed_grid.queue.service import BoostService
@@ -305,7 +305,7 @@ class WholeGrid:
         return self._engine.service
 
     @property
-    def parts(self) -> Parts:
+    def parts(self) -> EngineContext:
         return self._engine.parts
 
     @property

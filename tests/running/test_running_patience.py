@@ -4,12 +4,12 @@ import signal
 
 import pytest
 
-from distributed_grid.run.monitor import HINT_S, TYPED_S, UNATTENDED_S, Asked
-from distributed_grid.run.signals import Told
+from distributed_grid.run.monitor import HINT_S, TYPED_S, UNATTENDED_S, EndRequest
+from distributed_grid.run.signals import ReceivedSignal
 
-TYPED = Told(signal.SIGINT, None)
-SENT = Told(signal.SIGTERM, 42)
-HUNG_UP = Told(signal.SIGHUP, None)
+TYPED = ReceivedSignal(signal.SIGINT, None)
+SENT = ReceivedSignal(signal.SIGTERM, 42)
+HUNG_UP = ReceivedSignal(signal.SIGHUP, None)
 
 
 @pytest.mark.parametrize(
@@ -19,28 +19,28 @@ HUNG_UP = Told(signal.SIGHUP, None)
         (TYPED, SENT, 0.2, True),
         (SENT, TYPED, 0.2, True),
         (SENT, SENT, 0.01, False),  # `timeout` sends to the process, and to its group
-        (SENT, Told(signal.SIGHUP, 42), 0.01, False),  # systemd sends both
+        (SENT, ReceivedSignal(signal.SIGHUP, 42), 0.01, False),  # systemd sends both
         (SENT, SENT, 2.0, True),
-        (SENT, Told(signal.SIGTERM, 43), 0.01, True),
+        (SENT, ReceivedSignal(signal.SIGTERM, 43), 0.01, True),
     ],
 )
 def test_a_second_request_is_one_that_somebody_made_again(
-    first: Told, then: Told, after_s: float, insists: bool
+    first: ReceivedSignal, then: ReceivedSignal, after_s: float, insists: bool
 ) -> None:
-    assert Asked(first, 100.0).is_insisted_on(then, 100.0 + after_s) is insists
+    assert EndRequest(first, 100.0).is_insisted_on(then, 100.0 + after_s) is insists
 
 
 @pytest.mark.parametrize(
-    ("by", "has_s"), [(TYPED, TYPED_S), (SENT, UNATTENDED_S), (Told(signal.SIGHUP, None), UNATTENDED_S)]
+    ("by", "has_s"), [(TYPED, TYPED_S), (SENT, UNATTENDED_S), (ReceivedSignal(signal.SIGHUP, None), UNATTENDED_S)]
 )
-def test_who_is_there_to_insist_gives_it_longer(by: Told, has_s: float) -> None:
-    asked = Asked(by, 100.0)
+def test_who_is_there_to_insist_gives_it_longer(by: ReceivedSignal, has_s: float) -> None:
+    asked = EndRequest(by, 100.0)
     assert not asked.is_over(100.0 + has_s - 0.1)
     assert asked.is_over(100.0 + has_s + 0.1)
 
 
 def test_only_who_is_there_is_told_how_it_goes_faster_and_once() -> None:
     soon, later = 100.0, 100.1 + HINT_S
-    assert [Asked(TYPED, 100.0).wants_a_hint(now) for now in (soon, later)] == [False, True]
-    assert not Asked(TYPED, 100.0, is_hinted=True).wants_a_hint(later)
-    assert not Asked(SENT, 100.0).wants_a_hint(later)
+    assert [EndRequest(TYPED, 100.0).wants_a_hint(now) for now in (soon, later)] == [False, True]
+    assert not EndRequest(TYPED, 100.0, is_hinted=True).wants_a_hint(later)
+    assert not EndRequest(SENT, 100.0).wants_a_hint(later)

@@ -163,5 +163,5 @@ def rule_sets(draw: st.DrawFn, *, with_teams: bool = True) -> Rules:
         )
         for name in (TEAMS[: draw(st.integers(0, 3))] if with_teams else ())
     ]
-    cooling = frozenset(draw(st.sampled_from(((), (), (), ("c",)))))
-    return Rules(headroom=headroom, teams=Teams(teams), cooling=cooling)
+    cordoned = frozenset(draw(st.sampled_from(((), (), (), ("c",)))))
+    return Rules(headroom=headroom, teams=Teams(teams), cordoned=cordoned)

@@ -69,12 +69,12 @@ def run(
 
 def _in_the_foreground(client: GridClient, wanted: Any, command: list[str], runs: Any, run: Any) -> int:
     from distributed_grid.cli.status_line import StatusLine
-    from distributed_grid.run.monitor import Voice
+    from distributed_grid.run.monitor import RunOutput
     from distributed_grid.run.wrapper import Wrapper
 
     with StatusLine() as line:
-        voice = Voice(_say_to_whoever_is_there, line.show, line.wipe)
-        return Wrapper(client, wanted, command, run, runs, voice).carry_out()
+        output = RunOutput(_say_to_whoever_is_there, line.show, line.wipe)
+        return Wrapper(client, wanted, command, run, runs, output).carry_out()
 
 
 def _say_to_whoever_is_there(text: str) -> None:

@@ -9,7 +9,7 @@ from distributed_grid.controller.access import Asker, needs
 from distributed_grid.engine.allocations import Allocations
 from distributed_grid.engine.engine import Engine
 from distributed_grid.engine.views import policy_dict
-from distributed_grid.leases.reclaim import cool_down, end_cooldown
+from distributed_grid.leases.reclaim import cordon, uncordon
 from distributed_grid.leases.rules import set_policy
 from distributed_grid.model.principals import Scope
 
@@ -78,7 +78,7 @@ def add_sharing_routes(api: APIRouter, engine: Engine) -> None:
         """Let a node give everything back and share nothing until told; or, with `on: false`, share again."""
         body = body or schemas.CooldownRequest()
         if not body.on:
-            await end_cooldown(p, name, who=asker.name)
+            await uncordon(p, name, who=asker.name)
             return {"node": name, "cooling": False, "asked_back": []}
-        asked = await cool_down(p, name, grace_s=body.grace_seconds, who=asker.name)
+        asked = await cordon(p, name, grace_s=body.grace_seconds, who=asker.name)
         return {"node": name, "cooling": True, "asked_back": [lease.id for lease in asked]}

@@ -8,13 +8,13 @@ from fastapi import APIRouter
 from distributed_grid.controller import schemas
 from distributed_grid.controller.access import Asker, needs
 from distributed_grid.controller.tokens import Tokens, me
-from distributed_grid.leases.state import Parts
+from distributed_grid.leases.state import EngineContext
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.principals import Scope, make_scopes
 from distributed_grid.model.requests import seconds
 
 
-def add_token_routes(api: APIRouter, tokens: Tokens, parts: Parts) -> None:
+def add_token_routes(api: APIRouter, tokens: Tokens, parts: EngineContext) -> None:
     journal = parts.journal
 
     @api.get("/me", response_model=schemas.Me)

@@ -22,7 +22,7 @@ from distributed_grid.decide.audit import (
 from distributed_grid.execution.capacity import marks_of
 from distributed_grid.execution.port import NodeView
 from distributed_grid.leases.reconciler import Reconciler
-from distributed_grid.leases.state import Parts
+from distributed_grid.leases.state import EngineContext
 from distributed_grid.model.audit import AuditedGroup, AuditedNode, AuditFacts, Finding, OnDisk
 from distributed_grid.model.leases import OnGraceEnd
 from distributed_grid.model.nodes import NodeName
@@ -83,7 +83,7 @@ def finding_dict(finding: Finding) -> dict[str, Any]:
 class Auditor:
     """Looks by its own means, and acts through the reconciler."""
 
-    def __init__(self, parts: Parts, reconciler: Reconciler) -> None:
+    def __init__(self, parts: EngineContext, reconciler: Reconciler) -> None:
         self._p = parts
         self._reconciler = reconciler
 

@@ -20,7 +20,7 @@ from distributed_grid.execution.processes import ProcessControl
 from distributed_grid.leases.reconciler import Reconciler
 from distributed_grid.leases.recovery import Recovery
 from distributed_grid.leases.release import begin_release
-from distributed_grid.leases.state import Parts, utc_now
+from distributed_grid.leases.state import EngineContext, utc_now
 from distributed_grid.logs import logger
 from distributed_grid.model.demand import Pending
 from distributed_grid.model.endings import EndCause, Ending
@@ -47,7 +47,7 @@ log = logger()
 class Watching:
     """Runs the collector for one engine: pressure goes to the journal, measurements to the observer."""
 
-    def __init__(self, parts: Parts, telemetry: Telemetry) -> None:
+    def __init__(self, parts: EngineContext, telemetry: Telemetry) -> None:
         self._p = parts
         self._telemetry = telemetry
         self.collector = Collector(_EngineSources(parts, telemetry), settings_of(parts.config), parts.now)
@@ -84,7 +84,7 @@ class Watching:
 
 
 class _EngineSources:
-    def __init__(self, parts: Parts, telemetry: Telemetry) -> None:
+    def __init__(self, parts: EngineContext, telemetry: Telemetry) -> None:
         self._p = parts
         self._telemetry = telemetry
 
@@ -122,7 +122,7 @@ class Engine:
         and without `control` no process is moved.
         """
         self.config = config
-        self.parts = Parts(cluster, config, home, now=now)
+        self.parts = EngineContext(cluster, config, home, now=now)
         self.service = BoostService(self.parts)
         self._adopt = adopt
         self._recovery = Recovery(self.parts, adopt=adopt)
@@ -147,7 +147,7 @@ class Engine:
     @property
     def notes(self) -> tuple[str, ...]:
         """For the user who started grid: what recovery did, and problems."""
-        return (*self._recovery.belongings.notes, *self.problems())
+        return (*self._recovery.adoption.notes, *self.problems())
 
     async def start(self, *, strict: bool = True) -> None:
         """Take the lock, read the store, settle what a crash left, and start the reconciler.

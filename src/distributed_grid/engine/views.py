@@ -13,7 +13,7 @@ from distributed_grid.decide.queue.admission import Verdict
 from distributed_grid.decide.queue.claims import burden
 from distributed_grid.engine.engine import Engine
 from distributed_grid.leases.rules import numbers
-from distributed_grid.leases.state import Parts
+from distributed_grid.leases.state import EngineContext
 from distributed_grid.leases.view import boost_dict, listed, status_dict
 from distributed_grid.model.demand import Demand
 from distributed_grid.model.leases import Lease
@@ -188,7 +188,7 @@ def suggestion_dicts(engine: Engine) -> list[dict[str, Any]]:
 _FIRST_OF_QUEUE: Final = 8
 
 
-def sharing_dict(p: Parts, queue: Queue, nodes: NodeTable) -> dict[str, Any]:
+def sharing_dict(p: EngineContext, queue: Queue, nodes: NodeTable) -> dict[str, Any]:
     """What `grid resource-sharing status` shows: the policy in force, every node's limits, every team's share, and the
     waiting requests.
     """
@@ -199,11 +199,11 @@ def sharing_dict(p: Parts, queue: Queue, nodes: NodeTable) -> dict[str, Any]:
         "nodes": [_node_dict(p, node) for node in nodes.values()],
         "teams": [_team_dict(p, team) for team in _teams(p)],
         **waiting_dict(p, queue),
-        "cooling": sorted(p.sharing.cooling),
+        "cooling": sorted(p.sharing.cordoned),
     }
 
 
-def policy_dict(p: Parts) -> dict[str, Any]:
+def policy_dict(p: EngineContext) -> dict[str, Any]:
     return {
         "policy": str(p.sharing.policy),
         "mode": str(p.sharing.mode),
@@ -213,13 +213,13 @@ def policy_dict(p: Parts) -> dict[str, Any]:
     }
 
 
-def _node_dict(p: Parts, node: Node) -> dict[str, Any]:
+def _node_dict(p: EngineContext, node: Node) -> dict[str, Any]:
     usage = p.ledger.usage
     return {
         "name": node.name,
         "alive": node.alive,
         "can_share": node.limits.can_share,
-        "cooling": node.name in p.sharing.cooling,
+        "cooling": node.name in p.sharing.cordoned,
         "limits": {
             kind: None if (limit := node.limits.limit(kind)) is None else amount_of(kind, limit) for kind in BUILT_IN
         },
@@ -229,13 +229,13 @@ def _node_dict(p: Parts, node: Node) -> dict[str, Any]:
     }
 
 
-def _teams(p: Parts) -> list[Team]:
+def _teams(p: EngineContext) -> list[Team]:
     """The configured teams, and other teams that hold leases."""
     others = {lease.team for lease in p.ledger} - set(p.teams)
     return [*p.teams.values(), *(Team(name) for name in sorted(others or ({DEFAULT_TEAM} - set(p.teams))))]
 
 
-def _team_dict(p: Parts, team: Team) -> dict[str, Any]:
+def _team_dict(p: EngineContext, team: Team) -> dict[str, Any]:
     return {
         "name": team.name,
         "guaranteed": team.guaranteed.to_amounts(),
@@ -282,7 +282,7 @@ def _queued(
     return [queued_dict(waiting[each], known.get(each), now) for each in ids[:most]]
 
 
-def waiting_dict(p: Parts, queue: Queue) -> dict[str, Any]:
+def waiting_dict(p: EngineContext, queue: Queue) -> dict[str, Any]:
     """How many requests wait, and the first of them as in the queue's list: part of every status."""
     first = _queued(p.sharing.waiting, queue.verdicts(), p.now(), _FIRST_OF_QUEUE)
     return {"waiting": len(p.sharing.waiting), "queue": first}

@@ -16,7 +16,7 @@ from distributed_grid.errors import NoCapacity, SourceNotFound, TargetNotFound
 from distributed_grid.faults import Point, fault_point
 from distributed_grid.leases.applier import GROUP_S
 from distributed_grid.leases.rules import rules_for
-from distributed_grid.leases.state import Parts
+from distributed_grid.leases.state import EngineContext
 from distributed_grid.leases.view import considered_dicts
 from distributed_grid.model.leases import Delivery, Lease, LeaseState, OnGraceEnd, Purpose
 from distributed_grid.model.nodes import NodeTable
@@ -36,7 +36,7 @@ def new_id() -> str:
     return str(uuid.uuid4())
 
 
-def make_plan(p: Parts, ask: Ask, nodes: NodeTable) -> Grant | Refused:
+def make_plan(p: EngineContext, ask: Ask, nodes: NodeTable) -> Grant | Refused:
     """The lender for a request, or why each node refuses; raises `NotFound` if a name is wrong."""
     check_names(ask, nodes)
     return plan_grant(ask, nodes, p.ledger.usage, rules_for(p, ask))
@@ -106,7 +106,7 @@ def _left_s(until: datetime, now: datetime) -> float:
     return max(0.0, (until - now).total_seconds())
 
 
-def begin_grant(p: Parts, plan: Grant, nodes: NodeTable, lease_id: str | None = None) -> Lease:
+def begin_grant(p: EngineContext, plan: Grant, nodes: NodeTable, lease_id: str | None = None) -> Lease:
     """Put a plan into the ledger: from now on no other request gets this capacity. `carry_out` must follow.
 
     There must be no await between making the plan from these nodes and this call; otherwise another request could take
@@ -119,7 +119,7 @@ def begin_grant(p: Parts, plan: Grant, nodes: NodeTable, lease_id: str | None = 
     return lease
 
 
-async def carry_out(p: Parts, lease: Lease, group_s: int = GROUP_S) -> Lease | None:
+async def carry_out(p: EngineContext, lease: Lease, group_s: int = GROUP_S) -> Lease | None:
     """Deliver a grant that was begun; None if the source could not give the capacity after all."""
     try:
         fault_point(Point.GRANT_PLANNED)
@@ -140,14 +140,14 @@ async def carry_out(p: Parts, lease: Lease, group_s: int = GROUP_S) -> Lease | N
     return granted
 
 
-def _reasons(p: Parts, plan: Grant, nodes: NodeTable) -> list[dict[str, Any]]:
+def _reasons(p: EngineContext, plan: Grant, nodes: NodeTable) -> list[dict[str, Any]]:
     """Why each node, or each of the first of many, lends or does not. This cannot be reconstructed later."""
     some = NodeTable(nodes[name] for name in (*list(nodes)[:_MOST_REASONS], plan.source, plan.ask.target))
     found = considered(plan.ask, some, p.ledger.usage, rules_for(p, plan.ask), chosen=plan.source)
     return considered_dicts(plan.ask.kind, found)
 
 
-def _lease(p: Parts, plan: Grant, lease_id: str) -> Lease:
+def _lease(p: EngineContext, plan: Grant, lease_id: str) -> Lease:
     ask, now = plan.ask, p.now()
     sharing = p.config.resource_sharing
     return Lease(
@@ -178,7 +178,7 @@ def _lease(p: Parts, plan: Grant, lease_id: str) -> Lease:
     )
 
 
-async def deliver(p: Parts, lease: Lease, group_s: int = GROUP_S) -> Lease | None:
+async def deliver(p: EngineContext, lease: Lease, group_s: int = GROUP_S) -> Lease | None:
     """Deliver a granting lease in the cluster. It becomes active, or the change is undone."""
     changes: dict[str, object] = {}
     if lease.delivery is Delivery.RESERVE:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from distributed_grid.decide.leases.hooks import private_head
 from distributed_grid.errors import InvalidRequest, NotReserved
-from distributed_grid.leases.state import Parts
+from distributed_grid.leases.state import EngineContext
 from distributed_grid.leases.view import boost_dict
 from distributed_grid.model.leases import Lease, LeaseState, Program
 from distributed_grid.model.resources import CPU, GPU, whole
@@ -23,7 +23,7 @@ _SILENT_S: Final = 30.0
 """A program that has not reported for this long counts as gone."""
 
 
-def work_in(p: Parts, lease: Lease, job_ids: tuple[str, ...]) -> Work:
+def work_in(p: EngineContext, lease: Lease, job_ids: tuple[str, ...]) -> Work:
     """What these jobs do, and how much of the lease is in use. Blocks."""
     group = _group_of(lease)
     if len(job_ids) > _MOST_JOBS or not all(map(_JOB.fullmatch, job_ids)):
@@ -33,7 +33,7 @@ def work_in(p: Parts, lease: Lease, job_ids: tuple[str, ...]) -> Work:
     return together((p.cluster.work_of_job(job_id, group) for job_id in job_ids), used)
 
 
-def private_head_for(p: Parts, lease: Lease, address: str, caller: Collection[str], shared_head: str) -> str:
+def private_head_for(p: EngineContext, lease: Lease, address: str, caller: Collection[str], shared_head: str) -> str:
     """Check the address that a raylet inside the lease may join, and return it; raises an error written for users."""
     _group_of(lease)
     parts = [kind for kind in (CPU, GPU) if not whole(kind, lease.resources[kind])]
@@ -45,7 +45,7 @@ def private_head_for(p: Parts, lease: Lease, address: str, caller: Collection[st
     return private_head(address, lender=lease.source, nodes=p.addresses(), caller=caller, shared_head=shared_head)
 
 
-async def attend(p: Parts, lease: Lease, program_id: str, label: str, *, who: str = "grid") -> Lease:
+async def attend(p: EngineContext, lease: Lease, program_id: str, label: str, *, who: str = "grid") -> Lease:
     """Record that a program runs inside a lease: it keeps its place until the deadline, also between two tasks.
 
     The record is on disk, since the controller may be killed between the notice and the deadline. It is written again
@@ -76,7 +76,7 @@ async def attend(p: Parts, lease: Lease, program_id: str, label: str, *, who: st
     return p.ledger.get(lease.id) or attended
 
 
-async def leave(p: Parts, lease: Lease, program_id: str, *, who: str = "grid") -> Lease:
+async def leave(p: EngineContext, lease: Lease, program_id: str, *, who: str = "grid") -> Lease:
     """Record that a program has ended. After the last one, the lease need not wait for the deadline."""
     lease = p.ledger.find(lease.id)
     left = tuple(program for program in lease.programs if program.id != program_id)
@@ -90,7 +90,7 @@ async def leave(p: Parts, lease: Lease, program_id: str, *, who: str = "grid") -
     return alone
 
 
-def attended_dict(p: Parts, lease: Lease) -> dict[str, Any]:
+def attended_dict(p: EngineContext, lease: Lease) -> dict[str, Any]:
     """The answer to a program inside. It gives the time left, since clocks differ between machines."""
     left_s = None if lease.deadline is None else round((lease.deadline - p.now()).total_seconds(), 3)
     return {"boost": boost_dict(lease, p.notes.get(lease.id, ())), "ends_in_seconds": left_s}

@@ -22,7 +22,7 @@ from distributed_grid.decide.leases.hooks import HookPlace, hook_place
 from distributed_grid.errors import GridError, TargetNotFound
 from distributed_grid.faults import Point, fault_point
 from distributed_grid.leases.release import begin_release, change_grace, part_id, part_to_give, split_off
-from distributed_grid.leases.state import Parts
+from distributed_grid.leases.state import EngineContext
 from distributed_grid.leases.view import ending_of
 from distributed_grid.logs import logger
 from distributed_grid.model.endings import Claimant, EndCause, Ending
@@ -41,12 +41,12 @@ def preempted_by(waiting: Waiting) -> Ending:
     return Ending(EndCause.PREEMPTED, ask.requester or "grid", claimant)
 
 
-def by_policy(p: Parts, cause: EndCause) -> Ending:
+def by_policy(p: EngineContext, cause: EndCause) -> Ending:
     """The ending of leases that grid ends by itself."""
     return Ending(cause, f"grid, policy {p.sharing.policy}")
 
 
-def ask_back(p: Parts, lease: Lease, reason: str, ending: Ending, *, units: int | None = None) -> Lease:
+def ask_back(p: EngineContext, lease: Lease, reason: str, ending: Ending, *, units: int | None = None) -> Lease:
     """Take a lease back, or `units` of it, because the capacity is needed elsewhere. The caller commits.
 
     `ending` says by whom the lease is asked for, and for whom: the holder is told.
@@ -91,11 +91,11 @@ def ask_back(p: Parts, lease: Lease, reason: str, ending: Ending, *, units: int 
     return asked
 
 
-def _tell(p: Parts, told: str, lease: Lease, by: str) -> None:
+def _tell(p: EngineContext, told: str, lease: Lease, by: str) -> None:
     p.journal.note("reclaim_asked", told, lease=lease, node=lease.target, who=by, ending=ending_of(lease))
 
 
-def take(p: Parts, lease: Lease, units: int, reason: str, ending: Ending | None = None) -> Lease:
+def take(p: EngineContext, lease: Lease, units: int, reason: str, ending: Ending | None = None) -> Lease:
     """Let `units` of an active lease, or all of it, wind down because the capacity is needed. The caller commits."""
     ending = ending or lease.ending
     who = "grid" if ending is None else ending.by
@@ -105,7 +105,7 @@ def take(p: Parts, lease: Lease, units: int, reason: str, ending: Ending | None 
     return winding
 
 
-def take_what_is_due(p: Parts) -> bool:
+def take_what_is_due(p: EngineContext) -> bool:
     """Take what holders have not given up by the end of their notices. True: the ledger changed; the caller commits."""
     now = p.now()
     due = [lease for lease in p.ledger if lease.notice is not None and lease.notice.deadline <= now]
@@ -118,7 +118,7 @@ def take_what_is_due(p: Parts) -> bool:
     return bool(due)
 
 
-async def take_reply(p: Parts, asked: Lease, reply: Reply, *, who: str) -> None:
+async def take_reply(p: EngineContext, asked: Lease, reply: Reply, *, who: str) -> None:
     """Carry out the holder's answer to its notice; raises `Refused` if it cannot be done.
 
     An answer that arrives after the notice is over gives nothing up: the amount has been taken, or given, by then.
@@ -140,7 +140,7 @@ async def take_reply(p: Parts, asked: Lease, reply: Reply, *, who: str) -> None:
         p.something_changed()
 
 
-def note_checkpoint(p: Parts, lease: Lease, *, who: str) -> Lease:
+def note_checkpoint(p: EngineContext, lease: Lease, *, who: str) -> Lease:
     """Record that the holder has saved its work: if a lease must yield, this one loses little. The caller commits."""
     saved = p.ledger.put(replace(lease, checkpointed_at=p.now()))
     p.journal.note("checkpointed", f"{saved.describe()}: its work is saved", lease=saved, node=saved.target, who=who)
@@ -165,7 +165,7 @@ CallHook = Callable[[HookPlace, bytes], Answer]
 class Notices:
     """Runs beside the reconciler, on the same parts."""
 
-    def __init__(self, parts: Parts, call: CallHook = call_hook) -> None:
+    def __init__(self, parts: EngineContext, call: CallHook = call_hook) -> None:
         self._p = parts
         self._call = call
         self._files = ReclaimFiles(parts.home.reclaim)
@@ -221,7 +221,7 @@ class Notices:
         # Checked again: nodes may have come and gone since it was accepted.
         place = hook_place(lease.reclaim_hook or "", self._p.addresses())
         async with self._free:
-            answer = await threads.ERRANDS.run(self._call, place, orjson.dumps(told_dict(lease)))
+            answer = await threads.NODE_TASKS.run(self._call, place, orjson.dumps(told_dict(lease)))
         if not answer.is_success:
             raise HookFailed(f"it answered {answer.status}")
         return reply_of(lease.kind, answer.json()) if answer.body.strip() else Reply()
@@ -231,12 +231,12 @@ def _has_url(lease: Lease) -> bool:
     return lease.reclaim_hook is not None and lease.reclaim_hook != WATCHED
 
 
-async def cool_down(p: Parts, name: NodeName, *, grace_s: object = None, who: str = "grid") -> list[Lease]:
+async def cordon(p: EngineContext, name: NodeName, *, grace_s: object = None, who: str = "grid") -> list[Lease]:
     """Take the node out of sharing; returns the leases that are taken back because of it."""
     grace = None if grace_s is None else grace_period(grace_s, p.longest_grace_s)
     await _check(p, name)
-    if name not in p.sharing.cooling:
-        p.sharing.cooling.add(name)
+    if name not in p.sharing.cordoned:
+        p.sharing.cordoned.add(name)
         p.journal.note("cooling", f"{name} gives everything back and shares nothing until told", node=name, who=who)
     await p.commit_sharing()  # on disk before any lease is taken back: after a crash the reconciler does the rest
     leases = [lease for lease in p.ledger if name in (lease.source, lease.target)]
@@ -248,34 +248,34 @@ async def cool_down(p: Parts, name: NodeName, *, grace_s: object = None, who: st
     return asked
 
 
-def reclaim_from_cordoned(p: Parts) -> bool:
-    """Ask back what cordoned nodes still lend or borrow; normally `cool_down` has. True: the caller commits."""
+def reclaim_from_cordoned(p: EngineContext) -> bool:
+    """Ask back what cordoned nodes still lend or borrow; normally `cordon` has. True: the caller commits."""
     asked = [
         _ask_back_from(p, name, lease, "grid")
-        for name in sorted(p.sharing.cooling)
+        for name in sorted(p.sharing.cordoned)
         for lease in p.ledger
         if name in (lease.source, lease.target) and lease.state is LeaseState.ACTIVE and lease.notice is None
     ]
     return bool(asked)
 
 
-def _ask_back_from(p: Parts, node: NodeName, lease: Lease, who: str) -> Lease:
+def _ask_back_from(p: EngineContext, node: NodeName, lease: Lease, who: str) -> Lease:
     return ask_back(p, lease, f"{node} is cooling down", Ending(EndCause.COOLDOWN, who))
 
 
-async def end_cooldown(p: Parts, name: NodeName, *, who: str = "grid") -> None:
+async def uncordon(p: EngineContext, name: NodeName, *, who: str = "grid") -> None:
     """Let the node share again."""
     await _check(p, name)
-    if name in p.sharing.cooling:
-        p.sharing.cooling.discard(name)
+    if name in p.sharing.cordoned:
+        p.sharing.cordoned.discard(name)
         p.journal.note("warm_again", f"{name} lends and borrows again", node=name, who=who)
     await p.commit_sharing()
     p.something_changed()
 
 
-async def _check(p: Parts, name: NodeName) -> None:
+async def _check(p: EngineContext, name: NodeName) -> None:
     nodes = await p.look()
-    if name not in nodes and name not in p.sharing.cooling:
+    if name not in nodes and name not in p.sharing.cordoned:
         raise TargetNotFound(
             "Target node not found in cluster",
             because=[f"no node is named {name!r}"],

@@ -17,7 +17,7 @@ from distributed_grid.leases.reclaim import Notices, reclaim_from_cordoned, take
 from distributed_grid.leases.recovery import Recovery
 from distributed_grid.leases.release import begin_release, end_all_if_file_was_removed, try_finish
 from distributed_grid.leases.rules import charge
-from distributed_grid.leases.state import Parts
+from distributed_grid.leases.state import EngineContext
 from distributed_grid.logs import logger
 from distributed_grid.model.endings import EndCause, Ending
 from distributed_grid.model.leases import Delivery, Lease, LeaseState, OnGraceEnd
@@ -26,7 +26,7 @@ from distributed_grid.model.resources import describe
 from distributed_grid.model.roles.runs import RunId
 
 
-async def mend_groups(p: Parts) -> None:
+async def mend_groups(p: EngineContext) -> None:
     """Remove groups that belong to no boost. A reservation whose group does not stand is made again, or ends."""
     # Recorded before groups are listed: a group that is created meanwhile may be missing or not stand yet; one that is
     # removed meanwhile may still be listed.
@@ -51,7 +51,7 @@ async def mend_groups(p: Parts) -> None:
             await _reserve_again(p, lease)
 
 
-async def without_remnant(p: Parts, group: Group | None) -> str | None:
+async def without_remnant(p: EngineContext, group: Group | None) -> str | None:
     """The id of a group that stands. One that does not is removed, because the next one has the same name.
 
     Work that waits in it is cancelled, as it would wait for ever.
@@ -64,7 +64,7 @@ async def without_remnant(p: Parts, group: Group | None) -> str | None:
     return None
 
 
-async def _reserve_again(p: Parts, lease: Lease) -> None:
+async def _reserve_again(p: EngineContext, lease: Lease) -> None:
     group = await p.applier.reserve(lease)
     current = _still_active(p, lease)
     if current is None:
@@ -81,19 +81,19 @@ async def _reserve_again(p: Parts, lease: Lease) -> None:
         p.commit_soon()
 
 
-def _keep(p: Parts, lease: Lease, group_id: str) -> None:
+def _keep(p: EngineContext, lease: Lease, group_id: str) -> None:
     """Record the group of a lease that may have been renewed meanwhile."""
     if (current := _still_active(p, lease)) is not None:
         p.ledger.put(current.to(LeaseState.ACTIVE, placement_group=group_id))
         p.commit_soon()
 
 
-def _still_active(p: Parts, lease: Lease) -> Lease | None:
+def _still_active(p: EngineContext, lease: Lease) -> Lease | None:
     current = p.ledger.get(lease.id)
     return current if current is not None and current.state is LeaseState.ACTIVE else None
 
 
-def _reserved(p: Parts) -> list[Lease]:
+def _reserved(p: EngineContext) -> list[Lease]:
     return [lease for lease in p.ledger if lease.delivery is Delivery.RESERVE]
 
 
@@ -113,7 +113,7 @@ _KEEP_CHARGES_EVERY = timedelta(minutes=5)
 class Reconciler:
     """Runs beside a `BoostService`, on the same parts."""
 
-    def __init__(self, parts: Parts, recovery: Recovery | None = None) -> None:
+    def __init__(self, parts: EngineContext, recovery: Recovery | None = None) -> None:
         self._p = parts
         self.recovery = recovery or Recovery(parts)
         self._notices = Notices(parts)

@@ -13,10 +13,10 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from distributed_grid import threads
-from distributed_grid.decide.leases.adoption import is_over, plan_takeover
+from distributed_grid.decide.leases.adoption import is_over, plan_adoption
 from distributed_grid.errors import StoreBroken
 from distributed_grid.leases.release import begin_release
-from distributed_grid.leases.state import Parts
+from distributed_grid.leases.state import EngineContext
 from distributed_grid.logs import logger
 from distributed_grid.model.endings import EndCause, Ending
 from distributed_grid.model.leases import Lease
@@ -26,7 +26,7 @@ from distributed_grid.store.set_aside import Kept, SetAside
 
 
 @dataclass
-class Belongings:
+class Adoption:
     """What was loaded into the ledger, and what to do and report once the ledger is on disk."""
 
     notes: list[str] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Belongings:
 
     def take(
         self,
-        p: Parts,
+        p: EngineContext,
         loaded: Loaded,
         nodes: NodeTable,
         *,
@@ -70,20 +70,20 @@ class Belongings:
             else:
                 self._leave_alone(p, each)
 
-    def settle(self, p: Parts) -> None:
+    def settle(self, p: EngineContext) -> None:
         """Drop the set-aside copies of what is in the ledger. Call only once the ledger is on disk; safe to repeat."""
         for kept, left in self._settled:
             SetAside(p.file.path).leave(kept, left)
 
-    def _return(self, p: Parts, kept: Kept) -> None:
+    def _return(self, p: EngineContext, kept: Kept) -> None:
         back = [p.ledger.put(lease) for lease in kept.leases if p.ledger.get(lease.id) is None]
         self._settled.append((kept, ()))
         if back:
             self.notes.append(f"{_boosts(len(back))} of this cluster came back from {kept.path.name}")
             p.journal.note("came_back", self.notes[-1])
 
-    def _adopt(self, p: Parts, kept: Kept, nodes: NodeTable) -> None:
-        plan = plan_takeover(kept.leases, p.ledger, nodes, now=p.now())
+    def _adopt(self, p: EngineContext, kept: Kept, nodes: NodeTable) -> None:
+        plan = plan_adoption(kept.leases, p.ledger, nodes, now=p.now())
         for lease in plan.taken:
             p.ledger.put(lease)
         self._settled.append((kept, tuple(lease for lease, _ in plan.left)))
@@ -96,7 +96,7 @@ class Belongings:
             )
             self._not_ours(p, told)
 
-    def _leave_alone(self, p: Parts, kept: Kept) -> None:
+    def _leave_alone(self, p: EngineContext, kept: Kept) -> None:
         live = [lease for lease in kept.leases if not is_over(lease, p.now()) and p.ledger.get(lease.id) is None]
         if live:
             told = (
@@ -106,7 +106,7 @@ class Belongings:
             )
             self._not_ours(p, told)
 
-    def _not_ours(self, p: Parts, told: str) -> None:
+    def _not_ours(self, p: EngineContext, told: str) -> None:
         self.problems.append(told)
         p.journal.note("other_cluster", told)
 
@@ -141,10 +141,10 @@ class Damage:
 class Recovery:
     """Fills the ledger and the sharing state of one engine."""
 
-    def __init__(self, parts: Parts, *, adopt: bool = False) -> None:
+    def __init__(self, parts: EngineContext, *, adopt: bool = False) -> None:
         self._p = parts
         self._adopt = adopt
-        self.belongings = Belongings()
+        self.adoption = Adoption()
         self._damage: list[Damage] = []
         self._unread: StoreBroken | None = None
         self._sharing_unread: StoreBroken | None = None
@@ -171,7 +171,7 @@ class Recovery:
         if self._unlocked is not None:
             told.append(f"{self._why(self._unlocked)}. grid goes on without the lock and tries again")
         damage = [each.told for each in self._damage]
-        return (*damage, *told, *self.belongings.unreadable, *self.belongings.problems)
+        return (*damage, *told, *self.adoption.unreadable, *self.adoption.problems)
 
     def lock(self, *, strict: bool) -> None:
         """Take the writer's lock; raises `AlreadyRunning` if another process has it.
@@ -203,7 +203,7 @@ class Recovery:
             self._relock()
             if self._unread is not None:
                 await self._read_again()
-            elif self.belongings.unreadable:
+            elif self.adoption.unreadable:
                 await self._look_aside_again()
             if self._sharing_unread is not None:
                 await self._load_sharing(strict=False)
@@ -215,7 +215,7 @@ class Recovery:
     def settle(self) -> None:
         """Drop the set-aside copies of what is in the ledger, once the ledger is on disk."""
         if self._unsettled and self._p.unwritten is None and self._unread is None:
-            self.belongings.settle(self._p)
+            self.adoption.settle(self._p)
             self._unsettled = False
 
     # -- boosts --------------------------------------------------------------------------------------------
@@ -230,10 +230,10 @@ class Recovery:
         return self._p.file.load()
 
     def _take(self, loaded: Loaded, nodes: NodeTable, ended: frozenset[str] = frozenset()) -> None:
-        self.belongings = Belongings()
+        self.adoption = Adoption()
         self._damage += [Damage(problem) for problem in loaded.problems]
         try:
-            self.belongings.take(self._p, loaded, nodes, adopt=self._adopt, ended=ended)
+            self.adoption.take(self._p, loaded, nodes, adopt=self._adopt, ended=ended)
         except StoreBroken as error:  # boosts of another cluster cannot be set aside, so they stay where they are
             self._p.file.leave_alone(error)
             raise
@@ -281,11 +281,11 @@ class Recovery:
         """Load files of other clusters that have become readable; they may hold boosts of this one."""
         p = self._p
         _, unreadable = await threads.DISK.run(SetAside(p.file.path).all)
-        if unreadable == self.belongings.unreadable:
+        if unreadable == self.adoption.unreadable:
             return
-        before, self.belongings = self.belongings, Belongings()
-        self.belongings.notes += before.notes
-        self.belongings.take(p, Loaded((), None, (), "nothing"), await p.look(), adopt=self._adopt)
+        before, self.adoption = self.adoption, Adoption()
+        self.adoption.notes += before.notes
+        self.adoption.take(p, Loaded((), None, (), "nothing"), await p.look(), adopt=self._adopt)
         self._unsettled = True
         await p.try_commit()
         p.something_changed()

@@ -13,7 +13,7 @@ from distributed_grid.errors import InvalidAmount, Refused
 from distributed_grid.execution.capacity import Convergence
 from distributed_grid.faults import Point, fault_point
 from distributed_grid.leases import grant
-from distributed_grid.leases.state import Parts
+from distributed_grid.leases.state import EngineContext
 from distributed_grid.leases.view import boost_dict, ending_of
 from distributed_grid.model.endings import ENDING_S, EndCause, Ending
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
@@ -27,12 +27,12 @@ def part_id(idempotency_key: str | None) -> str:
     return grant.new_id() if idempotency_key is None else str(uuid.uuid5(_PARTS, idempotency_key))
 
 
-def units_to_give(p: Parts, boost_id: str, amount: object) -> int | None:
+def units_to_give(p: EngineContext, boost_id: str, amount: object) -> int | None:
     """The units of a boost to give up, from an amount as users write it; None means all of it."""
     return None if amount is None else units_of(p.ledger.find(boost_id).kind, amount)
 
 
-def part_to_give(p: Parts, lease: Lease, units: int, given_id: str, *, who: str) -> Lease:
+def part_to_give(p: EngineContext, lease: Lease, units: int, given_id: str, *, who: str) -> Lease:
     """The lease to release when `units` of this one are given up: a new one, or this one if that is all of it.
 
     Raises `InvalidAmount` if the lease has fewer units, and `Refused` if it cannot be divided.
@@ -55,7 +55,7 @@ def part_to_give(p: Parts, lease: Lease, units: int, given_id: str, *, who: str)
     return split_off(p, lease, units, given_id, who=who)
 
 
-def split_off(p: Parts, lease: Lease, units: int, given_id: str, *, who: str) -> Lease:
+def split_off(p: EngineContext, lease: Lease, units: int, given_id: str, *, who: str) -> Lease:
     """Split `units` off into a new lease, which takes over that much of the notice; the caller lets it wind down.
 
     The split is atomic on disk: one lease before the next write, two after it.
@@ -84,7 +84,7 @@ def split_off(p: Parts, lease: Lease, units: int, given_id: str, *, who: str) ->
 
 
 def begin_release(
-    p: Parts,
+    p: EngineContext,
     lease: Lease,
     reason: str,
     *,
@@ -128,7 +128,7 @@ def begin_release(
     return winding
 
 
-def change_grace(p: Parts, lease: Lease, grace_s: float, *, who: str) -> Lease:
+def change_grace(p: EngineContext, lease: Lease, grace_s: float, *, who: str) -> Lease:
     """Change the grace period of a lease. The caller commits.
 
     A lease that another request waits for keeps its deadline or gets an earlier one, never a later one.
@@ -142,7 +142,9 @@ def change_grace(p: Parts, lease: Lease, grace_s: float, *, who: str) -> Lease:
     return p.ledger.put(replace(lease, grace_s=grace_s))
 
 
-async def try_finish(p: Parts, lease: Lease, convergence: Convergence | None = None, *, idle: bool = False) -> Lease:
+async def try_finish(
+    p: EngineContext, lease: Lease, convergence: Convergence | None = None, *, idle: bool = False
+) -> Lease:
     """Try once to finish a winding-down lease; it stays as it is while its capacity is in use. The caller commits.
 
     `convergence`: a round that began after the lease started to wind down. `idle`: its group was seen idle since then.
@@ -170,7 +172,7 @@ async def try_finish(p: Parts, lease: Lease, convergence: Convergence | None = N
     return done
 
 
-async def _reservation_gone(p: Parts, lease: Lease, *, idle: bool) -> bool:
+async def _reservation_gone(p: EngineContext, lease: Lease, *, idle: bool) -> bool:
     if lease.placement_group is None:
         return True
     now = p.now()
@@ -191,7 +193,7 @@ def _who_is_inside(lease: Lease, now: datetime) -> str:
     return ", ".join(program.label for program in lease.programs_at(now)) or lease.label or "its program"
 
 
-async def end_all_if_file_was_removed(p: Parts) -> None:
+async def end_all_if_file_was_removed(p: EngineContext) -> None:
     """End all boosts if their state file was removed. Users may delete it at any time."""
     if not p.file.was_removed():
         return

@@ -5,7 +5,7 @@ from dataclasses import replace
 from distributed_grid.decide.policies import POLICIES, PolicyNumbers
 from distributed_grid.decide.queue.claims import charged
 from distributed_grid.errors import SharingDisabled
-from distributed_grid.leases.state import Parts
+from distributed_grid.leases.state import EngineContext
 from distributed_grid.model.plans import Companions, Headroom, Rules, RulesFor
 from distributed_grid.model.policies import SharingMode, check_change
 from distributed_grid.model.requests import Ask
@@ -15,7 +15,7 @@ _LONGEST_HORIZON_S = 3600.0
 _STEP_S = 300.0
 
 
-def check_enabled(p: Parts) -> None:
+def check_enabled(p: EngineContext) -> None:
     """Raise `SharingDisabled` if the configuration disables sharing."""
     if not p.config.resource_sharing.enabled:
         raise SharingDisabled(
@@ -24,7 +24,7 @@ def check_enabled(p: Parts) -> None:
         )
 
 
-def rules_for(p: Parts, ask: Ask) -> Rules:
+def rules_for(p: EngineContext, ask: Ask) -> Rules:
     """The rules that apply to this request."""
     sharing = p.config.resource_sharing
     extra = sharing.gpu_companions
@@ -36,11 +36,11 @@ def rules_for(p: Parts, ask: Ask) -> Rules:
         no_transfers_because=_why_no_transfers(p),
         headroom=_headroom(p, ask),
         teams=p.teams,
-        cooling=frozenset(p.sharing.cooling),
+        cordoned=frozenset(p.sharing.cordoned),
     )
 
 
-def rules_of_one_look(p: Parts) -> RulesFor:
+def rules_of_one_look(p: EngineContext) -> RulesFor:
     """The rules for all decisions of one moment.
 
     Their forecasts depend on the duration of a lease and cover every node, so requests of about the same duration
@@ -57,7 +57,7 @@ def rules_of_one_look(p: Parts) -> RulesFor:
     return rules
 
 
-def numbers(p: Parts) -> PolicyNumbers:
+def numbers(p: EngineContext) -> PolicyNumbers:
     """The policy's numbers, with the configuration's overrides."""
     sharing, found = p.config.resource_sharing, POLICIES[p.sharing.policy]
     if found.keeps_of_base is None:
@@ -67,13 +67,13 @@ def numbers(p: Parts) -> PolicyNumbers:
     return found
 
 
-def _why_no_transfers(p: Parts) -> str | None:
+def _why_no_transfers(p: EngineContext) -> str | None:
     if p.sharing.mode is SharingMode.OFFLOAD_ONLY:
         return "the mode offload_only moves work to where there is room, not capacity"
     return p.cluster.why_no_transfers()
 
 
-def _headroom(p: Parts, ask: Ask) -> Headroom:
+def _headroom(p: EngineContext, ask: Ask) -> Headroom:
     policy = numbers(p)
     excess = float(p.config.resource_sharing.thresholds.excess_threshold)
     of_base = policy.keeps_of_base or 0.0
@@ -91,13 +91,15 @@ def _headroom(p: Parts, ask: Ask) -> Headroom:
     return Headroom(str(p.sharing.policy), of_base, policy.keeps_of_idle, foreseen)
 
 
-def charge(p: Parts) -> None:
+def charge(p: EngineContext) -> None:
     """Charge each team for its use since the last call. The order of waiting requests depends on it."""
     bases = total([node.base for node in p.last_seen.alive])
     p.sharing.accounts = charged(p.sharing.accounts, p.ledger.snapshot(), bases, p.now())
 
 
-async def set_policy(p: Parts, *, policy: str | None = None, mode: str | None = None, who: str = "grid") -> None:
+async def set_policy(
+    p: EngineContext, *, policy: str | None = None, mode: str | None = None, who: str = "grid"
+) -> None:
     """Change the policy, the mode or both; `configured` restores the configured value."""
     new_policy, new_mode = check_change(policy, mode)
     if policy is not None:

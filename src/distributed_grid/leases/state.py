@@ -1,8 +1,8 @@
 """The state of one cluster's leases, and everything that reads or changes it.
 
-`Parts` wires the ledger, the stores, the journal and the cluster together. `SharingState` holds what was decided beside
-the leases: the policy in force, cordoned nodes, waiting requests. `SchedulingState` holds tasks and how accurate
-earlier predictions were.
+`EngineContext` wires the ledger, the stores, the journal and the cluster together. `SharingState` holds what was
+decided beside the leases: the policy in force, cordoned nodes, waiting requests. `SchedulingState` holds tasks and how
+accurate earlier predictions were.
 """
 
 import asyncio
@@ -104,7 +104,7 @@ class SharingState:
     configured_mode: SharingMode
     set_policy: SharingPolicy | None = None
     set_mode: SharingMode | None = None
-    cooling: set[NodeName] = field(default_factory=set)
+    cordoned: set[NodeName] = field(default_factory=set)
     waiting: dict[str, Waiting] = field(default_factory=dict)
     """By id, in order of arrival."""
     accounts: dict[str, Account] = field(default_factory=dict)
@@ -126,7 +126,7 @@ class SharingState:
         """Restore the state from disk. Decisions made since the start take precedence."""
         self.set_policy = self.set_policy or record.policy
         self.set_mode = self.set_mode or record.mode
-        self.cooling |= set(record.cooling)
+        self.cordoned |= set(record.cooling)
         self.waiting = {each.id: each for each in record.waiting} | self.waiting
         self.accounts = dict(record.accounts) | self.accounts
         self.scheduling.take(record.scheduling)
@@ -136,7 +136,7 @@ class SharingState:
         return SharingRecord(
             self.set_policy,
             self.set_mode,
-            tuple(sorted(self.cooling)),
+            tuple(sorted(self.cordoned)),
             tuple(_without_nodes(each) for each in self.waiting.values() if each.is_kept),
             dict(self.accounts),
             self.scheduling.record(),
@@ -167,7 +167,7 @@ def utc_now() -> datetime:
 
 
 @dataclass
-class Parts:
+class EngineContext:
     """One cluster's ledger, stores, journal and cluster access, wired together."""
 
     cluster: Cluster

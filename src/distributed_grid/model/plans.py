@@ -46,7 +46,7 @@ class Rules:
     no_transfers_because: str | None = None
     headroom: Headroom = NO_HEADROOM
     teams: Teams = field(default_factory=Teams)
-    cooling: frozenset[NodeName] = frozenset()
+    cordoned: frozenset[NodeName] = frozenset()
     """Nodes that neither lend nor borrow until further notice."""
 
 

@@ -168,7 +168,7 @@ class RayTelemetry:
         self._queues = DemandReader(gcs_address)
 
     async def read(self, raylets: dict[NodeName, Raylet], within_s: float) -> Answers:
-        return await threads.ERRANDS.run(self._read, raylets, within_s)
+        return await threads.NODE_TASKS.run(self._read, raylets, within_s)
 
     def _read(self, raylets: dict[NodeName, Raylet], within_s: float) -> Answers:
         self._probes.keep(raylets.values(), within_s)
@@ -176,7 +176,7 @@ class RayTelemetry:
         return {id_: answer if isinstance(answer, Reading) else answer.because for id_, answer in found.items()}
 
     async def pending(self, names: dict[NodeId, NodeName]) -> tuple[Pending, ...]:
-        return await threads.ERRANDS.run(self._queues.pending, names)
+        return await threads.NODE_TASKS.run(self._queues.pending, names)
 
     async def leave(self) -> None:
-        await threads.ERRANDS.run(self._probes.stop)
+        await threads.NODE_TASKS.run(self._probes.stop)

@@ -20,7 +20,7 @@ from distributed_grid.decide.offload.secrets import ChosenEnvironment, choose_en
 from distributed_grid.errors import CannotMove, GridError, MoveFailed, ProcessNotFound, SameNode, Unavailable
 from distributed_grid.execution.processes import NodeSilent, ProcessControl, RunnerGone
 from distributed_grid.leases.programs import leave
-from distributed_grid.leases.state import Parts
+from distributed_grid.leases.state import EngineContext
 from distributed_grid.model.leases import Lease, OnGraceEnd
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.offload import (
@@ -81,7 +81,9 @@ class Move:
 
 
 class Mover:
-    def __init__(self, parts: Parts, service: BoostService, control: ProcessControl, survey: ProcessSurvey) -> None:
+    def __init__(
+        self, parts: EngineContext, service: BoostService, control: ProcessControl, survey: ProcessSurvey
+    ) -> None:
         self._p = parts
         self._service = service
         self._control = control
@@ -150,10 +152,10 @@ class Mover:
             node_id = p.observer.naming.raylets[facts.node].node_id
             names = list(move.environment.copied)
             copied, _ = await asyncio.gather(
-                threads.ERRANDS.run(control.processes.environment, node_id, facts.pid, facts.created_at, names),
-                threads.ERRANDS.run(control.runners.create, lease, record),
+                threads.NODE_TASKS.run(control.processes.environment, node_id, facts.pid, facts.created_at, names),
+                threads.NODE_TASKS.run(control.runners.create, lease, record),
             )
-            await threads.ERRANDS.run(control.runners.prepare, lease.id, move.order, copied, move.environment.given)
+            await threads.NODE_TASKS.run(control.runners.prepare, lease.id, move.order, copied, move.environment.given)
         except (NodeSilent, RunnerGone, KeyError, TimeoutError) as error:
             raise Unavailable(
                 f"{lease.source} could not be made ready for process {facts.pid}",
@@ -178,8 +180,8 @@ class Mover:
         )
         node_id = self._p.observer.naming.raylets[facts.node].node_id
         try:
-            await threads.ERRANDS.run(control.runners.note, lease.id, {"stopping": True})
-            done = await threads.ERRANDS.run(
+            await threads.NODE_TASKS.run(control.runners.note, lease.id, {"stopping": True})
+            done = await threads.NODE_TASKS.run(
                 control.processes.stop, node_id, facts.pid, facts.created_at, move.request.grace_s
             )
         except RunnerGone:
@@ -196,7 +198,7 @@ class Mover:
 
     async def begin_the_new(self, move: Move, lease: Lease) -> dict[str, Any]:
         try:
-            said = await threads.ERRANDS.run(self._control.runners.go, lease.id)
+            said = await threads.NODE_TASKS.run(self._control.runners.go, lease.id)
         except TimeoutError as error:
             raise Unavailable(
                 f"{lease.source} has not said yet whether it could start the command",
@@ -213,7 +215,7 @@ class Mover:
 
     async def take_back(self, lease_id: str, reason: str) -> None:
         """Remove all of a move: the actor, what it runs, and the lease."""
-        await threads.ERRANDS.run(self._control.runners.remove, lease_id)
+        await threads.NODE_TASKS.run(self._control.runners.remove, lease_id)
         if (lease := self._p.ledger.get(lease_id)) is not None:
             await leave(self._p, lease, PROGRAM)
             try:

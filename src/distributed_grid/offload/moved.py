@@ -14,7 +14,7 @@ from distributed_grid import threads
 from distributed_grid.errors import CannotMove, GridError, MoveFailed, OffloadNotFound
 from distributed_grid.execution.processes import ProcessControl, RunnerGone
 from distributed_grid.leases.programs import attend
-from distributed_grid.leases.state import Parts
+from distributed_grid.leases.state import EngineContext
 from distributed_grid.logs import logger
 from distributed_grid.model.endings import TERM_S
 from distributed_grid.model.leases import Lease, LeaseState
@@ -31,7 +31,7 @@ _KEPT: Final = 50
 
 
 class OffloadedProcesses:
-    def __init__(self, parts: Parts, service: BoostService, control: ProcessControl, mover: Mover) -> None:
+    def __init__(self, parts: EngineContext, service: BoostService, control: ProcessControl, mover: Mover) -> None:
         self._p = parts
         self._service = service
         self._control = control
@@ -103,7 +103,7 @@ class OffloadedProcesses:
     async def look(self, one: Offloaded) -> None:
         gone, said = False, None
         try:
-            said = await threads.ERRANDS.run(self._control.runners.about, one.id)
+            said = await threads.NODE_TASKS.run(self._control.runners.about, one.id)
         except RunnerGone:
             gone = True
         lease = self._p.ledger.get(one.id)  # as it is now: it may have been released while the runner was asked
@@ -131,9 +131,9 @@ class OffloadedProcesses:
         Returns whether all actors answered. One that is only busy may run a user's process, so it is asked again.
         """
         silent = set()
-        for lease_id in await threads.ERRANDS.run(self._control.runners.known):
+        for lease_id in await threads.NODE_TASKS.run(self._control.runners.known):
             try:
-                said = await threads.ERRANDS.run(self._control.runners.about, lease_id)
+                said = await threads.NODE_TASKS.run(self._control.runners.about, lease_id)
             except RunnerGone:
                 continue
             if said is None:
@@ -151,7 +151,7 @@ class OffloadedProcesses:
         raylet = self._p.observer.naming.raylets.get(one.from_node)
         if raylet is None:
             return  # it may come back
-        answers = await threads.ERRANDS.run(self._control.processes.look_at, [raylet.node_id], one.from_pid)
+        answers = await threads.NODE_TASKS.run(self._control.processes.look_at, [raylet.node_id], one.from_pid)
         if raylet.node_id not in answers:
             return
         is_there = any(found["created_at"] == said["created_at"] for found in answers[raylet.node_id]["processes"])
@@ -159,7 +159,7 @@ class OffloadedProcesses:
             await self.give_up(one, CannotMove("the move was cut off before the process was stopped"))
             return
         with contextlib.suppress(RunnerGone, TimeoutError):
-            await threads.ERRANDS.run(self._control.runners.go, one.id)
+            await threads.NODE_TASKS.run(self._control.runners.go, one.id)
 
     async def _keep_lease(self, one: Offloaded, lease: Lease | None) -> None:
         """The lease lasts as long as the process, and the process no longer than the lease and its grace period."""
@@ -170,7 +170,7 @@ class OffloadedProcesses:
             if lease is not None and lease.deadline is not None and p.now() < lease.deadline:
                 return  # it may use what it has until then
             with contextlib.suppress(RunnerGone, TimeoutError):
-                await threads.ERRANDS.run(self._control.runners.end, one.id, TERM_S, 0.0)
+                await threads.NODE_TASKS.run(self._control.runners.end, one.id, TERM_S, 0.0)
         elif lease.expires_at - p.now() < timedelta(seconds=lease.duration_s / 2):
             with contextlib.suppress(GridError):
                 await self._service.renew(lease.id, who="grid")
@@ -208,7 +208,7 @@ class OffloadedProcesses:
     async def may_have_stopped(self, lease_id: str) -> bool:
         """Whether the old process may have been stopped, according to the runner of the new one."""
         try:
-            said = await threads.ERRANDS.run(self._control.runners.about, lease_id)
+            said = await threads.NODE_TASKS.run(self._control.runners.about, lease_id)
         except RunnerGone:
             return False
         return said is None or bool(said["stopping"])

@@ -11,7 +11,7 @@ from distributed_grid import threads
 from distributed_grid.decide.leases.ownership import owned_offload
 from distributed_grid.errors import CannotMove, GridError, TooBusy, TooManyRequests, Unavailable
 from distributed_grid.execution.processes import NodeSilent, ProcessControl, RunnerGone
-from distributed_grid.leases.state import Parts
+from distributed_grid.leases.state import EngineContext
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.offload import MoveRequest, Offloaded, OffloadState
@@ -34,7 +34,9 @@ MOVES_OF_ONE: Final = 4
 class Offloading:
     """The part of the engine that moves processes, if it has `ProcessControl`."""
 
-    def __init__(self, parts: Parts, service: BoostService, control: ProcessControl, snapshots: Snapshots) -> None:
+    def __init__(
+        self, parts: EngineContext, service: BoostService, control: ProcessControl, snapshots: Snapshots
+    ) -> None:
         self._p = parts
         self._control = control
         self._survey = ProcessSurvey(parts, control.processes, snapshots)
@@ -174,7 +176,7 @@ class Offloading:
             raise
 
 
-def _begun(p: Parts, lease: Lease, move: Move, asker: Principal) -> Offloaded:
+def _begun(p: EngineContext, lease: Lease, move: Move, asker: Principal) -> Offloaded:
     return Offloaded(
         id=lease.id,
         label=lease.label,

@@ -9,7 +9,7 @@ from distributed_grid.decide.offload.recommend import Stuck, ask_for, find_place
 from distributed_grid.errors import InvalidRequest, ProcessNotFound, TargetNotFound, Unavailable
 from distributed_grid.execution.processes import Processes, elsewhere_from, facts_from, paths_of
 from distributed_grid.leases.rules import rules_for
-from distributed_grid.leases.state import Parts
+from distributed_grid.leases.state import EngineContext
 from distributed_grid.model.nodes import NodeId, NodeName, NodeTable
 from distributed_grid.model.offload import Elsewhere, OffloadingRecommendation, ProcessFacts
 from distributed_grid.model.snapshots import NodeSnapshot
@@ -20,7 +20,7 @@ Survey = tuple[tuple[OffloadingRecommendation, ...], tuple[Stuck, ...], tuple[No
 
 
 class ProcessSurvey:
-    def __init__(self, parts: Parts, processes: Processes, snapshots: Snapshots) -> None:
+    def __init__(self, parts: EngineContext, processes: Processes, snapshots: Snapshots) -> None:
         self._p = parts
         self._processes = processes
         self._snapshots = snapshots

@@ -8,7 +8,7 @@ from distributed_grid.decide.queue.answers import look_ahead, refused_by
 from distributed_grid.errors import RequestNotFound
 from distributed_grid.leases.grant import check_names
 from distributed_grid.leases.rules import numbers, rules_of_one_look
-from distributed_grid.leases.state import Parts
+from distributed_grid.leases.state import EngineContext
 from distributed_grid.leases.view import considered_dicts, ending_of, plan_dict
 from distributed_grid.model.endings import why_it_ends
 from distributed_grid.model.leases import Cause, Lease, LeaseState
@@ -21,7 +21,7 @@ from distributed_grid.store.audit_log import Wanted
 _TOLD: Final = ("granted", "queued", "renewed", "reclaim_asked", "checkpointed", "release_asked", "rebalanced")
 
 
-async def plan_answer(p: Parts, queue: Queue, ask: Ask) -> dict[str, Any]:
+async def plan_answer(p: EngineContext, queue: Queue, ask: Ask) -> dict[str, Any]:
     """What would happen to this request if it were made now; raises what the request would raise."""
     await queue.check_open()
     nodes = await p.look_to_decide()
@@ -44,7 +44,7 @@ async def plan_answer(p: Parts, queue: Queue, ask: Ask) -> dict[str, Any]:
     return plan_dict(outlook, now)
 
 
-async def why_answer(p: Parts, service: BoostService, prefix: str) -> dict[str, Any]:
+async def why_answer(p: EngineContext, service: BoostService, prefix: str) -> dict[str, Any]:
     """Why a request waits now; or why a boost is as it is, from the time of its grant."""
     try:
         found = service.find(prefix)
@@ -55,7 +55,7 @@ async def why_answer(p: Parts, service: BoostService, prefix: str) -> dict[str, 
     return await _why_it_is_so(p, found)
 
 
-async def _why_it_waits(p: Parts, queue: Queue, waiting: Waiting) -> dict[str, Any]:
+async def _why_it_waits(p: EngineContext, queue: Queue, waiting: Waiting) -> dict[str, Any]:
     verdict = queue.verdict_now(waiting, await p.look_to_decide())
     start = None if verdict is None else verdict.expected_start
     ask = waiting.ask
@@ -71,7 +71,7 @@ async def _why_it_waits(p: Parts, queue: Queue, waiting: Waiting) -> dict[str, A
     }
 
 
-async def _why_it_is_so(p: Parts, lease: Lease) -> dict[str, Any]:
+async def _why_it_is_so(p: EngineContext, lease: Lease) -> dict[str, Any]:
     entries = await threads.READING.run(p.journal.recorded, Wanted(boost=lease.id), 100)
     granted = next((entry for entry in entries if entry["event"] == "granted"), {})
     facts = [
@@ -103,7 +103,7 @@ def _going_home(lease: Lease) -> list[str]:
     return [f"goes home: {why_it_ends(ending)}{until}"]
 
 
-async def _ended(p: Parts, prefix: str, not_found: RequestNotFound) -> dict[str, Any]:
+async def _ended(p: EngineContext, prefix: str, not_found: RequestNotFound) -> dict[str, Any]:
     """A boost that has ended, from the audit log."""
     entries = await threads.READING.run(p.journal.recorded, Wanted(boost=prefix.strip()), 100)
     ids = {entry["boost_id"] for entry in entries}

@@ -13,25 +13,25 @@ from distributed_grid.decide.leases.ownership import (
     owned_lease,
 )
 from distributed_grid.errors import AccessDenied, BoostNotFound, TooManyRequests
-from distributed_grid.leases.state import Parts
+from distributed_grid.leases.state import EngineContext
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.principals import Principal
 from distributed_grid.queue.service import BoostService
 
 
-def check_change(p: Parts, caller: Principal, thing: Owned, doing: str) -> None:
+def check_change(p: EngineContext, caller: Principal, thing: Owned, doing: str) -> None:
     """Raise `NotOwner` unless the caller may change this. `doing`: what the caller wants, for the audit log."""
     with _refusals_noted(p, caller, doing, node=thing.lender):
         check_may_change(caller, thing, p.config.owners_of(thing.lender))
 
 
-def seen_by(p: Parts, caller: Principal) -> Callable[[Lease], bool]:
+def seen_by(p: EngineContext, caller: Principal) -> Callable[[Lease], bool]:
     """Which leases a caller may see."""
     return lambda lease: may_see(caller, owned_lease(lease), p.config.owners_of(lease.source))
 
 
-def own_boost(p: Parts, caller: Principal, boost_id: str, doing: str) -> Lease:
+def own_boost(p: EngineContext, caller: Principal, boost_id: str, doing: str) -> Lease:
     """The boost with this id, or the only one whose id starts with it, if the caller may change it."""
     lease = p.ledger.find(boost_id, seen_by(p, caller))
     with _refusals_noted(p, caller, doing, lease=lease):
@@ -39,13 +39,13 @@ def own_boost(p: Parts, caller: Principal, boost_id: str, doing: str) -> Lease:
     return lease
 
 
-def check_asks_for(p: Parts, caller: Principal, priority: AllocationPriority, doing: str) -> None:
+def check_asks_for(p: EngineContext, caller: Principal, priority: AllocationPriority, doing: str) -> None:
     """Raise `PriorityNotAllowed` if the caller may not use this priority."""
     with _refusals_noted(p, caller, doing):
         check_priority(caller, priority, p.teams)
 
 
-def check_room(p: Parts, most: CallerLimits, caller: Principal) -> None:
+def check_room(p: EngineContext, most: CallerLimits, caller: Principal) -> None:
     """Raise `TooManyRequests` if the caller is at its limits, which keep one user from making others' answers grow."""
     if caller.token_id is None:
         return
@@ -62,7 +62,9 @@ def check_room(p: Parts, most: CallerLimits, caller: Principal) -> None:
             )
 
 
-async def check_past_boost(p: Parts, service: BoostService, caller: Principal, boost_id: str, doing: str) -> None:
+async def check_past_boost(
+    p: EngineContext, service: BoostService, caller: Principal, boost_id: str, doing: str
+) -> None:
     """Like `check_change`, for a boost that may have ended recently: the audit log records its owner."""
     try:
         thing = owned_lease(p.ledger.find(boost_id, seen_by(p, caller)))
@@ -76,7 +78,7 @@ async def check_past_boost(p: Parts, service: BoostService, caller: Principal, b
 
 @contextmanager
 def _refusals_noted(
-    p: Parts, caller: Principal, doing: str, *, lease: Lease | None = None, node: str | None = None
+    p: EngineContext, caller: Principal, doing: str, *, lease: Lease | None = None, node: str | None = None
 ) -> Iterator[None]:
     try:
         yield

@@ -18,7 +18,7 @@ from distributed_grid.errors import GridError, NoCapacity, Refused, RequestNotFo
 from distributed_grid.leases.grant import begin_grant, carry_out, check_names, refusal
 from distributed_grid.leases.reclaim import ask_back, preempted_by
 from distributed_grid.leases.rules import charge, check_enabled, numbers, rules_of_one_look
-from distributed_grid.leases.state import Parts
+from distributed_grid.leases.state import EngineContext
 from distributed_grid.logs import logger
 from distributed_grid.model.endings import ENDING_S
 from distributed_grid.model.leases import Lease
@@ -50,7 +50,7 @@ class TasksInQueue(Protocol):
 class Queue:
     """Waiting requests are in `p.sharing.waiting`; their callers' futures, in `_answers`."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: EngineContext) -> None:
         self._p = parts
         self._answers: dict[str, asyncio.Future[Lease]] = {}
         self._verdicts: dict[str, Verdict] = {}

@@ -25,7 +25,7 @@ from distributed_grid.leases.release import (
     part_to_give,
     try_finish,
 )
-from distributed_grid.leases.state import VIEW_LAG, Parts
+from distributed_grid.leases.state import VIEW_LAG, EngineContext
 from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.plans import Grant
 from distributed_grid.model.requests import Ask, Waiting, grace_period, seconds
@@ -40,7 +40,7 @@ _GROUP_AT_ONCE_S = 1
 class BoostService:
     """Users' requests to one cluster, carried out by its one writer."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: EngineContext) -> None:
         self._p = parts
         self._asking: dict[str, asyncio.Task[Lease]] = {}
         self._waiting: Counter[str] = Counter()

@@ -18,7 +18,7 @@ from distributed_grid.errors import GridError
 from distributed_grid.leases.reclaim import ask_back, by_policy
 from distributed_grid.leases.release import begin_release
 from distributed_grid.leases.rules import numbers, rules_of_one_look
-from distributed_grid.leases.state import Parts
+from distributed_grid.leases.state import EngineContext
 from distributed_grid.logs import logger
 from distributed_grid.model.actions import Action, Borrow, Move, Relieve, Renew, Return
 from distributed_grid.model.endings import EndCause
@@ -42,7 +42,7 @@ _FORGOTTEN_AFTER: Final = timedelta(minutes=10)
 class Suggestions:
     """The suggestions of the last round."""
 
-    def __init__(self, parts: Parts, collector: Collector) -> None:
+    def __init__(self, parts: EngineContext, collector: Collector) -> None:
         self._p = parts
         self._collector = collector
         self.current: tuple[Suggestion, ...] = ()
@@ -103,7 +103,7 @@ def suggestion_dict(one: Suggestion) -> dict[str, Any]:
 class ActionRunner:
     """Carries out one action at a time. An action is not forced if things have changed since it was decided."""
 
-    def __init__(self, parts: Parts, service: BoostService) -> None:
+    def __init__(self, parts: EngineContext, service: BoostService) -> None:
         self._p = parts
         self._service = service
 
@@ -184,7 +184,7 @@ _ALIKE_S = 300.0
 class Rebalancing:
     """Runs beside the reconciler and the measuring, on the same parts."""
 
-    def __init__(self, parts: Parts, service: BoostService, collector: Collector) -> None:
+    def __init__(self, parts: EngineContext, service: BoostService, collector: Collector) -> None:
         self._p = parts
         self._collector = collector
         self._actions = ActionRunner(parts, service)

@@ -14,7 +14,7 @@ from typing import Final
 from distributed_grid.client import GridClient
 from distributed_grid.errors import GridError, error_from_dict
 from distributed_grid.run.held_lease import Wanted
-from distributed_grid.run.monitor import Voice
+from distributed_grid.run.monitor import RunOutput
 from distributed_grid.run.records import Run, Runs
 from distributed_grid.run.wrapper import Wrapper
 from distributed_grid.store.home import GridHome
@@ -75,11 +75,11 @@ def main() -> int:
         def say(text: str) -> None:
             output.write(text.encode() + b"\n")
 
-        voice = Voice(say, lambda _: None, lambda: None)
+        to_user = RunOutput(say, lambda _: None, lambda: None)
         client = GridClient(home, on_wait=say)
         try:
             wanted = Wanted(**told["wanted"])
-            return Wrapper(client, wanted, told["command"], run, runs, voice).carry_out(output)
+            return Wrapper(client, wanted, told["command"], run, runs, to_user).carry_out(output)
         except GridError as error:
             for line in (error.message, *error.because):
                 say(f"grid: {line}")

@@ -16,7 +16,7 @@ from distributed_grid.model.times import span
 from distributed_grid.run.driver import GRACE_S, Driver
 from distributed_grid.run.held_lease import AskedBack, HeldLease
 from distributed_grid.run.reports import Reports
-from distributed_grid.run.signals import CANCELS, Signals, Told, stop_here
+from distributed_grid.run.signals import CANCELS, ReceivedSignal, Signals, stop_here
 
 UNATTENDED_S: Final = 5.0
 TYPED_S: Final = 30.0
@@ -27,14 +27,14 @@ _ECHO_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class EndRequest:
     """A signal that asked for the program's end, and when it came."""
 
-    by: Told
+    by: ReceivedSignal
     at: float
     is_hinted: bool = False
 
-    def is_insisted_on(self, told: Told, now: float) -> bool:
+    def is_insisted_on(self, told: ReceivedSignal, now: float) -> bool:
         """Whether this signal asks for the end again, so that the program must end now."""
         return told.is_typed or told.sender != self.by.sender or now - self.at > _ECHO_S
 
@@ -71,7 +71,7 @@ _POLL_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Voice:
+class RunOutput:
     """A run's output to its user: lines that stay, and one status line that is overwritten until it is wiped."""
 
     say: Callable[[str], None]
@@ -130,16 +130,22 @@ def in_words(asked: AskedBack, boost_id: str, who: str) -> str:
     )
 
 
-class Attendant:
+class RunMonitor:
     """`cancelled`: the signal that asked for the program's end, if any; `is_taken`: the end of the lease ended it."""
 
     def __init__(
-        self, driver: Driver, lease: HeldLease, reports: Reports, voice: Voice, signals: Signals, reclaim_file: Path
+        self,
+        driver: Driver,
+        lease: HeldLease,
+        reports: Reports,
+        output: RunOutput,
+        signals: Signals,
+        reclaim_file: Path,
     ) -> None:
-        self._driver, self._lease, self._reports, self._voice = driver, lease, reports, voice
+        self._driver, self._lease, self._reports, self._output = driver, lease, reports, output
         self._signals = signals
-        self._asked: Asked | None = None
-        self._reclaim = ReclaimTold(lease, voice.say, reclaim_file)
+        self._asked: EndRequest | None = None
+        self._reclaim = ReclaimTold(lease, output.say, reclaim_file)
         self.is_taken = False
 
     @property
@@ -153,10 +159,10 @@ class Attendant:
             self._tell_the_news()
             asked = self._reclaim.look()
             if self._lease.ended is not None:
-                self._voice.say(f"grid: the lease is gone: {self._lease.ended}. The program is ended.")
+                self._output.say(f"grid: the lease is gone: {self._lease.ended}. The program is ended.")
                 return self._taken()
             if asked is not None and asked.left_s <= 0:
-                self._voice.say(
+                self._output.say(
                     f"grid: the grace period is over. The program gets SIGTERM, and SIGKILL in {TERM_S:g} s."
                 )
                 return self._taken()
@@ -167,7 +173,7 @@ class Attendant:
         self._driver.end(0.0)  # the processes that it left behind
         if code != 0 and self._asked is None and (why := self._lease.why_ended()) is not None:
             self.is_taken = True
-            self._voice.say(f"grid: the lease is gone: {why}. That is why the program failed.")
+            self._output.say(f"grid: the lease is gone: {why}. That is why the program failed.")
         return code
 
     def _taken(self) -> int:
@@ -176,9 +182,9 @@ class Attendant:
 
     def _tell_the_news(self) -> None:
         for text in self._reports.news():
-            self._voice.say(f"grid: {text}")
+            self._output.say(f"grid: {text}")
 
-    def _is_enough(self, told: Told) -> bool:
+    def _is_enough(self, told: ReceivedSignal) -> bool:
         """Pass the signal on, unless the program has it. Returns whether this is a second request to end: end now."""
         reached = told.has_reached(self._driver.pid)
         if told.number == signal.SIGTSTP:
@@ -191,7 +197,7 @@ class Attendant:
         if not reached and not (ends and self._asked is not None and told.number == self._asked.by.number):
             self._driver.tell(told.number)
         if ends and self._asked is None:
-            self._asked = Asked(told, now)
+            self._asked = EndRequest(told, now)
         return False
 
     def _is_too_long(self, now: float) -> bool:
@@ -201,7 +207,7 @@ class Attendant:
             return False
         if self._asked.wants_a_hint(now):
             left = self._asked.at + TYPED_S - now
-            self._voice.say(f"grid: the program has {left:.0f} s to end; Ctrl-C again ends it now")
+            self._output.say(f"grid: the program has {left:.0f} s to end; Ctrl-C again ends it now")
             self._asked = replace(self._asked, is_hinted=True)
         return self._asked.is_over(now)
 
@@ -209,7 +215,7 @@ class Attendant:
         """Stop with the program, and continue with it."""
         if not reached:
             self._driver.tell(number)
-        self._voice.wipe()
+        self._output.wipe()
         stop_here()
         if not reached:
             self._driver.tell(signal.SIGCONT)

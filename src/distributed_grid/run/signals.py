@@ -30,7 +30,7 @@ class Cancelled(BaseException):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ReceivedSignal:
     """One signal."""
 
     number: int
@@ -76,12 +76,12 @@ class Signals:
             self._raises = False
             yield
 
-    def next(self, within_s: float) -> Told | None:
+    def next(self, within_s: float) -> ReceivedSignal | None:
         """The next signal within that time; None if there is none, or when a child has ended or stopped."""
         found = signal.sigtimedwait(self._heard | {signal.SIGCHLD}, within_s)
         if found is None or found.si_signo == signal.SIGCHLD:
             return None
-        return Told(found.si_signo, found.si_pid if found.si_code <= _SI_USER_MAX else None)
+        return ReceivedSignal(found.si_signo, found.si_pid if found.si_code <= _SI_USER_MAX else None)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self._raises:

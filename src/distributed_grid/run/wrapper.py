@@ -18,7 +18,7 @@ from distributed_grid.execution.ray_start import LOOPBACK, LOOPBACK_HOST
 from distributed_grid.model.endings import what_to_do, why_it_ends
 from distributed_grid.run.driver import Driver, captured, private
 from distributed_grid.run.held_lease import HeldLease, Wanted
-from distributed_grid.run.monitor import Attendant, Voice
+from distributed_grid.run.monitor import RunMonitor, RunOutput
 from distributed_grid.run.progress import Progress, counts
 from distributed_grid.run.records import Run, Runs
 from distributed_grid.run.reports import Reports
@@ -75,10 +75,10 @@ class Wrapper:
     """Holds the lease and the program together."""
 
     def __init__(
-        self, client: GridClient, wanted: Wanted, command: Sequence[str], run: Run, runs: Runs, voice: Voice
+        self, client: GridClient, wanted: Wanted, command: Sequence[str], run: Run, runs: Runs, output: RunOutput
     ) -> None:
         self._client, self._wanted, self._command = client, wanted, command
-        self._run, self._runs, self._voice = run, runs, voice
+        self._run, self._runs, self._output = run, runs, output
         self._cancelled: int | None = None
 
     def carry_out(self, output: Any = None) -> int:
@@ -93,7 +93,7 @@ class Wrapper:
                 return self._inside(lease, output, signals)
             except Cancelled as cancelled:
                 self._cancelled = cancelled.number
-                self._voice.say("grid: cancelled before the program began")
+                self._output.say("grid: cancelled before the program began")
                 self._never_began("cancelled", ())
                 return self._cancelled_code
             except BaseException as error:
@@ -121,7 +121,7 @@ class Wrapper:
         reports, reclaim = Reports(told), Path(self._run.folder) / "reclaim.json"
         cluster = None
         if self._run.isolation == "cluster":
-            self._voice.say(f"Starting a private cluster on {lease.boost['source_node']} ...")
+            self._output.say(f"Starting a private cluster on {lease.boost['source_node']} ...")
             cluster = PrivateCluster(self._client, lease.boost)
             environment = private(lease.boost, cluster.address, cluster.auth_mode)
         else:
@@ -139,18 +139,18 @@ class Wrapper:
                     self._run.id,
                     driver.is_above,
                     reports,
-                    self._voice.status,
+                    self._output.status,
                     is_private=cluster is not None,
                 )
-                attendant = Attendant(driver, lease, reports, self._voice, signals, reclaim)
+                monitor = RunMonitor(driver, lease, reports, self._output, signals, reclaim)
                 try:
-                    code = attendant.until_it_ends()
+                    code = monitor.until_it_ends()
                 finally:
                     progress.finish()
-                self._cancelled = attendant.cancelled
-                if self._cancelled is not None and code != 0 and not attendant.is_taken:
+                self._cancelled = monitor.cancelled
+                if self._cancelled is not None and code != 0 and not monitor.is_taken:
                     code = self._cancelled_code
-                return self._over(code, reports, progress, lease, lost=attendant.is_taken)
+                return self._over(code, reports, progress, lease, lost=monitor.is_taken)
         finally:
             if cluster is not None:
                 cluster.end()
@@ -201,11 +201,11 @@ class Wrapper:
 
     def _sum_up(self, code: int, progress: Progress, told: Sequence[str], reports: Reports) -> None:
         work = f", {counts(progress.work)}" if progress.work is not None else ""
-        self._voice.say(f"grid: exit code {code}{work}, {progress.used()}".rstrip(", "))
+        self._output.say(f"grid: exit code {code}{work}, {progress.used()}".rstrip(", "))
         for text in told:
-            self._voice.say(f"grid: {text}")
+            self._output.say(f"grid: {text}")
         if told:
-            self._voice.say(f"grid: all of it is in {reports.path}")
+            self._output.say(f"grid: all of it is in {reports.path}")
 
     def _note(self, **changes: Any) -> None:
         self._run = self._runs.save(self._run, **changes)

@@ -20,7 +20,7 @@ from distributed_grid.decide.scheduler.confidence import Predicted
 from distributed_grid.decide.scheduler.strategies import strategy_named
 from distributed_grid.errors import GridError, InvalidRequest, NotFound, Refused, RequestNotFound, StoreBroken
 from distributed_grid.leases import grant
-from distributed_grid.leases.state import Parts
+from distributed_grid.leases.state import EngineContext
 from distributed_grid.logs import logger
 from distributed_grid.model.leases import Cause, Delivery, Lease, LeaseState, Purpose
 from distributed_grid.model.nodes import NodeName, NodeTable
@@ -72,7 +72,7 @@ def ask_for(
     return replace(ask, cause=Cause.SCHEDULED, nodes=nodes)
 
 
-def in_order(p: Parts) -> tuple[Waiting, ...]:
+def in_order(p: EngineContext) -> tuple[Waiting, ...]:
     """All waiting requests and tasks in the one order of claims. A gang is one entry, with all that it needs."""
     queue = p.sharing.waiting.values()
     known = {each.ask.label for each in queue if each.is_for_a_task}
@@ -80,14 +80,14 @@ def in_order(p: Parts) -> tuple[Waiting, ...]:
     return ordered((*queue, *others), p.ledger.usage, p.sharing.accounts, p.teams, p.now())
 
 
-def tasks_in_order(p: Parts) -> list[ScheduledTask]:
+def tasks_in_order(p: EngineContext) -> list[ScheduledTask]:
     """The waiting tasks, the next one first."""
     tasks = p.sharing.scheduling.tasks
     ids = dict.fromkeys(each.ask.label for each in in_order(p) if each.ask.cause is Cause.SCHEDULED)
     return [task for each in ids if (task := tasks.get(each)) is not None and task.waits]
 
 
-def positions(p: Parts) -> dict[str, int]:
+def positions(p: EngineContext) -> dict[str, int]:
     """By task: its position in the queue, from 1."""
     found: dict[str, int] = {}
     for number, each in enumerate(in_order(p), start=1):
@@ -96,14 +96,14 @@ def positions(p: Parts) -> dict[str, int]:
     return found
 
 
-def _as_a_whole(p: Parts, task: ScheduledTask) -> Waiting:
+def _as_a_whole(p: EngineContext, task: ScheduledTask) -> Waiting:
     ask, count = ask_for(p.config, task), task.request.count
     along = tuple((kind, count * units) for kind, units in ask.along)
     return Waiting(task.id, replace(ask, units=count * ask.units, along=along), task.asked_at)
 
 
 class TaskLeases:
-    def __init__(self, parts: Parts, service: BoostService) -> None:
+    def __init__(self, parts: EngineContext, service: BoostService) -> None:
         self._p = parts
         self._service = service
 
@@ -198,7 +198,7 @@ _REMEMBERED: Final = 1000
 
 
 class TaskBook:
-    def __init__(self, parts: Parts, chooser: Chooser, leases: TaskLeases) -> None:
+    def __init__(self, parts: EngineContext, chooser: Chooser, leases: TaskLeases) -> None:
         """`chooser` holds the reasons why the last look had no place for a task, and drops them with the task."""
         self._p = parts
         self._leases = leases
@@ -286,7 +286,9 @@ _HOPE_AGAIN: Final = timedelta(seconds=1)
 class Flights:
     """Placements under way, by task: from the choice of a place until it is made or has failed."""
 
-    def __init__(self, parts: Parts, chooser: Chooser, leases: TaskLeases, book: TaskBook, judge: Judge) -> None:
+    def __init__(
+        self, parts: EngineContext, chooser: Chooser, leases: TaskLeases, book: TaskBook, judge: Judge
+    ) -> None:
         self._p = parts
         self._judge = judge
         self._chooser = chooser

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from distributed_grid.decide.scheduler import Choice, NodeColumns
 from distributed_grid.decide.scheduler.confidence import START_LIMIT_S, Predicted, gets_a_place, horizon_of, stays_below
-from distributed_grid.leases.state import Parts
+from distributed_grid.leases.state import EngineContext
 from distributed_grid.model.leases import LeaseState
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import BUILT_IN, ResourceVector
@@ -17,7 +17,7 @@ from distributed_grid.monitoring.collector import Collector, settings_of
 class Judge:
     """Predicts before, and checks the outcome after."""
 
-    def __init__(self, parts: Parts, collector: Collector | None) -> None:
+    def __init__(self, parts: EngineContext, collector: Collector | None) -> None:
         self._p = parts
         self._collector = collector
         thresholds = settings_of(parts.config).thresholds

@@ -19,7 +19,7 @@ from distributed_grid.decide.scheduler.placing import choose_boost, order_of, pl
 from distributed_grid.execution.port import NodeView
 from distributed_grid.leases.ledger import Ledger
 from distributed_grid.leases.rules import rules_for
-from distributed_grid.leases.state import Parts
+from distributed_grid.leases.state import EngineContext
 from distributed_grid.logs import logger
 from distributed_grid.model.demand import Demand
 from distributed_grid.model.leases import Cause, Delivery, Lease, LeaseState, Purpose
@@ -86,7 +86,7 @@ def _used(lease: Lease, seen: NodeView | None) -> ResourceVector:
 class SchedulingTable:
     """The table of one cluster's nodes."""
 
-    def __init__(self, parts: Parts, collector: Collector | None) -> None:
+    def __init__(self, parts: EngineContext, collector: Collector | None) -> None:
         self._p = parts
         self._collector = collector
         self._columns = NodeColumns(())
@@ -110,7 +110,7 @@ class SchedulingTable:
         p = self._p
         new_look = p.last_seen is not self._looked_at
         rules_before = self._rules
-        if new_look or frozenset(p.sharing.cooling) != self._rules.cooling:
+        if new_look or frozenset(p.sharing.cordoned) != self._rules.cordoned:
             self._looked_at = p.last_seen
             self._rules = rules_for(p, Ask(next(iter(nodes), ""), CPU, 1))
         leases = {lease.id: lease for lease in p.ledger}
@@ -133,7 +133,7 @@ class SchedulingTable:
 
     @staticmethod
     def _bounds(rules: Rules) -> object:
-        return rules.headroom, rules.cooling
+        return rules.headroom, rules.cordoned
 
     def _touched(self, now: Mapping[str, Lease]) -> set[NodeName]:
         """The nodes of leases that were added, removed or changed."""
@@ -222,7 +222,7 @@ class Flight:
 class Chooser:
     """Decides; changes nothing but its own table."""
 
-    def __init__(self, parts: Parts, judge: Judge, collector: Collector | None) -> None:
+    def __init__(self, parts: EngineContext, judge: Judge, collector: Collector | None) -> None:
         self._p = parts
         self._judge = judge
         self.table = SchedulingTable(parts, collector)

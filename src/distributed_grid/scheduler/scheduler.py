@@ -15,7 +15,7 @@ from distributed_grid.decide.leases.ownership import check_may_change, owned_tas
 from distributed_grid.decide.scheduler.strategies import strategy_named
 from distributed_grid.errors import GridError, InvalidRequest, TargetNotFound
 from distributed_grid.leases.rules import rules_for
-from distributed_grid.leases.state import VIEW_LAG, Parts
+from distributed_grid.leases.state import VIEW_LAG, EngineContext
 from distributed_grid.logs import logger
 from distributed_grid.model.leases import Delivery
 from distributed_grid.model.nodes import NodeTable
@@ -37,7 +37,7 @@ from distributed_grid.scheduler.placement import Chooser, load_strategies
 _LOOK_AGAIN_S: Final = 0.05
 
 
-async def task_for(p: Parts, request: SchedulingRequest, *, who: str, team: str) -> ScheduledTask:
+async def task_for(p: EngineContext, request: SchedulingRequest, *, who: str, team: str) -> ScheduledTask:
     """The task, with its target and full needs; raises `TargetNotFound` if it names an unknown node."""
     nodes = await _nodes_with(p, request)
     target = request.target or next((node.name for node in nodes.values() if node.is_head), None)
@@ -57,7 +57,7 @@ async def task_for(p: Parts, request: SchedulingRequest, *, who: str, team: str)
     return replace(task, needs=dict(needs.items()))
 
 
-async def _nodes_with(p: Parts, request: SchedulingRequest) -> NodeTable:
+async def _nodes_with(p: EngineContext, request: SchedulingRequest) -> NodeTable:
     """The nodes as last seen, if they include every node that the request names; else a new look."""
     known = p.known()
     if known and all(name in known for name in (request.target, request.node, *request.near.nodes) if name):
@@ -65,7 +65,7 @@ async def _nodes_with(p: Parts, request: SchedulingRequest) -> NodeTable:
     return await p.look()
 
 
-async def let_the_view_catch_up(p: Parts, task: ScheduledTask) -> None:
+async def let_the_view_catch_up(p: EngineContext, task: ScheduledTask) -> None:
     """Wait for capacity that the target has just got back and the view may not show: the task need not go elsewhere."""
     if task.request.strategy != SchedulingStrategy.LOCAL_FIRST:
         return
@@ -83,7 +83,7 @@ async def let_the_view_catch_up(p: Parts, task: ScheduledTask) -> None:
 
 
 class TaskWatch:
-    def __init__(self, parts: Parts, judge: Judge, book: TaskBook, leases: TaskLeases) -> None:
+    def __init__(self, parts: EngineContext, judge: Judge, book: TaskBook, leases: TaskLeases) -> None:
         self._p = parts
         self._leases = leases
         self._judge = judge
@@ -137,7 +137,9 @@ _TICK_S: Final = 1.0
 class Scheduling:
     """One cluster's tasks."""
 
-    def __init__(self, parts: Parts, service: BoostService, runs: RunTimes, collector: Collector | None = None) -> None:
+    def __init__(
+        self, parts: EngineContext, service: BoostService, runs: RunTimes, collector: Collector | None = None
+    ) -> None:
         """`runs` collects how long tasks took."""
         self._p = parts
         self._runs = runs

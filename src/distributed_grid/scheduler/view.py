@@ -6,7 +6,7 @@ from typing import Any
 
 from distributed_grid.decide.scheduler.confidence import Calibrator, base_rate, base_rate_brier, brier, reliability
 from distributed_grid.decide.scheduler.strategies import strategies
-from distributed_grid.leases.state import Parts
+from distributed_grid.leases.state import EngineContext
 from distributed_grid.leases.view import listed, shortened
 from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.scheduling import (
@@ -100,7 +100,7 @@ def decision_from(data: Mapping[str, Any]) -> SchedulingDecision:
     )
 
 
-def scheduling_dict(p: Parts) -> dict[str, Any]:
+def scheduling_dict(p: EngineContext) -> dict[str, Any]:
     """All tasks, or as many as fit into an answer, counts of decisions, and how accurate predictions were."""
     state = p.sharing.scheduling
     waiting = positions(p) if state.waiting else {}

@@ -30,6 +30,7 @@ class SharingRecord:
     """As set by command; None: as the configuration says."""
     mode: SharingMode | None = None
     cooling: tuple[NodeName, ...] = ()
+    """The cordoned nodes, under the key that the file has always had."""
     waiting: tuple[Waiting, ...] = ()
     accounts: Mapping[str, Account] = field(default_factory=dict)
     """Each team's recent usage, for its fair share."""

@@ -210,8 +210,8 @@ def never(node: Node, offer: Offer) -> RefusalCode | None:
         return RefusalCode.STALE
     if not node.limits.can_share and not is_own:
         return RefusalCode.SHARING_DISABLED
-    cooling = offer.rules.cooling
-    if cooling and (node.name in cooling or ask.target in cooling):
+    cordoned = offer.rules.cordoned
+    if cordoned and (node.name in cordoned or ask.target in cordoned):
         return RefusalCode.COOLING_DOWN
     return None
 
@@ -254,8 +254,8 @@ def _in_words(node: Node, code: RefusalCode, kind: str, offer: Offer, usage: Usa
         case RefusalCode.SHARING_DISABLED:
             return "its configuration says can_share: false"
         case RefusalCode.COOLING_DOWN:
-            cooling = node.name if node.name in offer.rules.cooling else offer.ask.target
-            return f"{cooling} is cooling down; to end that: grid cooldown {cooling} --off"
+            out = node.name if node.name in offer.rules.cordoned else offer.ask.target
+            return f"{out} is cooling down; to end that: grid cooldown {out} --off"
         case RefusalCode.IS_BORROWING:
             return f"it borrows {kind} itself"
         case RefusalCode.LENDING_LIMIT_REACHED:

@@ -14,14 +14,14 @@ from distributed_grid.model.requests import Ask
 
 
 @dataclass(frozen=True, slots=True)
-class Takeover:
+class AdoptionPlan:
     """The boosts that are taken over, and those that are left with the reason; boosts that are over are in neither."""
 
     taken: tuple[Lease, ...]
     left: tuple[tuple[Lease, str], ...]
 
 
-def plan_takeover(offered: Iterable[Lease], own: Iterable[Lease], nodes: NodeTable, *, now: datetime) -> Takeover:
+def plan_adoption(offered: Iterable[Lease], own: Iterable[Lease], nodes: NodeTable, *, now: datetime) -> AdoptionPlan:
     """Take every unexpired boost whose nodes are here and can lend it beside what they already lend, oldest first."""
     holding = list(own)
     known = {lease.id for lease in holding}
@@ -35,7 +35,7 @@ def plan_takeover(offered: Iterable[Lease], own: Iterable[Lease], nodes: NodeTab
         else:
             holding.append(lease)
             taken.append(lease)
-    return Takeover(tuple(taken), tuple(left))
+    return AdoptionPlan(tuple(taken), tuple(left))
 
 
 def is_over(lease: Lease, now: datetime) -> bool:

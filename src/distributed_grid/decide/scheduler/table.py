@@ -86,7 +86,7 @@ class NodeColumns:
         self.closed[row] = _why_closed(node, rules)
         self.up[row] = node.alive and node.silent is None
         self.lends[row] = not self.closed[row]
-        self.rests[row] = node.name in rules.cooling
+        self.rests[row] = node.name in rules.cordoned
         if self.labels[row] != node.labels:
             self.labels[row] = node.labels
             self._masks.clear()
@@ -160,7 +160,7 @@ def _why_closed(node: Node, rules: Rules) -> str:
         return "it is not connected to the cluster"
     if node.silent is not None:
         return f"no recent measurement: {node.silent}"
-    if node.name in rules.cooling:
+    if node.name in rules.cordoned:
         return f"it is cooling down; to end that: grid cooldown {node.name} --off"
     return "" if node.limits.can_share else "its configuration says can_share: false"
 

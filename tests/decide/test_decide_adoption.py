@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from builders import NOON, amounts, lease, limits, node
 
-from distributed_grid.decide.leases.adoption import plan_takeover
+from distributed_grid.decide.leases.adoption import plan_adoption
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
 from distributed_grid.model.nodes import NodeTable
 
@@ -13,7 +13,7 @@ NODES = NodeTable([node("gpu1", cpus=4, gpus=1), node("gpu2", cpus=4), node("gpu
 
 
 def left(*offered: Lease, own: tuple[Lease, ...] = (), nodes: NodeTable = NODES) -> list[tuple[str, str]]:
-    plan = plan_takeover(offered, own, nodes, now=NOON)
+    plan = plan_adoption(offered, own, nodes, now=NOON)
     assert {x.id for x in plan.taken} | {x.id for x, _ in plan.left} == {x.id for x in offered}
     return [(x.id, why) for x, why in plan.left]
 
@@ -59,6 +59,6 @@ def test_what_is_over_or_here_already_is_no_news() -> None:
         lease("here"),
         lease("half", state=LeaseState.GRANTING, expires_at=NOON + timedelta(seconds=1), delivery=Delivery.RESERVE),
     ]
-    plan = plan_takeover(offered, [lease("here")], NODES, now=NOON)
+    plan = plan_adoption(offered, [lease("here")], NODES, now=NOON)
     assert [x.id for x in plan.taken] == ["half"]
     assert plan.left == ()
