@@ -48,13 +48,13 @@ def typed(served: ServedGrid, *words: str, code: int = 0, cwd: Path | None = Non
 
 @contextmanager
 def owner(served: ServedGrid, obey: Callable[[dict[str, Any]], dict[str, Any] | None]) -> Iterator[None]:
-    """Somebody who keeps the run, hears what is wished of it, and writes what `obey` makes of that."""
+    """The owner of the run: takes commands to it, and writes what `obey` makes of them."""
     done = threading.Event()
 
     def listen() -> None:
         while not done.wait(0.02):
-            wish = served.role_records.take_wish("run-1")
-            if wish is not None and (record := obey(wish)) is not None:
+            command = served.role_records.take_command("run-1")
+            if command is not None and (record := obey(command)) is not None:
                 served.role_records.write_record(record)
 
     thread = threading.Thread(target=listen)
@@ -94,7 +94,7 @@ def test_without_runs_it_says_how_to_start_one(served: ServedGrid) -> None:
 
 
 def test_one_run_shows_every_member(served: ServedGrid) -> None:
-    served.role_records.write_record(a_run(events=[{"at": NOW, "told": "rollout_worker 1 died; it starts anew"}]))
+    served.role_records.write_record(a_run(events=[{"at": NOW, "told": "rollout_worker 1 died; it restarts"}]))
 
     lines = typed(served, "status", "run-1")[0].splitlines()
 
@@ -110,7 +110,7 @@ def test_one_run_shows_every_member(served: ServedGrid) -> None:
         "",
         "Last:",
     ]
-    assert lines[-1].endswith("rollout_worker 1 died; it starts anew")
+    assert lines[-1].endswith("rollout_worker 1 died; it restarts")
     assert json.loads(typed(served, "status", "run-1", "--json")[0])["members"] == a_run()["members"]
 
 
@@ -182,7 +182,7 @@ def test_the_list_fits_a_narrow_terminal() -> None:
 
 
 def test_scaling_is_back_when_it_is_so(served: ServedGrid) -> None:
-    with owner(served, lambda wish: workers(wish["counts"]["rollout_worker"])):
+    with owner(served, lambda command: workers(command["counts"]["rollout_worker"])):
         shown, _ = typed(served, "scale", "run-1", "rollout_worker", "4")
 
     assert shown == "run-1 has 4 of rollout_worker up.\n"
@@ -216,7 +216,7 @@ def test_what_cannot_be_is_refused_at_once(served: ServedGrid, role: str, count:
 
 
 def test_down_is_back_when_it_is_gone_and_forgotten(served: ServedGrid) -> None:
-    with owner(served, lambda wish: a_run(state="ended") if wish["down"] else None):
+    with owner(served, lambda command: a_run(state="ended") if command["down"] else None):
         shown, _ = typed(served, "down", "run-1")
 
     assert shown == "run-1 is down.\n"

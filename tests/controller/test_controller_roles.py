@@ -38,7 +38,7 @@ def test_the_list_has_each_run_in_short_the_youngest_first(runs: ServedGrid) -> 
 
 
 def test_one_run_is_its_record(runs: ServedGrid) -> None:
-    assert ask(runs, "GET", "/roles/run-1") == (200, a_run() | {"wished": None})
+    assert ask(runs, "GET", "/roles/run-1") == (200, a_run() | {"pending_command": None})
 
 
 def test_a_run_whose_owner_is_dead_is_lost(runs: ServedGrid) -> None:
@@ -67,16 +67,16 @@ def test_a_name_that_is_none_is_refused(runs: ServedGrid) -> None:
 # -- scaling -------------------------------------------------------------------------------------------------
 
 
-def test_another_count_is_wished_of_the_owner_and_written_down(runs: ServedGrid) -> None:
+def test_another_count_is_commanded_of_the_owner_and_written_down(runs: ServedGrid) -> None:
     code, found = scale(runs, "rollout_worker", 4)
 
     assert code == 200
-    assert found["wished"]["counts"] == {"rollout_worker": 4}
+    assert found["pending_command"]["counts"] == {"rollout_worker": 4}
     assert runs.audit()[-1]["event"] == "role_scale_asked"
     assert (runs.audit()[-1]["who"], runs.audit()[-1]["run"]) == ("somebody", "run-1")
-    taken = runs.role_records.take_wish("run-1")
+    taken = runs.role_records.take_command("run-1")
     assert taken is not None and taken["counts"] == {"rollout_worker": 4}
-    assert ask(runs, "GET", "/roles/run-1")[1]["wished"] is None
+    assert ask(runs, "GET", "/roles/run-1")[1]["pending_command"] is None
 
 
 def test_what_shares_a_place_scales_together(runs: ServedGrid) -> None:
@@ -85,7 +85,7 @@ def test_what_shares_a_place_scales_together(runs: ServedGrid) -> None:
 
     runs.role_records.write_record(a_run(roles=[shared("learner"), shared("pool"), a_role("alone", 1, 3)]))
 
-    assert scale(runs, "pool", 3)[1]["wished"]["counts"] == {"learner": 3, "pool": 3}
+    assert scale(runs, "pool", 3)[1]["pending_command"]["counts"] == {"learner": 3, "pool": 3}
 
 
 @pytest.mark.parametrize(
@@ -99,13 +99,13 @@ def test_what_shares_a_place_scales_together(runs: ServedGrid) -> None:
         ("rollout_worker", "3", 422, "INVALID_REQUEST", "The request cannot be understood"),
     ],
 )
-def test_a_count_that_cannot_be_is_refused_and_nothing_is_wished(
+def test_an_impossible_count_is_refused_and_no_command_is_sent(
     runs: ServedGrid, role: str, count: Any, status: int, code: str, told: str
 ) -> None:
     answered, answer = scale(runs, role, count)
 
     assert (answered, answer["error"]["code"], answer["error"]["message"]) == (status, code, told)
-    assert runs.role_records.wished("run-1") is None
+    assert runs.role_records.pending_command("run-1") is None
 
 
 @pytest.mark.parametrize("state", ["stopping", "ended", "failed", "lost"])
@@ -129,8 +129,8 @@ def test_a_run_that_ends_or_is_over_does_not_scale(runs: ServedGrid, state: str)
 def test_a_run_that_lives_is_asked_to_end(runs: ServedGrid) -> None:
     assert ask(runs, "DELETE", "/roles/run-1") == (200, {"name": "run-1", "state": "running", "removed": False})
 
-    wished = runs.role_records.wished("run-1")
-    assert wished is not None and wished["down"]
+    pending_command = runs.role_records.pending_command("run-1")
+    assert pending_command is not None and pending_command["down"]
     assert runs.audit()[-1]["event"] == "role_run_down_asked"
 
 
@@ -171,5 +171,5 @@ def test_the_client_asks_for_all_of_it(runs: ServedGrid) -> None:
 
     assert client.role_runs()["runs"][0]["name"] == "run-1"
     assert client.role_run("run-1")["workload"] == "rl"
-    assert client.scale_role("run-1", "rollout_worker", 3)["wished"]["counts"] == {"rollout_worker": 3}
+    assert client.scale_role("run-1", "rollout_worker", 3)["pending_command"]["counts"] == {"rollout_worker": 3}
     assert client.role_run_down("run-1")["removed"] is False

@@ -24,14 +24,14 @@ def judged(died: Failure, **role: Any) -> Verdict:
 @pytest.mark.parametrize(
     ("role", "died", "act", "reason"),
     [
-        (ONCE_MORE, failure(), Act.RESTART, "worker 0 died; it starts anew (restart 1 of 3)"),
+        (ONCE_MORE, failure(), Act.RESTART, "worker 0 died; it restarts (restart 1 of 3)"),
         (
             ONCE_MORE,
             failure(index=3, node="cpu1", why="killed by signal 9"),
             Act.RESTART,
-            "worker 3 died on cpu1: killed by signal 9; it starts anew (restart 1 of 3)",
+            "worker 3 died on cpu1: killed by signal 9; it restarts (restart 1 of 3)",
         ),
-        (ONCE_MORE, failure(restarts=2), Act.RESTART, "worker 0 died; it starts anew (restart 3 of 3)"),
+        (ONCE_MORE, failure(restarts=2), Act.RESTART, "worker 0 died; it restarts (restart 3 of 3)"),
         (ONCE_MORE, failure(restarts=3), Act.END, "worker 0 died for the 4th time and may be restarted 3 times"),
         (
             ONCE_MORE,
@@ -46,8 +46,8 @@ def judged(died: Failure, **role: Any) -> Verdict:
             "worker 0 was silent for the 2nd time and may be restarted once",
         ),
         (ONCE_MORE | {"max_restarts": 0}, failure(), Act.END, "worker 0 died and may not be restarted"),
-        (ONCE_MORE | {"max_restarts": -1}, failure(restarts=900), Act.RESTART, "worker 0 died; it starts anew"),
-        (GANG, failure(index=1), Act.RESTART_GANG, "worker 1 died; all of worker start anew (restart 1 of 3)"),
+        (ONCE_MORE | {"max_restarts": -1}, failure(restarts=900), Act.RESTART, "worker 0 died; it restarts"),
+        (GANG, failure(index=1), Act.RESTART_GANG, "worker 1 died; all of worker restart (restart 1 of 3)"),
         (
             GANG | {"max_restarts": 2},
             failure(restarts=2),
@@ -117,7 +117,7 @@ def test_of_roles_in_one_process_the_strictest_policy_wins(
 def test_a_process_is_named_by_all_its_roles_and_restarted_with_them() -> None:
     found = judge_failure(failure("b", 2), together(ONCE_MORE, ONCE_MORE))
 
-    assert found == Verdict(Act.RESTART, ("a", "b"), 2, "a+b 2 died; it starts anew (restart 1 of 3)")
+    assert found == Verdict(Act.RESTART, ("a", "b"), 2, "a+b 2 died; it restarts (restart 1 of 3)")
 
 
 def test_of_roles_in_one_process_the_budget_of_each_counts() -> None:
@@ -144,7 +144,7 @@ def test_in_a_bundle_each_process_fails_for_itself() -> None:
     load = together(ONCE_MORE, FAIL, "bundle")
 
     assert judge_failure(failure("a"), load) == Verdict(
-        Act.RESTART, ("a",), 0, "a 0 died; it starts anew (restart 1 of 3)"
+        Act.RESTART, ("a",), 0, "a 0 died; it restarts (restart 1 of 3)"
     )
     assert judge_failure(failure("b"), load).act is Act.END
 

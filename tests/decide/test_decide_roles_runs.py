@@ -12,12 +12,12 @@ from distributed_grid.model.roles.runs import merged
 WORKER = "rollout_worker"
 
 
-def seen(wanted: int, states: str, wished: dict[str, Any] | None = None, **role: Any) -> dict[str, Any]:
+def seen(wanted: int, states: str, pending_command: dict[str, Any] | None = None, **role: Any) -> dict[str, Any]:
     """A run with one role, a letter for each member: u(p), s(tarting), g(one)."""
     names = {"u": "up", "s": "starting", "g": "gone"}
     members = [a_member(WORKER, rank, state=names[letter]) for rank, letter in enumerate(states)]
     return a_run(roles=[a_role(WORKER, 1, 8, up=states.count("u"), **role) | {"wanted": wanted}], members=members) | {
-        "wished": wished
+        "pending_command": pending_command
     }
 
 
@@ -48,7 +48,7 @@ def test_how_far_a_role_is_on_its_way_to_three(run: dict[str, Any], found: Reach
     assert reached(run, WORKER, 3) == found
 
 
-def test_a_count_within_what_was_asked_is_wished() -> None:
+def test_a_count_within_the_range_is_commanded() -> None:
     assert counts_for(a_run(), WORKER, 4) == {WORKER: 4}
     assert counts_for(a_run(), "trainer", 1) == {"trainer": 1}, "what it has already is no mistake"
 
@@ -64,7 +64,9 @@ def test_a_count_within_what_was_asked_is_wished() -> None:
         (a_run(state="failed", why="no more"), WORKER, 3, RoleRunOver),
     ],
 )
-def test_what_cannot_be_wished_says_why(run: dict[str, Any], role: str, count: int, error: type[GridError]) -> None:
+def test_a_command_that_cannot_be_carried_out_says_why(
+    run: dict[str, Any], role: str, count: int, error: type[GridError]
+) -> None:
     with pytest.raises(error):
         counts_for(run, role, count)
 
@@ -75,5 +77,5 @@ def test_a_run_in_short_has_the_sums_of_its_roles() -> None:
     assert (short["up"], short["wanted"]) == (3, 6)
 
 
-def test_nothing_wished_is_no_wish() -> None:
+def test_without_commands_there_is_none_to_take() -> None:
     assert merged([]) is None

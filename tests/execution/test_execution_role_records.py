@@ -1,7 +1,7 @@
-"""Records and wishes of runs: what is promised of names, and that no wish gets lost. On Ray: tests/integration."""
+"""Records and commands of runs: what is promised of names, and that no command gets lost. On Ray: tests/integration."""
 
 import pytest
-from fake_shelf import FakeShelf
+from fake_key_value_store import FakeKeyValueStore
 from role_runs import a_run
 
 from distributed_grid.errors import InvalidRequest, Unavailable
@@ -10,12 +10,12 @@ from distributed_grid.model.roles.runs import Record, as_seen
 
 
 @pytest.fixture
-def store() -> FakeShelf:
-    return FakeShelf()
+def store() -> FakeKeyValueStore:
+    return FakeKeyValueStore()
 
 
 @pytest.fixture
-def records(store: FakeShelf) -> RoleRecords:
+def records(store: FakeKeyValueStore) -> RoleRecords:
     return RoleRecords(store)
 
 
@@ -34,16 +34,16 @@ def test_what_was_written_last_is_read(records: RoleRecords) -> None:
     assert records.names() == ["another", "run-1"]
 
 
-def test_a_removed_record_takes_its_wishes_along(records: RoleRecords, store: FakeShelf) -> None:
+def test_a_removed_record_takes_its_commands_along(records: RoleRecords, store: FakeKeyValueStore) -> None:
     records.write_record(a_run())
-    records.wish("run-1", down=True)
-    records.wish("run-10", down=True)  # whose name only begins alike
+    records.send_command("run-1", down=True)
+    records.send_command("run-10", down=True)  # whose name only begins alike
 
     assert records.remove_record("run-1")
     assert not records.remove_record("run-1")
     assert records.read_record("run-1") is None
-    assert records.wished("run-1") is None
-    assert records.take_wish("run-10") is not None
+    assert records.pending_command("run-1") is None
+    assert records.take_command("run-10") is not None
     assert not store.kept
 
 
@@ -66,25 +66,27 @@ def test_only_one_run_that_lives_has_a_name(records: RoleRecords) -> None:
 @pytest.mark.parametrize("state", ["ended", "failed"])
 def test_the_name_of_a_run_that_is_over_is_free(records: RoleRecords, state: str) -> None:
     records.write_record(a_run(state=state))
-    records.wish("run-1", down=True)
+    records.send_command("run-1", down=True)
 
     assert records.claim(second()) is None
     assert records.read_record("run-1") == second()
-    assert records.wished("run-1") is None, "what was wished of the run before"
+    assert records.pending_command("run-1") is None, "a command to the earlier run"
 
 
-def test_what_was_wished_too_late_of_a_run_is_not_wished_of_the_next(records: RoleRecords) -> None:
-    records.wish("run-1", down=True)  # it was removed a moment before
+def test_a_command_that_came_too_late_for_a_run_does_not_reach_the_next(records: RoleRecords) -> None:
+    records.send_command("run-1", down=True)  # it was removed a moment before
 
     assert records.claim(a_run()) is None
-    assert records.wished("run-1") is None
+    assert records.pending_command("run-1") is None
 
 
-def test_of_two_that_want_the_name_of_a_dead_run_at_once_one_has_it(records: RoleRecords, store: FakeShelf) -> None:
+def test_of_two_that_want_the_name_of_a_dead_run_at_once_one_has_it(
+    records: RoleRecords, store: FakeKeyValueStore
+) -> None:
     """Both have seen that it is over before either writes."""
     records.write_record(a_run(state="ended"))
 
-    class AnotherComesFirst(FakeShelf):
+    class AnotherComesFirst(FakeKeyValueStore):
         def put(self, key: str, value: bytes, *, replace: bool) -> bool:
             if key.startswith("heir:"):
                 assert records.claim(second()) is None
@@ -108,7 +110,9 @@ def test_only_that_run_is_forgotten_and_not_the_next_of_its_name(records: RoleRe
     assert records.remove_same(second(state="ended"))
 
 
-def test_with_a_run_go_the_placement_groups_that_it_left_and_no_others(records: RoleRecords, store: FakeShelf) -> None:
+def test_with_a_run_go_the_placement_groups_that_it_left_and_no_others(
+    records: RoleRecords, store: FakeKeyValueStore
+) -> None:
     names = [new_group_name(name) for name in ("run-1", "run-1", "run-1-more", "run-10", "run")]
     store.standing = {str(number): name for number, name in enumerate([*names, "grid-roles-run-1"])}
     records.write_record(a_run())
@@ -119,7 +123,9 @@ def test_with_a_run_go_the_placement_groups_that_it_left_and_no_others(records: 
     assert records.names() == []
 
 
-def test_nothing_is_removed_of_a_run_that_has_taken_the_name_meanwhile(records: RoleRecords, store: FakeShelf) -> None:
+def test_nothing_is_removed_of_a_run_that_has_taken_the_name_meanwhile(
+    records: RoleRecords, store: FakeKeyValueStore
+) -> None:
     records.write_record(second())
     store.standing = {"1": new_group_name("run-1")}
 
@@ -127,41 +133,45 @@ def test_nothing_is_removed_of_a_run_that_has_taken_the_name_meanwhile(records: 
     assert store.standing and records.names() == ["run-1"]
 
 
-# -- wishes --------------------------------------------------------------------------------------------------
+# -- commands --------------------------------------------------------------------------------------------------
 
 
-def test_wishes_add_up_and_the_last_count_holds(records: RoleRecords) -> None:
-    records.wish("run-1", counts={"rollout_worker": 3, "trainer": 1})
-    records.wish("run-1", down=True)
-    records.wish("run-1", counts={"rollout_worker": 5})
+def test_commands_add_up_and_the_last_count_holds(records: RoleRecords) -> None:
+    records.send_command("run-1", counts={"rollout_worker": 3, "trainer": 1})
+    records.send_command("run-1", down=True)
+    records.send_command("run-1", counts={"rollout_worker": 5})
 
-    taken = records.take_wish("run-1")
+    taken = records.take_command("run-1")
 
     assert taken is not None
     assert (taken["counts"], taken["down"]) == ({"rollout_worker": 5, "trainer": 1}, True)
-    assert records.take_wish("run-1") is None
+    assert records.take_command("run-1") is None
 
 
-def test_a_wish_that_comes_while_others_are_taken_is_not_lost(records: RoleRecords, store: FakeShelf) -> None:
-    records.wish("run-1", counts={"rollout_worker": 3})
+def test_a_command_that_comes_while_others_are_taken_is_not_lost(
+    records: RoleRecords, store: FakeKeyValueStore
+) -> None:
+    records.send_command("run-1", counts={"rollout_worker": 3})
     remove = store.remove
 
     def remove_slowly(key: str) -> bool:
         store.remove = remove  # type: ignore[method-assign]
-        records.wish("run-1", down=True)
+        records.send_command("run-1", down=True)
         return remove(key)
 
     store.remove = remove_slowly  # type: ignore[method-assign]
 
-    first, then = records.take_wish("run-1"), records.take_wish("run-1")
+    first, then = records.take_command("run-1"), records.take_command("run-1")
 
     assert first is not None and then is not None
     assert (first["down"], then["down"]) == (False, True)
 
 
-def test_a_wish_is_heard_though_it_could_not_be_removed_at_once(records: RoleRecords, store: FakeShelf) -> None:
-    records.wish("run-1", counts={"rollout_worker": 3})
-    records.wish("run-1", down=True)
+def test_a_command_is_taken_though_it_could_not_be_removed_at_once(
+    records: RoleRecords, store: FakeKeyValueStore
+) -> None:
+    records.send_command("run-1", counts={"rollout_worker": 3})
+    records.send_command("run-1", down=True)
     remove = store.remove
 
     def removed_and_silent(key: str) -> bool:
@@ -171,7 +181,7 @@ def test_a_wish_is_heard_though_it_could_not_be_removed_at_once(records: RoleRec
 
     store.remove = removed_and_silent  # type: ignore[method-assign]
 
-    first, then = records.take_wish("run-1"), records.take_wish("run-1")
+    first, then = records.take_command("run-1"), records.take_command("run-1")
 
     assert first is not None and (first["counts"], first["down"]) == ({"rollout_worker": 3}, True)
     assert then is not None and (then["counts"], then["down"]) == ({}, True)  # heard again, and means the same
@@ -180,7 +190,7 @@ def test_a_wish_is_heard_though_it_could_not_be_removed_at_once(records: RoleRec
 # -- as readers see it ---------------------------------------------------------------------------------------
 
 
-def test_a_run_whose_owner_died_without_a_word_is_lost(records: RoleRecords, store: FakeShelf) -> None:
+def test_a_run_whose_owner_died_without_a_word_is_lost(records: RoleRecords, store: FakeKeyValueStore) -> None:
     store.dead.add("worker-of-run-1")
     assert records.with_dead_owners([a_run(), a_run("run-2")]) == {"run-1"}
 

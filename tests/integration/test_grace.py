@@ -440,7 +440,7 @@ def test_members_of_roles_are_told_and_keep_their_processes_until_the_deadline(g
         assert "goes home: released by" in told(run)
         assert last > at(notice["asked_at"])
         assert time.time() >= at(deadline)  # and only then it was another process
-        until(lambda: restarts(run, "member", 0) == 1, 60, "it starts anew in another place")
+        until(lambda: restarts(run, "member", 0) == 1, 60, "it restarts in another place")
         assert run["member"][0].options(deadline_s=120).call("heard")[0] != pid
 
 
@@ -468,5 +468,5 @@ def test_members_of_roles_that_say_that_they_are_done_need_not_wait_for_the_dead
         grid.release(lease, grace_seconds=600, wait_seconds=0)
 
         until(lambda: grid.state(lease) == "released", 60, "the place is home")
-        until(lambda: restarts(run, "member", 0) == 1, 60, "it starts anew in another place")
+        until(lambda: restarts(run, "member", 0) == 1, 60, "it restarts in another place")
         assert "done, and the place on" in told(run)

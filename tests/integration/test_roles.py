@@ -275,7 +275,7 @@ def test_failure_policies(grid: LiveGrid, run: Run) -> None:
     with launch(workload, leases=False) as policies:
         before = [one["pid"] for one in policies["gang"].call("who")]
         os.kill(before[1], signal.SIGKILL)
-        until(lambda: restarts(policies, "gang", 0) == 1, what="the gang starts anew")
+        until(lambda: restarts(policies, "gang", 0) == 1, what="the gang restarts")
         after = [one["pid"] for one in policies["gang"].call("who")]
         assert not {*before} & {*after}
 
@@ -286,7 +286,8 @@ def test_failure_policies(grid: LiveGrid, run: Run) -> None:
         for _ in range(2):
             os.kill(policies["budget"][0].call("who")["pid"], signal.SIGKILL)
             until(
-                lambda: policies["budget"].size == 0 or not policies["budget"]._seats()[0].up.is_set(), what="noticed"
+                lambda: policies["budget"].size == 0 or not policies["budget"]._endpoints()[0].up.is_set(),
+                what="noticed",
             )
         assert policies.wait(60)
         assert policies.state == "failed" and "budget" in policies.why
@@ -365,7 +366,7 @@ def test_a_node_that_dies_under_a_gang_is_replaced(grid: LiveGrid, run: Run) -> 
         assert before[0]["node"] == grid.ids["one"]
         grid.kill_node("one")
         try:
-            until(lambda: restarts(moved, "gang", 0) == 1, 60, what="the gang starts anew")
+            until(lambda: restarts(moved, "gang", 0) == 1, 60, what="the gang restarts")
             after = moved["gang"].options(deadline_s=60).call("who")
 
             assert grid.ids["one"] not in {one["node"] for one in after}

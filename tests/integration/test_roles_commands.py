@@ -172,8 +172,8 @@ def test_ctrl_c_while_it_starts_ends_it(grid: LiveGrid, folder: Path) -> None:
     assert typing.stderr is not None and "Traceback" not in typing.stderr.read()
 
 
-def test_records_and_wishes_in_ray_itself(grid: LiveGrid) -> None:
-    """Between processes: what an owner wrote is read, wishes reach it, and that it died is seen."""
+def test_records_and_commands_in_ray_itself(grid: LiveGrid) -> None:
+    """Between processes: what an owner wrote is read, commands reach it, and that it died is seen."""
     records = RoleRecords.connected()
     me = ray.get_runtime_context().get_worker_id()
     mine = a_run("mine", owner={"node": "head", "pid": 1, "worker_id": me})
@@ -181,12 +181,12 @@ def test_records_and_wishes_in_ray_itself(grid: LiveGrid) -> None:
     assert records.claim(mine) is None
     assert records.claim(mine) == mine
     assert records.names() == ["mine"]
-    records.wish("mine", counts={"trainer": 1})
-    records.wish("mine", counts={"rollout_worker": 3}, down=True)
-    taken = RoleRecords.at(grid.address).take_wish("mine")
+    records.send_command("mine", counts={"trainer": 1})
+    records.send_command("mine", counts={"rollout_worker": 3}, down=True)
+    taken = RoleRecords.at(grid.address).take_command("mine")
     assert taken is not None
     assert (taken["counts"], taken["down"]) == ({"trainer": 1, "rollout_worker": 3}, True)
-    assert records.wished("mine") is None
+    assert records.pending_command("mine") is None
 
     program = OWNER.format(support=SUPPORT, address=grid.address)
     owner = subprocess.Popen([sys.executable, "-c", program], stdin=PIPE, stdout=PIPE, env=grid.env)

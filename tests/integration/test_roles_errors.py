@@ -84,7 +84,7 @@ def test_who_died_comes_back_while_the_controller_is_away(grid: LiveGrid) -> Non
         (pid, other) = [one["pid"] for one in run["teller"].call("who")]
         os.kill(pid, signal.SIGKILL)
 
-        until(lambda: run.status()["members"][0]["restarts"] == 1, what="it starts anew")
+        until(lambda: run.status()["members"][0]["restarts"] == 1, what="it restarts")
         assert run["teller"][0].call("who")["pid"] != pid
         assert run["teller"][1].call("who")["pid"] == other
         until(lambda: run.status()["state"] == "running", what="all is well")

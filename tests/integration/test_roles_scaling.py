@@ -89,7 +89,7 @@ def test_a_gang_can_be_called_again_though_it_was_scaled_down_while_it_started(r
     hold.touch()
     try:
         os.kill(run["gang"][0].call("pid"), signal.SIGKILL)
-        until(lambda: shown(run, "gang", 0)["restarts"] == 1, what="the gang starts anew")
+        until(lambda: shown(run, "gang", 0)["restarts"] == 1, what="the gang restarts")
         until(lambda: shown(run, "gang", 0)["state"] == "up", what="one of them is up")
 
         run.scale("gang", 1)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from builders import process
 from fake_cluster import Crashed
-from fake_hands import FakeHands
+from fake_processes import FakeProcesses
 from whole_grid import WholeGrid, at_home
 
 from distributed_grid.errors import (
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 class Lab:
     """A process of ana's runs on node a; b and c have room."""
 
-    def __init__(self, grid: WholeGrid, fake: FakeHands) -> None:
+    def __init__(self, grid: WholeGrid, fake: FakeProcesses) -> None:
         self.grid, self.fake = grid, fake
         self.ids = {raylet.labels["grid/name"]: raylet.node_id for raylet in grid.cluster.raylets()}
         machine = f"machine of {self.ids['a']}"
@@ -76,7 +76,7 @@ class Lab:
 
 @pytest.fixture
 def lab(make_grid: Callable[..., WholeGrid]) -> Lab:
-    fake = FakeHands()
+    fake = FakeProcesses()
     return Lab(make_grid(control=fake.control, memory=16), fake)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import ray
-from fake_shelf import FakeShelf
+from fake_key_value_store import FakeKeyValueStore
 from live_grid import until
 from role_runs import a_member, a_role, a_run
 
@@ -16,7 +16,7 @@ from distributed_grid.execution.role_records import RoleRecords
 from distributed_grid.roles.attaching import AttachedRun
 
 
-class KeyValueStore(FakeShelf):
+class KeyValueStore(FakeKeyValueStore):
     """One that can be silent for some questions, and that can be watched."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ def tell(store: KeyValueStore, members: int = 2, **of_first: Any) -> None:
 
 
 def target(run: AttachedRun) -> Any:
-    return run["worker"]._seats()[0].target
+    return run["worker"]._endpoints()[0].target
 
 
 def test_a_control_service_that_was_silent_is_asked_again_and_restarts_are_seen(
@@ -100,16 +100,16 @@ def test_what_was_read_earlier_never_has_the_last_word(run: AttachedRun, store: 
 def test_members_have_the_concurrency_that_their_owner_tells(store: KeyValueStore) -> None:
     tell(store, concurrency=4)
     with AttachedRun("run-1") as run:
-        assert [seat.concurrency for seat in run.group("worker", object)._seats()] == [4, 1]
+        assert [endpoint.concurrency for endpoint in run.group("worker", object)._endpoints()] == [4, 1]
 
 
 def test_references_are_forgotten_when_they_are_over(run: AttachedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray, "wait", lambda refs, **_: (refs, []))
-    (seat, _) = run["worker"]._seats()
+    (endpoint, _) = run["worker"]._endpoints()
     run["worker"].choose()
-    seat.remember(object())
+    endpoint.remember(object())
 
-    until(lambda: run._poked.set() or not seat.outstanding, what="it is forgotten")
+    until(lambda: run._poked.set() or not endpoint.outstanding, what="it is forgotten")
 
 
 def test_who_was_detached_calls_nobody_though_it_looks_again(run: AttachedRun, store: KeyValueStore) -> None:

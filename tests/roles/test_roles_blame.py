@@ -9,7 +9,7 @@ import pytest
 from ray import cloudpickle
 
 from distributed_grid.errors import MemberFailed
-from distributed_grid.roles.calls.roster import Seat
+from distributed_grid.roles.calls.endpoints import Endpoint
 from distributed_grid.roles.on_node.actor import Host, role_method
 from distributed_grid.roles.supervision.launching import Launching
 from distributed_grid.roles.supervision.managed import Fault
@@ -64,17 +64,17 @@ def test_who_calls_one_that_did_not_start_is_told_so(kind: str, monkeypatch: pyt
 
 
 def fault(of: str, why: str, **others: Any) -> Fault:
-    process = SimpleNamespace(index=0, node="n1")
-    seats = (Seat(of, 0, node="n1"),)
-    post: Any = SimpleNamespace(key=(of,), who=f"{of} 0", seats=seats, process=process, handle=None)
-    return Fault(post, why, **others)
+    spec = SimpleNamespace(index=0, node="n1")
+    endpoints = (Endpoint(of, 0, node="n1"),)
+    process: Any = SimpleNamespace(key=(of,), title=f"{of} 0", endpoints=endpoints, spec=spec, handle=None)
+    return Fault(process, why, **others)
 
 
 def launched(*looks: list[Fault]) -> MemberFailed:
     """What a launch raises that finds these faults, one look after the other."""
     left = list(looks)
-    crew = SimpleNamespace(coming=[1], posts={}, look=lambda within_s: left.pop(0) if left else [])
-    parts: Any = SimpleNamespace(crew=crew, late=list)
+    process_set = SimpleNamespace(coming=[1], processes={}, look=lambda within_s: left.pop(0) if left else [])
+    parts: Any = SimpleNamespace(process_set=process_set, late=list)
     with pytest.raises(MemberFailed) as caught:
         Launching(parts, lambda _: None).await_up()
     return caught.value

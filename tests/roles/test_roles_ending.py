@@ -6,16 +6,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fake_shelf import FakeShelf
+from fake_key_value_store import FakeKeyValueStore
 from role_runs import a_run
 
 from distributed_grid.errors import Unavailable
 from distributed_grid.execution.role_records import RoleRecords
-from distributed_grid.roles.ending import Living, leave_record, let_go
+from distributed_grid.roles.ending import RayExit, leave_record, let_go
 from distributed_grid.roles.supervision.parts import RunParts
 
 
-class Silent(FakeShelf):
+class Silent(FakeKeyValueStore):
     """Does not answer when it is asked to remove, so many times."""
 
     def __init__(self, times: int) -> None:
@@ -30,17 +30,17 @@ class Silent(FakeShelf):
 
 
 class Fails:
-    """Three that each end, but for the second: of a crew, and of places."""
+    """Three that each end, but for the second: of a process set, and of places."""
 
     def __init__(self, error: type[BaseException] = RuntimeError) -> None:
-        self.posts: dict[str, str] = {name: name for name in "abc"}
+        self.by_name: dict[str, str] = {name: name for name in "abc"}
         self.ended: list[str] = []
         self._error = error
 
-    def dismiss(self, posts: Iterable[str], _why: str) -> None:
-        for post in posts:
-            del self.posts[post]
-            self._end(post)
+    def end(self, processes: Iterable[str], _why: str) -> None:
+        for process in processes:
+            del self.by_name[process]
+            self._end(process)
 
     def give_back(self, held: Iterable[str]) -> None:
         for one in held:
@@ -55,33 +55,33 @@ class Fails:
             raise self._error
 
 
-def parts_of(crew: Fails, places: Fails) -> RunParts:
+def parts_of(process_set: Fails, places: Fails) -> RunParts:
     unused: Any = SimpleNamespace(name="rl")
     held: Any = ["a", "b", "c"]
-    return RunParts("run-1", unused, crew, places, unused, held=held)  # type: ignore[arg-type]
+    return RunParts("run-1", unused, process_set, places, unused, held=held)  # type: ignore[arg-type]
 
 
 def test_each_is_let_go_though_another_could_not_be() -> None:
-    parts = parts_of(crew := Fails(), places := Fails())
+    parts = parts_of(process_set := Fails(), places := Fails())
     boosts: list[str] = []
 
     let_go(parts, lambda: boosts.append("home"))
 
-    assert crew.ended == ["a", "b", "c"]
+    assert process_set.ended == ["a", "b", "c"]
     assert places.ended == ["a", "b", "c", "closed"]
     assert boosts == ["home"] and parts.held == []
     assert [(event.told, event.times) for event in parts.events] == [("while it ended: RuntimeError", 2)]
 
 
 def test_who_was_interrupted_goes_on_with_what_is_left() -> None:
-    parts = parts_of(crew := Fails(), places := Fails(KeyboardInterrupt))
-    crew.posts.pop("b")
+    parts = parts_of(process_set := Fails(), places := Fails(KeyboardInterrupt))
+    process_set.by_name.pop("b")
     with pytest.raises(KeyboardInterrupt):
         let_go(parts, lambda: None)
 
     let_go(parts, lambda: None)
 
-    assert crew.ended == ["a", "c"]
+    assert process_set.ended == ["a", "c"]
     assert places.ended == ["a", "b", "b", "c", "closed"]
 
 
@@ -96,7 +96,7 @@ def test_a_record_is_removed_also_if_nobody_answers_for_a_moment(times: int, lef
 
 
 def test_why_a_run_failed_stays_to_be_read() -> None:
-    records = RoleRecords(FakeShelf())
+    records = RoleRecords(FakeKeyValueStore())
     records.write_record(a_run())
 
     leave_record(parts_of(Fails(), Fails()), records, a_run(state="failed"), forget=False)
@@ -121,7 +121,7 @@ def test_who_left_ray_and_finds_nobody_does_not_wait_for_the_cluster() -> None:
 
 def test_all_that_lives_ends_before_its_process_leaves_ray_the_youngest_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("distributed_grid.roles.ending._hook_into_ray", lambda: None)
-    living, ended = Living(), []
+    living, ended = RayExit(), []
 
     def end(name: str) -> None:
         ended.append(name)

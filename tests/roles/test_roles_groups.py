@@ -18,20 +18,20 @@ from distributed_grid.errors import (
     UnknownMethod,
     error_from_dict,
 )
+from distributed_grid.roles.calls.endpoints import Endpoint, EndpointRegistry
 from distributed_grid.roles.calls.groups import RoleGroup
-from distributed_grid.roles.calls.roster import Roster, Seat
 from tests.support.scripted_transport import HANGS, Dies, ScriptedTransport, Sent, workers
 
 
-def rank_of(seat: Seat, *_: Any, **__: Any) -> int:
-    return seat.rank
+def rank_of(endpoint: Endpoint, *_: Any, **__: Any) -> int:
+    return endpoint.rank
 
 
 def only(bad: dict[int, Any]) -> Any:
     """Members answer their rank; some do this instead."""
 
-    def answer(seat: Seat, *_: Any) -> Any:
-        found = bad.get(seat.rank, seat.rank)
+    def answer(endpoint: Endpoint, *_: Any) -> Any:
+        found = bad.get(endpoint.rank, endpoint.rank)
         if isinstance(found, Exception):
             raise found
         return found
@@ -40,13 +40,13 @@ def only(bad: dict[int, Any]) -> Any:
 
 
 def test_a_call_goes_to_all_and_results_are_in_rank_order() -> None:
-    group, _ = workers(4, ScriptedTransport(lambda seat, a, *, b: (seat.rank, a, b)))
+    group, _ = workers(4, ScriptedTransport(lambda endpoint, a, *, b: (endpoint.rank, a, b)))
 
     assert group.call("step", 1, b=2) == [(0, 1, 2), (1, 1, 2), (2, 1, 2), (3, 1, 2)]
 
 
 def test_arguments_of_a_method_never_clash_with_options() -> None:
-    transport = ScriptedTransport(lambda seat, **given: given)
+    transport = ScriptedTransport(lambda endpoint, **given: given)
     group, _ = workers(1, transport)
 
     assert group.call("step", method=1, deadline_s=2, errors=3) == [{"method": 1, "deadline_s": 2, "errors": 3}]
@@ -65,10 +65,10 @@ def test_a_group_is_a_sequence_of_members_in_rank_order() -> None:
 
 
 def test_a_group_has_those_that_are_there_now_and_a_slice_keeps_its_own() -> None:
-    group, seats = workers(3, ScriptedTransport(rank_of))
+    group, endpoints = workers(3, ScriptedTransport(rank_of))
     first_two = group[:2]
 
-    seats[1].ended("it died too often")
+    endpoints[1].retire("it died too often")
 
     assert group.call("step") == [0, 2]
     with pytest.raises(MemberLost, match=r"worker 1 on n1 is gone.*died too often") as caught:
@@ -103,7 +103,7 @@ def test_a_method_of_a_member_is_not_called_like_a_function() -> None:
     ref = group[1].step.remote(7)
 
     assert isinstance(ref, Sent)
-    assert (ref.seat.rank, ref.args) == (1, (7,))
+    assert (ref.endpoint.rank, ref.args) == (1, (7,))
 
 
 def test_a_failure_says_who_where_and_what_with_the_traceback() -> None:
@@ -135,14 +135,14 @@ def test_of_several_failures_the_first_by_rank_is_raised_and_the_others_are_told
 
 def test_the_first_failure_can_be_raised_at_once_since_others_may_wait_for_who_failed() -> None:
     transport = ScriptedTransport(only({0: HANGS, 2: ValueError("out of memory")}))
-    group, seats = workers(3, transport)
+    group, endpoints = workers(3, transport)
 
     with pytest.raises(MemberFailed, match="worker 2 on n2") as caught:
         group.options(errors="first").call("step")  # without a deadline
     assert "worker 0 on n0 had not answered step() when another one failed" in caught.value.because
 
-    seats[1].left("it restarts")
-    transport.when_away = lambda seat: seat.ended("killed")
+    endpoints[1].disconnect("it restarts")
+    transport.when_away = lambda endpoint: endpoint.retire("killed")
     with pytest.raises(MemberLost, match="killed"):
         group[:2].options(errors="first").call("step")
 
@@ -188,14 +188,14 @@ def test_options_are_a_view_and_nonsense_is_refused() -> None:
 
 def test_a_call_waits_for_who_is_away_and_reaches_each_once() -> None:
     transport = ScriptedTransport(rank_of)
-    group, seats = workers(3, transport)
-    seats[0].left("it restarts")
+    group, endpoints = workers(3, transport)
+    endpoints[0].disconnect("it restarts")
     asked: list[int] = []
 
-    def comes_back_when_asked_again(seat: Seat) -> None:
-        asked.append(seat.rank)
+    def comes_back_when_asked_again(endpoint: Endpoint) -> None:
+        asked.append(endpoint.rank)
         if len(asked) == 3:
-            seat.came("anew", node="n9")
+            endpoint.connect("anew", node="n9")
 
     transport.when_away = comes_back_when_asked_again
 
@@ -206,8 +206,8 @@ def test_a_call_waits_for_who_is_away_and_reaches_each_once() -> None:
 
 def test_who_does_not_come_back_in_time_is_late_and_the_others_have_answered() -> None:
     transport = ScriptedTransport(rank_of)
-    group, seats = workers(3, transport)
-    seats[1].left("it restarts")
+    group, endpoints = workers(3, transport)
+    endpoints[1].disconnect("it restarts")
 
     found = group.options(deadline_s=0.01, errors="values").call("step")
 
@@ -221,9 +221,9 @@ def test_who_does_not_come_back_in_time_is_late_and_the_others_have_answered() -
 
 def test_who_goes_for_good_while_somebody_waits_is_lost_and_was_never_called() -> None:
     transport = ScriptedTransport(rank_of)
-    group, seats = workers(2, transport)
-    seats[1].left("it restarts")
-    transport.when_away = lambda seat: seat.ended("it has died 4 times")
+    group, endpoints = workers(2, transport)
+    endpoints[1].disconnect("it restarts")
+    transport.when_away = lambda endpoint: endpoint.retire("it has died 4 times")
 
     with pytest.raises(MemberLost, match=r"worker 1 on n1 is gone, so step\(\) was not called: it has died 4 times"):
         group.call("step")
@@ -244,11 +244,11 @@ def test_what_cannot_be_sent_raises_as_it_is() -> None:
         def submit(self, *_: Any) -> Sent:
             raise TypeError("cannot pickle")
 
-    group, seats = workers(2, Picky(rank_of))
+    group, endpoints = workers(2, Picky(rank_of))
 
     with pytest.raises(TypeError, match="cannot pickle"):
         group.call("step", object())
-    assert [seat.outstanding for seat in seats] == [0, 0]
+    assert [endpoint.outstanding for endpoint in endpoints] == [0, 0]
 
 
 def test_an_empty_role_answers_nothing_but_a_run_that_is_over_says_so() -> None:
@@ -259,9 +259,9 @@ def test_an_empty_role_answers_nothing_but_a_run_that_is_over_says_so() -> None:
         with pytest.raises(MemberLost, match="No member of worker is there"):
             wrong()
 
-    others, seats = workers(2, transport)
-    for seat in seats:
-        seat.ended("killed")
+    others, endpoints = workers(2, transport)
+    for endpoint in endpoints:
+        endpoint.retire("killed")
     with pytest.raises(MemberLost):
         others.call("step")
 
@@ -274,28 +274,28 @@ def test_map_gives_each_shard_out_once_and_keeps_their_order_whoever_is_done_fir
     most: Counter[int] = Counter()
 
     class Watched(ScriptedTransport):
-        def submit(self, seat: Seat, *rest: Any) -> Sent:
-            working[seat.rank] += 1
-            most[seat.rank] = max(most[seat.rank], working[seat.rank])
-            return super().submit(seat, *rest)
+        def submit(self, endpoint: Endpoint, *rest: Any) -> Sent:
+            working[endpoint.rank] += 1
+            most[endpoint.rank] = max(most[endpoint.rank], working[endpoint.rank])
+            return super().submit(endpoint, *rest)
 
         def _end(self, ref: Sent) -> Any:
             if not ref.over:
-                working[ref.seat.rank] -= 1
+                working[ref.endpoint.rank] -= 1
             return super()._end(ref)
 
-    transport = Watched(lambda seat, shard, plus: shard + plus, lambda n: data.draw(st.integers(0, n - 1)))
-    group, seats = workers(members, transport, concurrency=2)
+    transport = Watched(lambda endpoint, shard, plus: shard + plus, lambda n: data.draw(st.integers(0, n - 1)))
+    group, endpoints = workers(members, transport, concurrency=2)
 
     assert group.options(at_once=at_once).map("step", range(shards), 100) == [100 + i for i in range(shards)]
     assert [ref.args[0] for ref in transport.sent] == list(range(shards))
     assert transport.ranks()[:members] == list(range(min(members, shards))), "shard i goes to member i"
     assert all(count <= min(at_once, 2) for count in most.values())
-    assert [seat.outstanding for seat in seats] == [0] * members
+    assert [endpoint.outstanding for endpoint in endpoints] == [0] * members
 
 
 def test_after_a_failure_map_gives_out_no_more_and_waits_for_what_is_under_way() -> None:
-    transport = ScriptedTransport(lambda seat, shard: 1 // shard)
+    transport = ScriptedTransport(lambda endpoint, shard: 1 // shard)
     group, _ = workers(2, transport)
 
     with pytest.raises(MemberFailed, match="ZeroDivisionError"):
@@ -311,17 +311,17 @@ def test_who_was_lost_gets_no_more_shards_until_it_is_back() -> None:
     """It fails at once, so it would be done first each time, and fail them all."""
     dead = {1}
 
-    def answer(seat: Seat, shard: int) -> int:
-        if seat.rank in dead:
+    def answer(endpoint: Endpoint, shard: int) -> int:
+        if endpoint.rank in dead:
             raise Dies("killed")
         if shard == 5:  # its keeper has noticed
             dead.clear()
-            seats[1].left("it restarts")
-            seats[1].came("anew")
-        return seat.rank
+            endpoints[1].disconnect("it restarts")
+            endpoints[1].connect("anew")
+        return endpoint.rank
 
     transport = ScriptedTransport(answer)
-    group, seats = workers(2, transport)
+    group, endpoints = workers(2, transport)
 
     found = group.options(errors="values").map("step", range(9))
 
@@ -332,9 +332,9 @@ def test_who_was_lost_gets_no_more_shards_until_it_is_back() -> None:
 
 def test_map_waits_for_somebody_to_come_back_where_all_are_away() -> None:
     transport = ScriptedTransport(rank_of)
-    group, seats = workers(2, transport)
-    for seat in seats:
-        seat.left("it restarts")
+    group, endpoints = workers(2, transport)
+    for endpoint in endpoints:
+        endpoint.disconnect("it restarts")
 
     found = group.options(errors="values", deadline_s=0.01).map("step", range(3))
     assert [type(one) for one in found] == [CallTimedOut] * 3
@@ -342,29 +342,29 @@ def test_map_waits_for_somebody_to_come_back_where_all_are_away() -> None:
         group.options(deadline_s=0.01).map("step", range(3))
 
     view = group[:]
-    for seat in seats:
-        seat.ended("killed")
+    for endpoint in endpoints:
+        endpoint.retire("killed")
     for whichever in (group, view):
         with pytest.raises(MemberLost, match="No member of worker is there: killed"):
             whichever.map("step", [1])
 
 
 def test_who_is_added_during_a_map_gets_its_part_and_who_goes_gets_no_more() -> None:
-    roster = Roster("run")
-    added = Seat("worker", 1, methods=("step",))
+    registry = EndpointRegistry("run")
+    added = Endpoint("worker", 1, methods=("step",))
 
-    def answer(seat: Seat, shard: int) -> int:
+    def answer(endpoint: Endpoint, shard: int) -> int:
         if shard == 2:
-            added.came(object())
-            roster.put(added)
+            added.connect(object())
+            registry.put(added)
         if shard == 6:
-            roster.drop("worker", 0, "it was scaled down")
-        return seat.rank
+            registry.drop("worker", 0, "it was scaled down")
+        return endpoint.rank
 
-    first = Seat("worker", 0, methods=("step",))
-    first.came(object())
-    roster.put(first)
-    group: RoleGroup[Any] = RoleGroup(roster, ScriptedTransport(answer), "worker")
+    first = Endpoint("worker", 0, methods=("step",))
+    first.connect(object())
+    registry.put(first)
+    group: RoleGroup[Any] = RoleGroup(registry, ScriptedTransport(answer), "worker")
 
     found = group.map("step", range(12))
 
@@ -374,22 +374,22 @@ def test_who_is_added_during_a_map_gets_its_part_and_who_goes_gets_no_more() -> 
 
 def test_map_goes_on_when_somebody_is_back() -> None:
     transport = ScriptedTransport(rank_of)
-    group, seats = workers(2, transport)
-    for seat in seats:
-        seat.left("it restarts")
+    group, endpoints = workers(2, transport)
+    for endpoint in endpoints:
+        endpoint.disconnect("it restarts")
 
     def shards() -> Iterator[int]:
         yield 1
         yield 2
 
-    back = threading.Thread(target=seats[1].came, args=("anew",))
+    back = threading.Thread(target=endpoints[1].connect, args=("anew",))
     back.start()
     assert group.map("step", shards()) == [1, 1]
     back.join()
 
 
 def test_a_late_shard_keeps_its_member_busy_and_the_others_do_the_rest() -> None:
-    transport = ScriptedTransport(lambda seat, shard: HANGS if shard == 0 else seat.rank)
+    transport = ScriptedTransport(lambda endpoint, shard: HANGS if shard == 0 else endpoint.rank)
     group, _ = workers(2, transport)
 
     found = group.options(errors="values", deadline_s=0.01).map("step", range(5))
@@ -401,12 +401,12 @@ def test_a_late_shard_keeps_its_member_busy_and_the_others_do_the_rest() -> None
 @given(st.integers(1, 6), st.integers(0, 30))
 def test_choose_is_fair_to_all_who_are_equally_busy(members: int, calls: int) -> None:
     transport = ScriptedTransport(rank_of)
-    group, seats = workers(members, transport)
+    group, endpoints = workers(members, transport)
 
     for _ in range(calls):
         group.choose().step.remote()
 
-    counts = [seat.outstanding for seat in seats]
+    counts = [endpoint.outstanding for endpoint in endpoints]
     if calls:
         assert sum(counts) == calls
     assert max(counts) - min(counts) <= 1
@@ -414,9 +414,9 @@ def test_choose_is_fair_to_all_who_are_equally_busy(members: int, calls: int) ->
 
 def test_choose_goes_by_own_calls_then_by_what_was_told_then_by_rank() -> None:
     transport = ScriptedTransport(rank_of)
-    group, seats = workers(4, transport)
-    seats[0].busy, seats[1].busy, seats[2].busy = 5, 2, 2
-    seats[3].left("it restarts")
+    group, endpoints = workers(4, transport)
+    endpoints[0].busy, endpoints[1].busy, endpoints[2].busy = 5, 2, 2
+    endpoints[3].disconnect("it restarts")
 
     assert group.choose().rank == 1
     ref = group.choose().step.remote()
@@ -424,49 +424,49 @@ def test_choose_goes_by_own_calls_then_by_what_was_told_then_by_rank() -> None:
     ref.over = True
     assert group.choose().rank == 1, "a call that is over counts no more"
 
-    for seat in seats[:3]:
-        seat.left("all restart")
+    for endpoint in endpoints[:3]:
+        endpoint.disconnect("all restart")
     assert group.choose().rank in (0, 1, 2, 3), "who is away is chosen where all are: its calls wait"
 
 
 def test_references_are_held_only_for_who_chooses() -> None:
     """A reference keeps its result alive."""
     transport = ScriptedTransport(rank_of)
-    group, seats = workers(2, transport)
+    group, endpoints = workers(2, transport)
 
     group.submit("step")
-    assert [seat.outstanding for seat in seats] == [0, 0]
+    assert [endpoint.outstanding for endpoint in endpoints] == [0, 0]
 
     group.choose()
     group.submit("step")
-    assert [seat.outstanding for seat in seats] == [1, 1]
+    assert [endpoint.outstanding for endpoint in endpoints] == [1, 1]
     for ref in transport.sent:
         ref.over = True
-    for seat in seats:
-        seat.forget_finished(transport.unfinished)
-    assert [seat.outstanding for seat in seats] == [0, 0]
+    for endpoint in endpoints:
+        endpoint.forget_finished(transport.unfinished)
+    assert [endpoint.outstanding for endpoint in endpoints] == [0, 0]
 
 
 def test_who_chooses_once_and_never_again_does_not_keep_what_is_over() -> None:
     transport = ScriptedTransport(rank_of)
-    group, (seat,) = workers(1, transport)
+    group, (endpoint,) = workers(1, transport)
     group.choose()
     for number in range(1000):
         group.submit("step")
         if number >= 100:  # a hundred are under way at a time
             transport.sent[number - 100].over = True
 
-    assert 100 <= seat.outstanding <= 202
+    assert 100 <= endpoint.outstanding <= 202
 
 
 def test_who_comes_to_a_run_that_is_over_can_not_be_called() -> None:
-    roster = Roster("run")
-    roster.close("it was shut down")
-    late = Seat("worker", 0)
-    roster.put(late)
-    late.came(object())
+    registry = EndpointRegistry("run")
+    registry.close("it was shut down")
+    late = Endpoint("worker", 0)
+    registry.put(late)
+    late.connect(object())
 
-    assert late.gone and late.target is None
+    assert late.retired and late.target is None
 
 
 def test_a_handle_stays_in_its_process_and_is_equal_to_another_of_the_same_member() -> None:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from fake_shelf import FakeShelf
+from fake_key_value_store import FakeKeyValueStore
 from role_runs import a_run
 
 from distributed_grid.errors import GridError, Unavailable
@@ -33,12 +33,12 @@ class Controller:
 
 
 @pytest.fixture
-def store() -> FakeShelf:
-    return FakeShelf()
+def store() -> FakeKeyValueStore:
+    return FakeKeyValueStore()
 
 
 @pytest.fixture
-def records(store: FakeShelf) -> RoleRecords:
+def records(store: FakeKeyValueStore) -> RoleRecords:
     """With a run whose owner is gone."""
     records = RoleRecords(store)
     records.write_record(a_run())
@@ -53,7 +53,7 @@ def next_one() -> dict[str, Any]:
 
 @pytest.mark.parametrize("is_there", [True, False])
 def test_who_takes_the_name_of_a_lost_run_clears_away_what_it_left(
-    records: RoleRecords, store: FakeShelf, is_there: bool
+    records: RoleRecords, store: FakeKeyValueStore, is_there: bool
 ) -> None:
     controller: Any = Controller(records if is_there else None)
 
@@ -65,7 +65,7 @@ def test_who_takes_the_name_of_a_lost_run_clears_away_what_it_left(
 
 
 def test_who_clears_away_a_lost_run_does_not_end_another_that_has_taken_its_name(
-    records: RoleRecords, store: FakeShelf
+    records: RoleRecords, store: FakeKeyValueStore
 ) -> None:
     controller: Any = Controller(records)
 
@@ -76,41 +76,45 @@ def test_who_clears_away_a_lost_run_does_not_end_another_that_has_taken_its_name
     assert KnownRuns(records, found_slowly).claim(a_run(owner={"node": "c"} | next_one()["owner"])) == next_one()
 
     assert controller.asked == ["run-1", "closed"]
-    assert records.wished("run-1") is None and records.read_record("run-1") == next_one()
+    assert records.pending_command("run-1") is None and records.read_record("run-1") == next_one()
 
 
-def test_a_run_that_lives_keeps_its_name(records: RoleRecords, store: FakeShelf) -> None:
+def test_a_run_that_lives_keeps_its_name(records: RoleRecords, store: FakeKeyValueStore) -> None:
     store.dead.clear()
 
     assert KnownRuns(records).claim(next_one()) == a_run()
     assert len(store.standing) == 2
 
 
-def test_who_ends_a_lost_run_clears_it_away(records: RoleRecords, store: FakeShelf) -> None:
+def test_who_ends_a_lost_run_clears_it_away(records: RoleRecords, store: FakeKeyValueStore) -> None:
     KnownRuns(records).end("run-1", 60.0)
 
     assert records.names() == [] and [*store.standing] == ["another's"]
 
 
-def test_an_owner_that_does_not_hear_is_not_waited_for_without_end(records: RoleRecords, store: FakeShelf) -> None:
+def test_an_owner_that_does_not_hear_is_not_waited_for_without_end(
+    records: RoleRecords, store: FakeKeyValueStore
+) -> None:
     store.dead.clear()
 
     with pytest.raises(Unavailable, match="run-1 has not ended") as caught:
         KnownRuns(records).end("run-1", 0.0)
 
     assert "process 4711 on a" in caught.value.because[0]
-    assert (records.wished("run-1") or {})["down"]
+    assert (records.pending_command("run-1") or {})["down"]
 
 
-def test_a_run_that_dies_while_its_end_is_waited_for_is_cleared_away(records: RoleRecords, store: FakeShelf) -> None:
+def test_a_run_that_dies_while_its_end_is_waited_for_is_cleared_away(
+    records: RoleRecords, store: FakeKeyValueStore
+) -> None:
     store.dead.clear()
-    wish = records.wish
+    command = records.send_command
 
-    def and_dies(name: str, **wished: Any) -> None:
-        wish(name, **wished)
+    def and_dies(name: str, **pending_command: Any) -> None:
+        command(name, **pending_command)
         store.dead.add("worker-of-run-1")
 
-    records.wish = and_dies  # type: ignore[method-assign]
+    records.send_command = and_dies  # type: ignore[method-assign]
 
     KnownRuns(records).end("run-1", None)
 
@@ -118,7 +122,7 @@ def test_a_run_that_dies_while_its_end_is_waited_for_is_cleared_away(records: Ro
 
 
 def test_what_a_lost_run_holds_is_freed_though_its_record_stays_to_be_seen(
-    records: RoleRecords, store: FakeShelf, monkeypatch: pytest.MonkeyPatch
+    records: RoleRecords, store: FakeKeyValueStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("distributed_grid.roles.known_runs._SURE_S", 0.0)
     records.write_record(a_run("run-2"))
@@ -130,7 +134,7 @@ def test_what_a_lost_run_holds_is_freed_though_its_record_stays_to_be_seen(
 
 
 def test_a_run_whose_owner_is_unknown_for_a_moment_keeps_what_it_holds(
-    records: RoleRecords, store: FakeShelf, monkeypatch: pytest.MonkeyPatch
+    records: RoleRecords, store: FakeKeyValueStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "sleep", lambda _: store.dead.clear())
 
@@ -140,7 +144,7 @@ def test_a_run_whose_owner_is_unknown_for_a_moment_keeps_what_it_holds(
 
 
 def test_the_groups_of_a_run_that_has_taken_the_name_of_a_lost_one_are_not_the_lost_ones(
-    records: RoleRecords, store: FakeShelf
+    records: RoleRecords, store: FakeKeyValueStore
 ) -> None:
     (lost,) = records.lost()
     assert KnownRuns(records).claim(next_one()) is None
@@ -149,7 +153,7 @@ def test_the_groups_of_a_run_that_has_taken_the_name_of_a_lost_one_are_not_the_l
     assert records.remove_groups(lost) == 0 and [*store.standing] == ["the next one's"]
 
 
-def test_what_has_been_over_for_a_day_is_forgotten(records: RoleRecords, store: FakeShelf) -> None:
+def test_what_has_been_over_for_a_day_is_forgotten(records: RoleRecords, store: FakeKeyValueStore) -> None:
     day = timedelta(days=1)
     records.write_record(a_run("failed", "failed", updated_at=(NOW - 1.1 * day).isoformat()))
     records.write_record(a_run("fresh", "failed", updated_at=(NOW - 0.9 * day).isoformat()))

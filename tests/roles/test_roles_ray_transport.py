@@ -9,9 +9,9 @@ import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayError, RaySystemError, RayTaskError, TaskCancelledError
 
 from distributed_grid.errors import CallTimedOut, GridError, MemberFailed, MemberLost
+from distributed_grid.roles.calls.endpoints import Endpoint, EndpointRegistry
 from distributed_grid.roles.calls.groups import CallOptions, RoleGroup
 from distributed_grid.roles.calls.ray_transport import RayTransport
-from distributed_grid.roles.calls.roster import Roster, Seat
 
 
 class TwoNeeded(Exception):
@@ -42,7 +42,7 @@ def told(raised: Exception, monkeypatch: pytest.MonkeyPatch) -> GridError:
 
     monkeypatch.setattr(ray, "get", get)
     with pytest.raises(GridError) as caught:
-        RayTransport().outcome(object(), Seat("teller", 1, node="n1"), "step", 5.0)
+        RayTransport().outcome(object(), Endpoint("teller", 1, node="n1"), "step", 5.0)
     return caught.value
 
 
@@ -102,14 +102,14 @@ def test_a_value_may_be_missing_among_many_and_the_others_are_there(monkeypatch:
 
     monkeypatch.setattr(ray, "get", get)
     monkeypatch.setattr(ray, "wait", lambda refs, **_: (refs[:1], refs[1:]))
-    roster = Roster("run")
+    registry = EndpointRegistry("run")
     for rank in range(4):
-        seat = Seat("teller", rank, methods=["step"])
-        seat.came(
+        endpoint = Endpoint("teller", rank, methods=["step"])
+        endpoint.connect(
             SimpleNamespace(**{"teller.step": SimpleNamespace(remote=lambda *given, rank=rank: (*given, rank)[0])})
         )
-        roster.put(seat)
-    group: RoleGroup[Any] = RoleGroup(roster, RayTransport(), "teller", CallOptions()).options(errors="values")
+        registry.put(endpoint)
+    group: RoleGroup[Any] = RoleGroup(registry, RayTransport(), "teller", CallOptions()).options(errors="values")
 
     for found in (group.call("step"), group.map("step", range(4))):
         assert found[::2] == [0, 2]

@@ -13,12 +13,12 @@ from distributed_grid.roles.supervision.signals import SignalReader
 
 
 def read(signal: Any, *, calls: tuple[tuple[int, int], ...] = (), answers: tuple[Any, ...] = ()) -> float:
-    crew = SimpleNamespace(
+    process_set = SimpleNamespace(
         of_roles=lambda _: [SimpleNamespace(running=running, queue=queue) for running, queue in calls]
     )
     group = SimpleNamespace(options=lambda **_: SimpleNamespace(call=lambda _: list(answers)))
     role = RoleSpec("worker", count=(1, 4), scaling=Scaling(signal, up_at=2, down_at=1))
-    return SignalReader(SimpleNamespace(crew=crew), lambda _: group).read(role)  # type: ignore[arg-type]
+    return SignalReader(SimpleNamespace(process_set=process_set), lambda _: group).read(role)  # type: ignore[arg-type]
 
 
 def prometheus(kind: str, result: Any) -> dict[str, Any]:

@@ -23,13 +23,13 @@ def keep(monkeypatch: pytest.MonkeyPatch) -> Keep:
 
 
 def scaled(run: KeptRun, role: str, count: int) -> None:
-    run.supervisor.wish(role, count)
+    run.supervisor.request_count(role, count)
     run.round()
 
 
 def counted(run: KeptRun, rank: int, running: int = 0, waiting: int = 0) -> None:
-    post = run.post("worker", rank)
-    post.running, post.queue, post.counted_at = running, waiting, run.clock.now
+    process = run.process("worker", rank)
+    process.running, process.queue, process.counted_at = running, waiting, run.clock.now
 
 
 # -- who goes ----------------------------------------------------------------------------------------------------
@@ -39,7 +39,7 @@ def test_who_is_to_go_takes_no_new_calls_and_ends_when_it_is_through(keep: Keep)
     run = keep(RoleSpec("worker", count=(1, 3)))
     scaled(run, "worker", 2)
 
-    assert run.ranks("worker") == [0, 1] and run.parts.crew.count("worker") == 2
+    assert run.ranks("worker") == [0, 1] and run.parts.process_set.count("worker") == 2
     assert not run.killed and run.parts.state == "running"
     assert [(one["rank"], one["state"]) for one in run.supervisor.record()["members"]][-1] == (2, "leaving")
     for running, waiting in [(1, 1), (1, 0), (0, 0)]:
@@ -47,29 +47,29 @@ def test_who_is_to_go_takes_no_new_calls_and_ends_when_it_is_through(keep: Keep)
         run.clock.sleep(2.0)
         counted(run, 2, running, waiting)
         run.round(0.0)
-    assert len(run.killed) == 1 and len(run.parts.crew.posts) == 2 and len(run.places.returned) == 1
+    assert len(run.killed) == 1 and len(run.parts.process_set.by_name) == 2 and len(run.places.returned) == 1
 
 
 def test_calls_of_this_process_that_are_on_their_way_are_waited_for(keep: Keep) -> None:
     run = keep(RoleSpec("worker", count=(1, 2)))
-    seat = run.post("worker", 1).seats[0]
-    seat.waited = 1
+    endpoint = run.process("worker", 1).endpoints[0]
+    endpoint.waited = 1
     scaled(run, "worker", 1)
     run.clock.sleep(2.0)
     counted(run, 1)
     run.round(0.0)
     assert not run.killed
 
-    seat.waited = 0
+    endpoint.waited = 0
     run.round()
     assert len(run.killed) == 1
 
 
 def test_calls_that_are_over_keep_nobody_though_the_roster_has_forgotten_it(keep: Keep) -> None:
     run = keep(RoleSpec("worker", count=(1, 2)))
-    seat, call = run.post("worker", 1).seats[0], Ref()
-    seat.count_by(unfinished)
-    seat.remember(call)
+    endpoint, call = run.process("worker", 1).endpoints[0], Ref()
+    endpoint.count_by(unfinished)
+    endpoint.remember(call)
     scaled(run, "worker", 1)
     run.clock.sleep(2.0)
     counted(run, 1)
@@ -87,14 +87,14 @@ def test_newcomers_that_do_not_start_take_nobody_along_who_has_one_of_their_name
     scaled(run, "worker", 4)
     scaled(run, "worker", 3)
     scaled(run, "worker", 4)
-    second = run.post("worker", 3)
+    second = run.process("worker", 3)
     third = {"role": "worker", "error": "KeyError: 'x'", "traceback": "in __init__"}
-    run.post("worker", 2).handle.started.outcome = {"pid": 1, "gpus": [], "failed": third}
+    run.process("worker", 2).handle.started.outcome = {"pid": 1, "gpus": [], "failed": third}
     second.handle.started.outcome = {"pid": 2, "gpus": [], "failed": None}
     run.round()
 
-    assert run.post("worker", 3) is second and second.handle not in run.killed
-    assert run.parts.crew.roster.seats("worker")[-1].rank == 3
+    assert run.process("worker", 3) is second and second.handle not in run.killed
+    assert run.parts.process_set.registry.endpoints("worker")[-1].rank == 3
 
 
 def test_who_is_not_through_after_half_a_minute_is_ended_and_that_is_told(keep: Keep) -> None:
@@ -110,13 +110,13 @@ def test_who_is_not_through_after_half_a_minute_is_ended_and_that_is_told(keep: 
 
 def test_who_was_to_go_stays_if_it_is_needed_again_before_it_has_ended(keep: Keep) -> None:
     run = keep(RoleSpec("worker", count=(1, 4)))
-    handle = run.post("worker", 1).handle
+    handle = run.process("worker", 1).handle
     scaled(run, "worker", 1)
     scaled(run, "worker", 2)
     run.round()
 
-    assert run.ranks("worker") == [0, 1] and run.post("worker", 1).handle is handle
-    assert run.parts.crew.roster.seats("worker")[1].target is handle
+    assert run.ranks("worker") == [0, 1] and run.process("worker", 1).handle is handle
+    assert run.parts.process_set.registry.endpoints("worker")[1].target is handle
     run.round(60.0)
     assert len(run.killed) == 2 and len(run.actors.started) == 4
 
@@ -124,11 +124,11 @@ def test_who_was_to_go_stays_if_it_is_needed_again_before_it_has_ended(keep: Kee
 def test_who_dies_while_it_is_about_to_end_has_ended_and_is_no_failure(keep: Keep) -> None:
     run = keep(RoleSpec("worker", count=(1, 2), failure_policy="fail"))
     scaled(run, "worker", 1)
-    run.post("worker", 1).handle.dead = True
+    run.process("worker", 1).handle.dead = True
     for _ in range(3):
         run.round()
 
-    assert not run.ended and len(run.parts.crew.posts) == 1 and not run.parts.failures
+    assert not run.ended and len(run.parts.process_set.by_name) == 1 and not run.parts.failures
 
 
 def test_what_shares_a_bundle_ends_together(keep: Keep) -> None:

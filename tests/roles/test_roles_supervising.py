@@ -11,7 +11,7 @@ from kept_runs import DIED, KeptRun, Ref
 from distributed_grid.errors import Unavailable
 from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.roles.supervision import health
-from distributed_grid.roles.supervision.managed import PostState
+from distributed_grid.roles.supervision.managed import ProcessState
 
 Keep = Callable[..., KeptRun]
 
@@ -30,7 +30,7 @@ def in_gang(count: Any = 2, **more: Any) -> RoleSpec:
 
 
 def scaled(run: KeptRun, role: str, count: int) -> None:
-    run.supervisor.wish(role, count)
+    run.supervisor.request_count(role, count)
     run.round()
 
 
@@ -38,12 +38,12 @@ def only_one(run: KeptRun) -> None:
     """The others have ended."""
     scaled(run, "worker", 1)
     run.round(60.0)
-    assert run.parts.crew.posts.keys() & {"run-1/worker/0", "run-1/worker/1"} == {"run-1/worker/0"}
+    assert run.parts.process_set.by_name.keys() & {"run-1/worker/0", "run-1/worker/1"} == {"run-1/worker/0"}
 
 
 def die(run: KeptRun, role: str, rank: int = 0) -> None:
     """And it is noticed: the answer to its next ping comes in the round after."""
-    run.post(role, rank).handle.dead = True
+    run.process(role, rank).handle.dead = True
     for _ in range(3):
         run.round()
 
@@ -53,35 +53,35 @@ def die(run: KeptRun, role: str, rank: int = 0) -> None:
 
 def test_a_run_that_is_dropped_ends_once_its_calls_are_over(keep: Keep) -> None:
     run = keep(worker(count=2), RoleSpec("other"))
-    busy = run.post("worker", 1)
+    busy = run.process("worker", 1)
     run.supervisor.dropped = True
     run.round()
     assert run.parts.state == "stopping" and not run.ended
     assert run.ranks("worker") == [], "nobody is led to them any more"
 
-    for post in run.parts.crew.posts.values():
-        post.running, post.counted_at = int(post is busy), run.clock() + 5
+    for process in run.parts.process_set.by_name.values():
+        process.running, process.counted_at = int(process is busy), run.clock() + 5
     run.round()
-    assert [*run.parts.crew.posts.values()] == [busy] and not run.ended
+    assert [*run.parts.process_set.by_name.values()] == [busy] and not run.ended
     assert len(run.killed) == 2
 
     busy.running = 0
     run.round()
-    assert not run.parts.crew.posts
+    assert not run.parts.process_set.by_name
     assert "neither its manager nor any of its members" in run.ended
 
 
 def test_a_run_that_is_dropped_lets_its_calls_run_however_long_they_take(keep: Keep) -> None:
     run = keep(worker(count=1))
-    post = run.post("worker")
-    post.running = 1
+    process = run.process("worker")
+    process.running = 1
     run.supervisor.dropped = True
     run.round()
     run.round(after_s=100_000)
     assert not run.ended and not run.killed
     assert run.supervisor.resizing.leaving.finishing() == ["worker 0 on n1 finishes its calls"]
 
-    post.running, post.counted_at = 0, run.clock()
+    process.running, process.counted_at = 0, run.clock()
     run.round()
     assert run.ended and len(run.killed) == 1
 
@@ -100,10 +100,10 @@ def test_an_added_member_that_does_not_start_is_no_failure_of_its_run(keep: Keep
 
     assert not run.ended and run.ranks("worker") == [0] and run.ranks("other") == [0]
     assert run.parts.state == "running" and run.parts.wanted["worker"] == 1
-    assert run.parts.sent_away["worker"] == 1 and not run.parts.failures["worker"]
+    assert run.parts.failed_additions["worker"] == 1 and not run.parts.failures["worker"]
     assert "worker 2 did not start on n1: KeyError" in run.parts.short["worker"]
     assert "in __init__" in run.parts.short["worker"] and "in __init__" not in run.told
-    assert run.post("worker").restarts == 0
+    assert run.process("worker").restarts == 0
 
 
 def test_an_added_member_that_dies_later_is_one_like_all_others(keep: Keep) -> None:
@@ -114,7 +114,7 @@ def test_an_added_member_that_dies_later_is_one_like_all_others(keep: Keep) -> N
 
     die(run, "worker", 1)
 
-    assert run.post("worker", 1).restarts == 1 and run.ranks("worker") == [0, 1]
+    assert run.process("worker", 1).restarts == 1 and run.ranks("worker") == [0, 1]
 
 
 # -- gangs -------------------------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ def test_a_gang_can_be_called_again_though_a_mate_was_scaled_away_while_it_start
     run = keep(in_gang(count=(1, 2)))
     run.actors.waits = {"worker/1"}
     die(run, "worker", 0)
-    assert run.ranks("worker") == [] and run.post("worker").state is PostState.UP
+    assert run.ranks("worker") == [] and run.process("worker").state is ProcessState.UP
 
     scaled(run, "worker", 1)
     run.round()
@@ -136,11 +136,11 @@ def test_a_gang_can_be_called_again_though_a_mate_was_silent_when_the_last_one_c
     run = keep(in_gang())
     run.actors.waits = {"worker/1"}
     die(run, "worker", 0)
-    run.post("worker", 0).state = PostState.SILENT
-    run.post("worker", 1).steps[0].outcome = {"pid": 2, "gpus": [], "failed": None}
+    run.process("worker", 0).state = ProcessState.SILENT
+    run.process("worker", 1).steps[0].outcome = {"pid": 2, "gpus": [], "failed": None}
 
-    run.parts.crew.look()
-    run.parts.crew.settle()
+    run.parts.process_set.look()
+    run.parts.process_set.settle()
 
     assert run.ranks("worker") == [0, 1]
 
@@ -159,9 +159,9 @@ def test_a_gang_can_be_called_again_though_one_in_its_bundle_was_restarted_alone
 
 def test_who_is_found_dead_by_a_call_is_not_led_to_again(keep: Keep) -> None:
     run = keep(worker(count=1))
-    run.post("worker").seats[0].left("it died")  # as a call does that finds it so
+    run.process("worker").endpoints[0].disconnect("it died")  # as a call does that finds it so
 
-    run.parts.crew.settle()
+    run.parts.process_set.settle()
 
     assert run.ranks("worker") == []
 
@@ -178,7 +178,7 @@ def test_what_fails_as_soon_as_it_starts_is_restarted_after_longer_and_longer_pa
         run.round(0.25)
 
     assert 3 <= len(run.actors.started) <= 6
-    assert run.post("worker").why.startswith("it starts anew after ")
+    assert run.process("worker").why.startswith("it restarts after ")
 
 
 # -- rounds that raise -------------------------------------------------------------------------------------------
@@ -190,27 +190,27 @@ def test_a_restart_that_ray_did_not_take_is_tried_again(keep: Keep) -> None:
     die(run, "worker")
     run.round()
 
-    assert run.ranks("worker") == [0, 1] and run.post("worker").restarts == 1
+    assert run.ranks("worker") == [0, 1] and run.process("worker").restarts == 1
 
 
-def test_a_wish_outlives_a_round_in_which_nobody_could_be_asked_for_others(
+def test_a_request_outlives_a_round_in_which_the_store_did_not_answer(
     keep: Keep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = keep(worker(), RoleSpec("other"))
     with monkeypatch.context() as patch:
-        patch.setattr(run.records, "take_wish", _raises(Unavailable("silent")))
+        patch.setattr(run.records, "take_command", _raises(Unavailable("silent")))
         with pytest.raises(Unavailable):
             scaled(run, "worker", 3)
     run.round()
 
-    assert run.parts.crew.count("worker") == 3
+    assert run.parts.process_set.count("worker") == 3
 
 
 def test_faults_outlive_a_round_that_raised_after_they_were_found(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
     run = keep(worker(count=1))
     run.actors.waits = {"worker/0"}
     die(run, "worker")
-    run.post("worker").steps[0].outcome = DIED
+    run.process("worker").steps[0].outcome = DIED
     with monkeypatch.context() as patch:
         patch.setattr(run.health, "look", _raises(RuntimeError("once")))
         with pytest.raises(RuntimeError):
@@ -219,7 +219,7 @@ def test_faults_outlive_a_round_that_raised_after_they_were_found(keep: Keep, mo
     for _ in range(3):
         run.round()
 
-    assert run.post("worker").restarts == 2 and run.ranks("worker") == [0]
+    assert run.process("worker").restarts == 2 and run.ranks("worker") == [0]
 
 
 def test_queues_are_counted_again_after_a_count_that_raised(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,7 +242,7 @@ def test_members_that_could_not_be_asked_for_are_not_there_and_are_asked_for_aga
     scaled(run, "worker", 2)
 
     assert run.parts.short["worker"] == "RuntimeError: silent" and run.ranks("worker") == [0]
-    assert all(post.handle is not None for post in run.parts.crew.posts.values())
+    assert all(process.handle is not None for process in run.parts.process_set.by_name.values())
     for _ in range(3):
         run.round()
     assert run.ranks("worker") == [0, 1]
@@ -252,9 +252,9 @@ def test_one_actor_that_cannot_be_ended_does_not_keep_the_others(keep: Keep, mon
     run = keep(worker(count=2))
     monkeypatch.setattr(ray, "kill", _raises(RuntimeError("silent")))
 
-    run.parts.crew.dismiss([*run.parts.crew.posts.values()], "over")
+    run.parts.process_set.end([*run.parts.process_set.by_name.values()], "over")
 
-    assert not run.parts.crew.posts and not run.ranks("worker")
+    assert not run.parts.process_set.by_name and not run.ranks("worker")
 
 
 # -- introductions -----------------------------------------------------------------------------------------------
@@ -263,7 +263,7 @@ def test_one_actor_that_cannot_be_ended_does_not_keep_the_others(keep: Keep, mon
 def test_an_introduction_that_fails_later_is_told(keep: Keep) -> None:
     run = keep(worker())
     run.actors.greeting = {"worker"}
-    run.post("worker").handle.greeting = Ref(ray.exceptions.RayTaskError("on_peers", "KeyError: 'pool'", None))
+    run.process("worker").handle.greeting = Ref(ray.exceptions.RayTaskError("on_peers", "KeyError: 'pool'", None))
     scaled(run, "worker", 3)
     run.round()
     run.round()

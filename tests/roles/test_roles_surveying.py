@@ -92,10 +92,10 @@ def test_a_controller_that_never_answered_is_told(world: FakeCluster) -> None:
 
 
 def test_what_is_told_again_and_again_does_not_push_out_what_happened_before() -> None:
-    crew: Any = SimpleNamespace(posts={})
+    process_set: Any = SimpleNamespace(by_name={})
     nothing: Any = None
     surveyor: Any = SimpleNamespace(user_and_team=("ana", "vision"))
-    run = parts.RunParts("run-1", Workload("w", (RoleSpec("worker"),)), crew, nothing, surveyor)
+    run = parts.RunParts("run-1", Workload("w", (RoleSpec("worker"),)), process_set, nothing, surveyor)
     run.note("worker 0 died")
     for _ in range(100):
         run.note("looking after the run failed")

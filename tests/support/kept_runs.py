@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 import ray
 from fake_clock import Clock
-from fake_shelf import FakeShelf
+from fake_key_value_store import FakeKeyValueStore
 
 from distributed_grid.decide.roles.planner import plan_workload
 from distributed_grid.execution.role_records import RoleRecords
 from distributed_grid.model.roles.plan import Inventory, InventoryNode, Placement
 from distributed_grid.model.roles.workload import Workload
-from distributed_grid.roles.calls.roster import Roster
+from distributed_grid.roles.calls.endpoints import EndpointRegistry
 from distributed_grid.roles.supervision.health import Health
-from distributed_grid.roles.supervision.hosting import Process
-from distributed_grid.roles.supervision.managed import Crew, Post
+from distributed_grid.roles.supervision.hosting import ProcessSpec
+from distributed_grid.roles.supervision.managed import ManagedProcess, ProcessSet
 from distributed_grid.roles.supervision.parts import RunParts
 from distributed_grid.roles.supervision.places import Held
 from distributed_grid.roles.supervision.signals import Following, SignalReader
@@ -61,12 +61,12 @@ class Actors:
         """What asking Ray for an actor raises, the next times."""
         self.started: list[str] = []
 
-    def start(self, process: Process, *_: Any) -> Actor:
+    def start(self, spec: ProcessSpec, *_: Any) -> Actor:
         if self.raises:
             raise self.raises.pop(0)
-        name = process.name.partition("/")[2]
+        name = spec.name.partition("/")[2]
         self.started.append(name)
-        failed = {"role": process.roles[0], "error": "KeyError: 'x'", "traceback": "in __init__"}
+        failed = {"role": spec.roles[0], "error": "KeyError: 'x'", "traceback": "in __init__"}
         told = {"pid": 1, "gpus": [], "failed": failed if name in self.fails else None}
         return Actor(Ref(PENDING if name in self.waits else told))
 
@@ -111,21 +111,21 @@ class KeptRun:
         self.nodes = [*nodes]
         """What is free; nothing that the run starts is taken from it."""
         self.client: Any = None
-        self.records = RoleRecords(FakeShelf())
-        roster = Roster("run-1")
+        self.records = RoleRecords(FakeKeyValueStore())
+        registry = EndpointRegistry("run-1")
         for role in workload.roles:
-            roster.add_role(role.name)
-        crew = Crew("run-1", self.actors, roster)  # type: ignore[arg-type]
-        self.parts = RunParts("run-1", workload, crew, self.places, self)  # type: ignore[arg-type]
+            registry.add_role(role.name)
+        process_set = ProcessSet("run-1", self.actors, registry)  # type: ignore[arg-type]
+        self.parts = RunParts("run-1", workload, process_set, self.places, self)  # type: ignore[arg-type]
         reader = SignalReader(self.parts, lambda _: None)  # type: ignore[arg-type, return-value]
-        self.health = Health(crew, SimpleNamespace(raylets=lambda: []), 15.0)  # type: ignore[arg-type]
+        self.health = Health(process_set, SimpleNamespace(raylets=lambda: []), 15.0)  # type: ignore[arg-type]
         self.following = Following(self.parts, reader.read)
         self.supervisor = Supervisor(self.parts, self.records, self.health, self.following)
         self.ended = ""
         self.supervisor._on_down = self._down
         found = plan_workload(workload, self.look().inventory)
         assert isinstance(found, Placement)
-        self.parts.man(found, self.look())
+        self.parts.occupy(found, self.look())
         self.parts.wanted = found.counts
         self.round()
 
@@ -147,12 +147,14 @@ class KeptRun:
         futures.wait(self.following._readings.values())
         self.supervisor.tick()
 
-    def post(self, role: str, rank: int = 0) -> Post:
-        return self.parts.crew.posts[f"run-1/{role}/{rank}"]
+    def process(self, role: str, rank: int = 0) -> ManagedProcess:
+        return self.parts.process_set.by_name[f"run-1/{role}/{rank}"]
 
     def ranks(self, role: str) -> list[int]:
         """Of those that can be called."""
-        return [seat.rank for seat in self.parts.crew.roster.seats(role) if seat.target is not None]
+        return [
+            endpoint.rank for endpoint in self.parts.process_set.registry.endpoints(role) if endpoint.target is not None
+        ]
 
     @property
     def told(self) -> str:

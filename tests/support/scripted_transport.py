@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from distributed_grid.roles.calls.endpoints import Endpoint, EndpointRegistry, EndpointUnavailable
 from distributed_grid.roles.calls.failures import member_failed, member_lost, timed_out
 from distributed_grid.roles.calls.groups import CallOptions, RoleGroup
-from distributed_grid.roles.calls.roster import Roster, Seat, SeatAway
 
 HANGS = object()
 """An answer that never comes."""
@@ -19,29 +19,29 @@ class Dies(Exception):
 class Sent:
     """A call that was sent; it is over once somebody has seen it end."""
 
-    def __init__(self, seat: Seat, method: str, args: Sequence[Any], found: Any) -> None:
-        self.seat, self.method, self.args, self.found = seat, method, args, found
+    def __init__(self, endpoint: Endpoint, method: str, args: Sequence[Any], found: Any) -> None:
+        self.endpoint, self.method, self.args, self.found = endpoint, method, args, found
         self.over = False
 
 
 class ScriptedTransport:
     def __init__(self, answer: Callable[..., Any], ends: Callable[[int], int] = FIRST) -> None:
-        """`answer(seat, *args)`; `ends(n)`: which of n calls that can end ends next."""
+        """`answer(endpoint, *args)`; `ends(n)`: which of n calls that can end ends next."""
         self._answer, self._ends = answer, ends
         self.sent: list[Sent] = []
-        self.when_away: Callable[[Seat], None] = lambda seat: None
+        self.when_away: Callable[[Endpoint], None] = lambda endpoint: None
 
-    def submit(self, seat: Seat, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sent:
+    def submit(self, endpoint: Endpoint, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sent:
         try:
-            seat.here()
-        except SeatAway:
-            self.when_away(seat)
+            endpoint.current_target()
+        except EndpointUnavailable:
+            self.when_away(endpoint)
             raise
         try:
-            found = self._answer(seat, *args, **kwargs)
+            found = self._answer(endpoint, *args, **kwargs)
         except Exception as error:  # noqa: BLE001
             found = error.with_traceback(None)  # as if it came from another process
-        self.sent.append(Sent(seat, method, args, found))
+        self.sent.append(Sent(endpoint, method, args, found))
         return self.sent[-1]
 
     def collect(self, refs: Sequence[Sent], within_s: float | None) -> list[Any]:
@@ -50,15 +50,15 @@ class ScriptedTransport:
                 raise RuntimeError("not all is well")
         return [self._end(ref) for ref in refs]
 
-    def outcome(self, ref: Sent, seat: Seat, method: str, within_s: float | None) -> Any:
+    def outcome(self, ref: Sent, endpoint: Endpoint, method: str, within_s: float | None) -> Any:
         if ref.found is HANGS:
             assert within_s is not None, "this would wait for ever"
-            raise timed_out(seat, method, within_s)
+            raise timed_out(endpoint, method, within_s)
         found = self._end(ref)
         if isinstance(found, Dies):
-            raise member_lost(seat, method, str(found))
+            raise member_lost(endpoint, method, str(found))
         if isinstance(found, Exception):
-            raise member_failed(seat, method, found, f"Traceback of {found!r}")
+            raise member_failed(endpoint, method, found, f"Traceback of {found!r}")
         return found
 
     def first_done(self, refs: Sequence[Sent], within_s: float | None) -> int | None:
@@ -75,7 +75,7 @@ class ScriptedTransport:
 
     def ranks(self) -> list[int]:
         """To whom calls were sent, in order."""
-        return [ref.seat.rank for ref in self.sent]
+        return [ref.endpoint.rank for ref in self.sent]
 
     def _end(self, ref: Sent) -> Any:
         ref.over = True
@@ -84,12 +84,12 @@ class ScriptedTransport:
 
 def workers(
     size: int, transport: ScriptedTransport, *, concurrency: int = 1, deadline_s: float | None = None
-) -> tuple[RoleGroup[Any], tuple[Seat, ...]]:
+) -> tuple[RoleGroup[Any], tuple[Endpoint, ...]]:
     """A group `worker` of so many members that are up, with the methods `step` and `stop`."""
-    roster = Roster("run")
-    roster.add_role("worker")
+    registry = EndpointRegistry("run")
+    registry.add_role("worker")
     for rank in range(size):
-        seat = Seat("worker", rank, node=f"n{rank}", methods=("step", "stop"), concurrency=concurrency)
-        seat.came(object())
-        roster.put(seat)
-    return RoleGroup(roster, transport, "worker", CallOptions(deadline_s=deadline_s)), roster.seats("worker")
+        endpoint = Endpoint("worker", rank, node=f"n{rank}", methods=("step", "stop"), concurrency=concurrency)
+        endpoint.connect(object())
+        registry.put(endpoint)
+    return RoleGroup(registry, transport, "worker", CallOptions(deadline_s=deadline_s)), registry.endpoints("worker")

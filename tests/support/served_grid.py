@@ -12,8 +12,8 @@ import pytest
 from builders import FOR_ANA, LENDS_ALL
 from fake_clock import Clock
 from fake_cluster import FakeCluster
-from fake_hands import FakeHands
-from fake_shelf import FakeShelf
+from fake_key_value_store import FakeKeyValueStore
+from fake_processes import FakeProcesses
 from fake_telemetry import FakeTelemetry
 
 from distributed_grid.client import GridClient
@@ -85,8 +85,8 @@ class ServedGrid:
         )
         self.left = 0
         self.telemetry = telemetry or FakeTelemetry()
-        self.control = FakeHands()
-        self.store = FakeShelf()
+        self.control = FakeProcesses()
+        self.store = FakeKeyValueStore()
         self.role_records = RoleRecords(self.store)
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)

@@ -152,7 +152,7 @@ def run_view(run: Mapping[str, Any], canvas: Canvas, *, each: bool = False) -> s
         f"kept by {_owner(run)}",
     ]
     lines = canvas.flow(head)
-    for text in (run["why"], run["progress"], _wished(run.get("wished"))):
+    for text in (run["why"], run["progress"], _pending_command(run.get("pending_command"))):
         lines += canvas.wrapped(text, "  ") if text else []
     if run["roles"]:
         lines += ["", _roles_table(run["roles"], canvas)]
@@ -173,11 +173,11 @@ def _owner(run: Mapping[str, Any]) -> str:
     return f"process {run['owner']['pid']} on {run['owner']['node']}"
 
 
-def _wished(wish: Mapping[str, Any] | None) -> str:
-    if wish is None:
+def _pending_command(command: Mapping[str, Any] | None) -> str:
+    if command is None:
         return ""
-    counts = [f"{count} of {role}" for role, count in wish["counts"].items()]
-    return f"asked for, and not yet heard: {', '.join(['its end'] if wish['down'] else counts)}"
+    counts = [f"{count} of {role}" for role, count in command["counts"].items()]
+    return f"asked for, and not yet heard: {', '.join(['its end'] if command['down'] else counts)}"
 
 
 def _roles_table(roles: Sequence[Mapping[str, Any]], canvas: Canvas) -> str:

@@ -55,7 +55,7 @@ def add_role_routes(api: APIRouter, records: RoleRecords | None, engine: Engine)
     @api.post("/roles/{name}/scale", response_model=schemas.RoleRun)
     @needs(Scope.RUN)
     async def scale(name: str, body: schemas.ScaleRole, asker: Asker) -> dict[str, Any]:
-        """Ask for another count of a role. The run's owner does it; `wished` is null once it has heard."""
+        """Ask for another count of a role. The run's owner does it; `pending_command` is null once it has heard."""
         await own_run(name, asker, "scale")
         asked = await threads.SLOW.run(runs().scale, name, body.role, body.count)
         journal.note("role_scale_asked", f"{name}: {body.count} of {body.role}", who=asker.name, run=name)

@@ -81,7 +81,7 @@ class EventOfRun(BaseModel):
     told: str
 
 
-class Wished(BaseModel):
+class PendingCommand(BaseModel):
     counts: dict[str, int]
     down: bool
     at: str
@@ -100,7 +100,7 @@ class RoleRun(BaseModel):
     members: list[MemberOfRun]
     holdings: list[HoldingOfRun] = Field(description="What is reserved for it")
     events: list[EventOfRun]
-    wished: Wished | None = Field(description="What was asked of it, and its owner has not heard yet")
+    pending_command: PendingCommand | None = Field(description="What was asked of it, and its owner has not heard yet")
 
 
 class RoleRunDown(BaseModel):

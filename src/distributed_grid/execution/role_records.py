@@ -20,7 +20,7 @@ from ray.core.generated.gcs_pb2 import GcsNodeInfo, PlacementGroupTableData
 
 from distributed_grid.errors import InvalidRequest, Unavailable
 from distributed_grid.model.roles import checks
-from distributed_grid.model.roles.runs import Record, RunId, Wish, is_over, merged, run_id
+from distributed_grid.model.roles.runs import Command, Record, RunId, is_over, merged, run_id
 
 _ANSWER_S: Final = 5.0
 
@@ -90,7 +90,7 @@ def _answer(call: Callable[..., Any], *args: Any) -> Any:
 
 
 NAMESPACE: Final = "grid-roles"
-_RUN, _WISH, _HEIR = "run:", "wish:", "heir:"
+_RUN, _COMMAND, _HEIR = "run:", "command:", "heir:"
 _GROUP: Final = "grid-roles-"
 
 
@@ -142,7 +142,7 @@ class RoleRecords:
         """
         key, value = _key(_RUN, record["name"]), _packed(record)
         if self._kv.put(key, value, replace=False):
-            self._sweep(_WISH, record["name"])  # commands that came too late for an earlier run
+            self._sweep(_COMMAND, record["name"])  # commands that came too late for an earlier run
             return None
         there = self.read_record(record["name"])
         if there is None:  # it was removed just now
@@ -153,7 +153,7 @@ class RoleRecords:
         if not self._kv.put(heir, b"", replace=False):
             now_there = self.read_record(record["name"])
             return now_there or there
-        self._sweep(_WISH, record["name"])  # commands to the earlier run
+        self._sweep(_COMMAND, record["name"])  # commands to the earlier run
         self._kv.put(key, value, replace=True)
         return None
 
@@ -170,7 +170,7 @@ class RoleRecords:
     def remove_record(self, name: str) -> bool:
         """Remove a record and the commands to its run; True if there was a record."""
         was_there = self._kv.remove(_key(_RUN, name))
-        self._sweep(_WISH, name)
+        self._sweep(_COMMAND, name)
         self._sweep(_HEIR, name)
         return was_there
 
@@ -234,30 +234,30 @@ class RoleRecords:
         dead = self._kv.dead_workers(owners.values())
         return frozenset(name for name, worker_id in owners.items() if worker_id in dead)
 
-    # -- wishes --------------------------------------------------------------------------------------------------
+    # -- commands --------------------------------------------------------------------------------------------------
 
-    def wish(self, name: str, *, counts: Mapping[str, int] | None = None, down: bool = False) -> None:
+    def send_command(self, name: str, *, counts: Mapping[str, int] | None = None, down: bool = False) -> None:
         """Ask the owner of a run for a change; it is added to earlier commands."""
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
-        wished = {"counts": dict(counts or {}), "down": down, "at": at}
+        pending_command = {"counts": dict(counts or {}), "down": down, "at": at}
         # Keys sort by time, so that of two counts for one role the later one holds.
-        key = f"{_key(_WISH, name)}/{time.time_ns():020d}-{uuid.uuid4().hex[:8]}"
-        self._kv.put(key, _packed(wished), replace=True)
+        key = f"{_key(_COMMAND, name)}/{time.time_ns():020d}-{uuid.uuid4().hex[:8]}"
+        self._kv.put(key, _packed(pending_command), replace=True)
 
-    def wished(self, name: str) -> Wish | None:
+    def pending_command(self, name: str) -> Command | None:
         """The commands that the owner has not taken yet."""
-        return merged([wish for _, wish in self._wishes(name)])
+        return merged([command for _, command in self._commands(name)])
 
-    def take_wish(self, name: str) -> Wish | None:
+    def take_command(self, name: str) -> Command | None:
         """For the owner: take all commands, merged into one."""
-        found = self._wishes(name)
+        found = self._commands(name)
         with suppress(Unavailable):  # a command that is not removed is read again, with the same effect
             for key, _ in found:
                 self._kv.remove(key)
-        return merged([wish for _, wish in found])
+        return merged([command for _, command in found])
 
-    def _wishes(self, name: str) -> list[tuple[str, Wish]]:
-        keys = sorted(self._kv.keys(f"{_key(_WISH, name)}/"))
+    def _commands(self, name: str) -> list[tuple[str, Command]]:
+        keys = sorted(self._kv.keys(f"{_key(_COMMAND, name)}/"))
         found = [(key, self._kv.get(key)) for key in keys]
         return [(key, json.loads(value)) for key, value in found if value is not None]
 

@@ -12,10 +12,10 @@ from distributed_grid.errors import CannotScale, RoleNotFound, RoleRunNotFound, 
 from distributed_grid.execution.role_records import NAMESPACE, RoleRecords
 from distributed_grid.model.roles.runs import LEAVING, Record, RunState, is_over
 from distributed_grid.roles.asked_counts import text_of_role
+from distributed_grid.roles.calls.endpoints import Endpoint, EndpointRegistry
 from distributed_grid.roles.calls.groups import CallOptions, RoleGroup
 from distributed_grid.roles.calls.ray_transport import RayTransport
-from distributed_grid.roles.calls.roster import Roster, Seat
-from distributed_grid.roles.ending import LIVING
+from distributed_grid.roles.ending import RAY_EXIT
 from distributed_grid.roles.known_runs import KnownRuns
 from distributed_grid.roles.supervision.surveying import controller_here
 
@@ -36,7 +36,7 @@ class AttachedRun:
     def __init__(self, name: str) -> None:
         self.name = name
         self._runs = KnownRuns(RoleRecords.connected(), controller_here)
-        self._roster = Roster(name)
+        self._registry = EndpointRegistry(name)
         self._transport = RayTransport(lambda _: self._poked.set())
         self._poked = threading.Event()
         self._changing = threading.Lock()
@@ -50,13 +50,13 @@ class AttachedRun:
         self._take(self._record)
         self._thread = threading.Thread(target=self._follow, name=f"grid-roles-{name}-attached", daemon=True)
         self._thread.start()
-        LIVING.add(self, self._leave_ray)
+        RAY_EXIT.add(self, self._leave_ray)
 
     # -- use -----------------------------------------------------------------------------------------------------
 
     @property
     def roles(self) -> tuple[str, ...]:
-        return self._roster.roles
+        return self._registry.roles
 
     @property
     def state(self) -> RunState:
@@ -71,23 +71,23 @@ class AttachedRun:
         found = next((one for one in self._record["roles"] if one["role"] == name), None)
         if found is None:
             raise RoleNotFound(f"{self.name} has no role {name!r}", try_next=f"It has {', '.join(self.roles)}.")
-        return RoleGroup(self._roster, self._transport, name, CallOptions(found["call_deadline_seconds"]))
+        return RoleGroup(self._registry, self._transport, name, CallOptions(found["call_deadline_seconds"]))
 
     def group(self, role: Any, cls: type[T]) -> RoleGroup[T]:
         """The same group with its class stated: `run.group("trainer", Trainer)`."""
         return self[role]
 
     def status(self) -> Record:
-        """The record, read anew. Seats are updated from it."""
+        """The record, read anew. Endpoints are updated from it."""
         with self._changing:
             try:
                 record = self._runs.one(self.name)
             except RoleRunNotFound:
-                self._roster.close(f"the run {self.name} is over")
+                self._registry.close(f"the run {self.name} is over")
                 raise
             self._record = record
             if is_over(record):
-                self._roster.close(f"the run {self.name} is over: {record['why']}")
+                self._registry.close(f"the run {self.name} is over: {record['why']}")
             elif not self._detached.is_set():
                 self._take(record)
         return record
@@ -97,7 +97,7 @@ class AttachedRun:
         name = text_of_role(role)
         self._runs.scale(self.name, name, count)
         until = time.monotonic() + (wait_s or 0.0)
-        while wait_s and not self._roster.is_at(name, count):
+        while wait_s and not self._registry.is_at(name, count):
             if time.monotonic() > until:
                 raise CannotScale(f"{name} does not have {count} members after {wait_s:g} s", because=self._last_told())
             time.sleep(_POLL_S)
@@ -125,8 +125,8 @@ class AttachedRun:
     def detach(self) -> None:
         self._detached.set()
         self._poked.set()
-        self._roster.close(f"this process is no longer attached to {self.name}")
-        LIVING.drop(self)
+        self._registry.close(f"this process is no longer attached to {self.name}")
+        RAY_EXIT.drop(self)
 
     def _leave_ray(self) -> None:
         self.detach()
@@ -161,33 +161,33 @@ class AttachedRun:
                 return
             if self._is_over():
                 return
-            self._roster.forget_finished(self._transport.unfinished)
+            self._registry.forget_finished(self._transport.unfinished)
 
     def _take(self, record: Record) -> None:
-        """Update the seats from the record."""
+        """Update the endpoints from the record."""
         for role in record["roles"]:
-            self._roster.add_role(role["role"])
+            self._registry.add_role(role["role"])
         there = {(member["role"], member["rank"]): member for member in record["members"] if member["state"] != LEAVING}
         for key, member in there.items():
-            self._seat(key, member)
+            self._endpoint(key, member)
         for role, rank in [key for key in self._seen if key not in there]:
             del self._seen[role, rank]
-            self._roster.drop(role, rank, "it has gone")
+            self._registry.drop(role, rank, "it has gone")
 
-    def _seat(self, key: tuple[str, int], member: Record) -> None:
+    def _endpoint(self, key: tuple[str, int], member: Record) -> None:
         life = (member["actor"], member["restarts"], member["pid"])
-        seat = self._roster.seat(*key)
-        if seat is None or seat.gone:
-            seat = Seat(*key, node=member["node"], methods=member["methods"], concurrency=member["concurrency"])
-            self._roster.put(seat)
-        seat.busy = member["queue"] + member["running"]
+        endpoint = self._registry.endpoint(*key)
+        if endpoint is None or endpoint.retired:
+            endpoint = Endpoint(*key, node=member["node"], methods=member["methods"], concurrency=member["concurrency"])
+            self._registry.put(endpoint)
+        endpoint.busy = member["queue"] + member["running"]
         if member["state"] not in ("up", "silent"):
             self._seen.pop(key, None)
-            seat.left(member["why"] or f"it is {member['state']}")
+            endpoint.disconnect(member["why"] or f"it is {member['state']}")
         elif self._seen.get(key) != life:
             try:
                 actor = ray.get_actor(member["actor"], namespace=NAMESPACE)
             except ValueError:
                 return  # the member has just died; the run's owner will report it
             self._seen[key] = life
-            seat.came(actor, node=member["node"])
+            endpoint.connect(actor, node=member["node"])

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 _TRIES: Final = 3
 
 
-class Living:
+class RayExit:
     """What this process must end before it leaves Ray, by `ray.shutdown()` or by exiting.
 
     Ray ends a process with exit code 1 if one of its threads calls Ray afterwards. And only before that can a run give
@@ -56,7 +56,7 @@ class Living:
                 logger.warning("Not everything ended before this process left Ray: %s", said_by(error))
 
 
-LIVING: Final = Living()
+RAY_EXIT: Final = RayExit()
 
 
 @cache
@@ -68,11 +68,11 @@ def _hook_into_ray() -> None:
 
     @wraps(leave)
     def disconnect(*args: Any, **kwargs: Any) -> Any:
-        LIVING.end_all()
+        RAY_EXIT.end_all()
         return leave(*args, **kwargs)
 
     worker.disconnect = disconnect
-    atexit.register(LIVING.end_all)
+    atexit.register(RAY_EXIT.end_all)
 
 
 def uninterrupted(work: Callable[[], object]) -> None:
@@ -102,8 +102,8 @@ def uninterrupted(work: Callable[[], object]) -> None:
 
 def let_go(parts: RunParts, give_back_boosts: Callable[[], object]) -> None:
     """End all processes and release all that is held for them. After an interruption, call it again for the rest."""
-    for post in [*parts.crew.posts.values()]:
-        attempt(parts, partial(parts.crew.dismiss, [post], parts.why))
+    for process in [*parts.process_set.by_name.values()]:
+        attempt(parts, partial(parts.process_set.end, [process], parts.why))
     for one in list(parts.held):
         attempt(parts, partial(parts.places.give_back, [one]))
         parts.held = [other for other in parts.held if other is not one]

@@ -46,11 +46,11 @@ class KnownRuns:
         if record is None:
             raise RoleRunNotFound(f"No run of roles has the name {name!r:.120}", try_next="grid roles status")
         dead = not is_over(record) and self._records.owner_is_dead(record)
-        return {**as_seen(record, owner_is_dead=dead), "wished": self._records.wished(name)}
+        return {**as_seen(record, owner_is_dead=dead), "pending_command": self._records.pending_command(name)}
 
     def scale(self, name: str, role: str, count: int) -> dict[str, Any]:
         """Ask for another count of a role, and of the roles that share its place."""
-        self._records.wish(name, counts=counts_for(self.one(name), role, count))
+        self._records.send_command(name, counts=counts_for(self.one(name), role, count))
         return self.one(name)
 
     def down(self, name: str, *, only_over: bool = False) -> dict[str, Any]:
@@ -63,7 +63,7 @@ class KnownRuns:
             self._records.clear_away(seen)
             return down_answer(seen, removed=True)
         if not only_over:
-            self._records.wish(name, down=True)
+            self._records.send_command(name, down=True)
         return down_answer(seen, removed=False)
 
     def end(self, name: str, within_s: float | None) -> None:
@@ -72,7 +72,7 @@ class KnownRuns:
         asked = False
         while (seen := self._seen(name)) is not None and not is_over(seen):
             if not asked:
-                self._records.wish(name, down=True)
+                self._records.send_command(name, down=True)
                 asked = True
             if within_s is not None and deadline is not None and time.monotonic() >= deadline:
                 raise not_ended(seen, within_s)

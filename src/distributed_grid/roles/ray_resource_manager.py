@@ -23,8 +23,8 @@ from distributed_grid.model.roles.profiles import NexRLRole, as_name, documented
 from distributed_grid.model.roles.spec import FIELDS, RoleSpec
 from distributed_grid.model.roles.workload import Pool, Workload
 from distributed_grid.roles.beginning import Progress, launch
-from distributed_grid.roles.calls.roster import Seat
-from distributed_grid.roles.ending import LIVING
+from distributed_grid.roles.calls.endpoints import Endpoint
+from distributed_grid.roles.ending import RAY_EXIT
 from distributed_grid.roles.on_node import wrapper
 from distributed_grid.roles.on_node.wrapper import RayActorWrapper
 from distributed_grid.roles.run import Run
@@ -85,7 +85,7 @@ class RayResourceManager:
         self._run: Run | None = None
         self._in_use: _InUse | None = None
         self._when_dropped: weakref.finalize[[], _InUse] | None = None
-        self._wrappers: dict[str, list[tuple[Seat, RayActorWrapper]]] | None = None
+        self._wrappers: dict[str, list[tuple[Endpoint, RayActorWrapper]]] | None = None
         """None: no actors exist."""
 
     def register_role(
@@ -138,7 +138,9 @@ class RayResourceManager:
             self._when_dropped = weakref.finalize(self._in_use, self._run.drop)
             self._when_dropped.atexit = False
         self._wrappers = {
-            name: [] if one.is_empty else [_wrapped(seat, self._in_use) for seat in self.run.seats(one.spec.name)]
+            name: []
+            if one.is_empty
+            else [_wrapped(endpoint, self._in_use) for endpoint in self.run.endpoints(one.spec.name)]
             for name, one in self._roles.items()
         }
 
@@ -154,9 +156,9 @@ class RayResourceManager:
                 silent_after_s=_SILENT_AFTER_S,
             )
 
-        if any(LIVING):
+        if any(RAY_EXIT):
             gc.collect()  # only this drops a manager in a reference cycle
-        earlier = [one for one in LIVING if isinstance(one, Run)]  # a run that ends meanwhile had the room, too
+        earlier = [one for one in RAY_EXIT if isinstance(one, Run)]  # a run that ends meanwhile had the room, too
         until = time.monotonic() + max(_ROOM_S, self._wait_s)
         try:
             return start(self._wait_s)
@@ -185,9 +187,9 @@ class RayResourceManager:
             raise RoleNotFound(f"No role {name!r} is registered", try_next=f"Registered: {there}.")
         if self._wrappers is None:
             raise RoleNotFound(f"The actors of {name} have not been created", try_next="create_all_actors() first.")
-        for seat, one in self._wrappers[name]:
-            if seat.target is not None:
-                one._actor = seat.target
+        for endpoint, one in self._wrappers[name]:
+            if endpoint.target is not None:
+                one._actor = endpoint.target
         return [one for _, one in self._wrappers[name]]
 
     # -- beyond what is documented ---------------------------------------------------------------------------------
@@ -239,8 +241,8 @@ def _connect() -> None:
             ray.get([])
 
 
-def _wrapped(seat: Seat, in_use: _InUse | None) -> tuple[Seat, RayActorWrapper]:
-    return seat, RayActorWrapper(seat.target, seat.role, seat.rank, seat.methods, in_use)
+def _wrapped(endpoint: Endpoint, in_use: _InUse | None) -> tuple[Endpoint, RayActorWrapper]:
+    return endpoint, RayActorWrapper(endpoint.target, endpoint.role, endpoint.rank, endpoint.methods, in_use)
 
 
 def _get_minimal_env_vars() -> dict[str, str]:

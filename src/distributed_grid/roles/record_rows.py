@@ -4,7 +4,7 @@ from typing import Any
 
 from distributed_grid.model.resources import amount_of
 from distributed_grid.model.roles.spec import RoleSpec
-from distributed_grid.roles.calls.roster import Seat
+from distributed_grid.roles.calls.endpoints import Endpoint
 
 
 def role_row(spec: RoleSpec, *, wanted: int, up: int, failures: int = 0, scaling: str = "") -> dict[str, Any]:
@@ -27,7 +27,7 @@ def role_row(spec: RoleSpec, *, wanted: int, up: int, failures: int = 0, scaling
 
 
 def member_row(
-    seat: Seat,
+    endpoint: Endpoint,
     state: str,
     actor: str,
     *,
@@ -39,9 +39,9 @@ def member_row(
     why: str | None = None,
 ) -> dict[str, Any]:
     return {
-        "role": seat.role,
-        "rank": seat.rank,
-        "node": seat.node,
+        "role": endpoint.role,
+        "rank": endpoint.rank,
+        "node": endpoint.node,
         "gpus": list(gpus),
         "state": state,
         "restarts": restarts,
@@ -49,7 +49,7 @@ def member_row(
         "running": running,
         "pid": pid,
         "actor": actor,
-        "methods": sorted(seat.methods),
-        "concurrency": seat.concurrency,
-        "why": seat.why if why is None else why,
+        "methods": sorted(endpoint.methods),
+        "concurrency": endpoint.concurrency,
+        "why": endpoint.why if why is None else why,
     }

@@ -16,15 +16,15 @@ from distributed_grid.execution.role_records import RoleRecords, checked_name
 from distributed_grid.model.roles.runs import Record, RunState
 from distributed_grid.model.roles.workload import Workload
 from distributed_grid.roles.asked_counts import spec_named
+from distributed_grid.roles.calls.endpoints import Endpoint, EndpointRegistry
 from distributed_grid.roles.calls.groups import CallOptions, RoleGroup
 from distributed_grid.roles.calls.ray_transport import RayTransport
-from distributed_grid.roles.calls.roster import Roster, Seat
-from distributed_grid.roles.ending import LIVING, attempt, leave_record, let_go, uninterrupted
+from distributed_grid.roles.ending import RAY_EXIT, attempt, leave_record, let_go, uninterrupted
 from distributed_grid.roles.known_runs import KnownRuns
 from distributed_grid.roles.supervision.health import Health
 from distributed_grid.roles.supervision.hosting import Hosting
 from distributed_grid.roles.supervision.launching import Launching, Progress
-from distributed_grid.roles.supervision.managed import Crew
+from distributed_grid.roles.supervision.managed import ProcessSet
 from distributed_grid.roles.supervision.parts import RunParts
 from distributed_grid.roles.supervision.places import Places
 from distributed_grid.roles.supervision.signals import Following, SignalReader
@@ -56,7 +56,7 @@ class Starting:
     def result(self, progress: Progress) -> "Run":
         """The started run. `progress` is called in this thread. A failed start raises, once nothing is left."""
         try:
-            LIVING.add(self, self.give_up)
+            RAY_EXIT.add(self, self.give_up)
             self._thread.start()
             while (said := self._told.get()) is not None:
                 progress(said)
@@ -77,7 +77,7 @@ class Starting:
         # This waits for no lock: the interrupted thread might hold it. Without a number, nothing has begun.
         while self._thread.ident is not None and not self._is_over:
             time.sleep(_POLL_S)
-        LIVING.drop(self)
+        RAY_EXIT.drop(self)
         if self._run is not None:
             self._run.leave_ray()
 
@@ -88,7 +88,7 @@ class Starting:
         except BaseException as error:  # noqa: BLE001 (for the waiting thread)
             self._error = error
         finally:
-            LIVING.drop(self)
+            RAY_EXIT.drop(self)
             self._is_over = True
             self._told.put(None)
             del self
@@ -108,17 +108,20 @@ class Run:
         self, workload: Workload, name: str, surveyor: Surveyor, places: Places, silent_after_s: float
     ) -> None:
         self.name = checked_name(name)
-        self._roster = Roster(name)
+        self._registry = EndpointRegistry(name)
         for role in workload.roles:
-            self._roster.add_role(role.name)
-        crew = Crew(name, Hosting(workload), self._roster)
-        self._p = RunParts(name, workload, crew, places, surveyor)
+            self._registry.add_role(role.name)
+        process_set = ProcessSet(name, Hosting(workload), self._registry)
+        self._p = RunParts(name, workload, process_set, places, surveyor)
         self._transport = RayTransport(self._lost)
         self._records = RoleRecords.connected()
         self._runs = KnownRuns(self._records, controller_here)
         reader = SignalReader(self._p, self.__getitem__)
         self._supervisor = Supervisor(
-            self._p, self._records, Health(crew, surveyor.gateway, silent_after_s), Following(self._p, reader.read)
+            self._p,
+            self._records,
+            Health(process_set, surveyor.gateway, silent_after_s),
+            Following(self._p, reader.read),
         )
         self._ending = threading.Lock()
         self._over = threading.Event()
@@ -147,14 +150,14 @@ class Run:
                 self._runs.free_lost()
             launching.place(wait_s)
             launching.await_up()
-            self._p.crew.settle()
+            self._p.process_set.settle()
         except BaseException as error:
             why = said_by(error)
             self._end(why, RunState.FAILED, forget=True)
             raise
         self._p.state, self._p.progress = RunState.RUNNING, ""
         self._supervisor.tell()
-        LIVING.add(self, self.leave_ray)
+        RAY_EXIT.add(self, self.leave_ray)
         self._supervisor.start(self._end)
 
     def shutdown(self) -> None:
@@ -197,19 +200,19 @@ class Run:
             self._p.state, self._p.why, self._p.progress = RunState.STOPPING, why, ""
             if ray.is_initialized():
                 attempt(self._p, self._supervisor.tell)
-            self._roster.close(f"the run {self.name} is over: {why}")
+            self._registry.close(f"the run {self.name} is over: {why}")
             let_go(self._p, self._supervisor.resizing.borrowing.give_back_all)
             self._p.state = state
             forget = forget or state is not RunState.FAILED
             leave_record(self._p, self._records, self._supervisor.record(), forget=forget)
-            LIVING.drop(self)
+            RAY_EXIT.drop(self)
             self._over.set()
 
-    def _lost(self, seat: Seat) -> None:
+    def _lost(self, endpoint: Endpoint) -> None:
         """A call found that a member is gone: check it now."""
-        for post in [*self._p.crew.posts.values()]:
-            if seat in post.seats:
-                post.pinged_at = 0.0
+        for process in [*self._p.process_set.by_name.values()]:
+            if endpoint in process.endpoints:
+                process.pinged_at = 0.0
         self._supervisor.poke()
 
     def wait(self, timeout_s: float | None = None) -> bool:
@@ -228,7 +231,7 @@ class Run:
 
     @property
     def roles(self) -> tuple[str, ...]:
-        return self._roster.roles
+        return self._registry.roles
 
     @property
     def state(self) -> RunState:
@@ -242,15 +245,15 @@ class Run:
     def __getitem__(self, role: Any) -> RoleGroup[Any]:
         """The members of a role."""
         spec = spec_named(self._p.workload, role)
-        return RoleGroup(self._roster, self._transport, spec.name, CallOptions(spec.call_deadline_seconds))
+        return RoleGroup(self._registry, self._transport, spec.name, CallOptions(spec.call_deadline_seconds))
 
     def group(self, role: Any, cls: type[T]) -> RoleGroup[T]:
         """The same group with its class stated: `run.group("trainer", Trainer)`."""
         return self[role]
 
-    def seats(self, role: str) -> tuple[Seat, ...]:
-        """The seats of a role's members in rank order, for interfaces other than its groups."""
-        return self._roster.seats(role)
+    def endpoints(self, role: str) -> tuple[Endpoint, ...]:
+        """The endpoints of a role's members in rank order, for interfaces other than its groups."""
+        return self._registry.endpoints(role)
 
     def status(self) -> Record:
         """All that is known of the run, as `grid roles status --json` shows it."""
@@ -259,15 +262,15 @@ class Run:
     def scale(self, role: Any, count: int, wait_s: float | None = 60.0) -> None:
         """Bring a role to `count` members, and wait until they are up. None or 0: do not wait."""
         name = spec_named(self._p.workload, role).name
-        sent_away = self._p.sent_away[name]
-        self._supervisor.wish(name, count)
+        failed_additions = self._p.failed_additions[name]
+        self._supervisor.request_count(name, count)
         until = time.monotonic() + (wait_s or 0.0)
-        while not self._roster.is_at(name, count):
+        while not self._registry.is_at(name, count):
             if self._over.is_set():
                 raise GridError(f"{self.name} ended: {self.why}")
             if not wait_s:
                 return
-            failed = self._p.sent_away[name] > sent_away
+            failed = self._p.failed_additions[name] > failed_additions
             if failed or time.monotonic() >= until:
                 within = ": those that were added did not start" if failed else f" after {wait_s:g} s"
                 raise CannotScale(

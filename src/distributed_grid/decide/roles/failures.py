@@ -56,11 +56,11 @@ def judge_failure(failure: Failure, workload: Workload) -> Verdict:
         return Verdict(Act.END, everybody, failure.index, f"{why}{_told_last(failure)}")
     if policy is FailurePolicy.RESTART_GANG:
         names = tuple(role.name for role in group)
-        then = f"all of {'+'.join(names)} start anew{_nth_restart(failure, hosted)}"
+        then = f"all of {'+'.join(names)} restart{_nth_restart(failure, hosted)}"
         return Verdict(Act.RESTART_GANG, names, failure.index, f"{_told(failure, who)}; {then}")
     names = tuple(role.name for role in hosted)
     if policy is FailurePolicy.RESTART:
-        told = f"{_told(failure, who)}; it starts anew{_nth_restart(failure, hosted)}"
+        told = f"{_told(failure, who)}; it restarts{_nth_restart(failure, hosted)}"
         return Verdict(Act.RESTART, names, failure.index, told)
     told = f"{_told(failure, who)}; the run goes on with {failure.left or 'none'} of {hosted[0].name}"
     return Verdict(Act.GO_ON, names, failure.index, told)

@@ -17,7 +17,6 @@ from distributed_grid.errors import InvalidRole
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import BUILT_IN, CPU, GB, GPU, MEMORY, ResourceVector, amount_of, describe, scale
 from distributed_grid.model.roles.plan import (
-    BoostWish,
     DoesNotFit,
     Inventory,
     Missing,
@@ -25,6 +24,7 @@ from distributed_grid.model.roles.plan import (
     Reason,
     Remedy,
     RemedyKind,
+    SuggestedBoost,
     Unit,
 )
 from distributed_grid.model.roles.workload import Workload
@@ -155,13 +155,13 @@ def _boost(board: Board, lack: Lack, trying: Trying) -> Remedy | None:
     if lack.pools or not wanted or len(wanted) > _MOST_COMMANDS or any(kind == GPU for _, kind, _ in wanted):
         return None
     moved = dict(lack.nodes)
-    boosts: list[BoostWish] = []
+    boosts: list[SuggestedBoost] = []
     for target, kind, units in wanted:
         source = _lender(board, lack, moved, target, kind, units)
         if source is None:
             return None
         moved[source] = moved.get(source, ResourceVector()) - ResourceVector({kind: units})
-        boosts.append(BoostWish(target, source, kind, units))
+        boosts.append(SuggestedBoost(target, source, kind, units))
     if not trying.fits(board.with_more(moved, {})):
         return None
     told = _and([f"{one.source} lends {one.target} {describe(one.kind, one.units)}" for one in boosts])

@@ -80,9 +80,9 @@ class Reached:
 
 
 def reached(seen: Record, role: str, count: int) -> Reached:
-    """`seen`: the run as the API shows it, with its pending wishes."""
-    wish = seen.get("wished")
-    if wish is not None and role in wish["counts"]:
+    """`seen`: the run as the API shows it, with its pending commands."""
+    command = seen.get("pending_command")
+    if command is not None and role in command["counts"]:
         return Reached(f"{role}: {count} asked for; the run has not heard yet")
     found = next(one for one in seen["roles"] if one["role"] == role)
     if found["wanted"] != count:

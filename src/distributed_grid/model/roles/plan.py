@@ -165,7 +165,7 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True)
-class BoostWish:
+class SuggestedBoost:
     """Capacity that would have to move from one node to another."""
 
     target: NodeName
@@ -203,7 +203,7 @@ class Remedy:
     kind: RemedyKind
     told: str
     missing: tuple[Missing, ...] = ()
-    boosts: tuple[BoostWish, ...] = ()
+    boosts: tuple[SuggestedBoost, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict, hash=False)
     """The roles to shrink, and their new counts."""
 

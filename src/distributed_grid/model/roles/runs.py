@@ -9,7 +9,7 @@ from distributed_grid.model.nodes import NodeName
 
 Record = Mapping[str, Any]
 """See docs/api.md for its fields."""
-Wish = dict[str, Any]
+Command = dict[str, Any]
 """{"counts": {role: count}, "down": bool, "at": ISO}"""
 
 
@@ -57,12 +57,12 @@ def as_seen(record: Record, *, owner_is_dead: bool) -> Record:
     return {**record, "state": RunState.LOST, "why": why, "progress": "", "members": members, "roles": roles}
 
 
-def merged(wishes: Sequence[Wish]) -> Wish | None:
-    """All wishes as one, given oldest first: for each role the last count wins, and down stays down."""
-    if not wishes:
+def merged(commands: Sequence[Command]) -> Command | None:
+    """All commands as one, given oldest first: for each role the last count wins, and down stays down."""
+    if not commands:
         return None
-    counts = {role: count for wish in wishes for role, count in wish["counts"].items()}
-    return {"counts": counts, "down": any(wish["down"] for wish in wishes), "at": wishes[-1]["at"]}
+    counts = {role: count for command in commands for role, count in command["counts"].items()}
+    return {"counts": counts, "down": any(command["down"] for command in commands), "at": commands[-1]["at"]}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""Calls to members of roles: the roster, handles of members and groups, the transports, and the errors."""
+"""Calls to members of roles: the registry, handles of members and groups, the transports, and the errors."""

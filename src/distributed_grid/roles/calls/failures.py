@@ -6,7 +6,7 @@ from typing import Final
 
 from distributed_grid.config.values import did_you_mean
 from distributed_grid.errors import CallTimedOut, GridError, MemberFailed, MemberLost, UnknownMethod
-from distributed_grid.roles.calls.roster import Seat
+from distributed_grid.roles.calls.endpoints import Endpoint
 
 _MOST_TOLD: Final = 10
 _TAKE_ALONG: Final = 'Take modules along: ray.init(runtime_env={"working_dir": "."}), or grid roles up --working-dir .'
@@ -19,79 +19,79 @@ class Failed:
     error: GridError
 
 
-def member_failed(seat: Seat, method: str, cause: BaseException | None, traceback: str) -> MemberFailed:
+def member_failed(endpoint: Endpoint, method: str, cause: BaseException | None, traceback: str) -> MemberFailed:
     """`cause`: the exception, where it is available; otherwise the traceback describes it."""
     said = _raised_in(traceback) if cause is None else _first_line(cause)
-    error = MemberFailed(f"{_who(seat)} failed in {method}(): {said}", because=[traceback] if traceback else [])
-    error.role, error.rank, error.node, error.remote_traceback = seat.role, seat.rank, seat.node, traceback
+    error = MemberFailed(f"{_who(endpoint)} failed in {method}(): {said}", because=[traceback] if traceback else [])
+    error.role, error.rank, error.node, error.remote_traceback = endpoint.role, endpoint.rank, endpoint.node, traceback
     error.__cause__ = cause
     if traceback and (cause is None or cause.__traceback__ is None):
         error.add_note(traceback)  # otherwise Python shows the cause's own traceback for an uncaught error
     return error
 
 
-def did_not_start(seat: Seat, said: str, traceback: str) -> MemberFailed:
+def did_not_start(endpoint: Endpoint, said: str, traceback: str) -> MemberFailed:
     """Its constructor failed, or its process ended before the constructor returned."""
     error = MemberFailed(
-        f"{_who(seat)} did not start: {said}",
+        f"{_who(endpoint)} did not start: {said}",
         because=[traceback] if traceback else [],
         try_next=_TAKE_ALONG if said.startswith(("ModuleNotFoundError", "ImportError")) else None,
     )
-    error.role, error.rank, error.node, error.remote_traceback = seat.role, seat.rank, seat.node, traceback
+    error.role, error.rank, error.node, error.remote_traceback = endpoint.role, endpoint.rank, endpoint.node, traceback
     return error
 
 
-def member_lost(seat: Seat, method: str, why: str, *, sent: bool = True) -> MemberLost:
+def member_lost(endpoint: Endpoint, method: str, why: str, *, sent: bool = True) -> MemberLost:
     """`sent`: the member may have begun the call. The call is not repeated, since it may have had effects."""
-    reason = why or seat.why or "its process ended"
+    reason = why or endpoint.why or "its process ended"
     when = f"was lost during {method}()" if sent else f"is gone, so {method}() was not called"
     error = MemberLost(
-        f"{_who(seat)} {when}: {reason}",
+        f"{_who(endpoint)} {when}: {reason}",
         because=["it may have had effects, so it is not called again"] if sent else [],
     )
-    error.role, error.rank, error.why = seat.role, seat.rank, reason
+    error.role, error.rank, error.why = endpoint.role, endpoint.rank, reason
     return error
 
 
-def nobody(role: str, why: str) -> MemberLost:
+def no_members(role: str, why: str) -> MemberLost:
     error = MemberLost(f"No member of {role} is there: {why or 'it has none'}")
     error.role, error.why = role, why
     return error
 
 
-def nobody_free(role: str, method: str, within_s: float) -> CallTimedOut:
+def none_free(role: str, method: str, within_s: float) -> CallTimedOut:
     error = CallTimedOut(f"No member of {role} was free for {method}(){_within(within_s)}")
     error.role = role
     return error
 
 
-def timed_out(seat: Seat, method: str, within_s: float | None) -> CallTimedOut:
+def timed_out(endpoint: Endpoint, method: str, within_s: float | None) -> CallTimedOut:
     """The member did not answer in time, or was away for that long."""
-    away = seat.target is None
+    away = endpoint.target is None
     said = f"is away and did not come back for {method}()" if away else f"did not answer {method}()"
     error = CallTimedOut(
-        f"{_who(seat)} {said}{_within(within_s)}",
-        because=[seat.why] if away and seat.why else [],
+        f"{_who(endpoint)} {said}{_within(within_s)}",
+        because=[endpoint.why] if away and endpoint.why else [],
         try_next=None if away else "It goes on there. options(deadline_s=...) waits longer.",
     )
-    error.role, error.ranks = seat.role, (seat.rank,)
+    error.role, error.ranks = endpoint.role, (endpoint.rank,)
     return error
 
 
-def given_up(seat: Seat, method: str) -> CallTimedOut:
+def given_up(endpoint: Endpoint, method: str) -> CallTimedOut:
     """The caller no longer waits for this call, since another one failed."""
-    error = CallTimedOut(f"{_who(seat)} had not answered {method}() when another one failed")
-    error.role, error.ranks = seat.role, (seat.rank,)
+    error = CallTimedOut(f"{_who(endpoint)} had not answered {method}() when another one failed")
+    error.role, error.ranks = endpoint.role, (endpoint.rank,)
     return error
 
 
-def not_up(seat: Seat, within_s: float | None) -> CallTimedOut:
+def not_up(endpoint: Endpoint, within_s: float | None) -> CallTimedOut:
     error = CallTimedOut(
-        f"{_who(seat)} was not up{_within(within_s)}",
+        f"{_who(endpoint)} was not up{_within(within_s)}",
         because=["its constructor, or on_peers(), has not returned"],
         try_next="startup_deadline_seconds of the role gives it longer.",
     )
-    error.role, error.ranks = seat.role, (seat.rank,)
+    error.role, error.ranks = endpoint.role, (endpoint.rank,)
     return error
 
 
@@ -135,8 +135,10 @@ def _others(errors: Sequence[GridError], did: str, asked: int) -> list[str]:
     return [f"{len(errors)} more of {asked} {did}", *told, *more]
 
 
-def _who(seat: Seat) -> str:
-    return f"{seat.role} {seat.rank} on {seat.node}" if seat.node else f"{seat.role} {seat.rank}"
+def _who(endpoint: Endpoint) -> str:
+    return (
+        f"{endpoint.role} {endpoint.rank} on {endpoint.node}" if endpoint.node else f"{endpoint.role} {endpoint.rank}"
+    )
 
 
 def _first_line(cause: BaseException) -> str:

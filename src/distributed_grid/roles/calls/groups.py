@@ -7,9 +7,9 @@ from typing import Any, Final, Generic, TypeVar, overload
 
 from distributed_grid.errors import InvalidRequest
 from distributed_grid.roles.calls.calling import Call, Transport
-from distributed_grid.roles.calls.failures import Failed, check_method, first_of, nobody
+from distributed_grid.roles.calls.endpoints import Endpoint, EndpointRegistry, Ref
+from distributed_grid.roles.calls.failures import Failed, check_method, first_of, no_members
 from distributed_grid.roles.calls.handles import MemberHandle
-from distributed_grid.roles.calls.roster import Ref, Roster, Seat
 from distributed_grid.roles.calls.sharing_out import MapOptions, SharingOut
 
 
@@ -72,17 +72,17 @@ class RoleGroup(Generic[T]):
     members. They equal ranks as long as no member is gone for good.
     """
 
-    __slots__ = ("_chosen", "_options", "_role", "_roster", "_transport")
+    __slots__ = ("_chosen", "_options", "_registry", "_role", "_transport")
 
     def __init__(
         self,
-        roster: Roster,
+        registry: EndpointRegistry,
         transport: Transport,
         role: str,
         options: CallOptions | None = None,
-        chosen: tuple[Seat, ...] | None = None,
+        chosen: tuple[Endpoint, ...] | None = None,
     ) -> None:
-        self._roster, self._transport, self._role = roster, transport, role
+        self._registry, self._transport, self._role = registry, transport, role
         self._options = options or CallOptions()
         self._chosen = chosen
 
@@ -92,30 +92,30 @@ class RoleGroup(Generic[T]):
 
     @property
     def size(self) -> int:
-        return len(self._seats())
+        return len(self._endpoints())
 
     def __len__(self) -> int:
-        return len(self._seats())
+        return len(self._endpoints())
 
     def __bool__(self) -> bool:
         return True
 
     def __iter__(self) -> Iterator[MemberHandle[T]]:
-        return iter([self._member(seat) for seat in self._seats()])
+        return iter([self._member(endpoint) for endpoint in self._endpoints()])
 
     @overload
     def __getitem__(self, which: int) -> MemberHandle[T]: ...
     @overload
     def __getitem__(self, which: slice) -> "RoleGroup[T]": ...
     def __getitem__(self, which: int | slice) -> "MemberHandle[T] | RoleGroup[T]":
-        seats = self._seats()
+        endpoints = self._endpoints()
         if isinstance(which, slice):
-            return RoleGroup(self._roster, self._transport, self._role, self._options, seats[which])
-        if not seats:
-            raise nobody(self._role, self._roster.why_nobody(self._role))
-        if not -len(seats) <= which < len(seats):
-            raise IndexError(f"{self._role} has {len(seats)} members, so there is none at {which}")
-        return self._member(seats[which])
+            return RoleGroup(self._registry, self._transport, self._role, self._options, endpoints[which])
+        if not endpoints:
+            raise no_members(self._role, self._registry.why_empty(self._role))
+        if not -len(endpoints) <= which < len(endpoints):
+            raise IndexError(f"{self._role} has {len(endpoints)} members, so there is none at {which}")
+        return self._member(endpoints[which])
 
     @property
     def rank_zero(self) -> MemberHandle[T]:
@@ -136,7 +136,7 @@ class RoleGroup(Generic[T]):
         at a time, at most its concurrency.
         """
         changed = self._options.changed(deadline_s, errors, at_once)
-        return RoleGroup(self._roster, self._transport, self._role, changed, self._chosen)
+        return RoleGroup(self._registry, self._transport, self._role, changed, self._chosen)
 
     def call(self, method: str, /, *args: Any, **kwargs: Any) -> list[Any]:
         """Call the method on all members; returns the answers in rank order.
@@ -146,16 +146,16 @@ class RoleGroup(Generic[T]):
         With `errors="first"`, a failure is raised as soon as it happens. The call waits for members that are away. A
         call that was sent is never sent again.
         """
-        seats, stop = self._checked(method), self._options.errors is Errors.FIRST
-        return self._answers(self._call(method, args, kwargs).on_all(seats, stop), method)
+        endpoints, stop = self._checked(method), self._options.errors is Errors.FIRST
+        return self._answers(self._call(method, args, kwargs).on_all(endpoints, stop), method)
 
     def submit(self, method: str, /, *args: Any, **kwargs: Any) -> list[Ref]:
         """Call the method on all members; returns references in rank order. Waits only for members that are away."""
-        seats, call = self._checked(method), self._call(method, args, kwargs)
+        endpoints, call = self._checked(method), self._call(method, args, kwargs)
         refs = []
-        for seat in seats:
-            ref = call.send(seat)
-            seat.remember(ref)
+        for endpoint in endpoints:
+            ref = call.send(endpoint)
+            endpoint.remember(ref)
             refs.append(ref)
         return refs
 
@@ -168,12 +168,12 @@ class RoleGroup(Generic[T]):
         those under way and raises the first failure by shard. With `errors="values"` all shards are processed, and
         errors stand in their places. No shard is sent twice.
         """
-        seats = self._checked(method)
-        if not seats:
-            raise nobody(self._role, self._roster.why_nobody(self._role))
+        endpoints = self._checked(method)
+        if not endpoints:
+            raise no_members(self._role, self._registry.why_empty(self._role))
         options = self._options
         how = MapOptions(options.deadline_s, options.at_once, stop_on_error=options.errors is not Errors.VALUES)
-        sharing = SharingOut(self._transport, seats[0], self._seats, method, shards, (args, kwargs), how)
+        sharing = SharingOut(self._transport, endpoints[0], self._endpoints, method, shards, (args, kwargs), how)
         return self._answers(sharing.run(), method)
 
     def choose(self) -> MemberHandle[T]:
@@ -181,30 +181,30 @@ class RoleGroup(Generic[T]):
 
         A member that is away is chosen only if all are away.
         """
-        seats = self._seats()
-        if not seats:
-            raise nobody(self._role, self._roster.why_nobody(self._role))
-        for seat in seats:
-            seat.count_by(self._transport.unfinished)
-        there = [seat for seat in seats if seat.target is not None] or seats
-        return self._member(min(there, key=lambda seat: (seat.outstanding, seat.busy, seat.rank)))
+        endpoints = self._endpoints()
+        if not endpoints:
+            raise no_members(self._role, self._registry.why_empty(self._role))
+        for endpoint in endpoints:
+            endpoint.count_by(self._transport.unfinished)
+        there = [endpoint for endpoint in endpoints if endpoint.target is not None] or endpoints
+        return self._member(min(there, key=lambda endpoint: (endpoint.outstanding, endpoint.busy, endpoint.rank)))
 
     def __repr__(self) -> str:
         return f"<{self._role}: {len(self)} members>"
 
-    def _seats(self) -> tuple[Seat, ...]:
-        return self._roster.seats(self._role) if self._chosen is None else self._chosen
+    def _endpoints(self) -> tuple[Endpoint, ...]:
+        return self._registry.endpoints(self._role) if self._chosen is None else self._chosen
 
-    def _checked(self, method: str) -> tuple[Seat, ...]:
-        """The seats that a call goes to. An empty role is not an error; a run that has ended is."""
-        seats = self._seats()
-        if not seats and (why := self._roster.why_nobody(self._role)):
-            raise nobody(self._role, why)
-        for seat in seats:
-            known = seat.methods
+    def _checked(self, method: str) -> tuple[Endpoint, ...]:
+        """The endpoints that a call goes to. An empty role is not an error; a run that has ended is."""
+        endpoints = self._endpoints()
+        if not endpoints and (why := self._registry.why_empty(self._role)):
+            raise no_members(self._role, why)
+        for endpoint in endpoints:
+            known = endpoint.methods
             if method not in known and known:  # a member that was never up has not reported its methods yet
                 check_method(self._role, method, known)
-        return seats
+        return endpoints
 
     def _call(self, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
         return Call(self._transport, method, args, kwargs, self._options.deadline_s)
@@ -217,5 +217,5 @@ class RoleGroup(Generic[T]):
             return [one.error if type(one) is Failed else one for one in found]
         raise first_of(failed, method, len(found), self._options.deadline_s)
 
-    def _member(self, seat: Seat) -> MemberHandle[T]:
-        return MemberHandle(self._transport, seat, self._options.deadline_s)
+    def _member(self, endpoint: Endpoint) -> MemberHandle[T]:
+        return MemberHandle(self._transport, endpoint, self._options.deadline_s)

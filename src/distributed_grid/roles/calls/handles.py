@@ -3,8 +3,8 @@
 from typing import Any, Generic, NoReturn, TypeVar
 
 from distributed_grid.roles.calls.calling import Call, Transport
+from distributed_grid.roles.calls.endpoints import Endpoint, Ref
 from distributed_grid.roles.calls.failures import Failed, check_method
-from distributed_grid.roles.calls.roster import Ref, Seat
 
 T = TypeVar("T")
 
@@ -36,23 +36,23 @@ class MemberHandle(Generic[T]):
     handle itself uses (`call`, `submit`, `options`, `role`, `rank`, `node`), use `call` or `submit`.
     """
 
-    __slots__ = ("_deadline_s", "_seat", "_transport")
+    __slots__ = ("_deadline_s", "_endpoint", "_transport")
 
-    def __init__(self, transport: Transport, seat: Seat, deadline_s: float | None = None) -> None:
-        self._transport, self._seat, self._deadline_s = transport, seat, deadline_s
+    def __init__(self, transport: Transport, endpoint: Endpoint, deadline_s: float | None = None) -> None:
+        self._transport, self._endpoint, self._deadline_s = transport, endpoint, deadline_s
 
     @property
     def role(self) -> str:
-        return self._seat.role
+        return self._endpoint.role
 
     @property
     def rank(self) -> int:
-        return self._seat.rank
+        return self._endpoint.rank
 
     @property
     def node(self) -> str:
         """The member's node, which may change with a restart."""
-        return self._seat.node
+        return self._endpoint.node
 
     def call(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
         """Call the method and return the answer. Raises `MemberFailed`, `MemberLost` or `CallTimedOut`.
@@ -60,7 +60,7 @@ class MemberHandle(Generic[T]):
         While the member is away (it restarts), this waits for it, within the deadline.
         """
         self._check(method)
-        found = Call(self._transport, method, args, kwargs, self._deadline_s).on_all((self._seat,))[0]
+        found = Call(self._transport, method, args, kwargs, self._deadline_s).on_all((self._endpoint,))[0]
         if isinstance(found, Failed):
             raise found.error
         return found
@@ -68,13 +68,13 @@ class MemberHandle(Generic[T]):
     def submit(self, method: str, /, *args: Any, **kwargs: Any) -> Ref:
         """Call the method and return a reference. Waits only for a member that is away, within the deadline."""
         self._check(method)
-        ref = Call(self._transport, method, args, kwargs, self._deadline_s).send(self._seat)
-        self._seat.remember(ref)
+        ref = Call(self._transport, method, args, kwargs, self._deadline_s).send(self._endpoint)
+        self._endpoint.remember(ref)
         return ref
 
     def options(self, *, deadline_s: float | None) -> "MemberHandle[T]":
         """The same member with another deadline for each call; None: no limit."""
-        return MemberHandle(self._transport, self._seat, deadline_s)
+        return MemberHandle(self._transport, self._endpoint, deadline_s)
 
     def __getattr__(self, name: str) -> MemberMethod:
         if name.startswith("_"):
@@ -83,13 +83,13 @@ class MemberHandle(Generic[T]):
         return MemberMethod(self, name)
 
     def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *self._seat.methods]
+        return [*super().__dir__(), *self._endpoint.methods]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, MemberHandle) and other._seat is self._seat
+        return isinstance(other, MemberHandle) and other._endpoint is self._endpoint
 
     def __hash__(self) -> int:
-        return hash((self._seat.role, self._seat.rank))
+        return hash((self._endpoint.role, self._endpoint.rank))
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -98,9 +98,9 @@ class MemberHandle(Generic[T]):
         )
 
     def __repr__(self) -> str:
-        return f"<member {self._seat!r}>"
+        return f"<member {self._endpoint!r}>"
 
     def _check(self, method: str) -> None:
-        known = self._seat.methods
+        known = self._endpoint.methods
         if method not in known and known:  # a member that was never up has not reported its methods yet
-            check_method(self._seat.role, method, known)
+            check_method(self._endpoint.role, method, known)

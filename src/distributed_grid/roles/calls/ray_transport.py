@@ -1,4 +1,4 @@
-"""Calls through Ray: a seat's target is the handle of the actor that hosts it."""
+"""Calls through Ray: an endpoint's target is the handle of the actor that hosts it."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -7,8 +7,8 @@ from typing import Any, Final
 import ray
 
 from distributed_grid.execution.actors import why_gone
+from distributed_grid.roles.calls.endpoints import Endpoint, Ref
 from distributed_grid.roles.calls.failures import member_failed, member_lost, timed_out
-from distributed_grid.roles.calls.roster import Ref, Seat
 from distributed_grid.roles.on_node.peers import wire_name
 
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
@@ -25,36 +25,36 @@ _LOST: Final = (
 
 
 class RayTransport:
-    def __init__(self, on_loss: Callable[[Seat], None] = lambda _: None) -> None:
+    def __init__(self, on_loss: Callable[[Endpoint], None] = lambda _: None) -> None:
         """`on_loss`: called when a call finds that its member is gone, possibly before the supervisor notices."""
         self._on_loss = on_loss
 
-    def submit(self, seat: Seat, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ref:
-        return getattr(seat.here(), wire_name(seat.role, method)).remote(*args, **kwargs)
+    def submit(self, endpoint: Endpoint, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ref:
+        return getattr(endpoint.current_target(), wire_name(endpoint.role, method)).remote(*args, **kwargs)
 
     def collect(self, refs: Sequence[Ref], within_s: float | None) -> list[Any]:
         found: list[Any] = ray.get(list(refs), timeout=within_s)
         return found
 
-    def outcome(self, ref: Ref, seat: Seat, method: str, within_s: float | None) -> Any:
+    def outcome(self, ref: Ref, endpoint: Endpoint, method: str, within_s: float | None) -> Any:
         try:
             return ray.get(ref, timeout=within_s)
         except ray.exceptions.RayTaskError as error:
             # This comes first: the error is also of the class that the method raised, which may be any of those below.
             cause = _raised(error)
-            raise member_failed(seat, method, cause, _plain(str(error))) from cause
+            raise member_failed(endpoint, method, cause, _plain(str(error))) from cause
         except ray.exceptions.GetTimeoutError:
-            raise timed_out(seat, method, within_s) from None
+            raise timed_out(endpoint, method, within_s) from None
         except _LOST as error:
             why = why_gone(error)
-            if isinstance(error, ray.exceptions.ActorDiedError) and error.actor_id == _actor_id(seat.target):
-                seat.left(why)  # the member is not back yet, and the next call must wait for it
-                self._on_loss(seat)
-            raise member_lost(seat, method, why) from None
+            if isinstance(error, ray.exceptions.ActorDiedError) and error.actor_id == _actor_id(endpoint.target):
+                endpoint.disconnect(why)  # the member is not back yet, and the next call must wait for it
+                self._on_loss(endpoint)
+            raise member_lost(endpoint, method, why) from None
         except ray.exceptions.RayError as error:
             # What the method raised or returned cannot be read here, or the call was cancelled. Calls to other members
             # continue.
-            raise member_failed(seat, method, None, _plain(str(error)) or type(error).__name__) from None
+            raise member_failed(endpoint, method, None, _plain(str(error)) or type(error).__name__) from None
 
     def first_done(self, refs: Sequence[Ref], within_s: float | None) -> int | None:
         waits = list(dict.fromkeys(refs))

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from distributed_grid.errors import GridError, MemberLost
 from distributed_grid.roles.calls.calling import Call, Transport, count
-from distributed_grid.roles.calls.failures import Failed, nobody, nobody_free, timed_out
-from distributed_grid.roles.calls.roster import Ref, Seat, SeatAway
+from distributed_grid.roles.calls.endpoints import Endpoint, EndpointUnavailable, Ref
+from distributed_grid.roles.calls.failures import Failed, no_members, none_free, timed_out
 
 _LOOK_AGAIN_S: Final = 0.05
 """The longest single wait while a member is away and may come back."""
@@ -30,7 +30,7 @@ class MapOptions:
 @dataclass(slots=True)
 class _Errand:
     index: int
-    seat: Seat
+    endpoint: Endpoint
     target: Any
     call: Call
     ref: Ref
@@ -44,15 +44,15 @@ class SharingOut:
     def __init__(
         self,
         transport: Transport,
-        first: Seat,
-        seats: Callable[[], Sequence[Seat]],
+        first: Endpoint,
+        endpoints: Callable[[], Sequence[Endpoint]],
         method: str,
         shards: Iterable[Any],
         others: tuple[tuple[Any, ...], Mapping[str, Any]],
         options: MapOptions,
     ) -> None:
-        """`seats`: returns the current seats, and is called repeatedly. `first`: one of them, for error messages."""
-        self._transport, self._seats, self._method, self._options = transport, seats, method, options
+        """`endpoints`: called repeatedly, returns the current ones. `first`: one of them, for error messages."""
+        self._transport, self._endpoints, self._method, self._options = transport, endpoints, method, options
         self._first = first
         self._others = others
         """The arguments that are the same for all shards."""
@@ -60,8 +60,8 @@ class SharingOut:
         self._next: tuple[int, Any] | None = None
         self._found: dict[int, Any] = {}
         self._out: list[_Errand] = []
-        self._lost: dict[Seat, Any] = {}
-        """By seat, the target that was lost. A seat with another target is back."""
+        self._lost: dict[Endpoint, Any] = {}
+        """By endpoint, the target that was lost. An endpoint with another target is back."""
         self._stalled_at: float | None = None
 
     def run(self) -> list[Any]:
@@ -69,42 +69,46 @@ class SharingOut:
         try:
             self._next = next(self._shards, None)
             while self._next is not None or self._working():
-                while self._next is not None and (seat := self._free()) is not None:
-                    self._give(seat, *self._next)
+                while self._next is not None and (endpoint := self._free()) is not None:
+                    self._give(endpoint, *self._next)
                 if not self._working() and self._next is not None and (why := self._hopeless()):
                     self._give_up(why)
                 else:
                     self._wait()
         finally:
-            count([one.seat for one in self._out], -1)
+            count([one.endpoint for one in self._out], -1)
             for one in self._out:
-                one.seat.remember(one.ref)
+                one.endpoint.remember(one.ref)
         return [self._found[index] for index in range(len(self._found))]
 
     def _working(self) -> bool:
         return any(not one.late for one in self._out)
 
-    def _free(self) -> Seat | None:
+    def _free(self) -> Endpoint | None:
         """The member with the fewest shards that can take one more."""
-        busy = Counter(one.seat for one in self._out)
+        busy = Counter(one.endpoint for one in self._out)
         most = self._options.at_once
-        free = [seat for seat in self._seats() if self._is_there(seat) and busy[seat] < min(most, seat.concurrency)]
-        return min(free, key=lambda seat: busy[seat], default=None)
+        free = [
+            endpoint
+            for endpoint in self._endpoints()
+            if self._is_there(endpoint) and busy[endpoint] < min(most, endpoint.concurrency)
+        ]
+        return min(free, key=lambda endpoint: busy[endpoint], default=None)
 
-    def _is_there(self, seat: Seat) -> bool:
-        target = seat.target
-        return target is not None and self._lost.get(seat) is not target
+    def _is_there(self, endpoint: Endpoint) -> bool:
+        target = endpoint.target
+        return target is not None and self._lost.get(endpoint) is not target
 
-    def _give(self, seat: Seat, index: int, shard: Any) -> None:
+    def _give(self, endpoint: Endpoint, index: int, shard: Any) -> None:
         args, kwargs = self._others
         call = Call(self._transport, self._method, (shard, *args), kwargs, self._options.deadline_s)
-        target = seat.target
+        target = endpoint.target
         try:
-            ref = self._transport.submit(seat, self._method, call.args, kwargs)
-        except SeatAway:
+            ref = self._transport.submit(endpoint, self._method, call.args, kwargs)
+        except EndpointUnavailable:
             return  # the member has just left, so it is no longer free
-        count([seat], 1)
-        self._out.append(_Errand(index, seat, target, call, ref))
+        count([endpoint], 1)
+        self._out.append(_Errand(index, endpoint, target, call, ref))
         self._stalled_at = None
         self._next = next(self._shards, None)
 
@@ -120,24 +124,24 @@ class SharingOut:
         for one in self._out:
             if not one.late and one.call.left_s == 0:
                 one.late = True
-                self._fail(one.index, timed_out(one.seat, self._method, self._options.deadline_s))
+                self._fail(one.index, timed_out(one.endpoint, self._method, self._options.deadline_s))
 
     def _patience_s(self) -> float | None:
         waits = [left for one in self._out if not one.late and (left := one.call.left_s) is not None]
         if self._next is not None:
-            is_short = self._stalled_at is not None or not all(map(self._is_there, self._seats()))
+            is_short = self._stalled_at is not None or not all(map(self._is_there, self._endpoints()))
             waits.append(_LOOK_AGAIN_S if is_short else _NEWCOMERS_S)
         return min(waits, default=None)
 
     def _done(self, one: _Errand) -> None:
-        count([one.seat], -1)
+        count([one.endpoint], -1)
         if one.late:
             return
         try:
-            self._found[one.index] = self._transport.outcome(one.ref, one.seat, self._method, None)
+            self._found[one.index] = self._transport.outcome(one.ref, one.endpoint, self._method, None)
         except GridError as error:
             if isinstance(error, MemberLost):
-                self._lost[one.seat] = one.target
+                self._lost[one.endpoint] = one.target
             self._fail(one.index, error)
 
     def _fail(self, index: int, error: GridError) -> None:
@@ -148,14 +152,14 @@ class SharingOut:
     def _hopeless(self) -> Callable[[], GridError] | None:
         """The error if no member takes the next shard: all are gone, or too long away or busy with late calls."""
         role, within = self._first.role, self._options.deadline_s
-        if all(seat.gone for seat in self._seats()):
-            return lambda: nobody(role, self._first.why)
+        if all(endpoint.retired for endpoint in self._endpoints()):
+            return lambda: no_members(role, self._first.why)
         now = time.monotonic()
         if self._stalled_at is None:
             self._stalled_at = now
         if within is None or now - self._stalled_at < within:
             return None
-        return lambda: nobody_free(role, self._method, within)
+        return lambda: none_free(role, self._method, within)
 
     def _give_up(self, error: Callable[[], GridError]) -> None:
         """Fail all remaining shards at once: one by one, each would wait as long."""

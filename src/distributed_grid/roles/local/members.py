@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, NoReturn
 from distributed_grid.errors import CallTimedOut, GridError, InvalidRole, Refused
 from distributed_grid.model.roles.spec import Colocation, RoleSpec
 from distributed_grid.model.roles.workload import Workload
+from distributed_grid.roles.calls.endpoints import Endpoint, EndpointRegistry, EndpointUnavailable
 from distributed_grid.roles.calls.failures import not_up
-from distributed_grid.roles.calls.roster import Roster, Seat, SeatAway
 from distributed_grid.roles.local.refs import LocalRef, Packed, Stays
 from distributed_grid.roles.local.transport import LocalMember, LocalTransport, fetch
 from distributed_grid.roles.on_node.making import ON_PEERS
@@ -21,24 +21,24 @@ from distributed_grid.roles.role_class import class_of
 class LocalPeer(Peer, Stays):
     """The current member with the role and the rank, as with Ray, where peers are found by name."""
 
-    __slots__ = ("_roster", "_seat", "_transport")
+    __slots__ = ("_endpoint", "_registry", "_transport")
 
-    def __init__(self, transport: LocalTransport, roster: Roster, seat: Seat) -> None:
-        super().__init__(seat.role, seat.rank)
-        self._transport, self._roster, self._seat = transport, roster, seat
+    def __init__(self, transport: LocalTransport, registry: EndpointRegistry, endpoint: Endpoint) -> None:
+        super().__init__(endpoint.role, endpoint.rank)
+        self._transport, self._registry, self._endpoint = transport, registry, endpoint
 
     def _method(self, name: str) -> "LocalPeerMethod":
-        if name not in self._seat.methods:
+        if name not in self._endpoint.methods:
             raise AttributeError(name)
         return LocalPeerMethod(self, name)
 
     def _send(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LocalRef:
-        seat = self._roster.seat(self.role, self.rank) or self._seat
+        endpoint = self._registry.endpoint(self.role, self.rank) or self._endpoint
         try:
-            return self._transport.submit(seat, name, args, kwargs)
-        except SeatAway:
+            return self._transport.submit(endpoint, name, args, kwargs)
+        except EndpointUnavailable:
             ref = LocalRef()
-            ref.lose(seat.why or f"{self.role} {self.rank} is gone")
+            ref.lose(endpoint.why or f"{self.role} {self.rank} is gone")
             return ref
 
 
@@ -65,125 +65,130 @@ class Load(NamedTuple):
     running: int
 
 
-class LocalCrew:
+class LocalProcessSet:
     def __init__(self, workload: Workload, run: str) -> None:
-        self.roster, self.transport = Roster(run), LocalTransport()
+        self.registry, self.transport = EndpointRegistry(run), LocalTransport()
         self._specs = {spec.name: spec for spec in workload.roles}
         self._classes = {spec.name: class_of(spec) for spec in workload.roles}
         self._configs = {spec.name: _packed(spec) for spec in workload.roles}
         self._together = {spec.name: _names_in_process(group) for group in workload.together for spec in group}
-        self._members: dict[Seat, LocalMember] = {}
+        self._members: dict[Endpoint, LocalMember] = {}
         self._changing = threading.Lock()
         for role in self._specs:
-            self.roster.add_role(role)
+            self.registry.add_role(role)
 
-    def grow(self, sizes: Mapping[str, int]) -> list[Seat]:
+    def grow(self, sizes: Mapping[str, int]) -> list[Endpoint]:
         """Add members until each role has its size: all new ones come up, or none does. They are not introduced yet."""
-        new: list[Seat] = []
+        new: list[Endpoint] = []
         try:
             for role, size in sizes.items():
                 new += [self._hire(role, rank) for rank in self._free_ranks(role, size)]
-            self._wait([(seat, self._members[seat].make()) for seat in new], "__init__")
+            self._wait([(endpoint, self._members[endpoint].make()) for endpoint in new], "__init__")
         except BaseException:
-            self._dismiss(new, "another one did not come up", finish=False)
+            self._end_all(new, "another one did not come up", finish=False)
             raise
-        for seat in new:
-            self.roster.put(seat)
-            seat.came(self._members[seat])
+        for endpoint in new:
+            self.registry.put(endpoint)
+            endpoint.connect(self._members[endpoint])
         return new
 
     def shrink(self, sizes: Mapping[str, int]) -> None:
         """Remove the members with the highest ranks, after the calls that they already have."""
         for role, size in sizes.items():
-            for seat in self.roster.seats(role)[size:]:
+            for endpoint in self.registry.endpoints(role)[size:]:
                 why = f"{role} was scaled down to {size}"
-                self.roster.drop(role, seat.rank, why)
-                self._dismiss([seat], why, finish=True)
+                self.registry.drop(role, endpoint.rank, why)
+                self._end_all([endpoint], why, finish=True)
 
-    def introduce(self, new: Sequence[Seat], note: Callable[[str], None]) -> None:
+    def introduce(self, new: Sequence[Endpoint], note: Callable[[str], None]) -> None:
         """Tell all members that define `on_peers` of their peers.
 
         New members that fail here are removed. Failures of other members are noted.
         """
-        seats = [seat for role in self.roster.roles for seat in self.roster.seats(role)]
-        told = [seat for seat in seats if self._members[seat].wants_peers]
-        begun = [(seat, self._members[seat].tell(self._peers(seat))) for seat in told]
+        endpoints = [endpoint for role in self.registry.roles for endpoint in self.registry.endpoints(role)]
+        told = [endpoint for endpoint in endpoints if self._members[endpoint].wants_peers]
+        begun = [(endpoint, self._members[endpoint].tell(self._peers(endpoint))) for endpoint in told]
         try:
-            self._wait([(seat, ref) for seat, ref in begun if seat in new], ON_PEERS)
+            self._wait([(endpoint, ref) for endpoint, ref in begun if endpoint in new], ON_PEERS)
         except BaseException:
-            for seat in new:
-                self.roster.drop(seat.role, seat.rank, "it did not come up")
-            self._dismiss(new, "it did not come up", finish=False)
+            for endpoint in new:
+                self.registry.drop(endpoint.role, endpoint.rank, "it did not come up")
+            self._end_all(new, "it did not come up", finish=False)
             raise
-        for seat, ref in begun:
-            if seat not in new:
+        for endpoint, ref in begun:
+            if endpoint not in new:
                 try:
-                    self._wait([(seat, ref)], ON_PEERS)
+                    self._wait([(endpoint, ref)], ON_PEERS)
                 except GridError as error:
                     note(error.message)
 
     def close(self, why: str) -> bool:
         """End all members and lose their calls. False: they had ended before."""
         with self._changing:
-            if self.roster.closed:
+            if self.registry.closed:
                 return False
-            self.roster.close(why)
-        self._dismiss(list(self._members), why, finish=False)
+            self.registry.close(why)
+        self._end_all(list(self._members), why, finish=False)
         return True
 
-    def actor(self, seat: Seat) -> str:
+    def actor(self, endpoint: Endpoint) -> str:
         """The name that its actor would have."""
-        return f"{self.roster.run}/{'+'.join(self._together[seat.role] or [seat.role])}/{seat.rank}"
+        return f"{self.registry.run}/{'+'.join(self._together[endpoint.role] or [endpoint.role])}/{endpoint.rank}"
 
-    def load(self, seat: Seat) -> Load:
-        member = self._members.get(seat)
+    def load(self, endpoint: Endpoint) -> Load:
+        member = self._members.get(endpoint)
         return Load(0, 0) if member is None else Load(member.worker.waiting, member.worker.running)
 
     def count(self, role: str) -> int:
-        return len(self.roster.seats(role))
+        return len(self.registry.endpoints(role))
 
     def of_roles(self, roles: Iterable[str]) -> list[Load]:
-        return [self.load(seat) for role in roles for seat in self.roster.seats(role)]
+        return [self.load(endpoint) for role in roles for endpoint in self.registry.endpoints(role)]
 
-    def _hire(self, role: str, rank: int) -> Seat:
+    def _hire(self, role: str, rank: int) -> Endpoint:
         spec = self._specs[role]
         with self._changing:
-            if self.roster.closed:
-                raise Refused(f"The run {self.roster.run} is over", because=[self.roster.closed])
-            name = f"{self.roster.run}/{role}/{rank}"
+            if self.registry.closed:
+                raise Refused(f"The run {self.registry.run} is over", because=[self.registry.closed])
+            name = f"{self.registry.run}/{role}/{rank}"
             member = LocalMember(name, self._classes[role], self._configs[role], spec.max_concurrency)
-            seat = Seat(role, rank, node=platform.node(), methods=member.methods, concurrency=member.concurrency)
-            self._members[seat] = member
-        return seat
+            endpoint = Endpoint(
+                role, rank, node=platform.node(), methods=member.methods, concurrency=member.concurrency
+            )
+            self._members[endpoint] = member
+        return endpoint
 
     def _free_ranks(self, role: str, size: int) -> Sequence[int]:
-        taken = {seat.rank for seat in self.roster.seats(role)}
+        taken = {endpoint.rank for endpoint in self.registry.endpoints(role)}
         return [rank for rank in range(size) if rank not in taken]
 
-    def _dismiss(self, seats: Sequence[Seat], why: str, *, finish: bool) -> None:
-        for seat in seats:
-            member = self._members.pop(seat, None)
+    def _end_all(self, endpoints: Sequence[Endpoint], why: str, *, finish: bool) -> None:
+        for endpoint in endpoints:
+            member = self._members.pop(endpoint, None)
             if member is not None:
                 member.worker.close(why, finish=finish)
 
-    def _wait(self, begun: Sequence[tuple[Seat, LocalRef]], method: str) -> None:
+    def _wait(self, begun: Sequence[tuple[Endpoint, LocalRef]], method: str) -> None:
         since = time.monotonic()
-        for seat, ref in begun:
-            within = self._specs[seat.role].startup_deadline_seconds
+        for endpoint, ref in begun:
+            within = self._specs[endpoint.role].startup_deadline_seconds
             try:
-                self.transport.outcome(ref, seat, method, max(0.0, since + within - time.monotonic()))
+                self.transport.outcome(ref, endpoint, method, max(0.0, since + within - time.monotonic()))
             except CallTimedOut:
-                raise not_up(seat, within) from None
+                raise not_up(endpoint, within) from None
 
-    def _peers(self, seat: Seat) -> Peers:
-        roster = self.roster
-        listed = {role: roster.seats(role) for role in roster.roles}
-        me = Identity(seat.role, seat.rank, len(listed[seat.role]), seat.node, self.roster.run)
+    def _peers(self, endpoint: Endpoint) -> Peers:
+        registry = self.registry
+        listed = {role: registry.endpoints(role) for role in registry.roles}
+        me = Identity(endpoint.role, endpoint.rank, len(listed[endpoint.role]), endpoint.node, self.registry.run)
         members = {
-            role: [LocalPeer(self.transport, self.roster, one) for one in seats] for role, seats in listed.items()
+            role: [LocalPeer(self.transport, self.registry, one) for one in endpoints]
+            for role, endpoints in listed.items()
         }
-        near = [role for role in self._together[seat.role] if role != seat.role]
-        siblings = {role: self._members[one].instance for role in near for one in listed[role] if one.rank == seat.rank}
+        near = [role for role in self._together[endpoint.role] if role != endpoint.role]
+        siblings = {
+            role: self._members[one].instance for role in near for one in listed[role] if one.rank == endpoint.rank
+        }
         return Peers(me, members, siblings, fetch)
 
 

@@ -18,7 +18,7 @@ from distributed_grid.model.times import instant
 from distributed_grid.roles.asked_counts import scaled_counts, spec_named, text_of_role
 from distributed_grid.roles.calls.groups import CallOptions, RoleGroup
 from distributed_grid.roles.events import Events
-from distributed_grid.roles.local.members import LocalCrew
+from distributed_grid.roles.local.members import LocalProcessSet
 from distributed_grid.roles.record_rows import member_row, role_row
 from distributed_grid.roles.supervision.signals import Counted, Followed, Following, SignalReader
 
@@ -30,7 +30,7 @@ class LocalParts:
     """See `Followed`."""
 
     workload: Workload
-    crew: Counted
+    process_set: Counted
     note: Callable[[str], None]
     wanted: dict[str, int] = field(default_factory=dict)
     """Always empty: a requested member is there at once, or never."""
@@ -89,25 +89,30 @@ class LocalRun:
         self._events = Events()
         self._resizing = threading.Lock()
         self._over = threading.Event()
-        self._crew = LocalCrew(workload, self.name)
+        self._process_set = LocalProcessSet(workload, self.name)
         try:
-            self._crew.introduce(self._crew.grow({spec.name: spec.least for spec in workload.roles}), self._note)
+            self._process_set.introduce(
+                self._process_set.grow({spec.name: spec.least for spec in workload.roles}), self._note
+            )
         except BaseException:
-            self._crew.close("the run did not start")
+            self._process_set.close("the run did not start")
             raise
         self._state = "running"
-        self._note(f"{len(self._crew.roster.all_seats())} members are up")
-        parts = LocalParts(workload, self._crew, self._note)
+        self._note(f"{len(self._process_set.registry.all_endpoints())} members are up")
+        parts = LocalParts(workload, self._process_set, self._note)
         self._scaling, self._following = parts.scaling, LocalFollowing(parts, self.__getitem__, self.scale)
 
     @property
     def roles(self) -> tuple[str, ...]:
-        return self._crew.roster.roles
+        return self._process_set.registry.roles
 
     def __getitem__(self, role: str | Enum) -> RoleGroup[Any]:
         spec = spec_named(self.workload, role)
         return RoleGroup(
-            self._crew.roster, self._crew.transport, spec.name, CallOptions(deadline_s=spec.call_deadline_seconds)
+            self._process_set.registry,
+            self._process_set.transport,
+            spec.name,
+            CallOptions(deadline_s=spec.call_deadline_seconds),
         )
 
     def group(self, role: str | Enum, cls: type[T]) -> RoleGroup[T]:
@@ -133,18 +138,18 @@ class LocalRun:
         """
         sizes = scaled_counts(self.workload, role, count)
         with self._resizing:
-            if self._crew.roster.closed:
-                raise Refused(f"The run {self.name} is over", because=[self._crew.roster.closed])
-            there = max(map(self._crew.count, sizes))
-            self._crew.shrink(sizes)
-            self._crew.introduce(self._crew.grow(sizes), self._note)
+            if self._process_set.registry.closed:
+                raise Refused(f"The run {self.name} is over", because=[self._process_set.registry.closed])
+            there = max(map(self._process_set.count, sizes))
+            self._process_set.shrink(sizes)
+            self._process_set.introduce(self._process_set.grow(sizes), self._note)
             if count != there:
                 self._note(f"{text_of_role(role)} was scaled {'up' if count > there else 'down'} to {count}")
 
     def shutdown(self) -> None:
         """End the run; calls under way are lost. A second call does nothing."""
         self._following.close()
-        if self._crew.close(f"the run {self.name} was shut down"):
+        if self._process_set.close(f"the run {self.name} was shut down"):
             self._state = "ended"
             self._note("it was shut down")
             self._over.set()
@@ -157,8 +162,8 @@ class LocalRun:
 
     def status(self) -> dict[str, Any]:
         """The record, in the same form as on Ray."""
-        seats = {role: self._crew.roster.seats(role) for role in self.roles}
-        counts = {role: len(found) for role, found in seats.items()}
+        endpoints = {role: self._process_set.registry.endpoints(role) for role in self.roles}
+        counts = {role: len(found) for role, found in endpoints.items()}
         return {
             "name": self.name,
             "workload": self.workload.name,
@@ -180,10 +185,12 @@ class LocalRun:
                 for one in self.workload.roles
             ],
             "members": [
-                member_row(seat, "up", self._crew.actor(seat), queue=queue, running=running, pid=os.getpid())
-                for found in seats.values()
-                for seat in found
-                for queue, running in [self._crew.load(seat)]
+                member_row(
+                    endpoint, "up", self._process_set.actor(endpoint), queue=queue, running=running, pid=os.getpid()
+                )
+                for found in endpoints.values()
+                for endpoint in found
+                for queue, running in [self._process_set.load(endpoint)]
             ],
             "holdings": [],
             "events": self._events.rows(),

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION, wait
 from typing import Any
 
+from distributed_grid.roles.calls.endpoints import Endpoint, EndpointUnavailable
 from distributed_grid.roles.calls.failures import member_failed, member_lost, timed_out
-from distributed_grid.roles.calls.roster import Seat, SeatAway
 from distributed_grid.roles.local.refs import LocalRef, Packed, Work
 from distributed_grid.roles.local.streams import LocalStream, StreamFeed
 from distributed_grid.roles.local.workers import LoopWorker, ThreadWorker, Worker
@@ -50,7 +50,7 @@ class LocalMember:
 
     def tell(self, peers: Peers) -> LocalRef:
         ref = LocalRef()
-        self.worker.aside(ref, lambda: _without_value(getattr(self.instance, ON_PEERS)(peers)))
+        self.worker.in_background(ref, lambda: _without_value(getattr(self.instance, ON_PEERS)(peers)))
         return ref
 
     def refs_for(self, method: str) -> tuple[LocalRef, LocalRef]:
@@ -70,11 +70,11 @@ class _NotAllWell(Exception):
 
 
 class LocalTransport:
-    """See `Transport`; a seat's target is a `LocalMember`."""
+    """See `Transport`; an endpoint's target is a `LocalMember`."""
 
-    def submit(self, seat: Seat, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> LocalRef:
+    def submit(self, endpoint: Endpoint, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> LocalRef:
         """References among the arguments become their values before the call begins, as in Ray."""
-        member: LocalMember = seat.here()
+        member: LocalMember = endpoint.current_target()
         given, named = Packed((tuple(args), dict(kwargs)), frozen=True).unpack()
         ref, settled = member.refs_for(method)
         awaited = [one for one in (*given, *named.values()) if isinstance(one, LocalRef)]
@@ -89,18 +89,18 @@ class LocalTransport:
             raise _NotAllWell
         return [ref.result() for ref in refs]
 
-    def outcome(self, ref: LocalRef, seat: Seat, method: str, within_s: float | None) -> Any:
+    def outcome(self, ref: LocalRef, endpoint: Endpoint, method: str, within_s: float | None) -> Any:
         if not wait([ref], within_s).done:
-            raise timed_out(seat, method, within_s)
+            raise timed_out(endpoint, method, within_s)
         if ref.lost is not None:
-            raise member_lost(seat, method, ref.lost)
+            raise member_lost(endpoint, method, ref.lost)
         error = ref.exception()
         if error is None:
             try:
                 return ref.result()
             except Exception as unread:  # noqa: BLE001 (unpacking runs user code)
                 error = unread
-        raise member_failed(seat, method, error, ref.told or f"{type(error).__name__}: {error}")
+        raise member_failed(endpoint, method, error, ref.told or f"{type(error).__name__}: {error}")
 
     def first_done(self, refs: Sequence[LocalRef], within_s: float | None) -> int | None:
         done = wait(refs, within_s, FIRST_COMPLETED).done
@@ -145,7 +145,7 @@ class _Awaiting:
             args = [_value(one) for one in self._args]
             kwargs = {name: _value(one) for name, one in self._kwargs.items()}
             self._member.worker.submit(self._ref, self._member.work(self._method, args, kwargs))
-        except SeatAway:
+        except EndpointUnavailable:
             self._ref.lose("it left before the call was begun")
         except Exception as error:  # noqa: BLE001 (unpacking runs user code)
             self._ref.fail(error)

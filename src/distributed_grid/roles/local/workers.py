@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-from distributed_grid.roles.calls.roster import SeatAway
+from distributed_grid.roles.calls.endpoints import EndpointUnavailable
 from distributed_grid.roles.local.refs import LocalRef, Work
 
 
@@ -18,9 +18,9 @@ class Worker(Protocol):
     def waiting(self) -> int: ...
 
     def submit(self, ref: LocalRef, work: Work) -> None:
-        """Queue a call, in order of arrival. Raises `SeatAway` when the worker is closed."""
+        """Queue a call, in order of arrival. Raises `EndpointUnavailable` when the worker is closed."""
 
-    def aside(self, ref: LocalRef, work: Work) -> None:
+    def in_background(self, ref: LocalRef, work: Work) -> None:
         """Run beside the calls, however busy the worker is."""
 
     def close(self, why: str, *, finish: bool) -> None:
@@ -49,16 +49,16 @@ class ThreadWorker:
     def submit(self, ref: LocalRef, work: Work) -> None:
         with self._changed:
             if self._closed:
-                raise SeatAway
+                raise EndpointUnavailable
             self._queue.append((ref, work))
             if self._idle < len(self._queue) and self._threads < self._concurrency:
                 self._threads += 1
                 _thread(self._name, self._serve)
             self._changed.notify()
 
-    def aside(self, ref: LocalRef, work: Work) -> None:
+    def in_background(self, ref: LocalRef, work: Work) -> None:
         if self._closed:
-            raise SeatAway
+            raise EndpointUnavailable
         _thread(f"{self._name} aside", lambda: ref.settle(work))
 
     def close(self, why: str, *, finish: bool) -> None:
@@ -112,7 +112,7 @@ class LoopWorker:
     def submit(self, ref: LocalRef, work: Work) -> None:
         self._start(ref, lambda: self._in_turn(ref, work))
 
-    def aside(self, ref: LocalRef, work: Work) -> None:
+    def in_background(self, ref: LocalRef, work: Work) -> None:
         self._start(ref, lambda: ref.settle_async(work))
 
     def close(self, why: str, *, finish: bool) -> None:
@@ -128,7 +128,7 @@ class LoopWorker:
     def _start(self, ref: LocalRef, begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
         with self._changing:
             if self._closed:
-                raise SeatAway
+                raise EndpointUnavailable
             self._refs.add(ref)
             self._loop.call_soon_threadsafe(self._begin, ref, begin)
 

@@ -11,8 +11,8 @@ from distributed_grid.decide.monitoring.naming import Raylet
 from distributed_grid.execution.actors import why_gone
 from distributed_grid.execution.ray_gateway import RayGateway
 from distributed_grid.execution.ray_rpc import Worker, workers_on
-from distributed_grid.roles.supervision.managed import LIVES, Crew, Fault, Post, PostState
-from distributed_grid.roles.supervision.signals import aside
+from distributed_grid.roles.supervision.managed import LIVES, Fault, ManagedProcess, ProcessSet, ProcessState
+from distributed_grid.roles.supervision.signals import in_background
 
 EVERY_S: Final = 1.0
 _PINGS_A_SECOND: Final = 200
@@ -23,8 +23,8 @@ _QUEUES_SOON_S: Final = 0.5
 
 
 class Health:
-    def __init__(self, crew: Crew, gateway: RayGateway, silent_after_s: float) -> None:
-        self._crew = crew
+    def __init__(self, process_set: ProcessSet, gateway: RayGateway, silent_after_s: float) -> None:
+        self._process_set = process_set
         self._gateway = gateway
         self._silent_after_s = silent_after_s
         self._queues_at = 0.0
@@ -33,55 +33,61 @@ class Health:
     def look(self) -> list[Fault]:
         """Ping the processes whose turn it is. Returns those that have failed since the last look."""
         now = time.monotonic()
-        lives = [post for post in self._crew.posts.values() if post.handle is not None and post.state in LIVES]
+        lives = [
+            process
+            for process in self._process_set.by_name.values()
+            if process.handle is not None and process.state in LIVES
+        ]
         self._count_queues(now, lives)
-        asked = {post.ping: post for post in lives if post.ping is not None}
+        asked = {process.ping: process for process in lives if process.ping is not None}
         done = ray.wait([*asked], num_returns=len(asked), timeout=0, fetch_local=False)[0] if asked else []
         faults = [fault for ref in done if (fault := self._answered(asked[ref], now)) is not None]
-        failed = {id(fault.post) for fault in faults}
+        failed = {id(fault.process) for fault in faults}
         every_s = max(EVERY_S, len(lives) / _PINGS_A_SECOND)
         silent_after_s = max(self._silent_after_s, 2 * every_s)
-        for post in lives:
-            if id(post) in failed:
+        for process in lives:
+            if id(process) in failed:
                 continue
-            if post.ping is None and now - post.pinged_at >= every_s:
-                post.ping, post.pinged_at = post.handle.grid_ping.remote(), now
-            elif post.ping is not None and now - post.pinged_at > silent_after_s:
-                faults.append(Fault(post, f"it has not answered for {now - post.pinged_at:.0f} s", what="was silent"))
-            elif post.ping is not None and now - post.pinged_at > silent_after_s / 3:
-                post.state = PostState.SILENT
+            if process.ping is None and now - process.pinged_at >= every_s:
+                process.ping, process.pinged_at = process.handle.grid_ping.remote(), now
+            elif process.ping is not None and now - process.pinged_at > silent_after_s:
+                faults.append(
+                    Fault(process, f"it has not answered for {now - process.pinged_at:.0f} s", what="was silent")
+                )
+            elif process.ping is not None and now - process.pinged_at > silent_after_s / 3:
+                process.state = ProcessState.SILENT
         return faults
 
-    def _answered(self, post: Post, now: float) -> Fault | None:
-        ref, post.ping = post.ping, None
+    def _answered(self, process: ManagedProcess, now: float) -> Fault | None:
+        ref, process.ping = process.ping, None
         try:
             ray.get(ref)
         except ray.exceptions.RayError as error:
-            return Fault(post, why_gone(error))
-        post.state = PostState.UP
+            return Fault(process, why_gone(error))
+        process.state = ProcessState.UP
         return None
 
-    def _count_queues(self, now: float, lives: list[Post]) -> None:
+    def _count_queues(self, now: float, lives: list[ManagedProcess]) -> None:
         """Counted in a separate thread: a node answers only once all of its workers have, and one may be stuck."""
         if self._counting is not None and self._counting.done():
             counting, self._counting = self._counting, None
             with suppress(Exception):  # they are counted again soon
                 self._take_in(counting.result(), lives)
-        every_s = _QUEUES_SOON_S if any(post.leaving_since is not None for post in lives) else _QUEUES_S
+        every_s = _QUEUES_SOON_S if any(process.leaving_since is not None for process in lives) else _QUEUES_S
         if self._counting is None and now - self._queues_at >= every_s and lives:
             self._queues_at = now
-            nodes = {post.held.node_id for post in lives}
+            nodes = {process.held.node_id for process in lives}
             # Ray itself is called here: a thread that outlives the run must not call it.
             raylets = [raylet for raylet in self._gateway.raylets() if raylet.node_id in nodes]
-            self._counting = aside("grid-roles-queues", lambda: _count(raylets))
+            self._counting = in_background("grid-roles-queues", lambda: _count(raylets))
 
-    def _take_in(self, workers: dict[str, Worker], lives: list[Post]) -> None:
-        for post in lives:
-            worker = workers.get(post.handle._actor_id.hex())
+    def _take_in(self, workers: dict[str, Worker], lives: list[ManagedProcess]) -> None:
+        for process in lives:
+            worker = workers.get(process.handle._actor_id.hex())
             if worker is not None:
-                post.queue, post.running, post.counted_at = worker.waiting, worker.running, self._queues_at
-            for seat in post.seats:
-                seat.busy = post.running + post.queue
+                process.queue, process.running, process.counted_at = worker.waiting, worker.running, self._queues_at
+            for endpoint in process.endpoints:
+                endpoint.busy = process.running + process.queue
 
 
 def _count(raylets: list[Raylet]) -> dict[str, Worker]:

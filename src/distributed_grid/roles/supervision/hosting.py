@@ -33,7 +33,7 @@ for _module in (actor, making, peers):
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class ProcessSpec:
     """One planned process: its roles and its place."""
 
     run: str
@@ -48,12 +48,12 @@ class Process:
         return f"{self.run}/{'+'.join(self.roles)}/{self.index}"
 
 
-def processes_of(run: str, unit: Unit) -> Iterator[Process]:
+def specs_of(run: str, unit: Unit) -> Iterator[ProcessSpec]:
     if unit.kind is not UnitKind.BUNDLE:
-        yield Process(run, tuple(m.role for m in unit.members), unit.index, unit.node, unit.resources)
+        yield ProcessSpec(run, tuple(m.role for m in unit.members), unit.index, unit.node, unit.resources)
         return
     for member in unit.members:
-        yield Process(run, (member.role,), member.index, unit.node, member.resources)
+        yield ProcessSpec(run, (member.role,), member.index, unit.node, member.resources)
 
 
 class Hosting:
@@ -89,31 +89,31 @@ class Hosting:
         there = NodeAffinitySchedulingStrategy(node_id, soft=False)
         _ender().options(num_cpus=0, scheduling_strategy=there, max_retries=0).remote(pid)
 
-    def start(self, process: Process, held: Held, ranks: Mapping[str, str], ports: Any, port: int) -> Any:
+    def start(self, spec: ProcessSpec, held: Held, ranks: Mapping[str, str], ports: Any, port: int) -> Any:
         """The actor's handle, at once. The actor comes up in the background."""
-        env = environment_of([self._spec(role) for role in process.roles], self._caller)
-        made = self._actor_class(process.roles).options(
-            name=process.name,
+        env = environment_of([self._spec(role) for role in spec.roles], self._caller)
+        made = self._actor_class(spec.roles).options(
+            name=spec.name,
             namespace=NAMESPACE,
             max_restarts=0,
             max_task_retries=0,
             runtime_env={"env_vars": env} if env else None,
             scheduling_strategy=_inside(held),
-            **asking_for(process.needs),
+            **asking_for(spec.needs),
         )
         place = {
-            "run": process.run,
+            "run": spec.run,
             "namespace": NAMESPACE,
-            "roles": process.roles,
-            "index": process.index,
-            "node": process.node,
+            "roles": spec.roles,
+            "index": spec.index,
+            "node": spec.node,
             "ranks": dict(ranks),
             "port": port,
             "folders": self._folders,
         }
-        parts = [self._part(role) for role in process.roles]
+        parts = [self._part(role) for role in spec.roles]
         # In a list, since Ray starts no process before it has the value of an argument.
-        return once_its_name_is_free(lambda: made.remote(place, [ports], self._threads(process.roles), *parts))
+        return once_its_name_is_free(lambda: made.remote(place, [ports], self._threads(spec.roles), *parts))
 
     def _spec(self, role: str) -> RoleSpec:
         found = self._workload.role(role)

@@ -11,7 +11,7 @@ from distributed_grid.execution.actors import how_far
 from distributed_grid.model.roles.plan import DoesNotFit
 from distributed_grid.roles.calls.failures import did_not_start
 from distributed_grid.roles.on_node.making import ON_PEERS
-from distributed_grid.roles.supervision.managed import Crew, Fault, Post
+from distributed_grid.roles.supervision.managed import Fault, ManagedProcess, ProcessSet
 from distributed_grid.roles.supervision.parts import RunParts
 from distributed_grid.roles.supervision.places import NotHeld
 
@@ -41,7 +41,7 @@ class Launching:
                 error = found.error()
             else:
                 try:
-                    self._p.man(found, survey)
+                    self._p.occupy(found, survey)
                 except NotHeld as refused:
                     error, tries = self._explain(refused), tries + 1
                     if tries < _TRIES:
@@ -66,33 +66,35 @@ class Launching:
 
     def await_up(self) -> None:
         """Wait until all members are up. Raises for the first that failed or took too long."""
-        crew = self._p.crew
-        while crew.coming:
-            if faults := crew.look(within_s=_LOOK_S):
+        process_set = self._p.process_set
+        while process_set.coming:
+            if faults := process_set.look(within_s=_LOOK_S):
                 if all(map(_may_be_anothers, faults)):
-                    faults += crew.look(within_s=_LOOK_S)
+                    faults += process_set.look(within_s=_LOOK_S)
                 raise self._failed(sorted(faults, key=_may_be_anothers))
-            total = len(crew.posts)
-            self._progress(f"{total - len(crew.coming)} of {total} actors are up")
+            total = len(process_set.by_name)
+            self._progress(f"{total - len(process_set.coming)} of {total} actors are up")
             if late := self._p.late():
-                raise self._timed_out([fault.post for fault in late])
+                raise self._timed_out([fault.process for fault in late])
 
     def _failed(self, faults: Sequence[Fault]) -> MemberFailed:
         fault = faults[0]
-        post = fault.post
-        seat = next((seat for seat in post.seats if seat.role == fault.role), post.seats[0])
-        error = did_not_start(seat, fault.why, fault.remote_traceback)
-        others = [f"{one.post.who} on {one.post.process.node}: {one.why}" for one in faults[1:_MOST_TOLD]]
+        process = fault.process
+        endpoint = next(
+            (endpoint for endpoint in process.endpoints if endpoint.role == fault.role), process.endpoints[0]
+        )
+        error = did_not_start(endpoint, fault.why, fault.remote_traceback)
+        others = [f"{one.process.title} on {one.process.spec.node}: {one.why}" for one in faults[1:_MOST_TOLD]]
         error.because += tuple(others)
         return error
 
-    def _timed_out(self, late: Sequence[Post]) -> StartTimedOut:
-        crew: Crew = self._p.crew
-        told = [f"{post.who} on {post.process.node}: {how_far(post.handle)}" for post in late[:_MOST_TOLD]]
+    def _timed_out(self, late: Sequence[ManagedProcess]) -> StartTimedOut:
+        process_set: ProcessSet = self._p.process_set
+        told = [f"{process.title} on {process.spec.node}: {how_far(process.handle)}" for process in late[:_MOST_TOLD]]
         more = [f"and {len(late) - _MOST_TOLD} more"] if len(late) > _MOST_TOLD else []
-        up = len(crew.posts) - len(crew.coming)
+        up = len(process_set.by_name) - len(process_set.coming)
         return StartTimedOut(
-            f"{up} of {len(crew.posts)} actors of {self._p.name} were up in time",
+            f"{up} of {len(process_set.by_name)} actors of {self._p.name} were up in time",
             because=[*told, *more],
             try_next="A constructor that needs longer: startup_deadline_seconds of its role.",
         )

@@ -12,14 +12,14 @@ import ray
 from distributed_grid.execution.actors import why_gone
 from distributed_grid.model.nodes import NodeId
 from distributed_grid.model.roles.plan import Unit
-from distributed_grid.roles.calls.roster import Roster, Seat
+from distributed_grid.roles.calls.endpoints import Endpoint, EndpointRegistry
 from distributed_grid.roles.on_node.making import ON_PEERS
 from distributed_grid.roles.on_node.peers import wire_name
-from distributed_grid.roles.supervision.hosting import GREETING, Hosting, Process, processes_of
+from distributed_grid.roles.supervision.hosting import GREETING, Hosting, ProcessSpec, specs_of
 from distributed_grid.roles.supervision.places import Held
 
 
-class PostState(StrEnum):
+class ProcessState(StrEnum):
     STARTING = "starting"
     UP = "up"
     SILENT = "silent"
@@ -28,21 +28,21 @@ class PostState(StrEnum):
     GONE = "gone"
 
 
-LIVES: Final = (PostState.UP, PostState.SILENT)
+LIVES: Final = (ProcessState.UP, ProcessState.SILENT)
 
 
 @dataclass(slots=True, eq=False)
-class Post:
+class ManagedProcess:
     """One process of a run, across all of its lives."""
 
-    process: Process
+    spec: ProcessSpec
     unit: Unit
     held: Held
-    seats: tuple[Seat, ...]
+    endpoints: tuple[Endpoint, ...]
     handle: Any = None
     steps: list[Any] = field(default_factory=list)
     """References to the steps before it is up: its constructors, then meeting its peers."""
-    state: PostState = PostState.STARTING
+    state: ProcessState = ProcessState.STARTING
     since: float = 0.0
     """When it was last started."""
     restarts: int = 0
@@ -55,7 +55,7 @@ class Post:
     why: str = ""
     gang: frozenset[str] | None = None
     """The processes that restarted together with it. None is called before all of them are up."""
-    seated: bool = False
+    routed: bool = False
     """Callers are routed to it, in this life."""
     was_up: bool = False
     """In this life or an earlier one."""
@@ -68,11 +68,11 @@ class Post:
 
     @property
     def name(self) -> str:
-        return self.process.name
+        return self.spec.name
 
     @property
     def key(self) -> tuple[str, ...]:
-        return self.process.roles
+        return self.spec.roles
 
     @property
     def life(self) -> int:
@@ -80,16 +80,16 @@ class Post:
         return self.restarts if self.handle is not None else -1
 
     @property
-    def who(self) -> str:
+    def title(self) -> str:
         """For people: "worker 3"."""
-        return f"{'+'.join(self.key)} {self.process.index}"
+        return f"{'+'.join(self.key)} {self.spec.index}"
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
     """How a process failed: in a constructor, with its traceback, or as a whole."""
 
-    post: Post
+    process: ManagedProcess
     why: str
     role: str = ""
     remote_traceback: str = ""
@@ -98,11 +98,11 @@ class Fault:
 
 
 @dataclass(slots=True)
-class Crew:
+class ProcessSet:
     run: str
     hosting: Hosting
-    roster: Roster
-    posts: dict[str, Post] = field(default_factory=dict)
+    registry: EndpointRegistry
+    by_name: dict[str, ManagedProcess] = field(default_factory=dict)
     """By name. Each change makes a new dictionary, since other threads read it at any time."""
     _edition: int = 0
     _ports: dict[tuple[str, ...], tuple[NodeId, Any, int]] = field(default_factory=dict)
@@ -110,65 +110,65 @@ class Crew:
 
     # -- coming and going ----------------------------------------------------------------------------------------
 
-    def enlist(self, held: Iterable[Held]) -> list[Post]:
+    def add(self, held: Iterable[Held]) -> list[ManagedProcess]:
         """Start all units of what is held. If that raises, none of them is left."""
-        new: list[Post] = []
+        new: list[ManagedProcess] = []
         for one in held:
             for unit in one.holding.units:
-                for process in processes_of(self.run, unit):
-                    new.append(Post(process, unit, one, self.new_seats(process)))
-        self.posts = self.posts | {post.name: post for post in new}
+                for spec in specs_of(self.run, unit):
+                    new.append(ManagedProcess(spec, unit, one, self.new_endpoints(spec)))
+        self.by_name = self.by_name | {process.name: process for process in new}
         try:
             self.start(new)
         except BaseException:
-            self.dismiss(new, "it could not be started")
+            self.end(new, "it could not be started")
             raise
         return new
 
-    def start(self, posts: Sequence[Post], *, ports_anew: bool = False) -> None:
+    def start(self, processes: Sequence[ManagedProcess], *, new_ports: bool = False) -> None:
         """Make their actors, all at once. `look` reports when they are up."""
-        self._find_ports(posts, anew=ports_anew)
-        ranks = self._ranks({post.key for post in posts})
-        for post in posts:
-            _, ports, number = self._ports[post.key]
-            post.handle = self.hosting.start(post.process, post.held, ranks[post.name], ports, number)
-            post.steps = [post.handle.grid_ready.remote()]
-            post.since, post.ping, post.pinged_at = time.monotonic(), None, 0.0
-            post.queue, post.running, post.seated = 0, 0, False
-        for post, told in self.introduce(posts):
-            post.steps += told
+        self._find_ports(processes, pending=new_ports)
+        ranks = self._ranks({process.key for process in processes})
+        for process in processes:
+            _, ports, number = self._ports[process.key]
+            process.handle = self.hosting.start(process.spec, process.held, ranks[process.name], ports, number)
+            process.steps = [process.handle.grid_ready.remote()]
+            process.since, process.ping, process.pinged_at = time.monotonic(), None, 0.0
+            process.queue, process.running, process.routed = 0, 0, False
+        for process, told in self.introduce(processes):
+            process.steps += told
 
-    def stop(self, post: Post, state: PostState, why: str = "") -> None:
+    def stop(self, process: ManagedProcess, state: ProcessState, why: str = "") -> None:
         """End its process, if there is one."""
-        stuck = post.pid if post.state is PostState.SILENT else None
-        post.state, post.why, post.pid, post.steps, post.ping = state, why or post.why, None, [], None
-        post.seated = False
-        for seat in post.seats:
-            (seat.ended if state is PostState.GONE else seat.left)(post.why or "its process ended")
-        handle, post.handle = post.handle, None
+        stuck = process.pid if process.state is ProcessState.SILENT else None
+        process.state, process.why, process.pid, process.steps, process.ping = state, why or process.why, None, [], None
+        process.routed = False
+        for endpoint in process.endpoints:
+            (endpoint.retire if state is ProcessState.GONE else endpoint.disconnect)(process.why or "its process ended")
+        handle, process.handle = process.handle, None
         if handle is not None and ray.is_initialized():
             # Whatever the error, other processes must still be ended. Not found: this process has left Ray and
             # connected again, and Ray has ended its actors meanwhile; Ray also ends actors without any handle.
             with suppress(Exception):
                 ray.kill(handle)
                 if stuck is not None:
-                    self.hosting.end_stuck(post.held.node_id, stuck)
+                    self.hosting.end_stuck(process.held.node_id, stuck)
 
-    def dismiss(self, posts: Iterable[Post], why: str) -> None:
+    def end(self, processes: Iterable[ManagedProcess], why: str) -> None:
         """End them for good."""
-        leaving = list(posts)
-        gone = {post.name for post in leaving}
-        self.posts = {name: post for name, post in self.posts.items() if name not in gone}
-        for post in leaving:
-            self.stop(post, PostState.GONE, why)
-            for seat in post.seats:
-                self.roster.drop(seat.role, seat.rank, why)
+        leaving = list(processes)
+        gone = {process.name for process in leaving}
+        self.by_name = {name: process for name, process in self.by_name.items() if name not in gone}
+        for process in leaving:
+            self.stop(process, ProcessState.GONE, why)
+            for endpoint in process.endpoints:
+                self.registry.drop(endpoint.role, endpoint.rank, why)
 
     # -- looking -------------------------------------------------------------------------------------------------
 
     def look(self, within_s: float = 0.0) -> list[Fault]:
         """The processes that failed to come up since the last look. Waits up to `within_s` for all of them."""
-        coming = {post.steps[0]: post for post in self.coming}
+        coming = {process.steps[0]: process for process in self.coming}
         if not coming:
             return []
         done, _ = ray.wait([*coming], num_returns=len(coming), timeout=within_s, fetch_local=False)
@@ -177,81 +177,86 @@ class Crew:
 
     def settle(self) -> None:
         """Make processes that are up callable: each at once, but those of a gang together."""
-        there = {post.name for post in self.posts.values() if post.state in LIVES and not post.steps}
+        there = {process.name for process in self.by_name.values() if process.state in LIVES and not process.steps}
         came = []
-        for post in self.posts.values():
-            mates = [name for name in post.gang or (post.name,) if name in self.posts]
-            if not post.seated and post.leaving_since is None and post.name in there and there.issuperset(mates):
-                came.append(post)
-        for post in came:
-            post.gang, post.seated = None, True
-            for seat in post.seats:
-                seat.came(post.handle, node=post.process.node)
+        for process in self.by_name.values():
+            mates = [name for name in process.gang or (process.name,) if name in self.by_name]
+            if (
+                not process.routed
+                and process.leaving_since is None
+                and process.name in there
+                and there.issuperset(mates)
+            ):
+                came.append(process)
+        for process in came:
+            process.gang, process.routed = None, True
+            for endpoint in process.endpoints:
+                endpoint.connect(process.handle, node=process.spec.node)
 
-    def _advance(self, post: Post) -> Fault | None:
+    def _advance(self, process: ManagedProcess) -> Fault | None:
         """The current step is done: take its outcome."""
-        step = post.steps.pop(0)
+        step = process.steps.pop(0)
         try:
             told = ray.get(step)
         except ray.exceptions.RayTaskError as error:
-            post.steps = []
-            return Fault(post, why_gone(error), remote_traceback=str(error), what=f"failed in {ON_PEERS}()")
+            process.steps = []
+            return Fault(process, why_gone(error), remote_traceback=str(error), what=f"failed in {ON_PEERS}()")
         except Exception as error:  # noqa: BLE001 (whatever it is, the process is not up)
-            post.steps = []
-            return Fault(post, why_gone(error))
-        if isinstance(told, dict) and "failed" in told and post.pid is None:
+            process.steps = []
+            return Fault(process, why_gone(error))
+        if isinstance(told, dict) and "failed" in told and process.pid is None:
             if (failed := told["failed"]) is not None:
-                post.steps = []
-                return Fault(post, failed["error"], failed["role"], failed["traceback"], what="did not start")
-            post.pid, post.gpus = told["pid"], tuple(told["gpus"])
-        if not post.steps:
-            post.state, post.why, post.pinged_at, post.was_up = PostState.UP, "", time.monotonic(), True
+                process.steps = []
+                return Fault(process, failed["error"], failed["role"], failed["traceback"], what="did not start")
+            process.pid, process.gpus = told["pid"], tuple(told["gpus"])
+        if not process.steps:
+            process.state, process.why, process.pinged_at, process.was_up = ProcessState.UP, "", time.monotonic(), True
         return None
 
     @property
-    def coming(self) -> list[Post]:
-        return [post for post in self.posts.values() if post.steps]
+    def coming(self) -> list[ManagedProcess]:
+        return [process for process in self.by_name.values() if process.steps]
 
     @property
-    def staying(self) -> list[Post]:
+    def staying(self) -> list[ManagedProcess]:
         """All processes except those that are being removed."""
-        return [post for post in self.posts.values() if post.leaving_since is None]
+        return [process for process in self.by_name.values() if process.leaving_since is None]
 
-    def introduce(self, posts: Iterable[Post]) -> list[tuple[Post, list[Any]]]:
+    def introduce(self, processes: Iterable[ManagedProcess]) -> list[tuple[ManagedProcess, list[Any]]]:
         """Tell each process that defines `on_peers` of its peers. Returns each with references to the notifications."""
-        asking = [(post, [role for role in post.key if self.hosting.greets(role)]) for post in posts]
-        told: list[tuple[Post, list[Any]]] = []
+        asking = [(process, [role for role in process.key if self.hosting.greets(role)]) for process in processes]
+        told: list[tuple[ManagedProcess, list[Any]]] = []
         if not any(greets for _, greets in asking):
             return told
         others: dict[str, list[tuple[int, str, int]]] = {}
-        for one in sorted(self.staying, key=lambda one: one.process.index):
+        for one in sorted(self.staying, key=lambda one: one.spec.index):
             for role in one.key:
-                others.setdefault(role, []).append((one.process.index, one.name, one.life))
+                others.setdefault(role, []).append((one.spec.index, one.name, one.life))
         self._edition += 1
-        for post, greets in asking:
-            if greets and post.handle is not None:
-                post.handle.grid_meet.remote(self._edition, others)
-                greetings = [getattr(post.handle, wire_name(role, GREETING)) for role in greets]
-                told.append((post, [greet.remote(self._edition) for greet in greetings]))
+        for process, greets in asking:
+            if greets and process.handle is not None:
+                process.handle.grid_meet.remote(self._edition, others)
+                greetings = [getattr(process.handle, wire_name(role, GREETING)) for role in greets]
+                told.append((process, [greet.remote(self._edition) for greet in greetings]))
         return told
 
-    def of_roles(self, roles: Iterable[str]) -> list[Post]:
+    def of_roles(self, roles: Iterable[str]) -> list[ManagedProcess]:
         """The processes that host one of these roles, by index, without those that are being removed."""
         wanted = set(roles)
-        return sorted((p for p in self.staying if wanted & {*p.key}), key=lambda p: p.process.index)
+        return sorted((p for p in self.staying if wanted & {*p.key}), key=lambda p: p.spec.index)
 
     def count(self, role: str) -> int:
         return len(self.of_roles([role]))
 
     # -- who and where -------------------------------------------------------------------------------------------
 
-    def new_seats(self, process: Process) -> tuple[Seat, ...]:
-        """A seat for each role in the process."""
+    def new_endpoints(self, spec: ProcessSpec) -> tuple[Endpoint, ...]:
+        """An endpoint for each role in the process."""
         hosting, found = self.hosting, []
-        for role in process.roles:
+        for role in spec.roles:
             methods, limit = hosting.methods(role), hosting.limit(role)
-            found.append(Seat(role, process.index, node=process.node, methods=methods, concurrency=limit))
-            self.roster.put(found[-1])
+            found.append(Endpoint(role, spec.index, node=spec.node, methods=methods, concurrency=limit))
+            self.registry.put(found[-1])
         return tuple(found)
 
     def _ranks(self, keys: Iterable[tuple[str, ...]]) -> dict[str, dict[str, str]]:
@@ -259,14 +264,14 @@ class Crew:
         found: dict[str, dict[str, str]] = {}
         for key in keys:
             mates = self.of_roles(key[:1])
-            on_node: dict[str, list[Post]] = {}
+            on_node: dict[str, list[ManagedProcess]] = {}
             for mate in mates:
-                on_node.setdefault(mate.process.node, []).append(mate)
+                on_node.setdefault(mate.spec.node, []).append(mate)
             for number, here in enumerate(on_node.values()):
                 for local, mate in enumerate(here):
                     found[mate.name] = {
-                        "RANK": str(mate.process.index),
-                        "REPLICA_INDEX": str(mate.process.index),
+                        "RANK": str(mate.spec.index),
+                        "REPLICA_INDEX": str(mate.spec.index),
                         "WORLD_SIZE": str(len(mates)),
                         "LOCAL_RANK": str(local),
                         "LOCAL_WORLD_SIZE": str(len(here)),
@@ -276,12 +281,12 @@ class Crew:
                     }
         return found
 
-    def _find_ports(self, posts: Sequence[Post], *, anew: bool) -> None:
+    def _find_ports(self, processes: Sequence[ManagedProcess], *, pending: bool) -> None:
         """For roles whose rank 0 is new or has moved. Each node is asked once for all of them."""
         wanted: dict[NodeId, list[tuple[str, ...]]] = {}
-        for key in dict.fromkeys(post.key for post in posts):
+        for key in dict.fromkeys(process.key for process in processes):
             first = self.of_roles(key)[0].held.node_id
-            if anew or key not in self._ports or self._ports[key][0] != first:
+            if pending or key not in self._ports or self._ports[key][0] != first:
                 wanted.setdefault(first, []).append(key)
         for node_id, keys in wanted.items():
             ports = self.hosting.ports_on(node_id, len(keys))

@@ -12,7 +12,7 @@ from distributed_grid.model.roles.runs import RunState
 from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.model.roles.workload import Workload
 from distributed_grid.roles.events import Events
-from distributed_grid.roles.supervision.managed import Crew, Fault, Post
+from distributed_grid.roles.supervision.managed import Fault, ManagedProcess, ProcessSet
 from distributed_grid.roles.supervision.places import Held, Places
 from distributed_grid.roles.supervision.surveying import Survey, Surveyor
 
@@ -26,7 +26,7 @@ class RunParts:
 
     name: str
     workload: Workload
-    crew: Crew
+    process_set: ProcessSet
     places: Places
     surveyor: Surveyor
     began: float = field(default_factory=time.time)
@@ -42,7 +42,7 @@ class RunParts:
     """What a scaling role last did, and why."""
     short: dict[str, str] = field(default_factory=dict)
     """Why a role has, or had, fewer members than wanted."""
-    sent_away: Counter[str] = field(default_factory=Counter)
+    failed_additions: Counter[str] = field(default_factory=Counter)
     """By role: how often added members did not start."""
 
     def spec(self, role: str) -> RoleSpec:
@@ -62,21 +62,21 @@ class RunParts:
         """The processes that should be up by now."""
         now = time.monotonic()
         found = []
-        for post in self.crew.coming:
-            allowed = min(self.spec(role).startup_deadline_seconds for role in post.key)
-            if now - post.since > allowed:
-                found.append(Fault(post, f"it was not up after {allowed:g} s", what="did not start"))
+        for process in self.process_set.coming:
+            allowed = min(self.spec(role).startup_deadline_seconds for role in process.key)
+            if now - process.since > allowed:
+                found.append(Fault(process, f"it was not up after {allowed:g} s", what="did not start"))
         return found
 
     def units(self) -> list[Unit]:
         """All current units, each once, even if several processes are in it."""
-        return list(dict.fromkeys(post.unit for post in self.crew.posts.values()))
+        return list(dict.fromkeys(process.unit for process in self.process_set.by_name.values()))
 
-    def man(self, placement: Placement, survey: Survey) -> list[Post]:
+    def occupy(self, placement: Placement, survey: Survey) -> list[ManagedProcess]:
         """Take the places of a plan, all or none, and start its processes there."""
         held = self.hold(placement.units, survey)
         try:
-            return self.crew.enlist(held)
+            return self.process_set.add(held)
         except BaseException:
             self.give_back_empty()
             raise
@@ -88,6 +88,6 @@ class RunParts:
 
     def give_back_empty(self) -> None:
         """Release what no process needs any more."""
-        needed = {id(post.held) for post in self.crew.posts.values()}
+        needed = {id(process.held) for process in self.process_set.by_name.values()}
         self.places.give_back([one for one in self.held if id(one) not in needed])
         self.held = [one for one in self.held if id(one) in needed]

@@ -14,7 +14,7 @@ import ray
 from distributed_grid.model.endings import why_it_ends
 from distributed_grid.model.times import parse_instant
 from distributed_grid.roles.on_node.peers import wire_name
-from distributed_grid.roles.supervision.managed import LIVES, Post
+from distributed_grid.roles.supervision.managed import LIVES, ManagedProcess
 from distributed_grid.roles.supervision.parts import RunParts
 from distributed_grid.roles.supervision.places import Held
 
@@ -52,16 +52,16 @@ class Reclaims:
                 self._p.places.let_go(held)
 
     def _tell(self, held: Held, ending: Mapping[str, Any]) -> _Told:
-        posts = self._in(held)
+        processes = self._in(held)
         until = "" if ending["deadline"] is None else f"; kept until {parse_instant(ending['deadline']):%H:%M:%S} UTC"
         self._p.note(f"the place of {self._who(held)} on {held.holding.node} goes home: {why_it_ends(ending)}{until}")
         notice = {"boost_id": held.boost_id, **ending}
         told: list[Any] = []
-        has_all = bool(posts)
-        for post in posts:
-            hooks = [role for role in post.key if ON_RECLAIM in self._p.crew.hosting.methods(role)]
+        has_all = bool(processes)
+        for process in processes:
+            hooks = [role for role in process.key if ON_RECLAIM in self._p.process_set.hosting.methods(role)]
             has_all = has_all and bool(hooks)
-            told += [getattr(post.handle, wire_name(role, ON_RECLAIM)).remote(notice) for role in hooks]
+            told += [getattr(process.handle, wire_name(role, ON_RECLAIM)).remote(notice) for role in hooks]
         return _Told(told, has_all)
 
     def _are_done(self, told: _Told) -> bool:
@@ -71,12 +71,19 @@ class Reclaims:
             told.may_go = told.may_go and all(_says_done(ref) for ref in answered)
         return told.may_go and not told.waits
 
-    def _in(self, held: Held) -> list[Post]:
-        posts = self._p.crew.posts.values()
-        return [post for post in posts if post.held is held and post.handle is not None and post.state in LIVES]
+    def _in(self, held: Held) -> list[ManagedProcess]:
+        processes = self._p.process_set.by_name.values()
+        return [
+            process
+            for process in processes
+            if process.held is held and process.handle is not None and process.state in LIVES
+        ]
 
     def _who(self, held: Held) -> str:
-        return ", ".join(post.who for post in self._p.crew.posts.values() if post.held is held) or "no member"
+        return (
+            ", ".join(process.title for process in self._p.process_set.by_name.values() if process.held is held)
+            or "no member"
+        )
 
 
 def _says_done(answer: Any) -> bool:

@@ -18,7 +18,7 @@ from distributed_grid.roles.calls.groups import RoleGroup
 T = TypeVar("T")
 
 
-def aside(name: str, work: Callable[[], T]) -> "Future[T]":
+def in_background(name: str, work: Callable[[], T]) -> "Future[T]":
     """Run `work` in a thread of its own. It does not keep the process from ending, however long it takes."""
     future: Future[T] = Future()
 
@@ -54,7 +54,7 @@ class Followed(Protocol):
     def workload(self) -> Workload: ...
 
     @property
-    def crew(self) -> Counted: ...
+    def process_set(self) -> Counted: ...
 
     @property
     def wanted(self) -> dict[str, int]:
@@ -77,7 +77,7 @@ class SignalReader:
         assert role.follows is not None
         source = role.follows.source
         if isinstance(source, QueueSignal):
-            calls = [post.running + post.queue for post in self._p.crew.of_roles([role.name])]
+            calls = [process.running + process.queue for process in self._p.process_set.of_roles([role.name])]
             return sum(calls) / len(calls) if calls else 0.0
         if isinstance(source, MethodSignal):
             told = self._group(source.role).options(deadline_s=ANSWER_S).call(source.method)
@@ -127,12 +127,14 @@ class Following:
             if reading is None:
                 if now - self._asked_at.get(role.name, -1e9) >= scaling.every_seconds:
                     self._asked_at[role.name] = now
-                    self._readings[role.name] = aside(f"grid-roles-signal-{role.name}", partial(self._read, role))
+                    self._readings[role.name] = in_background(
+                        f"grid-roles-signal-{role.name}", partial(self._read, role)
+                    )
                 continue
             if not reading.done():
                 continue
             del self._readings[role.name]
-            present = self._p.crew.count(role.name)
+            present = self._p.process_set.count(role.name)
             found = follow_signal(
                 scaling,
                 self._states[role.name],

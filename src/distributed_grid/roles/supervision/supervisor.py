@@ -22,37 +22,37 @@ from distributed_grid.model.roles.runs import LEAVING, Record, RunState
 from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.model.times import instant
 from distributed_grid.roles.asked_counts import scaled_counts
+from distributed_grid.roles.calls.endpoints import Endpoint
 from distributed_grid.roles.calls.ray_transport import unfinished
-from distributed_grid.roles.calls.roster import Seat
 from distributed_grid.roles.on_node.making import ON_PEERS
 from distributed_grid.roles.record_rows import member_row, role_row
-from distributed_grid.roles.supervision.failures import Mending
+from distributed_grid.roles.supervision.failures import Recovery
 from distributed_grid.roles.supervision.health import Health
-from distributed_grid.roles.supervision.managed import Fault, Post, PostState
+from distributed_grid.roles.supervision.managed import Fault, ManagedProcess, ProcessState
 from distributed_grid.roles.supervision.parts import RunParts
 from distributed_grid.roles.supervision.reclaims import Reclaims
 from distributed_grid.roles.supervision.resizing import Resizing
 from distributed_grid.roles.supervision.signals import Following
 
 
-class Introducing:
+class PeerNotifier:
     def __init__(self, parts: RunParts) -> None:
         self._p = parts
         self._known: frozenset[tuple[str, int]] = frozenset()
-        self._told: dict[Any, Post] = {}
+        self._told: dict[Any, ManagedProcess] = {}
         """References to the notifications of members."""
 
     def begin(self) -> None:
         """The current members know each other already."""
-        self._known = self._there(self._p.crew.staying)
+        self._known = self._there(self._p.process_set.staying)
 
     def look(self) -> None:
         self._note_failures()
-        met = [post for post in self._p.crew.staying if not post.steps]
+        met = [process for process in self._p.process_set.staying if not process.steps]
         if self._there(met) != self._known:
-            told = self._p.crew.introduce(met)
+            told = self._p.process_set.introduce(met)
             self._known = self._there(met)
-            self._told |= {ref: post for post, refs in told for ref in refs}
+            self._told |= {ref: process for process, refs in told for ref in refs}
 
     def _note_failures(self) -> None:
         """A member that failed in `on_peers` is up and can be called, so it continues. The failure is recorded."""
@@ -60,22 +60,22 @@ class Introducing:
             return
         done, _ = ray.wait([*self._told], num_returns=len(self._told), timeout=0, fetch_local=False)
         for ref in done:
-            post = self._told.pop(ref)
+            process = self._told.pop(ref)
             try:
                 ray.get(ref)
             except ray.exceptions.RayTaskError as error:
-                self._p.note(f"{post.who} failed in {ON_PEERS}(): {why_gone(error)}")
+                self._p.note(f"{process.title} failed in {ON_PEERS}(): {why_gone(error)}")
             except ray.exceptions.RayError:
                 pass  # it has ended, which is noticed elsewhere
 
     @staticmethod
-    def _there(posts: list[Post]) -> frozenset[tuple[str, int]]:
-        return frozenset((post.name, post.life) for post in posts)
+    def _there(processes: list[ManagedProcess]) -> frozenset[tuple[str, int]]:
+        return frozenset((process.name, process.life) for process in processes)
 
 
 def record_of(parts: RunParts, job_id: str, worker_id: str, node: str) -> Record:
     user, team = parts.surveyor.user_and_team
-    posts = sorted(parts.crew.posts.values(), key=lambda post: (post.key, post.process.index))
+    processes = sorted(parts.process_set.by_name.values(), key=lambda process: (process.key, process.spec.index))
     return {
         "name": parts.name,
         "workload": parts.workload.name,
@@ -92,8 +92,8 @@ def record_of(parts: RunParts, job_id: str, worker_id: str, node: str) -> Record
         },
         "began_at": _at(parts.began),
         "updated_at": instant(datetime.now(UTC)),
-        "roles": [_role(parts, role, posts) for role in parts.workload.roles],
-        "members": _members(parts, posts),
+        "roles": [_role(parts, role, processes) for role in parts.workload.roles],
+        "members": _members(parts, processes),
         "holdings": [
             {
                 "node": one.holding.node,
@@ -107,38 +107,38 @@ def record_of(parts: RunParts, job_id: str, worker_id: str, node: str) -> Record
     }
 
 
-def _role(parts: RunParts, role: RoleSpec, posts: list[Post]) -> dict[str, Any]:
+def _role(parts: RunParts, role: RoleSpec, processes: list[ManagedProcess]) -> dict[str, Any]:
     return role_row(
         role,
         wanted=parts.wanted.get(role.name, role.least),
-        up=len([post for post in posts if role.name in post.key and _state(post) == PostState.UP]),
+        up=len([process for process in processes if role.name in process.key and _state(process) == ProcessState.UP]),
         failures=parts.failures[role.name],
         scaling=parts.scaling.get(role.name, ""),
     )
 
 
-def _members(parts: RunParts, posts: list[Post]) -> list[dict[str, Any]]:
-    found = [_member(post, seat) for post in posts for seat in post.seats]
+def _members(parts: RunParts, processes: list[ManagedProcess]) -> list[dict[str, Any]]:
+    found = [_member(process, endpoint) for process in processes for endpoint in process.endpoints]
     order = {role.name: number for number, role in enumerate(parts.workload.roles)}
     return sorted(found, key=lambda one: (order[one["role"]], one["rank"]))
 
 
-def _member(post: Post, seat: Seat) -> dict[str, Any]:
+def _member(process: ManagedProcess, endpoint: Endpoint) -> dict[str, Any]:
     return member_row(
-        seat,
-        _state(post),
-        post.name,
-        gpus=post.gpus,
-        restarts=post.restarts,
-        queue=post.queue,
-        running=post.running,
-        pid=post.pid,
-        why=post.why,
+        endpoint,
+        _state(process),
+        process.name,
+        gpus=process.gpus,
+        restarts=process.restarts,
+        queue=process.queue,
+        running=process.running,
+        pid=process.pid,
+        why=process.why,
     )
 
 
-def _state(post: Post) -> str:
-    return str(post.state) if post.leaving_since is None else LEAVING
+def _state(process: ManagedProcess) -> str:
+    return str(process.state) if process.leaving_since is None else LEAVING
 
 
 def _at(moment: float) -> str:
@@ -146,7 +146,7 @@ def _at(moment: float) -> str:
 
 
 _TICK_S: Final = 0.25
-_WISHES_S: Final = 0.5
+_COMMANDS_S: Final = 0.5
 _TELL_S: Final = 2.0
 _DROPPED: Final = "the program holds neither its manager nor any of its members any more"
 
@@ -159,17 +159,17 @@ class Supervisor:
         self._records = records
         self._health = health
         self._following = following
-        self._mending = Mending(parts)
+        self._recovery = Recovery(parts)
         self.resizing = Resizing(parts)
-        self._introducing = Introducing(parts)
+        self._peer_notifier = PeerNotifier(parts)
         self._reclaims = Reclaims(parts)
         self._faults: list[Fault] = []
         """Kept until they are handled: an exception in between must not lose them."""
-        self._wishes: deque[tuple[str, int]] = deque()
+        self._commands: deque[tuple[str, int]] = deque()
         self._poked = threading.Event()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        self._wishes_at = self._told_at = 0.0
+        self._commands_at = self._told_at = 0.0
         self._job_id = ray.get_runtime_context().get_job_id()
         self._worker_id = ray.get_runtime_context().get_worker_id()
         self._node = parts.surveyor.name_of(ray.get_runtime_context().get_node_id())
@@ -179,7 +179,7 @@ class Supervisor:
 
     def start(self, on_down: Callable[[str, RunState], None]) -> None:
         """`on_down`: ends the run, given why."""
-        self._introducing.begin()
+        self._peer_notifier.begin()
         self._on_down = on_down
         self._thread = threading.Thread(target=self._run, name=f"grid-roles-{self._p.name}", daemon=True)
         self._thread.start()
@@ -198,9 +198,9 @@ class Supervisor:
     def poke(self) -> None:
         self._poked.set()
 
-    def wish(self, role: str, count: int) -> None:
+    def request_count(self, role: str, count: int) -> None:
         scaled_counts(self._p.workload, role, count)  # raises for an invalid count, before the caller waits
-        self._wishes.append((role, count))
+        self._commands.append((role, count))
         self.poke()
 
     def record(self) -> Record:
@@ -227,29 +227,29 @@ class Supervisor:
 
     def tick(self) -> None:
         before = self._shape()
-        self._faults += self._p.crew.look()
-        self._p.crew.settle()
+        self._faults += self._p.process_set.look()
+        self._p.process_set.settle()
         self._reclaims.look()
         self._faults += self._health.look()
         self._faults += self._p.late() + self._unplaced()
-        here = [fault for fault in self._faults if self._p.crew.posts.get(fault.post.name) is fault.post]
+        here = [fault for fault in self._faults if self._p.process_set.by_name.get(fault.process.name) is fault.process]
         faults, self._faults = self.resizing.take(here), []
-        if faults and (why := self._mending.mend(faults)):
+        if faults and (why := self._recovery.recover(faults)):
             self._on_down(why, RunState.FAILED)
             return
         if not faults:
-            self._mending.house()
+            self._recovery.start_pending()
         self.resizing.look()
         if self.dropped:
             self._wind_up()
             return
-        if self._take_wishes():
+        if self._take_commands():
             return
         self._follow()
-        self._introducing.look()
+        self._peer_notifier.look()
         self._judge()
         if self._shape() != before or time.monotonic() - self._told_at > _TELL_S:
-            self._p.crew.roster.forget_finished(unfinished)
+            self._p.process_set.registry.forget_finished(unfinished)
             self.tell()
 
     def _wind_up(self) -> None:
@@ -260,33 +260,35 @@ class Supervisor:
         if self._p.state is not RunState.STOPPING:
             self._p.state, self._p.why = RunState.STOPPING, _DROPPED
             self._p.wanted = dict.fromkeys(self._p.wanted, 0)
-            self.resizing.leaving.leave(self._p.crew.staying, _DROPPED, finish_s=math.inf)
+            self.resizing.leaving.leave(self._p.process_set.staying, _DROPPED, finish_s=math.inf)
             self.tell()
-        if not self._p.crew.posts:
+        if not self._p.process_set.by_name:
             self._on_down(_DROPPED, RunState.ENDED)
 
     def _unplaced(self) -> list[Fault]:
         """The processes whose place was taken: its lease was preempted, or ended otherwise."""
         found = []
-        for post in self._p.crew.posts.values():
-            why = self._p.places.lost(post.held) if post.handle is not None else None
+        for process in self._p.process_set.by_name.values():
+            why = self._p.places.lost(process.held) if process.handle is not None else None
             if why is not None:
-                found.append(Fault(post, why, what="lost its place"))
+                found.append(Fault(process, why, what="lost its place"))
         return found
 
-    def _take_wishes(self) -> bool:
+    def _take_commands(self) -> bool:
         """Whether the run should end."""
         now = time.monotonic()
-        if now - self._wishes_at > _WISHES_S:
-            self._wishes_at = now
-            wished = self._records.take_wish(self._p.name)  # if this raises, this process's own requests are kept
-            if wished is not None:
-                if wished["down"]:
+        if now - self._commands_at > _COMMANDS_S:
+            self._commands_at = now
+            pending_command = self._records.take_command(
+                self._p.name
+            )  # if this raises, this process's own requests are kept
+            if pending_command is not None:
+                if pending_command["down"]:
                     self._on_down("it was asked to go down", RunState.ENDED)
                     return True
-                self._wishes.extend(wished["counts"].items())
-        while self._wishes:
-            self._towards(*self._wishes.popleft())
+                self._commands.extend(pending_command["counts"].items())
+        while self._commands:
+            self._towards(*self._commands.popleft())
         return False
 
     def _follow(self) -> None:
@@ -294,7 +296,7 @@ class Supervisor:
             self._towards(role, count)
         # A role that could not grow when asked may be able to now.
         for role, count in [*self._p.wanted.items()]:
-            if self._p.crew.count(role) < count and self._following.may_retry(role):
+            if self._p.process_set.count(role) < count and self._following.may_retry(role):
                 self._towards(role, count)
 
     def _towards(self, role: str, count: int) -> None:
@@ -309,21 +311,21 @@ class Supervisor:
         follows = any(self._p.spec(one).scaling is not None for one in together)
         if why and follows and not self.resizing.borrowing.borrows_for(role):
             # A role that follows a signal reads it again. For other roles, a requested count stays wanted.
-            self._p.wanted |= {one: self._p.crew.count(one) for one in together}
+            self._p.wanted |= {one: self._p.process_set.count(one) for one in together}
 
     def _judge(self) -> None:
         """Whether the run is as it should be."""
-        away = [post for post in self._p.crew.staying if post.state is not PostState.UP]
-        few = [role for role, count in self._p.wanted.items() if self._p.crew.count(role) < count]
-        whys = [f"{post.name.partition('/')[2]} is {post.state}" for post in away]
-        whys += [f"{role} has {self._p.crew.count(role)} of {self._p.wanted[role]}" for role in few]
+        away = [process for process in self._p.process_set.staying if process.state is not ProcessState.UP]
+        few = [role for role, count in self._p.wanted.items() if self._p.process_set.count(role) < count]
+        whys = [f"{process.name.partition('/')[2]} is {process.state}" for process in away]
+        whys += [f"{role} has {self._p.process_set.count(role)} of {self._p.wanted[role]}" for role in few]
         self._p.state = RunState.DEGRADED if whys else RunState.RUNNING
         self._p.why = "; ".join(whys[:3]) + (f" and {len(whys) - 3} more" if len(whys) > 3 else "")
 
     def _shape(self) -> object:
-        posts = self._p.crew.posts.values()
+        processes = self._p.process_set.by_name.values()
         return (
             self._p.state,
             len(self._p.events),
-            [(p.name, p.state, p.restarts, p.pid, p.process.node, p.leaving_since) for p in posts],
+            [(p.name, p.state, p.restarts, p.pid, p.spec.node, p.leaving_since) for p in processes],
         )

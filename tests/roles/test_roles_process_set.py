@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distributed_grid.model.resources import ResourceVector
-from distributed_grid.roles.calls.roster import Roster
-from distributed_grid.roles.supervision.hosting import Process
-from distributed_grid.roles.supervision.managed import Crew, Post
+from distributed_grid.roles.calls.endpoints import EndpointRegistry
+from distributed_grid.roles.supervision.hosting import ProcessSpec
+from distributed_grid.roles.supervision.managed import ManagedProcess, ProcessSet
 
 
 class Started:
@@ -19,8 +19,8 @@ class Started:
         self.ranks: dict[str, dict[str, str]] = {}
         self.asked: list[tuple[str, int]] = []
 
-    def start(self, process: Process, _held: Any, ranks: dict[str, str], _ports: Any, _number: int) -> Any:
-        self.ranks[process.name] = ranks
+    def start(self, spec: ProcessSpec, _held: Any, ranks: dict[str, str], _ports: Any, _number: int) -> Any:
+        self.ranks[spec.name] = ranks
         return SimpleNamespace(grid_ready=SimpleNamespace(remote=lambda: object()))
 
     def ports_on(self, node_id: str, count: int) -> Any:
@@ -34,14 +34,14 @@ class Started:
 def started(*nodes_of: list[str]) -> Started:
     """Roles `a`, `b`, ..., each with a member on each of these nodes."""
     hosting = Started()
-    crew = Crew("run-1", hosting, Roster("run-1"))  # type: ignore[arg-type]
+    process_set = ProcessSet("run-1", hosting, EndpointRegistry("run-1"))  # type: ignore[arg-type]
     for role, nodes in zip("abcdef", nodes_of, strict=False):
         for index, node in enumerate(nodes):
-            process = Process("run-1", (role,), index, node, ResourceVector())
+            spec = ProcessSpec("run-1", (role,), index, node, ResourceVector())
             held: Any = SimpleNamespace(node_id=f"id of {node}")
             unit: Any = None
-            crew.posts[process.name] = Post(process, unit, held, ())
-    crew.start([*crew.posts.values()])
+            process_set.by_name[spec.name] = ManagedProcess(spec, unit, held, ())
+    process_set.start([*process_set.by_name.values()])
     return hosting
 
 

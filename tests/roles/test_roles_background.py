@@ -4,12 +4,12 @@ import threading
 
 import pytest
 
-from distributed_grid.roles.supervision.signals import aside
+from distributed_grid.roles.supervision.signals import in_background
 
 
 def test_work_that_never_ends_does_not_keep_the_process_from_ending() -> None:
     end = threading.Event()
-    reading = aside("a-slow-signal", lambda: end.wait(60))
+    reading = in_background("a-slow-signal", lambda: end.wait(60))
 
     (thread,) = [one for one in threading.enumerate() if one.name == "a-slow-signal"]
     assert thread.daemon and not reading.done()
@@ -19,4 +19,4 @@ def test_work_that_never_ends_does_not_keep_the_process_from_ending() -> None:
 
 def test_what_it_raises_is_for_whoever_asks() -> None:
     with pytest.raises(ZeroDivisionError):
-        aside("a-wrong-signal", lambda: 1 / 0).result(60)
+        in_background("a-wrong-signal", lambda: 1 / 0).result(60)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 
-class FakeShelf:
+class FakeKeyValueStore:
     def __init__(self) -> None:
         self.kept: dict[str, bytes] = {}
         self.dead: set[str] = set()

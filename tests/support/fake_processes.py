@@ -10,7 +10,7 @@ from distributed_grid.model.nodes import NodeId
 from distributed_grid.model.offload import ProcessFacts
 
 
-class FakeHands:
+class FakeProcesses:
     """Everything that processes would be asked, answered from memory; `done` tells the order."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class FakeHands:
 
 
 class _Processes:
-    def __init__(self, fake: FakeHands) -> None:
+    def __init__(self, fake: FakeProcesses) -> None:
         self._fake = fake
 
     def scan(self, nodes: Mapping[NodeId, bool]) -> dict[NodeId, dict[str, Any]]:
@@ -117,7 +117,7 @@ class _Processes:
 
 
 class _Runners:
-    def __init__(self, fake: FakeHands) -> None:
+    def __init__(self, fake: FakeProcesses) -> None:
         self._fake = fake
 
     def create(self, lease: Lease, record: Mapping[str, Any]) -> None:

@@ -1,6 +1,6 @@
-"""The roster: a seat for every role and rank. The seat stays while its member dies and comes back.
+"""The registry: an endpoint for every role and rank. The endpoint stays while its member dies and comes back.
 
-One thread keeps the run and changes its seats. Callers read them without locks.
+One thread keeps the run and changes its endpoints. Callers read them without locks.
 """
 
 import threading
@@ -12,11 +12,11 @@ Ref = Any
 _FEW: Final = 32
 
 
-class SeatAway(Exception):
-    """The member of the seat is away. Internal: the caller waits and tries again."""
+class EndpointUnavailable(Exception):
+    """The member of the endpoint is away. Internal: the caller waits and tries again."""
 
 
-class Seat:
+class Endpoint:
     """One member of a role, on whichever node it is now."""
 
     __slots__ = (
@@ -27,10 +27,10 @@ class Seat:
         "_unfinished",
         "busy",
         "concurrency",
-        "gone",
         "methods",
         "node",
         "rank",
+        "retired",
         "role",
         "target",
         "up",
@@ -54,7 +54,7 @@ class Seat:
         self.up = threading.Event()
         self.why = "it has not started yet"
         """Why the member is away."""
-        self.gone = False
+        self.retired = False
         """The member will not come back."""
         self._given: list[Ref] = []
         """References that were returned to callers. They are kept once `choose` counts those that have not ended."""
@@ -65,7 +65,7 @@ class Seat:
         self._changing = threading.Lock()
 
     def __repr__(self) -> str:
-        state = "gone" if self.gone else "away" if self.target is None else "up"
+        state = "gone" if self.retired else "away" if self.target is None else "up"
         return f"<{self.role} {self.rank} on {self.node or '?'}: {state}>"
 
     @property
@@ -73,17 +73,17 @@ class Seat:
         """Calls of this process that have not ended, as far as this process knows."""
         return self.waited + len(self._given)
 
-    def here(self) -> Any:
+    def current_target(self) -> Any:
         """The target. Transports read it with this call, since the member may leave at any time."""
         target = self.target
         if target is None:
-            raise SeatAway
+            raise EndpointUnavailable
         return target
 
-    def came(self, target: Any, *, node: str | None = None, methods: Iterable[str] | None = None) -> None:
-        """The member is up, for the first time or again. A seat that is gone stays gone: a new seat replaces it."""
+    def connect(self, target: Any, *, node: str | None = None, methods: Iterable[str] | None = None) -> None:
+        """The member is up, for the first time or again. A retired endpoint stays retired: a new one replaces it."""
         with self._changing:
-            if self.gone:
+            if self.retired:
                 return
             if node is not None:
                 self.node = node
@@ -94,22 +94,22 @@ class Seat:
             self.up.set()
             self._settled.set()
 
-    def left(self, why: str) -> None:
+    def disconnect(self, why: str) -> None:
         """The member is away and may come back. Calls wait for it."""
-        self._leave(why, gone=False)
+        self._leave(why, retired=False)
 
-    def ended(self, why: str) -> None:
+    def retire(self, why: str) -> None:
         """The member is gone for good. Calls raise."""
-        self._leave(why, gone=True)
+        self._leave(why, retired=True)
 
-    def _leave(self, why: str, gone: bool) -> None:
+    def _leave(self, why: str, retired: bool) -> None:
         with self._changing:
-            if self.gone:
+            if self.retired:
                 return
-            self.why, self.gone = why, gone
+            self.why, self.retired = why, retired
             self.target = None
             self.up.clear()
-            if gone:
+            if retired:
                 self._settled.set()
             else:
                 self._settled.clear()
@@ -139,70 +139,70 @@ class Seat:
                 self._given = unfinished(self._given)
 
 
-class Roster:
-    """The seats of a run, by role and rank."""
+class EndpointRegistry:
+    """The endpoints of a run, by role and rank."""
 
     def __init__(self, run: str) -> None:
         self.run = run
         self.closed = ""
         """Why the run has ended; empty if it has not."""
-        self._seats: dict[str, tuple[Seat, ...]] = {}
+        self._endpoints: dict[str, tuple[Endpoint, ...]] = {}
         self._changing = threading.Lock()
 
     @property
     def roles(self) -> tuple[str, ...]:
-        return tuple(self._seats)
+        return tuple(self._endpoints)
 
     def add_role(self, role: str) -> None:
-        """Add the role to the roster, even if it has no members yet."""
+        """Add the role to the registry, even if it has no members yet."""
         with self._changing:
-            self._seats.setdefault(role, ())
+            self._endpoints.setdefault(role, ())
 
-    def seats(self, role: str) -> tuple[Seat, ...]:
-        """In rank order, without seats that are gone."""
-        return tuple([seat for seat in self._seats[role] if not seat.gone])
+    def endpoints(self, role: str) -> tuple[Endpoint, ...]:
+        """In rank order, without endpoints that are gone."""
+        return tuple([endpoint for endpoint in self._endpoints[role] if not endpoint.retired])
 
     def is_at(self, role: str, count: int) -> bool:
         """Whether exactly `count` members can be called, and none is still to join or leave."""
-        seats = self.seats(role)
-        return len(seats) == count and all(seat.target is not None for seat in seats)
+        endpoints = self.endpoints(role)
+        return len(endpoints) == count and all(endpoint.target is not None for endpoint in endpoints)
 
-    def why_nobody(self, role: str) -> str:
+    def why_empty(self, role: str) -> str:
         """Why a role has no members; empty if it has some, or was never meant to have any."""
-        return self.closed or next((seat.why for seat in self._seats[role] if seat.gone), "")
+        return self.closed or next((endpoint.why for endpoint in self._endpoints[role] if endpoint.retired), "")
 
-    def all_seats(self) -> list[Seat]:
-        """The seats of all roles, including those that are gone."""
-        return [seat for seats in self._seats.values() for seat in seats]
+    def all_endpoints(self) -> list[Endpoint]:
+        """The endpoints of all roles, including those that are gone."""
+        return [endpoint for endpoints in self._endpoints.values() for endpoint in endpoints]
 
-    def seat(self, role: str, rank: int) -> Seat | None:
-        """The seat, gone or not."""
-        return next((seat for seat in self._seats.get(role, ()) if seat.rank == rank), None)
+    def endpoint(self, role: str, rank: int) -> Endpoint | None:
+        """The endpoint, gone or not."""
+        return next((endpoint for endpoint in self._endpoints.get(role, ()) if endpoint.rank == rank), None)
 
-    def put(self, seat: Seat) -> None:
-        """Add the seat, in place of any earlier seat of its rank."""
+    def put(self, endpoint: Endpoint) -> None:
+        """Add the endpoint, in place of any earlier endpoint of its rank."""
         with self._changing:
-            others = [one for one in self._seats.get(seat.role, ()) if one.rank != seat.rank]
-            self._seats[seat.role] = tuple(sorted([*others, seat], key=lambda one: one.rank))
+            others = [one for one in self._endpoints.get(endpoint.role, ()) if one.rank != endpoint.rank]
+            self._endpoints[endpoint.role] = tuple(sorted([*others, endpoint], key=lambda one: one.rank))
         if self.closed:  # the run has ended meanwhile
-            seat.ended(self.closed)
+            endpoint.retire(self.closed)
 
     def drop(self, role: str, rank: int, why: str) -> None:
         """The member is gone for good and is no longer listed. Existing handles report why."""
         with self._changing:
-            seats = self._seats.get(role, ())
-            self._seats[role] = tuple(one for one in seats if one.rank != rank)
-        for seat in seats:
-            if seat.rank == rank:
-                seat.ended(why)
+            endpoints = self._endpoints.get(role, ())
+            self._endpoints[role] = tuple(one for one in endpoints if one.rank != rank)
+        for endpoint in endpoints:
+            if endpoint.rank == rank:
+                endpoint.retire(why)
 
     def close(self, why: str) -> None:
         """The run has ended. Every call raises."""
         self.closed = self.closed or why
-        for seat in self.all_seats():
-            seat.ended(why)
+        for endpoint in self.all_endpoints():
+            endpoint.retire(why)
 
     def forget_finished(self, unfinished: Callable[[list[Ref]], list[Ref]]) -> None:
-        """See `Seat.forget_finished`. The thread that keeps the run calls this from time to time."""
-        for seat in self.all_seats():
-            seat.forget_finished(unfinished)
+        """See `Endpoint.forget_finished`. The thread that keeps the run calls this from time to time."""
+        for endpoint in self.all_endpoints():
+            endpoint.forget_finished(unfinished)
