@@ -31,7 +31,7 @@ REQUESTS = [
     (["head", "cpu", "1", "--duration", "0"], 2, "must be above zero"),
     (["head", "cpu", "1", "--duration", "-5"], 2, "must be above zero"),
     (["head", "cpu", "1", "--duration", "nan"], 2, "finite"),
-    (["head", "cpu", "1", "--duration", "soon"], 2, "number of seconds"),
+    (["head", "cpu", "1", "--duration", "soon"], 2, "such as 90 (seconds), 30m, 1h30m or 2d"),
     (["head", "cpu", "1", "--duration", "1e12"], 2, "at most a year"),
     (["head", "cpu", "1", "--priority", "urgent"], 2, "Unknown priority"),
     (["head", "cpu", "1", "--grace", "-1"], 2, "must be above zero"),

@@ -76,10 +76,20 @@ def test_a_part_of_a_gpu_can_be_asked_for_where_that_is_allowed() -> None:
     assert make_ask("a", "gpu", 0.5, fractional_gpus=True).units == 5_000
 
 
-@pytest.mark.parametrize("nonsense", [None, "", "nan", "inf", "-inf", True, [], "1h", "1e99"])
+@pytest.mark.parametrize(
+    "nonsense", [None, "", "nan", "inf", "-inf", True, [], "1x", "1e99", "30m1h", "1h1h", "-1h", "h"]
+)
 def test_a_length_of_time_is_a_finite_number_of_seconds(nonsense: object) -> None:
     with pytest.raises(InvalidDuration):
         seconds("duration", nonsense)
+
+
+@pytest.mark.parametrize(
+    ("written", "s"), [("90", 90), (90, 90), ("30m", 1800), ("1h30m", 5400), ("1h 30m", 5400), ("2D", 172800)]
+)
+def test_a_length_of_time_is_written_in_one_way_everywhere(written: object, s: float) -> None:
+    assert seconds("duration", written) == s
+    assert make_ask("a", "cpu", 1, duration_s=written, grace_s=written).duration_s == s
 
 
 @given(st.floats(0, LONGEST_S, exclude_min=True))

@@ -2,12 +2,17 @@
 
 import sys
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 import click
 
 from distributed_grid import __version__
+from distributed_grid.cli.commands import Group
 from distributed_grid.cli.output import explain
 from distributed_grid.errors import GridError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 # Command -> its module and its line in the list, so that `grid --help` imports no command.
 _COMMANDS = {
@@ -33,10 +38,11 @@ _COMMANDS = {
     "audit": ("audit:audit", "Compare the books with the cluster, and read who did what."),
     "doctor": ("doctor:doctor", "Check everything that grid needs, and say what to do."),
     "demo": ("demo:demo", "See boosts work on a real cluster, in under a minute."),
+    "completion": ("completion:completion", "Let bash, zsh or fish complete commands, node names and ids."),
 }
 
 
-class LazyGroup(click.Group):
+class LazyGroup(Group):
     """Imports a command on first use: start-up is most of what a short command costs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -49,9 +55,21 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(import_module(f"distributed_grid.cli.{module}"), name)
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+    def summaries(self, ctx: click.Context) -> dict[str, str]:
+        return {name: text for name, (_, text) in _COMMANDS.items()}
+
+    def near(self, ctx: click.Context, word: str) -> list[str]:
+        """Also `boost request` for `request`: the nouns that have this very word."""
+        found = {name: self.get_command(ctx, name) for name in _COMMANDS}
+        below = [f"{name} {word}" for name, each in found.items() if isinstance(each, Group) and word in each.commands]
+        return [*super().near(ctx, word), *below]
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
+        from click.shell_completion import CompletionItem
+
+        words = self.summaries(ctx).items()
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        return [*(CompletionItem(name, help=text) for name, text in words if name.startswith(incomplete)), *options]
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

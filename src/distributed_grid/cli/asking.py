@@ -1,24 +1,35 @@
 """Arguments of every command that requests capacity, checked before the controller is called."""
 
+import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import click
+
+from distributed_grid.cli.commands import TIME, Command
+from distributed_grid.cli.parameters import DELIVERY, KIND, NODE, PRIORITY
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _WORDS: tuple[Callable[[Any], Any], ...] = (
-    click.argument("target"),
-    click.argument("resource_type", metavar="cpu|gpu|memory|CUSTOM"),
+    click.argument("target", type=NODE),
+    click.argument("resource_type", metavar="cpu|gpu|memory|CUSTOM", type=KIND),
     click.argument("amount"),
-    click.option("--priority", default="normal", show_default=True, help="low, normal, high or critical."),
-    click.option("--duration", metavar="SECONDS", help="How long it lasts.  [default: 3600]"),
-    click.option("--source", metavar="NODE", help="Who lends; chosen by free capacity if not given."),
-    click.option("--delivery", metavar="transfer|reserve|auto", help="How it reaches the target."),
+    click.option(
+        "--priority", type=PRIORITY, default="normal", show_default=True, help="low, normal, high or critical."
+    ),
+    click.option("--duration", metavar=TIME, help="How long it lasts.  [default: 1h]"),
+    click.option("--source", metavar="NODE", type=NODE, help="The lender; chosen by free capacity if not given."),
+    click.option("--delivery", metavar="transfer|reserve|auto", type=DELIVERY, help="How it reaches the target."),
 )
 
-# A negative amount looks like an option; it must reach our own check and its message.
-ASKING: Final[dict[str, Any]] = {"ignore_unknown_options": True}
+
+class Asking(Command):
+    """A negative amount looks like an option; it must reach our own check and its message."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.ignore_unknown_options = any(re.match(r"-[^-h]", word) for word in args)
+        return super().parse_args(ctx, args)
 
 
 def asks_for_capacity(command: F) -> F:

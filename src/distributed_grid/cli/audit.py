@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from distributed_grid.cli.commands import Group
 from distributed_grid.cli.connection import agreed_config_option, with_client
 from distributed_grid.cli.output import is_a_terminal, json_option, say, show
+from distributed_grid.cli.parameters import BOOST, NODE
 from distributed_grid.client import GridClient
 from distributed_grid.errors import CheckFailed
 from distributed_grid.model.times import parse_instant
@@ -134,7 +136,7 @@ _FOLLOW_S = 1.0
 _MOST = 10_000
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=Group, invoke_without_command=True)
 @click.option("--repair", is_flag=True, help="Do what is safe about it; nothing is killed.")
 @click.option(
     "--kill", is_flag=True, help="With --repair: end work that holds what a boost lent, past its grace period."
@@ -169,10 +171,12 @@ def _examine(client: GridClient, repair: bool, kill: bool, as_json: bool) -> Non
         )
 
 
-@audit.command()
+@audit.command(
+    examples=["grid audit log --since 2h", "grid audit log --who ana --event granted --json", "grid audit log --follow"]
+)
 @click.option("--who", metavar="NAME", help="Only what this user did; `grid` is grid itself.")
-@click.option("--node", metavar="NODE", help="Only what is about this node.")
-@click.option("--boost", metavar="ID", help="Only what is about this boost; the id may be shortened.")
+@click.option("--node", metavar="NODE", type=NODE, help="Only what is about this node.")
+@click.option("--boost", metavar="ID", type=BOOST, help="Only what is about this boost; the id may be shortened.")
 @click.option("--event", metavar="KIND", help="Only this kind of event, such as granted or killed.")
 @click.option("--since", metavar="TIME", help="How long ago (30s, 15m, 2h, 7d) or when (2025-06-01T12:00Z).")
 @click.option(

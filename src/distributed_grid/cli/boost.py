@@ -7,9 +7,11 @@ from typing import Any
 
 import click
 
-from distributed_grid.cli.asking import ASKING, asks_for_capacity
+from distributed_grid.cli.asking import Asking, asks_for_capacity
+from distributed_grid.cli.commands import TIME, Group
 from distributed_grid.cli.connection import with_client
 from distributed_grid.cli.output import json_option, say, show
+from distributed_grid.cli.parameters import BOOST, NODE, ON_GRACE_END
 from distributed_grid.client import GridClient
 from distributed_grid.model.resources import ResourceVector, total, units_of
 
@@ -31,16 +33,28 @@ def told_if_it_takes_long(message: str, after_s: float = _SOON_S) -> Iterator[No
 _YIELDING = "Not free yet: others may be giving something back for it. To see who waits: grid resource-sharing queue"
 
 
-@click.group()
+@click.group(cls=Group)
 def boost() -> None:
     """Lend capacity of one node to another for a while."""
 
 
-@boost.command(context_settings=ASKING)
+@boost.command(
+    cls=Asking,
+    examples=[
+        "grid boost request gpu-master cpu 4",
+        "grid boost request gpu-master gpu 1 --duration 30m --wait 10m",
+        "grid boost request gpu-master memory 8 --source gpu1 --priority low",
+    ],
+)
 @asks_for_capacity
-@click.option("--wait", metavar="SECONDS", help="Wait this long for capacity instead of failing.")
-@click.option("--grace", metavar="SECONDS", help="How long work may go on when the boost ends.  [default: 30]")
-@click.option("--on-grace-end", metavar="hold|drain|kill", help="What then happens to work that still holds it.")
+@click.option("--wait", metavar=TIME, help="Wait this long for capacity instead of failing.")
+@click.option("--grace", metavar=TIME, help="How long work may go on when the boost ends.  [default: 30s]")
+@click.option(
+    "--on-grace-end",
+    metavar="hold|drain|kill",
+    type=ON_GRACE_END,
+    help="What then happens to work that still holds it.",
+)
 @click.option("--reclaim-url", metavar="URL", help="Where to ask before the boost is reclaimed.")
 @click.option("--reclaim-watch", is_flag=True, help="Ask before; you watch GRID_HOME/reclaim/ID.json for it.")
 @click.option("--auto-renew", is_flag=True, help="Stay in the foreground and renew it while this process lives.")
@@ -106,8 +120,8 @@ def request(
         _keep_renewing(client, granted, ask.duration_s)
 
 
-@boost.command()
-@click.option("--node", metavar="NODE", help="Only boosts to or from this node.")
+@boost.command(examples=["grid boost status", "grid boost status --node gpu1 --all --watch"])
+@click.option("--node", metavar="NODE", type=NODE, help="Only boosts to or from this node.")
 @click.option("--all", "with_runs", is_flag=True, help="Also the leases that runs and tasks hold while they last.")
 @click.option("--watch", is_flag=True, help="Keep showing it until Ctrl-C.")
 @json_option
@@ -144,14 +158,14 @@ def _without_runs(found: dict[str, Any]) -> dict[str, Any]:
     return found | {"total_active": len(active), "resources": totals, "boosts": kept}
 
 
-@boost.command()
-@click.argument("boost_id")
+@boost.command(examples=["grid boost release 3f2a91c0", "grid boost release 3f2a91c0 --amount 2 --grace 5m --wait 10m"])
+@click.argument("boost_id", type=BOOST)
 @click.option("--amount", metavar="AMOUNT", help="Only so much of it; the rest stays.")
-@click.option("--grace", metavar="SECONDS", help="Another grace period than the boost was asked with.")
+@click.option("--grace", metavar=TIME, help="Another grace period than the boost was asked with.")
 @click.option(
     "--wait",
-    default="1",
-    metavar="SECONDS",
+    default="1s",
+    metavar=TIME,
     show_default=True,
     help="Wait this long for the capacity to be back.",
 )
@@ -182,8 +196,8 @@ def release(client: GridClient, boost_id: str, amount: str | None, grace: str | 
     _tell_warnings(released, as_json)
 
 
-@boost.command()
-@click.argument("boost_id")
+@boost.command(examples=["grid boost checkpointed 3f2a91c0"])
+@click.argument("boost_id", type=BOOST)
 @json_option
 @with_client
 def checkpointed(client: GridClient, boost_id: str, as_json: bool) -> None:
@@ -196,9 +210,9 @@ def checkpointed(client: GridClient, boost_id: str, as_json: bool) -> None:
     show(client.checkpointed(boost_id), as_json, told)
 
 
-@boost.command()
-@click.argument("boost_id")
-@click.option("--duration", metavar="SECONDS", help="From now; as long again as it was asked for, if not given.")
+@boost.command(examples=["grid boost renew 3f2a91c0", "grid boost renew 3f2a91c0 --duration 2h"])
+@click.argument("boost_id", type=BOOST)
+@click.option("--duration", metavar=TIME, help="From now; as long again as it was asked for, if not given.")
 @json_option
 @with_client
 def renew(client: GridClient, boost_id: str, duration: str | None, as_json: bool) -> None:
@@ -210,8 +224,11 @@ def renew(client: GridClient, boost_id: str, duration: str | None, as_json: bool
     show(client.renew_boost(boost_id, length), as_json, boost_card)
 
 
-@boost.command(context_settings={"ignore_unknown_options": True})
-@click.argument("boost_id")
+@boost.command(
+    context_settings={"ignore_unknown_options": True},
+    examples=["grid boost shell 3f2a91c0", "grid boost shell 3f2a91c0 -- python train_model.py"],
+)
+@click.argument("boost_id", type=BOOST)
 @click.option("--allow-escapes", is_flag=True, help="Let work run outside of the boost that cannot be in it.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @with_client

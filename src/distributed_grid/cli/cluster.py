@@ -5,18 +5,21 @@ from typing import Any
 
 import click
 
+from distributed_grid.cli.commands import Group
 from distributed_grid.cli.connection import listening_options, with_client
 from distributed_grid.cli.output import adopt_option, config_option, json_option, say, say_notes, show
 from distributed_grid.client import GridClient
 from distributed_grid.model.listening import Listening
 
 
-@click.group()
+@click.group(cls=Group)
 def cluster() -> None:
     """Start, stop and see the embedded cluster."""
 
 
-@cluster.command()
+@cluster.command(
+    examples=["grid cluster start", "grid cluster start --config config/my-cluster-enhanced.yaml --port 8421"]
+)
 @config_option
 @listening_options
 @adopt_option
@@ -44,7 +47,7 @@ def start(config_path: str | None, listening: Listening, adopt: bool, as_json: b
     say_notes(started)
 
 
-@cluster.command()
+@cluster.command(examples=["grid cluster stop"])
 @json_option
 def stop(as_json: bool) -> None:
     """End exactly what `grid cluster start` started."""
@@ -61,7 +64,9 @@ def stop(as_json: bool) -> None:
     )
 
 
-@cluster.command()
+@cluster.command(
+    examples=["grid cluster status", "grid cluster status --watch", "grid cluster status --json | jq .nodes"]
+)
 @click.option("--watch", is_flag=True, help="Keep showing it until Ctrl-C.")
 @json_option
 @with_client

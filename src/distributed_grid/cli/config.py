@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from distributed_grid.cli.commands import Group
 from distributed_grid.cli.output import config_option, json_option, say, show
 
 if TYPE_CHECKING:
@@ -16,12 +17,12 @@ if TYPE_CHECKING:
     from distributed_grid.config import LoadedConfig
 
 
-@click.group()
+@click.group(cls=Group)
 def config() -> None:
     """Check, explain and describe the cluster's configuration."""
 
 
-@config.command()
+@config.command(examples=["grid config check", "grid config check config/my-cluster-enhanced.yaml"])
 @click.argument("file", required=False, type=click.Path())
 def check(file: str | None) -> None:
     """Check FILE (default: the configuration that every command would use)."""
@@ -32,7 +33,7 @@ def check(file: str | None) -> None:
     click.echo(f"OK: {loaded.source}: {nodes}, resource sharing {sharing}")
 
 
-@config.command()
+@config.command(examples=["grid config schema > grid-schema.json"])
 def schema() -> None:
     """Print a JSON Schema, for editors that complete and check YAML."""
     from distributed_grid.config import json_schema
@@ -40,7 +41,7 @@ def schema() -> None:
     click.echo(json.dumps(json_schema(), indent=2))
 
 
-@config.command("show")
+@config.command("show", examples=["grid config show", "grid config show | grep cpu_pressure_high"])
 @config_option
 @json_option
 def show_config(config_path: str | None, as_json: bool) -> None:

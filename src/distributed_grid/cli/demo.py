@@ -6,8 +6,10 @@ import sys
 
 import click
 
+from distributed_grid.cli.commands import Command
 
-@click.command()
+
+@click.command(cls=Command, examples=["grid demo"])
 def demo() -> int:
     """See boosts work on a real cluster, with every claim checked against Ray.
 

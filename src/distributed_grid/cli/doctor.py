@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from distributed_grid.cli.commands import Command
 from distributed_grid.cli.output import json_option, say, show
 from distributed_grid.errors import CheckFailed
 
@@ -16,7 +17,7 @@ _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red", "skip": "dim"}
 _PATIENCE_S = 100.0
 
 
-@click.command()
+@click.command(cls=Command, examples=["grid doctor", "grid doctor --address 10.0.0.5:6379"])
 @click.option(
     "--address",
     metavar="HOST:PORT",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from distributed_grid.cli.commands import Command
 from distributed_grid.cli.connection import with_client
 from distributed_grid.cli.output import json_option, say, show
 from distributed_grid.client import GridClient
@@ -21,7 +22,13 @@ if TYPE_CHECKING:
 _HOST = re.compile(r"[\w-]{1,63}(\.[\w-]{1,63})*\.?|[0-9a-f:.]+(%[\w.-]+)?")
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    examples=[
+        "grid login https://head.example.org:8421 --ca lab-ca.pem",
+        "grid login http://127.0.0.1:8421 < token.txt",
+    ],
+)
 @click.argument("url")
 @click.option("--ca", metavar="FILE", help="Trust certificates signed by these authorities, not by the system's.")
 @click.option("--insecure", is_flag=True, help="Send the token in clear text, to an http:// that is not on loopback.")
@@ -48,7 +55,7 @@ def login(url: str, ca: str | None, insecure: bool, as_json: bool) -> None:
         say(f"Note: this GRID_HOME has a controller of its own ({home.controller}), which commands use first.")
 
 
-@click.command()
+@click.command(cls=Command, examples=["grid logout"])
 @json_option
 def logout(as_json: bool) -> None:
     """Forget the controller and the token of the last login."""
@@ -66,7 +73,7 @@ def logout(as_json: bool) -> None:
     show({"logged_out": was_there}, as_json, told)
 
 
-@click.command()
+@click.command(cls=Command, examples=["grid whoami"])
 @json_option
 @with_client
 def whoami(client: GridClient, as_json: bool) -> None:

@@ -2,17 +2,19 @@
 
 import click
 
+from distributed_grid.cli.commands import TIME, Group
 from distributed_grid.cli.connection import with_client
 from distributed_grid.cli.output import json_option, show
+from distributed_grid.cli.parameters import NODE
 from distributed_grid.client import GridClient
 
 
-@click.group()
+@click.group(cls=Group)
 def node() -> None:
     """What each node has, does and will do."""
 
 
-@node.command()
+@node.command(examples=["grid node ls"])
 @json_option
 @with_client
 def ls(client: GridClient, as_json: bool) -> None:
@@ -23,18 +25,16 @@ def ls(client: GridClient, as_json: bool) -> None:
     show(client.nodes(), as_json, lambda found: nodes_view(found["nodes"], Canvas.here()))
 
 
-@node.command(name="show")
-@click.argument("name", metavar="NODE")
-@click.option(
-    "--horizon", metavar="TIME", default="15m", show_default=True, help="How far to look ahead: 90s, 15m, 2h."
-)
+@node.command(name="show", examples=["grid node show gpu1", "grid node show gpu1 --horizon 2h"])
+@click.argument("name", metavar="NODE", type=NODE)
+@click.option("--horizon", metavar=TIME, default="15m", show_default=True, help="How far to look ahead.")
 @json_option
 @with_client
 def show_one(client: GridClient, name: str, horizon: str, as_json: bool) -> None:
     """Everything about NODE: what Ray counts and what was measured, its last hour, and what is expected."""
     from distributed_grid.cli.canvas import Canvas
     from distributed_grid.cli.node_view import node_view
-    from distributed_grid.model.requests import length_of_time
+    from distributed_grid.model.requests import seconds
 
-    ahead_s = length_of_time("horizon", horizon)
+    ahead_s = seconds("horizon", horizon)
     show(client.node(name, ahead_s), as_json, lambda found: node_view(found, Canvas.here()))

@@ -8,8 +8,10 @@ import click
 
 from distributed_grid.cli.canvas import Canvas
 from distributed_grid.cli.columns import Column, Form, fit, fitted_table
+from distributed_grid.cli.commands import TIME, Group
 from distributed_grid.cli.connection import with_client
 from distributed_grid.cli.output import distance, json_option, labelled, say, show
+from distributed_grid.cli.parameters import NODE, NODE_OR_AUTO, OFFLOAD
 from distributed_grid.cli.tables import bold
 from distributed_grid.client import GridClient
 from distributed_grid.model.times import span
@@ -158,13 +160,13 @@ def ended_view(one: Mapping[str, Any]) -> str:
     return f"Offloaded process {one['offload_id'][:8]}: {one['state']} on {one['to_node']}{code}"
 
 
-@click.group()
+@click.group(cls=Group)
 def offload() -> None:
     """Move heavy processes to other nodes."""
 
 
-@offload.command()
-@click.argument("node", required=False)
+@offload.command(examples=["grid offload scan", "grid offload scan gpu-master --all"])
+@click.argument("node", required=False, type=NODE)
 @click.option("--all", "with_others", is_flag=True, help="Also heavy processes that cannot move, and why.")
 @json_option
 @with_client
@@ -178,12 +180,18 @@ def scan(client: GridClient, node: str | None, with_others: bool, as_json: bool)
         say(click.style("Warning: ", fg="yellow") + f"{name} did not answer")
 
 
-@offload.command()
+@offload.command(
+    examples=["grid offload execute 4711 --dry-run", "grid offload execute 4711 --from gpu-master --to gpu1 --grace 1m"]
+)
 @click.argument("pid", type=click.IntRange(min=1))
-@click.option("--to", metavar="NODE|auto", default="auto", show_default=True, help="Where it is to run.")
-@click.option("--from", "node", metavar="NODE", help="Where it is, if several nodes have a process with this id.")
+@click.option(
+    "--to", metavar="NODE|auto", type=NODE_OR_AUTO, default="auto", show_default=True, help="Where it is to run."
+)
+@click.option(
+    "--from", "node", metavar="NODE", type=NODE, help="Where it is, if several nodes have a process with this id."
+)
 @click.option("--keep", is_flag=True, help="Leave the old process as it is.")
-@click.option("--grace", metavar="SECONDS", default="10", show_default=True, help="How long it has to end.")
+@click.option("--grace", metavar=TIME, default="10s", show_default=True, help="How long it has to end.")
 @click.option("--env", multiple=True, metavar="NAME[=VALUE]", help="Copy this variable, too, or set it. Repeatable.")
 @click.option("--cpus", metavar="N", help="Instead of the cores that it was measured to use.")
 @click.option("--memory", metavar="GB", help="Instead of the memory that it was measured to use.")
@@ -230,7 +238,7 @@ def execute(
     show(client.offload(body), as_json, lambda data: moved_view(data["offload"]))
 
 
-@offload.command()
+@offload.command(examples=["grid offload status", "grid offload status --watch"])
 @click.option("--watch", is_flag=True, help="Keep showing it until Ctrl-C.")
 @json_option
 @with_client
@@ -245,8 +253,8 @@ def status(client: GridClient, watch: bool, as_json: bool) -> None:
     show(client.offloads(), as_json, lambda data: offloads_view(data, Canvas.here()))
 
 
-@offload.command()
-@click.argument("offload_id", metavar="ID")
+@offload.command(examples=["grid offload log 5c0ffee0 --follow"])
+@click.argument("offload_id", metavar="ID", type=OFFLOAD)
 @click.option("--follow", "-f", is_flag=True, help="Go on until it has ended, or Ctrl-C.")
 @json_option
 @with_client
@@ -280,9 +288,9 @@ def log(client: GridClient, offload_id: str, follow: bool, as_json: bool) -> Non
                 time.sleep(0.5)
 
 
-@offload.command()
-@click.argument("offload_id", metavar="ID")
-@click.option("--grace", metavar="SECONDS", default="10", show_default=True, help="How long it has to end.")
+@offload.command(examples=["grid offload cancel 5c0ffee0 --grace 1m"])
+@click.argument("offload_id", metavar="ID", type=OFFLOAD)
+@click.option("--grace", metavar=TIME, default="10s", show_default=True, help="How long it has to end.")
 @json_option
 @with_client
 def cancel(client: GridClient, offload_id: str, grace: str, as_json: bool) -> None:

@@ -5,10 +5,12 @@ from typing import Any, Final
 
 import click
 
-from distributed_grid.cli.asking import ASKING, asks_for_capacity, body_of
+from distributed_grid.cli.asking import Asking, asks_for_capacity, body_of
 from distributed_grid.cli.canvas import Canvas
+from distributed_grid.cli.commands import TIME, Command
 from distributed_grid.cli.connection import with_client
 from distributed_grid.cli.output import clock, distance, json_option, quantity, show
+from distributed_grid.cli.parameters import NODE, REQUEST
 from distributed_grid.cli.tables import bold
 from distributed_grid.client import GridClient
 
@@ -81,7 +83,10 @@ def _nodes(nodes: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str]:
     return lines
 
 
-@click.command(context_settings=ASKING)
+@click.command(
+    cls=Asking,
+    examples=["grid plan gpu-master cpu 8", "grid plan gpu-master gpu 1 --priority high --duration 2h"],
+)
 @asks_for_capacity
 @json_option
 @with_client
@@ -92,8 +97,8 @@ def plan(client: GridClient, as_json: bool, **asked: Any) -> None:
     show(client.plan(body_of(asked)), as_json, lambda answer: plan_view(answer, Canvas.here()))
 
 
-@click.command()
-@click.argument("request_or_boost", metavar="REQUEST_OR_BOOST")
+@click.command(cls=Command, examples=["grid why 3f2a91c0"])
+@click.argument("request_or_boost", metavar="REQUEST_OR_BOOST", type=REQUEST)
 @json_option
 @with_client
 def why(client: GridClient, request_or_boost: str, as_json: bool) -> None:
@@ -103,10 +108,10 @@ def why(client: GridClient, request_or_boost: str, as_json: bool) -> None:
     show(client.why(request_or_boost), as_json, lambda answer: why_view(answer, Canvas.here()))
 
 
-@click.command()
-@click.argument("node")
+@click.command(cls=Command, examples=["grid cooldown gpu1 --grace 5m", "grid cooldown gpu1 --off"])
+@click.argument("node", type=NODE)
 @click.option("--off", is_flag=True, help="Let it lend and borrow again.")
-@click.option("--grace", metavar="SECONDS", help="How long work on what comes home may go on.")
+@click.option("--grace", metavar=TIME, help="How long work on what comes home may go on.")
 @json_option
 @with_client
 def cooldown(client: GridClient, node: str, off: bool, grace: str | None, as_json: bool) -> None:

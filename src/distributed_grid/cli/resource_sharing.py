@@ -5,11 +5,13 @@ from typing import Any
 
 import click
 
-from distributed_grid.cli.asking import ASKING, asks_for_capacity, body_of
+from distributed_grid.cli.asking import Asking, asks_for_capacity, body_of
 from distributed_grid.cli.canvas import Canvas
 from distributed_grid.cli.columns import Column, Form, columns, fit, fitted_table
+from distributed_grid.cli.commands import TIME, Group
 from distributed_grid.cli.connection import with_client
 from distributed_grid.cli.output import clock, distance, json_option, labelled, listed, quantity, say, show
+from distributed_grid.cli.parameters import MODE, POLICY, REQUEST
 from distributed_grid.cli.tables import bold, boost_card, not_all
 from distributed_grid.client import GridClient
 from distributed_grid.model.plain_text import plain
@@ -179,12 +181,12 @@ def _shown(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-@click.group("resource-sharing")
+@click.group("resource-sharing", cls=Group)
 def resource_sharing() -> None:
     """What each node may lend, which requests wait, and the policy in force."""
 
 
-@resource_sharing.command()
+@resource_sharing.command(examples=["grid resource-sharing status"])
 @json_option
 @with_client
 def status(client: GridClient, as_json: bool) -> None:
@@ -194,9 +196,15 @@ def status(client: GridClient, as_json: bool) -> None:
     show(client.sharing_status(), as_json, lambda found: sharing_view(found, Canvas.here()))
 
 
-@resource_sharing.command(context_settings=ASKING)
+@resource_sharing.command(
+    cls=Asking,
+    examples=[
+        "grid resource-sharing request gpu-master cpu 8",
+        "grid resource-sharing request gpu-master gpu 1 --wait 2h",
+    ],
+)
 @asks_for_capacity
-@click.option("--wait", metavar="SECONDS", help="Give up after this long.  [default: wait until it is met]")
+@click.option("--wait", metavar=TIME, help="Give up after this long.  [default: wait until it is met]")
 @json_option
 @with_client
 def request(client: GridClient, wait: str | None, as_json: bool, **asked: Any) -> None:
@@ -208,8 +216,8 @@ def request(client: GridClient, wait: str | None, as_json: bool, **asked: Any) -
     show(client.request_allocation(body), as_json, lambda one: allocation_card(one, Canvas.here()))
 
 
-@resource_sharing.command()
-@click.argument("request_id")
+@resource_sharing.command(examples=["grid resource-sharing release 3f2a91c0"])
+@click.argument("request_id", type=REQUEST)
 @json_option
 @with_client
 def release(client: GridClient, request_id: str, as_json: bool) -> None:
@@ -218,7 +226,7 @@ def release(client: GridClient, request_id: str, as_json: bool) -> None:
     show(client.release_allocation(request_id), as_json, released_line)
 
 
-@resource_sharing.command()
+@resource_sharing.command(examples=["grid resource-sharing queue", "grid resource-sharing queue --watch"])
 @click.option("--watch", is_flag=True, help="Keep showing it until Ctrl-C.")
 @json_option
 @with_client
@@ -239,7 +247,7 @@ def policy() -> None:
     """How readily capacity moves, and what may happen at all."""
 
 
-@policy.command(name="show")
+@policy.command(name="show", examples=["grid resource-sharing policy show"])
 @json_option
 @with_client
 def show_policy(client: GridClient, as_json: bool) -> None:
@@ -250,9 +258,16 @@ def show_policy(client: GridClient, as_json: bool) -> None:
     show({key: found[key] for key in keys}, as_json, policy_view)
 
 
-@policy.command(name="set")
-@click.argument("name", metavar="[POLICY]", required=False)
-@click.option("--mode", help="offload_only, share_and_offload or dynamic_balancing.")
+@policy.command(
+    name="set",
+    examples=[
+        "grid resource-sharing policy set aggressive",
+        "grid resource-sharing policy set --mode dynamic_balancing",
+        "grid resource-sharing policy set configured",
+    ],
+)
+@click.argument("name", metavar="[POLICY]", required=False, type=POLICY)
+@click.option("--mode", type=MODE, help="offload_only, share_and_offload or dynamic_balancing.")
 @json_option
 @with_client
 def set_policy(client: GridClient, name: str | None, mode: str | None, as_json: bool) -> None:

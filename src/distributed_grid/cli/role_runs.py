@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from distributed_grid.cli.commands import TIME, Command
 from distributed_grid.cli.connection import with_client
 from distributed_grid.cli.output import json_option, say, show
+from distributed_grid.cli.parameters import ROLE_RUN
 from distributed_grid.client import GridClient
 from distributed_grid.errors import CannotScale, InvalidRole, RoleRunInUse, RoleRunNotFound, RoleRunOver
 from distributed_grid.model.roles.runs import is_over
@@ -100,7 +102,9 @@ def until_down(client: GridClient, name: str, within_s: float, show: Show) -> No
         time.sleep(_LOOK_S)
 
 
-@click.command()
+@click.command(
+    cls=Command, examples=["grid roles up workload.yaml", "grid roles up workload.yaml --name nightly --wait 10m"]
+)
 @click.argument("file", type=click.Path())
 @click.option("--name", metavar="NAME", help="Of the run; the workload's if none is given.")
 @click.option(
@@ -108,7 +112,7 @@ def until_down(client: GridClient, name: str, within_s: float, show: Show) -> No
     type=click.Path(exists=True, file_okay=False),
     help="Where classes are looked for; Ray takes it to every node. Else this folder, which has to be on every node.",
 )
-@click.option("--wait", default="0", metavar="SECONDS", help="For room, where there is none now.")
+@click.option("--wait", default="0", metavar=TIME, help="For room, where there is none now.")
 @click.option("--foreground", is_flag=True, help="Stay until the run ends; what it writes comes out here.")
 @json_option
 @with_client
@@ -149,8 +153,8 @@ def up(
         sys.exit(keeping.stay())
 
 
-@click.command()
-@click.argument("name", required=False)
+@click.command(cls=Command, examples=["grid roles status", "grid roles status nightly --watch"])
+@click.argument("name", required=False, type=ROLE_RUN)
 @click.option("--all", "each", is_flag=True, help="Every member by itself, however many there are.")
 @click.option("--watch", is_flag=True, help="Keep showing it until Ctrl-C.")
 @json_option
@@ -172,11 +176,11 @@ def status(client: GridClient, name: str | None, each: bool, watch: bool, as_jso
         _show_run(client, name, as_json, each=each)
 
 
-@click.command()
-@click.argument("name")
+@click.command(cls=Command, examples=["grid roles scale nightly actor 4 --wait 10m"])
+@click.argument("name", type=ROLE_RUN)
 @click.argument("role")
 @click.argument("count", type=click.IntRange(min=0))
-@click.option("--wait", default="300", metavar="SECONDS", show_default=True, help="For all of them to be up.")
+@click.option("--wait", default="5m", metavar=TIME, show_default=True, help="For all of them to be up.")
 @click.option("--no-wait", is_flag=True, help="Only ask; the run does it when it hears.")
 @json_option
 @with_client
@@ -195,9 +199,9 @@ def scale(client: GridClient, name: str, role: str, count: int, wait: str, no_wa
     show(scaled, as_json, lambda _: f"{name} has {count} of {role} up.")
 
 
-@click.command()
-@click.argument("name")
-@click.option("--wait", default="120", metavar="SECONDS", show_default=True, help="For it to be gone.")
+@click.command(cls=Command, examples=["grid roles down nightly"])
+@click.argument("name", type=ROLE_RUN)
+@click.option("--wait", default="2m", metavar=TIME, show_default=True, help="For it to be gone.")
 @click.option("--no-wait", is_flag=True, help="Only ask; the run ends when it hears.")
 @json_option
 @with_client
@@ -219,8 +223,8 @@ def down(client: GridClient, name: str, wait: str, no_wait: bool, as_json: bool)
     show({**asked, "state": "ended", "removed": True}, as_json, lambda _: f"{name} is down.")
 
 
-@click.command()
-@click.argument("name")
+@click.command(cls=Command, examples=["grid roles logs nightly --follow"])
+@click.argument("name", type=ROLE_RUN)
 @click.option("-f", "--follow", is_flag=True, help="Go on until it ends, or Ctrl-C.")
 @with_client
 def logs(client: GridClient, name: str, follow: bool) -> None:

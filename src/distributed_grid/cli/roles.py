@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from distributed_grid.cli import role_runs
+from distributed_grid.cli.commands import Group
 from distributed_grid.cli.output import json_option, say, show
 from distributed_grid.model.resources import ResourceVector, amount_of, total
 from distributed_grid.model.roles.plan import DoesNotFit, Inventory, InventoryNode, Placement, Remedy, Unit
@@ -107,7 +108,7 @@ def _remedy_dict(remedy: Remedy) -> dict[str, Any]:
 _LIVE = "live"
 
 
-@click.group()
+@click.group(cls=Group)
 def roles() -> None:
     """Whole workloads of actors: see where each would go, start them, scale them."""
 
@@ -116,7 +117,7 @@ for _command in (role_runs.up, role_runs.status, role_runs.scale, role_runs.down
     roles.add_command(_command)
 
 
-@roles.command()
+@roles.command(examples=["grid roles plan workload.yaml", "grid roles plan workload.yaml --cluster my-cluster.yaml"])
 @click.argument("file", type=click.Path())
 @click.option(
     "--cluster",

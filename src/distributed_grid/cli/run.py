@@ -4,23 +4,34 @@ from typing import Any
 
 import click
 
+from distributed_grid.cli.commands import TIME, Command
 from distributed_grid.cli.connection import with_client
 from distributed_grid.cli.output import json_option, say, show
+from distributed_grid.cli.parameters import BOOST, NODE, PRIORITY
 from distributed_grid.client import GridClient
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("--target", metavar="NODE", help="On whose behalf; the head, if not given.")
+@click.command(
+    cls=Command,
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    examples=[
+        "grid run --cpus 4 -- train_model.py --epochs 3",
+        "grid run --gpus 1 --wait 30m -- python -m my_package.train",
+        "grid run --boost 3f2a91c0 -- train_model.py",
+        "grid run --detach --cpus 2 -- ./nightly.sh",
+    ],
+)
+@click.option("--target", metavar="NODE", type=NODE, help="The node that borrows.  [default: the head]")
 @click.option("--cpus", metavar="N", help="CPUs of the lease.  [default: 1, if nothing else is asked]")
 @click.option("--gpus", metavar="N", help="GPUs; each brings CPUs along, if --cpus says nothing.")
 @click.option("--memory", metavar="GB", help="Memory.")
-@click.option("--source", metavar="NODE", help="Who lends; chosen by free capacity if not given.")
-@click.option("--priority", default="normal", show_default=True, help="low, normal, high or critical.")
-@click.option("--duration", metavar="SECONDS", help="How long the lease lasts unless renewed, which it is.")
-@click.option("--wait", metavar="SECONDS", help="Wait this long for capacity instead of failing.")
-@click.option("--grace", metavar="SECONDS", help="How long it may go on when its lease is taken back.  [default: 30]")
+@click.option("--source", metavar="NODE", type=NODE, help="The lender; chosen by free capacity if not given.")
+@click.option("--priority", type=PRIORITY, default="normal", show_default=True, help="low, normal, high or critical.")
+@click.option("--duration", metavar=TIME, help="How long the lease lasts unless renewed, which it is.")
+@click.option("--wait", metavar=TIME, help="Wait this long for capacity instead of failing.")
+@click.option("--grace", metavar=TIME, help="How long it may go on when its lease is taken back.  [default: 30s]")
 @click.option("--reclaim-url", metavar="URL", help="Where to ask before its lease is taken back.")
-@click.option("--boost", metavar="ID", help="Run inside this reserved boost, which stays.")
+@click.option("--boost", metavar="ID", type=BOOST, help="Run inside this reserved boost, which stays.")
 @click.option(
     "--isolation",
     type=click.Choice(["group", "cluster"]),

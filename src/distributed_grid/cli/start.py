@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from distributed_grid.cli.commands import TIME, Command
 from distributed_grid.cli.connection import listening_options
 from distributed_grid.cli.output import adopt_option, config_option, json_option, say, say_notes, show
 from distributed_grid.model.listening import Listening
@@ -21,7 +22,10 @@ discovered_or_config_option = partial(
 )
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    examples=["grid start --address auto", "grid start --address 10.0.0.5:6379 --config my-cluster.yaml --supervise"],
+)
 @click.option(
     "--address", required=True, metavar="HOST:PORT", help="The Ray cluster; `auto` finds one on this machine."
 )
@@ -146,19 +150,20 @@ def _supervise(
     Supervisor(address, home, put_in, ServiceManager(os.environ), say=say, on_ready=ready).run()
 
 
-@click.command()
+@click.command(cls=Command, examples=["grid stop", "grid stop --wait 5m --force"])
 @click.option("--force", is_flag=True, help="End work that still holds borrowed capacity.")
-@click.option("--wait", default=30.0, show_default=True, help="Seconds to wait for capacity that is still in use.")
+@click.option("--wait", metavar=TIME, default="30s", show_default=True, help="For capacity that is still in use.")
 @json_option
-def stop(force: bool, wait: float, as_json: bool) -> None:
+def stop(force: bool, wait: str, as_json: bool) -> None:
     """Give all capacity back and take grid out of the cluster. The cluster itself goes on."""
     from distributed_grid.client import GridClient
     from distributed_grid.cluster.supervise import end_supervisors
     from distributed_grid.errors import NoCluster
+    from distributed_grid.model.requests import seconds
 
     client = GridClient(on_wait=say)
     try:
-        stopped = client.stop_controller(force=force, wait_s=wait)
+        stopped = client.stop_controller(force=force, wait_s=seconds("wait", wait, zero_allowed=True))
     except NoCluster:
         if end_supervisors(client.home):
             say("The supervisor that waited for the cluster to come back was ended.")

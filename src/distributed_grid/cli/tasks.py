@@ -5,7 +5,9 @@ from typing import Any
 
 import click
 
+from distributed_grid.cli.commands import TIME, Group
 from distributed_grid.cli.output import json_option, say, show
+from distributed_grid.cli.parameters import LOCAL_RUN
 
 _STATES = {
     "starting": "yellow",
@@ -18,28 +20,28 @@ _STATES = {
 }
 
 
-@click.group()
+@click.group(cls=Group)
 def tasks() -> None:
     """Runs of `grid run`, those in the background too."""
 
 
-@tasks.command()
+@tasks.command(examples=["grid tasks ls"])
 @json_option
 def ls(as_json: bool) -> None:
     """All that are known here, the youngest first."""
     show({"tasks": [run.shown() for run in _runs().all()]}, as_json, _table)
 
 
-@tasks.command("show")
-@click.argument("task_id")
+@tasks.command("show", examples=["grid tasks show 7b1d"])
+@click.argument("task_id", type=LOCAL_RUN)
 @json_option
 def show_one(task_id: str, as_json: bool) -> None:
     """One of them: where it runs, how it ended, and what it was told."""
     show(_runs().find(task_id).shown(), as_json, _card)
 
 
-@tasks.command()
-@click.argument("task_id")
+@tasks.command(examples=["grid tasks logs 7b1d --follow"])
+@click.argument("task_id", type=LOCAL_RUN)
 @click.option("-f", "--follow", is_flag=True, help="Go on until it ends, or Ctrl-C.")
 def logs(task_id: str, follow: bool) -> None:
     """The output of one that runs in the background."""
@@ -68,9 +70,9 @@ def logs(task_id: str, follow: bool) -> None:
             time.sleep(0.2)
 
 
-@tasks.command()
-@click.argument("task_id")
-@click.option("--wait", default="15", metavar="SECONDS", show_default=True, help="For it to be gone.")
+@tasks.command(examples=["grid tasks cancel 7b1d --wait 1m"])
+@click.argument("task_id", type=LOCAL_RUN)
+@click.option("--wait", default="15s", metavar=TIME, show_default=True, help="For it to be gone.")
 @json_option
 def cancel(task_id: str, wait: str, as_json: bool) -> None:
     """End it; its lease goes home."""

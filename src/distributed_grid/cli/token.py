@@ -5,32 +5,39 @@ from typing import Any
 
 import click
 
+from distributed_grid.cli.commands import TIME, Group
 from distributed_grid.cli.connection import with_client
 from distributed_grid.cli.output import json_option, say, show
+from distributed_grid.cli.parameters import PRIORITY, SCOPE, TEAM, TOKEN
 from distributed_grid.client import GridClient
 
 
-@click.group()
+@click.group(cls=Group)
 def token() -> None:
     """Who may use grid, and for what."""
 
 
-@token.command()
+@token.command(
+    examples=[
+        "grid token create ana --team vision --scope view,lend,run",
+        "grid token create dashboard --scope view --expires 90d",
+    ]
+)
 @click.argument("name")
-@click.option("--team", default="", help="The team that NAME belongs to.")
+@click.option("--team", type=TEAM, default="", help="The team that NAME belongs to.")
 @click.option(
     "--scope",
     "scopes",
     multiple=True,
     metavar="view|lend|run|admin",
+    type=SCOPE,
     help="What it is good for; repeatable, or with commas.  [default: view]",
 )
-@click.option(
-    "--expires", metavar="TIME", help="How long it is valid: 12h, 30d, or seconds.  [default: until it is revoked]"
-)
+@click.option("--expires", metavar=TIME, help="How long it is valid.  [default: until it is revoked]")
 @click.option(
     "--max-priority",
     metavar="low|normal|high|critical",
+    type=PRIORITY,
     help="The highest priority it may ask for.  [default: its team's max_priority, or normal]",
 )
 @json_option
@@ -47,13 +54,13 @@ def create(
     """Make a token for NAME, and print it. It is shown this once; only its hash is kept."""
     from distributed_grid.model.policies import AllocationPriority
     from distributed_grid.model.principals import check_name, check_team, make_scopes
-    from distributed_grid.model.requests import length_of_time
+    from distributed_grid.model.requests import seconds
 
     body = {
         "name": check_name(name),
         "team": check_team(team),
         "scopes": sorted(make_scopes(scope for given in scopes or ("view",) for scope in given.split(","))),
-        "expires_seconds": None if expires is None else length_of_time("lifetime", expires),
+        "expires_seconds": None if expires is None else seconds("lifetime", expires),
     }
     if max_priority is not None:
         body["max_priority"] = AllocationPriority.parse(max_priority)
@@ -64,7 +71,7 @@ def create(
         say(f"To use it:  grid login {client.url()}")
 
 
-@token.command()
+@token.command(examples=["grid token ls"])
 @json_option
 @with_client
 def ls(client: GridClient, as_json: bool) -> None:
@@ -94,8 +101,8 @@ def ls(client: GridClient, as_json: bool) -> None:
     show(client.tokens(), as_json, table)
 
 
-@token.command()
-@click.argument("id_or_name")
+@token.command(examples=["grid token revoke ana", "grid token revoke 5c0ffee0"])
+@click.argument("id_or_name", type=TOKEN)
 @json_option
 @with_client
 def revoke(client: GridClient, id_or_name: str, as_json: bool) -> None:

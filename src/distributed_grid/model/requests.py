@@ -13,7 +13,7 @@ from distributed_grid.model.plain_text import plain
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.resources import GPU, describe, kind_of, units_of, whole
 from distributed_grid.model.teams import DEFAULT_TEAM
-from distributed_grid.model.times import length
+from distributed_grid.model.times import LENGTHS, length
 
 DEFAULT_DURATION_S: Final = 3600.0
 LONGEST_S: Final = 366 * 24 * 3600.0
@@ -166,11 +166,12 @@ def _purpose(value: str) -> Purpose:
 
 
 def seconds(what: str, value: object, *, zero_allowed: bool = False) -> float:
-    """A length of time in seconds, or `InvalidDuration`."""
+    """A length of time in seconds: a number, or text such as "90", "30m", "1h30m", "2d"; else `InvalidDuration`."""
     try:
-        number = float(str(value))
+        with_units = length(value) if isinstance(value, str) else None
+        number = float(str(value)) if with_units is None else with_units
     except ValueError:
-        raise InvalidDuration(f"The {what} must be a number of seconds, not {value!r}") from None
+        raise InvalidDuration(f"The {what} must be a length of time such as {LENGTHS}, not {value!r}") from None
     if number != number or number in (float("inf"), float("-inf")):
         raise InvalidDuration(f"The {what} must be a finite number of seconds, not {value}")
     if number < 0 or (number == 0 and not zero_allowed):
@@ -190,12 +191,6 @@ def grace_period(value: object, longest_s: float) -> float:
             try_next="Ask for less; resource_sharing.max_grace_seconds in the configuration is the limit.",
         )
     return grace_s
-
-
-def length_of_time(what: str, text: str) -> float:
-    """ "12h", "30d", or a number of seconds; else `InvalidDuration`."""
-    with_unit = length(text)
-    return seconds(what, text if with_unit is None else with_unit)
 
 
 def _on_grace_end(value: str) -> OnGraceEnd:

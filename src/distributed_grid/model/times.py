@@ -15,8 +15,10 @@ def parse_instant(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
+LENGTHS: Final = "90 (seconds), 30m, 1h30m or 2d"
+"""How lengths of time are written, for messages."""
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-_LENGTH: Final = re.compile(r"(?P<number>\d{1,9}(\.\d{1,6})?) ?(?P<unit>[smhdw])")
+_PART: Final = re.compile(r"(\d{1,9}(?:\.\d{1,6})?) ?([smhdw]) ?")
 
 
 def moment(text: str, *, now: datetime) -> datetime:
@@ -34,9 +36,15 @@ def moment(text: str, *, now: datetime) -> datetime:
 
 
 def length(text: str) -> float | None:
-    """The seconds in "2h"; None if it is not a length of time with a unit."""
-    found = _LENGTH.fullmatch(text.strip().lower())
-    return None if found is None else float(found["number"]) * _SECONDS[found["unit"]]
+    """The seconds in "2h" or "1h30m"; None if it is not a length of time with units, the largest first."""
+    parts, rest = [], text.strip().lower()
+    while found := _PART.match(rest):
+        parts.append((float(found[1]), _SECONDS[found[2]]))
+        rest = rest[found.end() :]
+    units = [unit for _, unit in parts]
+    if rest or not parts or units != sorted(set(units), reverse=True):
+        return None
+    return sum(number * unit for number, unit in parts)
 
 
 def span(seconds: float) -> str:

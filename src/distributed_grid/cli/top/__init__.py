@@ -4,13 +4,14 @@ import importlib.util
 
 import click
 
+from distributed_grid.cli.commands import Command
 from distributed_grid.cli.connection import with_client
 from distributed_grid.cli.output import is_a_terminal
 from distributed_grid.client import GridClient
 from distributed_grid.errors import ExtraMissing
 
 
-@click.command()
+@click.command(cls=Command, examples=["grid top"])
 @with_client
 def top(client: GridClient) -> None:
     """The cluster full-screen: nodes with their last hour, boosts, events. Press ? there for its keys."""

@@ -12,7 +12,7 @@ from textual.widgets import Button, Input, Label, Select, Static
 
 from distributed_grid.cli.top.feed import in_background
 from distributed_grid.errors import GridError
-from distributed_grid.model.requests import length_of_time
+from distributed_grid.model.requests import seconds
 
 KEYS = """\
 Up, Down  move                       Tab     nodes, boosts, events
@@ -117,7 +117,7 @@ class BoostForm(ModalScreen[dict[str, Any] | None]):
         amount, duration = (self.query_one(f"#{name}", Input).value.strip() for name in ("amount", "duration"))
         kind = str(self.query_one(Select).value)
         try:
-            seconds = length_of_time("duration", duration)
+            duration_s = seconds("duration", duration)
         except GridError as error:
             self._tell(told(error))
             return
@@ -125,7 +125,7 @@ class BoostForm(ModalScreen[dict[str, Any] | None]):
             "target_node": self._target,
             "resource_type": kind,
             "amount": amount,
-            "duration_seconds": seconds,
+            "duration_seconds": duration_s,
         }
         # A retry after a lost answer gets the boost of the first try; different values are a different boost.
         key = self._tries.setdefault((kind, amount, duration), uuid.uuid4().hex)
