@@ -3,14 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-WITH_CLUSTERS := tests/integration tests/attacks $(wildcard tests/test_*.py)
 
 .PHONY: demo test test-slow lint unit cluster-tests bench soak storm clean
 
 demo: $(READY)
 	$(BIN)/grid demo
 
-test: lint unit cluster-tests
+test: lint
+	$(call PYTEST,-m "not slow",$(AT_ONCE))
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -18,22 +18,26 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Tests on clusters mostly wait for processes, and the others compute: run together, they take as long as the
+# work of all of them needs. Three processes keep two cores busy.
+AT_ONCE = -n 3 --dist loadgroup --no-loadscope-reorder
+
 # Real clusters, servers and terminals on a machine that others use, too: what fails is shown, and run once more, by
 # itself. What fails twice has failed; what passes only then is listed as flaky at the end.
-AGAIN = || { test $$? -eq 1 && echo "Failed once; again:" && \
+PYTEST = $(BIN)/pytest $(1) $(2) --durations=10 || { test $$? -eq 1 && echo "Failed once; again:" && \
 	$(BIN)/pytest $(1) --last-failed --last-failed-no-failures none; }
 
 unit: $(READY)
-	$(BIN)/pytest -m "not cluster and not slow" -n 3 --dist loadfile --no-loadscope-reorder \
-		$(call AGAIN,-m "not cluster and not slow")
+	$(call PYTEST,-m "not cluster and not slow",$(AT_ONCE))
 
 cluster-tests: $(READY)
-	$(BIN)/pytest -m "cluster and not slow" $(WITH_CLUSTERS) --durations=20 \
-		$(call AGAIN,-m "cluster and not slow" $(WITH_CLUSTERS))
+	$(call PYTEST,-m "cluster and not slow",$(AT_ONCE))
 
-# Storms: kills, partitions, fuzzing.
+# Storms (kills, partitions, fuzzing, sixty processes at once), and four times as many examples of every property.
+test-slow: export HYPOTHESIS_PROFILE = thorough
 test-slow: $(READY)
-	$(BIN)/pytest -m slow --durations=10 $(call AGAIN,-m slow)
+	$(call PYTEST,-m slow)
+	$(call PYTEST,-m "hypothesis and not cluster and not slow",$(AT_ONCE))
 
 bench: $(READY)
 	$(BIN)/python -m bench

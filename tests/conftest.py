@@ -5,21 +5,19 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-if TYPE_CHECKING:
-    from shared_clusters import SharedClusters
-
-# The same examples in every run, so that a green run means the same thing everywhere. To look for new ones:
-# HYPOTHESIS_PROFILE=explore pytest tests/properties
+# The same examples in every run, so that a green run means the same thing everywhere. `make test` runs a quarter of
+# those that `make test-slow` runs. To look for new ones: HYPOTHESIS_PROFILE=explore pytest -m hypothesis
 # No test fails because the machine is busy.
 _PATIENT: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("repeatable", derandomize=True, max_examples=100, **_PATIENT)
+settings.register_profile("quick", derandomize=True, max_examples=25, **_PATIENT)
+settings.register_profile("thorough", derandomize=True, max_examples=100, **_PATIENT)
 settings.register_profile("explore", max_examples=1000, **_PATIENT)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 # Begun in the background, a process ignores Ctrl-C, and under nohup SIGHUP, and so does all that it starts; tests send
 # both.
@@ -34,28 +32,22 @@ os.environ.setdefault("RAY_worker_niceness", "0")
 sys.path.insert(0, str(Path(__file__).parent / "support"))
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for `bench`, which is no part of the package
 
+from shared_clusters import SharedClusters, Wish, arrange, shares  # noqa: E402
 
-def _shared() -> "SharedClusters":
-    """Made when it is first needed: most tests need no Ray."""
-    from shared_clusters import SharedClusters
-
-    global _clusters
-    _clusters = _clusters or SharedClusters()
-    return _clusters
+_clusters = SharedClusters()
 
 
-_clusters: "SharedClusters | None" = None
-
-
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    clustered = [item for item in items if item.get_closest_marker("cluster")]
-    if not clustered:
-        return
-    from shared_clusters import neighbours
+    arrange(items)
 
-    others = [item for item in items if not item.get_closest_marker("cluster")]
-    neighbours(clustered)
-    items[:] = others + clustered
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """xdist appends a test's group to its id; a second try looks for the id alone."""
+    name, _, group = report.nodeid.rpartition("@")
+    if name and group.isdecimal():
+        report.nodeid = name
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -63,11 +55,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """A test that starts a cluster of its own must not find another one running; and Ray starts none by itself."""
     if hook := sys.modules.get("ray._private.auto_init_hook"):
         hook.enable_auto_connect = False  # type: ignore[attr-defined]
-    if _clusters is not None:
-        from shared_clusters import shares
-
-        if not shares(item):
-            _clusters.end()
+    if not shares(item):
+        _clusters.end()
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
@@ -87,8 +76,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 @pytest.hookimpl(trylast=True)  # after the fixtures of a test that was interrupted
 def pytest_sessionfinish() -> None:
-    if _clusters is not None:
-        _clusters.end()
+    _clusters.end()
 
 
 @pytest.fixture(scope="module")
@@ -98,12 +86,10 @@ def grid(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     A module may set `CONFIG` to another configuration than the packaged one, and `ENV` to what its processes find in
     their environment. The cluster goes on for other modules with the same, unless something went wrong here.
     """
-    from shared_clusters import Wish
-
     failures = request.session.testsfailed
-    yield _shared().get(Wish.of(request.module), lambda: tmp_path_factory.mktemp("grid"))
+    yield _clusters.get(Wish.of(request.module), lambda: tmp_path_factory.mktemp("grid"))
     if request.session.testsfailed > failures:
-        _shared().end()
+        _clusters.end()
 
 
 @pytest.fixture(autouse=True)

@@ -16,6 +16,7 @@ from builders import process
 from click.testing import CliRunner
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from property_examples import examples
 from served_grid import ServedGrid
 
 from distributed_grid.cli.app import app
@@ -83,7 +84,7 @@ def boost(text: str) -> dict[str, object]:
 
 @given(WORDS)
 @example(EVIL)
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_tables_cards_log_lines_and_errors_show_any_text_harmlessly(text: str) -> None:
     status = {"total_active": 1, "resources": {text: 1}, "boosts": [boost(text)]}
     entry = {"at": text, "event": text, "who": text, "boost_id": text, "node": text, "message": text}

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from property_examples import examples
 from pydantic import ValidationError
 
 from distributed_grid.config import GridConfig, NodeRole, SharingMode, SharingPolicy, json_schema, load_config
@@ -109,7 +110,7 @@ def respelled(data: dict[str, Any]) -> dict[str, Any]:
     return top
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(configs)
 def test_a_configuration_survives_the_way_to_another_process(data: dict[str, Any]) -> None:
     config = GridConfig.from_dict(data)
@@ -120,7 +121,7 @@ def test_a_configuration_survives_the_way_to_another_process(data: dict[str, Any
     assert arrived.digest() == config.digest()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(configs)
 def test_the_digest_depends_neither_on_order_nor_on_spelling(data: dict[str, Any]) -> None:
     digest = GridConfig.from_dict(data).digest()
@@ -129,7 +130,7 @@ def test_the_digest_depends_neither_on_order_nor_on_spelling(data: dict[str, Any
     assert GridConfig.from_dict(respelled(data)).digest() == digest
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(configs, st.floats(1e-3, 1e6))
 def test_the_digest_sees_every_change(data: dict[str, Any], seconds: float) -> None:
     config = GridConfig.from_dict(data)
@@ -281,7 +282,7 @@ def test_the_examples_fit_the_schema_and_load_without_a_warning(file: str) -> No
     assert loaded.warnings == ()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(configs)
 def test_the_schema_accepts_both_spellings(data: dict[str, Any]) -> None:
     VALIDATOR.validate(data)

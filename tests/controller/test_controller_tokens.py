@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+from property_examples import examples
 
 from distributed_grid.controller.tokens import Tokens, ensure_token
 from distributed_grid.errors import ScopeMissing, StoreBroken, TokenNotFound
@@ -98,7 +99,7 @@ class LivingTokens(RuleBasedStateMachine):
 
 
 TestLivingTokens = LivingTokens.TestCase
-TestLivingTokens.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestLivingTokens.settings = settings(max_examples=examples(40), stateful_step_count=25, deadline=None)
 
 
 @given(st.frozensets(st.sampled_from(Scope)), st.sampled_from(Scope))

@@ -317,6 +317,7 @@ def test_all_kinds_of_resources_and_nodes_to_avoid_count_and_who_may_not_fail_en
     until(lambda: not actors("kinds"), what="all of it has ended")
 
 
+@pytest.mark.slow
 def test_sixty_actors_start_together(grid: LiveGrid, run: Run) -> None:
     before = free(grid)
     with launch(Workload("sixty", (small("teller", Teller, count=60),)), leases=False) as sixty:

@@ -10,6 +10,7 @@ from builders import LENDS_ALL, ask, cpu
 from fake_cluster import FakeCluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from property_examples import examples
 from whole_grid import WholeGrid
 
 from distributed_grid.engine.auditor import Auditor, Report
@@ -218,7 +219,7 @@ DAMAGE = st.one_of(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(DAMAGE, min_size=1, max_size=4), st.integers(0, 1000))
 def test_whatever_is_damaged_a_repair_leaves_nothing(damage: list[tuple[str, str, Any]], seed: int) -> None:
     """On an idle cluster there is no reason for anything to be left."""

@@ -11,6 +11,7 @@ from fake_cluster import Crashed, FakeCluster, LostReply
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from property_examples import examples
 
 from distributed_grid.execution.capacity import Capacity, Convergence
 from distributed_grid.execution.port import RayletSilent
@@ -225,6 +226,4 @@ class CapacityMachine(RuleBasedStateMachine):
 
 
 TestCapacityIsConserved = CapacityMachine.TestCase
-TestCapacityIsConserved.settings = settings(
-    max_examples=3 * settings().max_examples, stateful_step_count=30, deadline=None
-)
+TestCapacityIsConserved.settings = settings(max_examples=examples(300), stateful_step_count=30, deadline=None)

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from builders import NOON, ask, node, team
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from property_examples import examples
 from queue_world import World
 
 from distributed_grid.decide.capacity.usage import Usage
@@ -20,7 +21,7 @@ from distributed_grid.model.requests import Ask, Waiting
 from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.teams import Teams
 
-REPEATABLE = settings(max_examples=40, phases=[Phase.generate])
+REPEATABLE = settings(max_examples=examples(40), phases=[Phase.generate])
 STEP = timedelta(seconds=10)
 GRACES = (0.0, 10.0, 30.0, 120.0)
 """What holders choose, up to the configured limit."""

@@ -3,6 +3,7 @@
 from builders import amounts, lease_of, limits
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from property_examples import examples
 from sharing_worlds import TARGET, World, asks, rule_sets
 
 from distributed_grid.decide.capacity.lending import plan_grant
@@ -28,7 +29,7 @@ def idle_worlds(draw: st.DrawFn) -> World:
     return World(bases, used, (), limited)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(idle_worlds(), steps, rule_sets())
 def test_no_lender_lends_past_its_limit_or_what_the_policy_lets_it_keep(
     world: World, todo: list[Ask | int], rules: Rules

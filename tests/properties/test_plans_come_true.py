@@ -6,6 +6,7 @@ from datetime import timedelta
 from builders import NOON, lease_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from property_examples import examples
 from sharing_worlds import TARGET, World, asks, owners, rule_sets, worlds
 
 from distributed_grid.decide.capacity.lending import plan_grant
@@ -18,7 +19,7 @@ from distributed_grid.model.plans import Grant, RefusalCode, Refused, Rules
 from distributed_grid.model.requests import Ask, Waiting
 from distributed_grid.model.resources import GPU, scale
 
-MANY = settings(max_examples=300)
+MANY = settings(max_examples=examples(300))
 requests = st.tuples(asks(), rule_sets()) | owners()
 policies = st.sampled_from(list(POLICIES.values()))
 Request = tuple[Ask, Rules]

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from builders import NOON, ask, limits, node, team
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from property_examples import examples
 from queue_world import World
 
 from distributed_grid.decide.capacity.usage import Usage
@@ -18,7 +19,7 @@ from distributed_grid.model.requests import Ask, Waiting
 from distributed_grid.model.resources import ResourceVector, total
 from distributed_grid.model.teams import Teams
 
-REPEATABLE = settings(derandomize=True, max_examples=60, report_multiple_bugs=False, deadline=None)
+REPEATABLE = settings(max_examples=examples(60), report_multiple_bugs=False, deadline=None)
 STEP = timedelta(minutes=10)
 LONGEST = timedelta(minutes=60)
 MASTER = node("gpu-master", cpus=0, memory=0)
@@ -72,7 +73,7 @@ def asks(draw: st.DrawFn) -> Ask:
     )
 
 
-@settings(REPEATABLE, max_examples=25, phases=[Phase.generate])
+@settings(REPEATABLE, max_examples=examples(25), phases=[Phase.generate])
 @given(clusters(), st.integers(0, 10_000), st.sampled_from([1, 3, 100]), reserves)
 def test_nobody_starves(bases: list[Node], seed: int, depth: int, headroom: Headroom) -> None:
     """Once overdue, a request waits for one longest lease at most, and another one for each older one that still waits.

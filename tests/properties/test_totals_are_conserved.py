@@ -5,6 +5,7 @@ from datetime import timedelta
 from builders import NOON, lease
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from property_examples import examples
 
 from distributed_grid.decide.capacity.totals import Growth, desired_totals, plan_growth
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
@@ -67,7 +68,7 @@ def test_with_everything_idle_every_node_gets_exactly_its_desired_total(
     assert (growth.untaken, growth.outstanding, growth.unexplained) == ({}, {}, {})
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(everywhere, everywhere, everywhere, ledgers(), st.sets(st.sampled_from(NAMES)))
 def test_growth_never_makes_more_than_there_is(
     bases: dict[str, ResourceVector],

@@ -6,6 +6,7 @@ from itertools import combinations
 from builders import NOON
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from property_examples import examples
 from sharing_worlds import LENDERS, World, asks, owners, rule_sets, worlds
 
 from distributed_grid.decide.capacity.lending import plan_grant
@@ -19,7 +20,7 @@ from distributed_grid.model.policies import AllocationPriority, SharingPolicy
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import ResourceVector, total
 
-MANY = settings(max_examples=250)
+MANY = settings(max_examples=examples(250))
 requests = st.tuples(asks(), rule_sets()) | owners()
 policies = st.sampled_from(list(POLICIES.values()))
 Request = tuple[Ask, Rules]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from property_examples import examples
 
 from distributed_grid.model.endings import Claimant, EndCause, Ending
 from distributed_grid.model.leases import Cause, Delivery, Lease, LeaseState, Notice, OnGraceEnd, Program, Purpose
@@ -68,7 +69,7 @@ leases = st.builds(
 
 
 @given(leases)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_every_lease_comes_back_from_json_equal(lease: Lease) -> None:
     assert decode_lease(json.loads(json.dumps(encode_lease(lease)))) == lease
 
