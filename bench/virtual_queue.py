@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from distributed_grid.decide.capacity.lending import Offer, best_lender
+from distributed_grid.decide.capacity.delivery import Offer
+from distributed_grid.decide.capacity.lending import best_lender
 from distributed_grid.decide.capacity.quotas import why_over_limit
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.queue.admission import Verdict, plan_queue

@@ -11,7 +11,8 @@ from distributed_grid.decide.queue.admission import Verdict, plan_queue
 from distributed_grid.decide.queue.claims import OVERDUE_S
 from distributed_grid.model.leases import Delivery, Lease, LeaseState, Notice
 from distributed_grid.model.nodes import Node, NodeTable
-from distributed_grid.model.plans import Headroom, RefusalCode, Rules
+from distributed_grid.model.plans import Headroom, Rules
+from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.requests import Waiting
 from distributed_grid.model.teams import Team, Teams
 
@@ -305,7 +306,7 @@ def test_a_node_that_could_lend_but_is_kept_for_those_ahead_says_so() -> None:
     assert found["long"].refused
     by_node = {refusal.node: refusal for refusal in found["long"].refused.refusals}
     assert by_node["gpu1"].code is RefusalCode.OTHERS_AHEAD
-    assert by_node["gpu1"].detail == "what is free there is kept for 1 request ahead of it"
+    assert by_node["gpu1"].detail == "what is free there is held for 1 request ahead of it"
 
 
 def test_reasons_for_every_node_are_made_only_for_whom_they_are_wanted() -> None:

@@ -3,9 +3,10 @@
 import pytest
 from builders import amounts, cpu, node
 
-from distributed_grid.decide.capacity.lending import headroom_of, why_headroom
+from distributed_grid.decide.capacity.feasibility import NodeFacts, headroom_of
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.model.nodes import Node
-from distributed_grid.model.plans import NO_HEADROOM, Headroom
+from distributed_grid.model.plans import NO_HEADROOM, Headroom, Rules
 from distributed_grid.model.resources import CPU, GPU, MEMORY, amount_of, scale
 
 
@@ -57,4 +58,4 @@ def test_a_kind_that_the_node_has_not_is_not_kept() -> None:
     ],
 )
 def test_it_is_said_who_keeps_it(headroom: Headroom, said: str) -> None:
-    assert why_headroom(CPU, 16_000, headroom) == said
+    assert NodeFacts(node("gpu1", cpus=8), Usage(), Rules(headroom=headroom), CPU).headroom == said

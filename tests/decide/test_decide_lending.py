@@ -12,7 +12,8 @@ from distributed_grid.decide.capacity.lending import counter_offer, plan_grant
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
 from distributed_grid.model.nodes import Node, NodeTable
-from distributed_grid.model.plans import Companions, Grant, Headroom, RefusalCode, Refused, Rules
+from distributed_grid.model.plans import Companions, Grant, Headroom, Refused, Rules
+from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.teams import Team, Teams
 

@@ -12,7 +12,8 @@ from distributed_grid.decide.monitoring.measured import gpus_in_use, measured_us
 from distributed_grid.decide.monitoring.pressure import Threshold
 from distributed_grid.model.leases import Delivery
 from distributed_grid.model.nodes import MeasuredUse, Node, NodeTable
-from distributed_grid.model.plans import Grant, RefusalCode, Refused
+from distributed_grid.model.plans import Grant, Refused
+from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.resources import GB, ResourceVector
 from distributed_grid.model.snapshots import GpuProcess, GpuReading, NodeSnapshot
 

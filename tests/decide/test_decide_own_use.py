@@ -12,8 +12,9 @@ from distributed_grid.decide.queue.admission import plan_queue
 from distributed_grid.decide.queue.preemption import plan_relief
 from distributed_grid.model.leases import Delivery, Lease
 from distributed_grid.model.nodes import Node, NodeTable
-from distributed_grid.model.plans import NO_RULES, Grant, Headroom, RefusalCode, Refused, Rules
+from distributed_grid.model.plans import NO_RULES, Grant, Headroom, Refused, Rules
 from distributed_grid.model.policies import SharingPolicy
+from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.requests import Ask
 
 ALONE = node("gpu-master", cpus=4, limits=limits(can_share=False))

@@ -10,8 +10,9 @@ from distributed_grid.decide.capacity.lending import plan_grant
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.policies import POLICIES, PolicyNumbers
 from distributed_grid.model.leases import Lease
-from distributed_grid.model.plans import Headroom, RefusalCode, Refused, Rules
+from distributed_grid.model.plans import Headroom, Refused, Rules
 from distributed_grid.model.policies import SharingPolicy
+from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, amount_of
 
 CONSERVATIVE, BALANCED, AGGRESSIVE, PREDICTIVE = SharingPolicy

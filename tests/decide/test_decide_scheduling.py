@@ -126,11 +126,11 @@ def test_a_refusal_tells_for_every_node_why_not() -> None:
     assert choose(asked) is None
     assert refusals(asked) == {
         "gpu-master": "4 of 4 CPUs free, 32 asked",
-        "big": "16 of 16 CPUs can be had, 32 asked",
+        "big": "16 of 16 CPUs free, 32 asked",
         "closed": "its configuration says can_share: false",
         "down": "it is not connected to the cluster",
         "silent": "no recent measurement: its probe does not answer",
-        "limited": "2 of 64 CPUs can be had, 32 asked",
+        "limited": "0 of at most 2 CPUs lent, 32 asked",
     }
 
 
@@ -157,7 +157,7 @@ def test_every_kind_must_fit_on_one_node() -> None:
     gpus, memory = node("gpus", gpus=2, memory=4), node("memory", memory=64)
     assert chosen(HOME, gpus, memory, gpu=1, memory=4) == "gpus"
     assert chosen(HOME, gpus, memory, gpu=1, memory=8) is None
-    assert refusals(sought(HOME, gpus, memory, gpu=1, memory=8))["memory"] == "0 of 0 GPUs can be had, 1 asked"
+    assert refusals(sought(HOME, gpus, memory, gpu=1, memory=8))["memory"] == "0 of 0 GPUs free, 1 asked"
 
 
 def test_a_custom_resource_that_nobody_has_is_told() -> None:
@@ -243,8 +243,8 @@ def test_who_is_not_near_or_not_far_is_told() -> None:
         *NODES, cpu=2, affinity={"labels": {"zone": "a"}}, anti_affinity={"tasks": ["x"]}, peers={"x": ["small"]}
     )
     told = refusals(asked)
-    assert told["big"] == "it must be near zone=a"
-    assert told["small"] == "it must be far from the tasks x"
+    assert told["big"] == "the task's own conditions rule it out: it must be near zone=a"
+    assert told["small"] == "the task's own conditions rule it out: it must be far from the tasks x"
     assert "busy" not in told
 
 
@@ -308,7 +308,7 @@ def test_for_who_waits_as_many_nodes_are_kept_as_it_needs(more: dict[str, Any], 
 def test_what_is_kept_is_told() -> None:
     asked = replace(sought(HOME, BIG, cpu=8), kept=frozenset({"big"}))
     assert choose(asked) is None
-    assert refusals(asked)["big"] == "it is kept for a task that has waited longer"
+    assert refusals(asked)["big"] == "what is free there is held for a task that has waited longer"
 
 
 # -- the table ------------------------------------------------------------------------------------------------

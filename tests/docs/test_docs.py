@@ -31,8 +31,8 @@ from distributed_grid.model.audit import FindingKind
 from distributed_grid.model.checkup_facts import ControllerFacts, Facts, HomeFacts, MachineFacts
 from distributed_grid.model.leases import LEGAL, LeaseState
 from distributed_grid.model.offload import ObstacleCode, OffloadState
-from distributed_grid.model.plans import RefusalCode
 from distributed_grid.model.principals import Scope
+from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.roles.environment import DOCUMENTED_ALLOW
 from distributed_grid.model.roles.profiles import PROFILES, NexRLRole, documented_fields
 from distributed_grid.model.roles.scaling import SCALING_KEYS, Scaling

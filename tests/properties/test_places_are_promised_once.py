@@ -6,7 +6,7 @@ from builders import amounts, boost_room, limits, node, snapshot
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from distributed_grid.decide.capacity.lending import room
+from distributed_grid.decide.capacity.feasibility import room
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.scheduler import BoostRoom, NodeColumns, Sought, choose, choose_gang
 from distributed_grid.decide.scheduler.confidence import stays_below

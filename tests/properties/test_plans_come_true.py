@@ -15,7 +15,8 @@ from distributed_grid.decide.queue.admission import plan_queue
 from distributed_grid.decide.queue.answers import CHOSEN, Outlook, considered, look_ahead
 from distributed_grid.decide.queue.claims import Account, ordered
 from distributed_grid.decide.queue.preemption import plan_preemption
-from distributed_grid.model.plans import Grant, RefusalCode, Refused, Rules
+from distributed_grid.model.plans import Grant, Refused, Rules
+from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.requests import Ask, Waiting
 from distributed_grid.model.resources import GPU, scale
 

@@ -20,8 +20,9 @@ from distributed_grid.leases.state import EngineContext
 from distributed_grid.leases.view import considered_dicts
 from distributed_grid.model.leases import Delivery, Lease, LeaseState, OnGraceEnd, Purpose
 from distributed_grid.model.nodes import NodeTable
-from distributed_grid.model.plans import Grant, RefusalCode, Refused
+from distributed_grid.model.plans import Grant, Refused
 from distributed_grid.model.policies import AllocationPriority
+from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import amount_of
 from distributed_grid.model.times import instant, span

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Final
 
 from distributed_grid.model.leases import Delivery
 from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import CPU, ResourceVector, scale
 from distributed_grid.model.teams import Teams
@@ -54,22 +54,6 @@ NO_RULES: Final = Rules()
 
 RulesFor = Callable[[Ask], Rules]
 """The rules that bound one request."""
-
-
-class RefusalCode(StrEnum):
-    NO_CAPACITY = "NoCapacity"
-    LENDING_LIMIT_REACHED = "LendingLimitReached"
-    SHARING_DISABLED = "SharingDisabled"
-    IS_TARGET = "IsTarget"
-    NOT_THE_SOURCE = "NotTheSource"
-    RULED_OUT = "RuledOut"
-    NODE_DOWN = "NodeDown"
-    STALE = "Stale"
-    IS_BORROWING = "IsBorrowing"
-    KEPT_FREE = "KeptFree"
-    GPU_IN_USE = "GpuInUse"
-    COOLING_DOWN = "CoolingDown"
-    OTHERS_AHEAD = "OthersAhead"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from distributed_grid.decide.capacity.delivery import lent_resources
-from distributed_grid.decide.capacity.lending import own_room
+from distributed_grid.decide.capacity.feasibility import own_room
 from distributed_grid.decide.leases.ownership import check_may_change, owned_task
 from distributed_grid.decide.scheduler.strategies import strategy_named
 from distributed_grid.errors import GridError, InvalidRequest, TargetNotFound

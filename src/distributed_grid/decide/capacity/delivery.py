@@ -1,12 +1,12 @@
-"""How a lease reaches its target: the capacity moves, or it is reserved on the lender."""
+"""How a lease reaches its target: the capacity moves, or it is reserved on the lender; and what that takes."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from distributed_grid.errors import TransfersUnavailable
 from distributed_grid.model.leases import Delivery
-from distributed_grid.model.nodes import Node
-from distributed_grid.model.plans import Companions
+from distributed_grid.model.nodes import Node, NodeName, NodeTable
+from distributed_grid.model.plans import Companions, Grant, Rules
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, amount_of, describe, scale
 
@@ -102,3 +102,76 @@ def most_within(ask: Ask, delivery: Delivery, companions: Companions, rooms: Map
     each = {CPU: companions.cpu_per_gpu, MEMORY: companions.memory_per_gpu}
     devices = min((rooms.get(k, 0) // units for k, units in each.items() if units and k not in said), default=own)
     return min(own, devices * scale(GPU))
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A request with how it would be delivered, and all that a lender gives for it."""
+
+    ask: Ask
+    rules: Rules
+    choice: DeliveryChoice
+    need: ResourceVector
+    busy: Mapping[NodeName, str] = field(default_factory=dict)
+    """Lenders whose machines are too busy to carry the work, or short of memory: how much, and what that means."""
+    used_gpus: Mapping[NodeName, tuple[str, ...]] = field(default_factory=dict)
+    """For GPUs: lenders on which programs outside Ray use some."""
+    ranks: Mapping[NodeName, int] | None = None
+    """If the request names the nodes that may lend: by name, the place among them."""
+
+    @property
+    def is_transfer(self) -> bool:
+        return self.choice.delivery is Delivery.TRANSFER
+
+    @classmethod
+    def of(cls, ask: Ask, nodes: NodeTable, rules: Rules) -> "Offer":
+        target = nodes[ask.target]
+        choice = choose_delivery(
+            ask, target, rules.default_delivery, rules.no_transfers_because, why_not_there=_too_busy(ask, nodes)
+        )
+        need = lent_resources(ask, choice.delivery, rules.companions)
+        reserves = choice.delivery is Delivery.RESERVE
+        busy = {
+            n.name: _strain(n) for n in nodes.in_use if reserves and n.in_use.crowded and n.machine != target.machine
+        }
+        gpus = {n.name: n.in_use.gpus for n in nodes.in_use if n.in_use.gpus} if ask.kind == GPU else {}
+        ranks = None if ask.nodes is None else {name: rank for rank, name in enumerate(ask.nodes)}
+        return cls(ask, rules, choice, need, busy, gpus, ranks)
+
+    def rank(self, name: NodeName) -> int:
+        """The lower, the more the request prefers this node; equal for all nodes if it has no preference."""
+        return 0 if self.ranks is None else self.ranks.get(name, len(self.ranks))
+
+    def prefers_own_to(self, lender: NodeName | None) -> bool:
+        """Whether the target would rather use its own capacity, if it can, than borrow from this lender."""
+        return self.ask.own_too and (lender is None or self.rank(self.ask.target) < self.rank(lender))
+
+    def from_node(self, source: NodeName) -> Grant:
+        choice = self.choice
+        warnings = (*choice.warnings, *self._warnings_about(source))
+        return Grant(self.ask, source, self.need, choice.delivery, choice.reason, warnings)
+
+    def _warnings_about(self, source: NodeName) -> Iterator[str]:
+        if source in self.busy:
+            yield f"{source}: {self.busy[source]}"
+        if source in self.used_gpus:
+            yield (
+                f"{source}: {'; '.join(self.used_gpus[source])}. Ray chooses the device, and may give out one that is "
+                f"in use: look at nvidia-smi there before heavy work."
+            )
+
+
+def _strain(node: Node) -> str:
+    crowded = node.in_use.crowded
+    outcome = "may run out of memory" if MEMORY in crowded else "will be slow"
+    return f"{'; '.join(crowded.values())}. The work {outcome} there."
+
+
+def _too_busy(ask: Ask, nodes: NodeTable) -> str | None:
+    """Why capacity should not move onto the target's machine; None if no other machine could do the work."""
+    target = nodes[ask.target]
+    how_busy = target.in_use.crowded.get(ask.kind)
+    if how_busy is None:
+        return None
+    others = (node for node in nodes.lenders if node.machine != target.machine)
+    return f"{target.name}: {how_busy}" if any(ask.kind not in node.in_use.crowded for node in others) else None

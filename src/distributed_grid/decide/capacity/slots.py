@@ -6,22 +6,17 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from distributed_grid.decide.capacity.lending import (
-    Offer,
-    best_lender,
-    has_it_itself,
-    never,
-    obstacle,
-    room_of,
-    why_not,
-)
+from distributed_grid.decide.capacity.delivery import Offer
+from distributed_grid.decide.capacity.feasibility import never, obstacle, room_of, why_not
+from distributed_grid.decide.capacity.lending import best_lender, has_it_itself
 from distributed_grid.decide.capacity.quotas import why_above_its_most, why_kept_by_others, why_over_limit
 from distributed_grid.decide.capacity.returns import LeaseEnds
 from distributed_grid.decide.capacity.timeline import CommonPool, NodeCalendar, TeamCalendar
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
-from distributed_grid.model.plans import Grant, Headroom, Refusal, RefusalCode, Refused
+from distributed_grid.model.plans import Grant, Headroom, Refusal, Refused
+from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.resources import ResourceVector
 
 
@@ -73,15 +68,15 @@ class CurrentUsage:
         return NodeTable(self._nodes.values())
 
     def refused(self, offer: Offer, ahead: int) -> Refused:
-        """For every node, why it does not lend this now. A node that could lend is kept for requests ahead."""
+        """For every node, why it does not lend this now. What could be lent is held for requests ahead."""
         limit = why_over_limit(offer.ask, offer.need, self._table, self.usage, offer.rules.teams)
-        refusals = (why_not(node, offer, self.usage) or _kept(node.name, ahead) for node in self._nodes.values())
+        refusals = (why_not(node, offer, self.usage) or _held(node.name, ahead) for node in self._nodes.values())
         return Refused(offer.ask, tuple(refusals), limit)
 
 
-def _kept(node: NodeName, ahead: int) -> Refusal:
-    who = "1 request" if ahead == 1 else f"{ahead} requests" if ahead else "those"
-    return Refusal(node, RefusalCode.OTHERS_AHEAD, f"what is free there is kept for {who} ahead of it")
+def _held(node: NodeName, ahead: int) -> Refusal:
+    requests = "1 request" if ahead == 1 else f"{ahead or 'the'} requests"
+    return Refusal(node, RefusalCode.OTHERS_AHEAD, RefusalCode.OTHERS_AHEAD.told({"ahead": f"{requests} ahead of it"}))
 
 
 @dataclass(frozen=True, slots=True)

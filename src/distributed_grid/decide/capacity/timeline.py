@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Generic, TypeVar
 
-from distributed_grid.decide.capacity.lending import Offer, free_of, headroom_of
+from distributed_grid.decide.capacity.delivery import Offer
+from distributed_grid.decide.capacity.feasibility import free_of, headroom_of
 from distributed_grid.decide.capacity.quotas import limited
 from distributed_grid.decide.capacity.returns import Ends
 from distributed_grid.decide.capacity.usage import Usage

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from distributed_grid.decide.capacity.delivery import DeliveryChoice
-from distributed_grid.decide.capacity.lending import Offer, why_not
+from distributed_grid.decide.capacity.delivery import DeliveryChoice, Offer
+from distributed_grid.decide.capacity.feasibility import why_not
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeTable

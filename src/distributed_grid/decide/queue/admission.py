@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from distributed_grid.decide.capacity.lending import Offer, never
+from distributed_grid.decide.capacity.delivery import Offer
+from distributed_grid.decide.capacity.feasibility import never
 from distributed_grid.decide.capacity.quotas import why_above_its_most
 from distributed_grid.decide.capacity.returns import SOON, coming_back, expected_end
 from distributed_grid.decide.capacity.slots import CapacityTimeline, CurrentUsage, Slot, could_when_idle, room_when_idle
@@ -23,12 +24,9 @@ from distributed_grid.decide.queue.preemption import Preemption, foresee_preempt
 from distributed_grid.errors import GridError
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
-from distributed_grid.model.plans import Grant, RefusalCode, Refused, Rules
+from distributed_grid.model.plans import Grant, Refused, Rules
 from distributed_grid.model.requests import Ask, Waiting
 from distributed_grid.model.resources import amount_of, describe
-
-_FOR_NOW: Final = (None, RefusalCode.NODE_DOWN, RefusalCode.STALE, RefusalCode.COOLING_DOWN)
-"""Obstacles that may be over one day; None is no obstacle."""
 
 
 def why_it_waits(offer: Offer, place: Slot, comes_back: int, ahead: int, now: datetime) -> str:
@@ -99,7 +97,8 @@ def can_ever_be_lent(offer: Offer, nodes: NodeTable) -> bool:
 
 def _could_ever(node: Node, offer: Offer) -> bool:
     is_own = node.name == offer.ask.target
-    if never(node, offer) not in _FOR_NOW or not (node.limits.can_share or is_own):
+    code = never(node, offer)
+    if (code is not None and not code.reason.passes) or not (node.limits.can_share or is_own):
         return False
     if not node.alive:
         return True  # its capacity is known once it is back

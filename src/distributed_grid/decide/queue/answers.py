@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from distributed_grid.decide.capacity.lending import Offer, largest_now, most_of, why_not
+from distributed_grid.decide.capacity.delivery import Offer
+from distributed_grid.decide.capacity.feasibility import most_of, why_not
+from distributed_grid.decide.capacity.lending import largest_now
 from distributed_grid.decide.capacity.slots import CurrentUsage
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.policies import PolicyNumbers

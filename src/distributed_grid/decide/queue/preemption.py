@@ -6,7 +6,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from distributed_grid.decide.capacity.lending import BY_AMOUNT, Offer, obstacle, plan_grant
+from distributed_grid.decide.capacity.delivery import Offer
+from distributed_grid.decide.capacity.feasibility import obstacle
+from distributed_grid.decide.capacity.lending import plan_grant
 from distributed_grid.decide.capacity.quotas import why_over_limit
 from distributed_grid.decide.capacity.returns import PendingReturns, after_returns, coming_back, part_of
 from distributed_grid.decide.capacity.usage import Usage
@@ -22,8 +24,9 @@ from distributed_grid.decide.queue.claims import (
 from distributed_grid.decide.queue.victims import Standing, Yielding, fewest, needed_of, trimmed
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
 from distributed_grid.model.nodes import NodeName, NodeTable
-from distributed_grid.model.plans import Grant, RefusalCode, Rules
+from distributed_grid.model.plans import Grant, Rules
 from distributed_grid.model.policies import AllocationPriority
+from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import ResourceVector, total
 from distributed_grid.model.teams import Teams
@@ -106,10 +109,10 @@ def plan_preemption(
     choices: list[_Choice] = []
     for lender, lent, moved_in in _by_lender(offer, leases, able):
         stop = obstacle(home[lender], offer, after) if lender in home else None
-        if stop is None or stop[0] not in (*BY_AMOUNT, RefusalCode.IS_BORROWING):
-            continue
         # A node that borrows a kind transfers none of it: all that it borrows has to leave first.
-        borrows = stop[0] is RefusalCode.IS_BORROWING
+        borrows = stop is not None and stop[0] is RefusalCode.IS_BORROWING
+        if stop is None or not (stop[0].reason.by_amount or borrows):
+            continue
         must_go = moved_in if borrows else ()
         yielding = Yielding(standing, lender, must_go)
         if borrows and after.moved_in(lender, ask.kind) > sum(part.units for part in yielding.may_take(must_go)):

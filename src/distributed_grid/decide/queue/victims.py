@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from heapq import nlargest
 from typing import Final
 
-from distributed_grid.decide.capacity.lending import Offer, obstacle, room
+from distributed_grid.decide.capacity.delivery import Offer
+from distributed_grid.decide.capacity.feasibility import obstacle, room
 from distributed_grid.decide.capacity.returns import PendingReturns, part_of
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.queue.claims import Claim, above_guarantee, may_take

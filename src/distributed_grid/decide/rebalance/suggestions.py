@@ -25,7 +25,8 @@ from distributed_grid.decide.rebalance.observed import (
 from distributed_grid.model.demand import Demand, WaitReason
 from distributed_grid.model.leases import Cause, Delivery
 from distributed_grid.model.nodes import Node, NodeName
-from distributed_grid.model.plans import Grant, Refusal, RefusalCode, Refused, RulesFor
+from distributed_grid.model.plans import Grant, Refusal, Refused, RulesFor
+from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import GPU, amount_of, describe, scale
 from distributed_grid.model.series import CONFIDENCE, Forecast
@@ -128,18 +129,9 @@ def _remedy(ask: Ask, refusals: list[Refusal]) -> str:
     """What a person could change, the easiest first."""
     by_code = {one.code: one.node for one in reversed(refusals)}
     limit = {"cpu": "max_share_cpu", "memory": "max_share_memory_gb", "gpu": "max_share_gpu"}.get(ask.kind, "limit")
-    remedies = {
-        RefusalCode.COOLING_DOWN: "{0} is cooling down: grid cooldown {0} --off",
-        RefusalCode.GPU_IN_USE: "end the programs that use GPUs of {0} beside Ray",
-        RefusalCode.KEPT_FREE: "a bolder policy would let {0} lend what it keeps free",
-        RefusalCode.LENDING_LIMIT_REACHED: f"a higher {limit} of {{0}} would help",
-        RefusalCode.SHARING_DISABLED: "can_share: true on {0} would help",
-        RefusalCode.STALE: "{0} lends again once its probe answers",
-        RefusalCode.NODE_DOWN: "{0} is down, and would help if it were back",
-    }
-    for code, text in remedies.items():
-        if code in by_code:
-            return text.format(by_code[code])
+    for code in RefusalCode:
+        if code in by_code and (remedy := code.reason.remedy):
+            return remedy.format(node=by_code[code], limit_key=limit)
     return "work that ends elsewhere would help, or another node"
 
 

@@ -11,7 +11,8 @@ import numpy as np
 
 from distributed_grid.decide.scheduler.table import Floats, Mask, NodeColumns, Units
 from distributed_grid.model.nodes import NodeName
-from distributed_grid.model.resources import ResourceVector, amount_of, describe
+from distributed_grid.model.refusals import RefusalCode
+from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.scheduling import Affinity, SchedulingRequest
 
 Peers = Mapping[str, Collection[NodeName]]
@@ -164,14 +165,15 @@ def why_not(sought: Sought, name: NodeName) -> str:
     columns, request = sought.columns, sought.request
     row = columns.row[name]
     if (only := request.only_node) is not None and name != only:
-        return f"only {only} will do"
+        return _ruled_out(f"only {only} will do")
     is_home = row == sought.home
+    code = columns.refuses[row] if not (is_home and columns.up[row]) else None
     if sought.home >= 0 and columns.rests[sought.home]:
-        return f"{sought.target} is cooling down; to end that: grid cooldown {sought.target} --off"
-    if columns.closed[row] and not (is_home and columns.up[row]):
-        return columns.closed[row]
+        code = RefusalCode.COOLING_DOWN
+    if code is not None:
+        return code.told(columns.facts(row, sought.target) or {})
     if told := _why_not_allowed(sought, row):
-        return told
+        return _ruled_out(told)
     if fits_itself(sought, row) or (is_home and sought.carrier() is not None):
         return ""
     return _lacking(sought, row)
@@ -200,19 +202,18 @@ def _parts(affinity: Affinity) -> Iterator[str]:
 
 
 def _lacking(sought: Sought, row: int) -> str:
-    columns, name = sought.columns, sought.columns.names[row]
-    short = next(((k, u) for k, u in sought.needs.items() if sought.rooms[k][row] < u), None)
-    if short is None:
-        kept = "it is kept for a task that has waited longer"
-        return kept if name in sought.kept else "it was busy after all, or its room is kept for requests ahead of it"
-    kind, units = short
-    has = max(0, int(sought.rooms[kind][row]))
-    total = int(columns.total[kind][row]) if kind in columns.total else 0
-    asked = f"{amount_of(kind, units)} asked"
-    if row != sought.home:
-        return f"{amount_of(kind, has)} of {describe(kind, total)} can be had, {asked}"
-    boosts = f", and no boost of {len(sought.boosts)} has room for it" if sought.boosts else ""
-    return f"{amount_of(kind, has)} of {describe(kind, total)} free, {asked}{boosts}"
+    if told := sought.columns.why_lacking(row, sought.target, sought.needs):
+        boosts = (
+            f", and no boost of {len(sought.boosts)} has room for it" if row == sought.home and sought.boosts else ""
+        )
+        return told + boosts
+    waits_longer = sought.columns.names[row] in sought.kept
+    ahead = "a task that has waited longer" if waits_longer else "requests ahead of it, or was taken meanwhile"
+    return RefusalCode.OTHERS_AHEAD.told({"ahead": ahead})
+
+
+def _ruled_out(conditions: str) -> str:
+    return RefusalCode.RULED_OUT.told({"conditions": conditions})
 
 
 def kept_for(sought: Sought) -> set[NodeName]:

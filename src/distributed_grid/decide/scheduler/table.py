@@ -4,15 +4,17 @@ Amounts are whole numbers of units, as everywhere. When a node changes, only its
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distributed_grid.decide.capacity.lending import own_room, room
+from distributed_grid.decide.capacity.feasibility import NodeFacts, closed, lacking, not_lending, own_room, room
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
 from distributed_grid.model.plans import NO_RULES, Rules
+from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.resources import BUILT_IN, ResourceVector
 from distributed_grid.model.snapshots import NodeSnapshot
 
@@ -50,10 +52,12 @@ class NodeColumns:
         self.lends = np.zeros(count, dtype=bool)
         self.rests = np.zeros(count, dtype=bool)
         """The node is cooling down: it shares nothing, and its own tasks get nothing new."""
-        self.closed: list[str] = [""] * count
-        """Why a node takes no tasks at all, or none of other nodes."""
+        self.refuses: list[RefusalCode | None] = [None] * count
+        """Why a node takes no tasks of other nodes; None if it does."""
         self.labels: list[Mapping[str, str]] = [{}] * count
         self._masks: dict[tuple[str, str], Mask] = {}
+        self._nodes: list[Node | None] = [None] * count
+        self._usage, self._rules = Usage(), NO_RULES
 
     def __len__(self) -> int:
         return len(self.names)
@@ -83,10 +87,11 @@ class NodeColumns:
             self.total[kind][row] = max(node.total[kind], 0)
             self.own[kind][row] = own_room(node, kind, usage)
             self.lend[kind][row] = room(node, kind, usage, rules.headroom)
-        self.closed[row] = _why_closed(node, rules)
-        self.up[row] = node.alive and node.silent is None
-        self.lends[row] = not self.closed[row]
+        self._nodes[row], self._usage, self._rules = node, usage, rules
+        self.refuses[row] = not_lending(node, rules)
+        self.lends[row] = self.refuses[row] is None
         self.rests[row] = node.name in rules.cordoned
+        self.up[row] = self.lends[row] or closed(node, rules) in (None, RefusalCode.COOLING_DOWN)
         if self.labels[row] != node.labels:
             self.labels[row] = node.labels
             self._masks.clear()
@@ -149,20 +154,31 @@ class NodeColumns:
             self._masks[key, value] = known
         return known
 
+    def facts(self, row: int, target: NodeName, kind: str = "", units: int = 0) -> NodeFacts | None:
+        """What a refusal's text may mention of a node, with what is promised there; None before its row is set."""
+        node = self._nodes[row]
+        if node is None:
+            return None
+        promised = ResourceVector({kind: int(column[row]) for kind, column in self.promised.items()})
+        node = replace(node, free=node.free - promised, base=node.base - promised)
+        return NodeFacts(node, self._usage, self._rules, kind, units, target)
+
+    def why_lacking(self, row: int, target: NodeName, needs: ResourceVector) -> str:
+        """Which amount a node lacks for a task of the target, in words; empty if it lacks none."""
+        facts = self.facts(row, target)
+        if facts is None:
+            return RefusalCode.NODE_DOWN.reason.text
+        is_own = self.names[row] == target
+        found = lacking(facts.of, needs, self._usage, self._rules.headroom, is_own=is_own)
+        if found is None:
+            return ""
+        code, kind = found
+        return code.told(replace(facts, kind=kind, units=needs[kind]))
+
     def named(self, names: Iterable[NodeName]) -> Mask:
         mask = np.zeros(len(self), dtype=bool)
         mask[[self.row[name] for name in names if name in self.row]] = True
         return mask
-
-
-def _why_closed(node: Node, rules: Rules) -> str:
-    if not node.alive:
-        return "it is not connected to the cluster"
-    if node.silent is not None:
-        return f"no recent measurement: {node.silent}"
-    if node.name in rules.cordoned:
-        return f"it is cooling down; to end that: grid cooldown {node.name} --off"
-    return "" if node.limits.can_share else "its configuration says can_share: false"
 
 
 def _number(text: str | None, otherwise: float) -> float:

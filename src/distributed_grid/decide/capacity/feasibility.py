@@ -1,0 +1,238 @@
+"""Feasibility: what a node has free, keeps and could lend; and whether it can give what is asked, or why not.
+
+Every part of grid asks here: grants, the queue, preemption, the task scheduler, the inventory for roles, suggestions.
+The reasons and their texts are in `model/refusals.py`.
+"""
+
+from dataclasses import dataclass
+
+from distributed_grid.decide.capacity.delivery import Offer, most_within
+from distributed_grid.decide.capacity.usage import Usage
+from distributed_grid.model.nodes import Node, NodeName
+from distributed_grid.model.plans import NO_HEADROOM, Headroom, Refusal, Rules
+from distributed_grid.model.refusals import RefusalCode
+from distributed_grid.model.resources import GPU, ResourceVector, amount_of, describe, scale, whole
+
+# -- amounts ---------------------------------------------------------------------------------------------------
+
+
+def free_of(node: Node, kind: str, usage: Usage) -> int:
+    """What a node has free, without what other programs use.
+
+    Ray's view of what is free may be a moment old; grid's count of what it has lent is not.
+    """
+    return min(node.free[kind], node.base[kind] - usage.taken(node.name, kind)) - node.in_use.withheld[kind]
+
+
+def own_room(node: Node, kind: str, usage: Usage) -> int:
+    """How much a node can set aside for itself: capacity that was moved to it counts as its own."""
+    moved_in = usage.moved_in(node.name, kind)
+    has = node.base[kind] + moved_in - usage.taken(node.name, kind)
+    return min(node.free[kind], has) - node.in_use.withheld[kind]
+
+
+def room(node: Node, kind: str, usage: Usage, headroom: Headroom) -> int:
+    """How much of one kind a node could lend, given what is free, its headroom and its limit."""
+    return room_of(node, kind, free_of(node, kind, usage), usage.lent(node.name, kind), headroom)
+
+
+def room_of(node: Node, kind: str, free: int, lent: int, headroom: Headroom) -> int:
+    """The same for a moment at which `free` is free and `lent` is lent."""
+    left = free if headroom is NO_HEADROOM else free - headroom_of(node, kind, free, lent, headroom)
+    limit = node.limits.limit(kind)
+    return left if limit is None or left < limit - lent else limit - lent
+
+
+def headroom_of(node: Node, kind: str, free: int, lent: int, headroom: Headroom) -> int:
+    """How much of its free capacity a node keeps, in units. GPUs are kept whole: of a single one, no part is."""
+    most = 0.0
+    if headroom.of_base:
+        most = headroom.of_base * node.base[kind]
+    if headroom.of_idle:
+        most = max(most, headroom.of_idle * (free + lent))
+    if headroom.foreseen and (share := headroom.foreseen.get((node.name, kind))) is not None:
+        # Capacity that is reserved on the node for others is in use, too, but not by the node's own work.
+        own = max(node.base[kind], node.total[kind]) - lent - free
+        most = max(most, share * node.base[kind] - own)
+    units = max(0, round(most))
+    return units - units % scale(GPU) if kind == GPU else units
+
+
+def lendable(node: Node, usage: Usage, rules: Rules) -> ResourceVector:
+    """All that a node could lend to other nodes now; nothing, if it does not lend at all."""
+    if not_lending(node, rules) is not None:
+        return ResourceVector()
+    kinds = {**node.total, **node.base}
+    return ResourceVector({kind: max(0, room(node, kind, usage, rules.headroom)) for kind in kinds})
+
+
+def most_of(node: Node, offer: Offer, usage: Usage) -> int:
+    """How much of the asked kind a node could lend now, in units: the companions must fit, too."""
+    ask, rules = offer.ask, offer.rules
+    is_own = node.name == ask.target
+    rooms = {
+        kind: max(0, own_room(node, kind, usage) if is_own else room(node, kind, usage, rules.headroom))
+        for kind in offer.need
+    }
+    most = most_within(ask, offer.choice.delivery, rules.companions, rooms)
+    # A request for whole GPUs is offered no part of one.
+    return most - most % scale(GPU) if ask.kind == GPU and whole(GPU, ask.units) else most
+
+
+# -- obstacles -------------------------------------------------------------------------------------------------
+
+
+def closed(node: Node, rules: Rules) -> RefusalCode | None:
+    """Why a node gives nothing new, not even to its own work; None if it does."""
+    if not node.alive:
+        return RefusalCode.NODE_DOWN
+    if node.silent is not None:
+        return RefusalCode.STALE
+    return RefusalCode.COOLING_DOWN if node.name in rules.cordoned else None
+
+
+def not_lending(node: Node, rules: Rules) -> RefusalCode | None:
+    """Why a node lends nothing to other nodes, however much it has; None if it lends."""
+    if (code := closed(node, rules)) is not None:
+        return code
+    return None if node.limits.can_share else RefusalCode.SHARING_DISABLED
+
+
+def never(node: Node, offer: Offer) -> RefusalCode | None:
+    """Why a node cannot lend, however much comes back to it; None if only amounts matter."""
+    ask, rules = offer.ask, offer.rules
+    is_own = node.name == ask.target
+    if is_own and not (ask.own_too and not offer.is_transfer):
+        return RefusalCode.IS_TARGET
+    if ask.source is not None and node.name != ask.source:
+        return RefusalCode.NOT_THE_SOURCE
+    if offer.ranks is not None and node.name not in offer.ranks:
+        return RefusalCode.RULED_OUT
+    if (code := closed(node, rules) if is_own else not_lending(node, rules)) is not None:
+        return code
+    return RefusalCode.COOLING_DOWN if ask.target in rules.cordoned else None
+
+
+def obstacle(node: Node, offer: Offer, usage: Usage) -> tuple[RefusalCode, str] | None:
+    """The first obstacle that keeps a node from lending, and the kind that it concerns; None if the node can lend."""
+    ask = offer.ask
+    if (code := never(node, offer)) is not None:
+        return code, ask.kind
+    if offer.is_transfer and usage.moved_in(node.name, ask.kind):
+        return RefusalCode.IS_BORROWING, ask.kind
+    return lacking(node, offer.need, usage, offer.rules.headroom, is_own=node.name == ask.target)
+
+
+def can_lend(node: Node, offer: Offer, usage: Usage) -> bool:
+    """Whether the node can lend, by amounts and by what it borrows itself."""
+    if offer.is_transfer and usage.moved_in(node.name, offer.ask.kind):
+        return False
+    return has_room(node, offer.need, usage, offer.rules.headroom, is_own=node.name == offer.ask.target)
+
+
+def has_room(node: Node, need: ResourceVector, usage: Usage, headroom: Headroom, *, is_own: bool) -> bool:
+    """Whether a node has room for all that is needed: for its own work, or to lend it."""
+    for kind, units in need.items():
+        if units > (own_room(node, kind, usage) if is_own else room(node, kind, usage, headroom)):
+            return False
+    return True
+
+
+def lacking(
+    node: Node, need: ResourceVector, usage: Usage, headroom: Headroom, *, is_own: bool
+) -> tuple[RefusalCode, str] | None:
+    """Which amount is the obstacle, and the kind that it concerns; None if there is room for all that is needed."""
+    if has_room(node, need, usage, headroom, is_own=is_own):
+        return None
+    for kind, units in need.items():
+        limit = None if is_own else node.limits.limit(kind)
+        if limit is not None and usage.lent(node.name, kind) + units > limit:
+            return RefusalCode.LENDING_LIMIT_REACHED, kind
+    of = own_room if is_own else free_of
+    short = next(kind for kind in need if not has_room(node, _only(need, kind), usage, headroom, is_own=is_own))
+    free, withheld = of(node, short, usage), node.in_use.withheld[short]
+    if withheld and free + withheld >= need[short]:
+        return RefusalCode.GPU_IN_USE, short
+    return RefusalCode.NO_CAPACITY if free < need[short] else RefusalCode.KEPT_FREE, short
+
+
+def _only(need: ResourceVector, kind: str) -> ResourceVector:
+    return ResourceVector({kind: need[kind]})
+
+
+def why_not(node: Node, offer: Offer, usage: Usage) -> Refusal | None:
+    """The first reason why this node cannot lend what is asked, companions included; None if it can."""
+    found = obstacle(node, offer, usage)
+    if found is None:
+        return None
+    code, kind = found
+    could = min(offer.ask.units, most_of(node, offer, usage)) if code.reason.by_amount else 0
+    facts = NodeFacts(node, usage, offer.rules, kind, offer.need[kind], offer.ask.target, offer.ask.source)
+    return Refusal(node.name, code, code.told(facts), could)
+
+
+# -- in words --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What the text of a refusal may mention; each fact is computed when a text asks for it."""
+
+    of: Node
+    usage: Usage
+    rules: Rules
+    kind: str = ""
+    units: int = 0
+    target: NodeName = ""
+    source: NodeName | None = None
+    conditions: str = "its node, and what it must be near to or far from"
+
+    def __getitem__(self, fact: str) -> object:
+        return getattr(self, fact)
+
+    @property
+    def cordoned(self) -> NodeName:
+        return self.of.name if self.of.name in self.rules.cordoned else self.target
+
+    @property
+    def silent(self) -> str | None:
+        return self.of.silent
+
+    @property
+    def asked(self) -> str:
+        return f"{amount_of(self.kind, self.units)} asked"
+
+    @property
+    def free(self) -> str:
+        return self._of_total(self._free)
+
+    @property
+    def free_for_ray(self) -> str:
+        return self._of_total(self._free + self.of.in_use.withheld[self.kind])
+
+    @property
+    def gpus_in_use(self) -> str:
+        return "; ".join(self.of.in_use.gpus)
+
+    @property
+    def headroom(self) -> str:
+        """ "balanced keeps 1.6 free for its own work"."""
+        headroom, lent = self.rules.headroom, self.usage.lent(self.of.name, self.kind)
+        units = headroom_of(self.of, self.kind, self._free, lent, headroom)
+        return f"{headroom.policy or 'the policy'} keeps {amount_of(self.kind, units)} free for its own work"
+
+    @property
+    def lent(self) -> float | int:
+        return amount_of(self.kind, self.usage.lent(self.of.name, self.kind))
+
+    @property
+    def limit(self) -> str:
+        return describe(self.kind, self.of.limits.limit(self.kind) or 0)
+
+    @property
+    def _free(self) -> int:
+        return (own_room if self.of.name == self.target else free_of)(self.of, self.kind, self.usage)
+
+    def _of_total(self, units: int) -> str:
+        """ "2 of 4 CPUs"."""
+        return f"{amount_of(self.kind, max(0, units))} of {describe(self.kind, self.of.total[self.kind])}"

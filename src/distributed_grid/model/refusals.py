@@ -1,0 +1,97 @@
+"""Why a node gives nothing: every reason with its code, its text and what would help. To add a reason, add it here.
+
+`decide/capacity/feasibility.py` says which reason applies to a node; boosts, tasks and roles all show these texts.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+
+class Facts(Protocol):
+    """Facts by name, such as a mapping."""
+
+    def __getitem__(self, fact: str, /) -> object: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    text: str
+    """Names in braces stand for facts about the node and the request (`NodeFacts` in `feasibility.py`)."""
+    by_amount: bool = False
+    """Only the amount is the obstacle: the node can lend less, or more once leases have returned."""
+    passes: bool = False
+    """The node may lend again by itself, or with a command; otherwise the request or the configuration must change."""
+    remedy: str = ""
+    """What a person could change on {node}."""
+
+
+class RefusalCode(StrEnum):
+    """The reasons. Of several remedies, the first one in this order is the easiest."""
+
+    reason: Reason
+
+    COOLING_DOWN = (
+        "CoolingDown",
+        Reason(
+            "{cordoned} is cooling down; to end that: grid cooldown {cordoned} --off",
+            passes=True,
+            remedy="{node} is cooling down: grid cooldown {node} --off",
+        ),
+    )
+    GPU_IN_USE = (
+        "GpuInUse",
+        Reason(
+            "{free_for_ray} free for Ray, but {gpus_in_use}; {asked}",
+            by_amount=True,
+            remedy="end the programs that use GPUs of {node} beside Ray",
+        ),
+    )
+    KEPT_FREE = (
+        "KeptFree",
+        Reason(
+            "{free} free, of which {headroom}, {asked}",
+            by_amount=True,
+            remedy="a bolder policy would let {node} lend what it keeps free",
+        ),
+    )
+    LENDING_LIMIT_REACHED = (
+        "LendingLimitReached",
+        Reason(
+            "{lent} of at most {limit} lent, {asked}",
+            by_amount=True,
+            remedy="a higher {limit_key} of {node} would help",
+        ),
+    )
+    SHARING_DISABLED = (
+        "SharingDisabled",
+        Reason("its configuration says can_share: false", remedy="can_share: true on {node} would help"),
+    )
+    STALE = (
+        "Stale",
+        Reason("no recent measurement: {silent}", passes=True, remedy="{node} lends again once its probe answers"),
+    )
+    NODE_DOWN = (
+        "NodeDown",
+        Reason(
+            "it is not connected to the cluster",
+            passes=True,
+            remedy="{node} is down, and would help if it were back",
+        ),
+    )
+    IS_TARGET = "IsTarget", Reason("it is the target itself")
+    NOT_THE_SOURCE = "NotTheSource", Reason("only {source} was asked to lend")
+    RULED_OUT = "RuledOut", Reason("the task's own conditions rule it out: {conditions}")
+    IS_BORROWING = "IsBorrowing", Reason("it borrows {kind} itself")
+    NO_CAPACITY = "NoCapacity", Reason("{free} free, {asked}", by_amount=True)
+    OTHERS_AHEAD = "OthersAhead", Reason("what is free there is held for {ahead}", passes=True)
+
+    def __new__(cls, code: str, reason: Reason) -> "RefusalCode":
+        made = str.__new__(cls, code)
+        made._value_ = code
+        made.reason = reason
+        return made
+
+    def told(self, facts: Facts) -> str:
+        """The text with these facts."""
+        return self.reason.text.format_map(facts)
