@@ -174,6 +174,31 @@ def test_some_streams_are_kept_for_admins(fresh: ServedGrid, monkeypatch: pytest
         assert [streams.enter_context(listening(fresh, token)) for token in (admin, owner)] == [200, 200]
 
 
+def test_however_much_happens_a_stream_costs_one_piece_of_work_in_a_while(
+    fresh: ServedGrid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_stream, "APART_S", 10.0)
+    journal, looked = fresh.engine.parts.journal, []
+    since = journal.since
+
+    def counted(number: int) -> Any:
+        looked.append(number)
+        return since(number)
+
+    monkeypatch.setattr(journal, "since", counted)
+
+    async def much() -> None:
+        for number in range(50):
+            journal.note("granted", f"boost {number}")
+            await asyncio.sleep(0)
+
+    with listening(fresh, fresh.token("ana", "view")) as status:
+        assert status == 200
+        until(lambda: looked, "the stream is open")
+        fresh.in_its_loop(much())
+        assert len(looked) == 1
+
+
 # -- the event loop ------------------------------------------------------------------------------------------
 
 

@@ -31,7 +31,9 @@ FOR_ADMINS: Final = 10
 _HEARTBEAT_S: Final = 15.0
 _TOGETHER: Final = 100
 """Events that are sent in one piece to a reader that is behind."""
-# A stream ends within this time after its token is revoked or expires.
+APART_S: Final = 0.25
+"""The least time between two pieces; what happens meanwhile comes in one. Streams cost little on a busy grid."""
+# A stream ends within this time after its token is revoked or expires, or its client leaves.
 _ASK_AGAIN_S: Final = 1.0
 # After this time a stream ends, and its client reconnects by itself.
 _LONGEST_S: Final = 600.0
@@ -54,7 +56,7 @@ class EventStream:
     def answer(self, request: Request, after: int, listener: Principal) -> StreamingResponse:
         self._check_room(listener)
         told = self._told_before(request.headers.get("last-event-id", "")) or after
-        return _Counted(self, told, listener)
+        return _Counted(self, self.lines(request, told, listener), listener)
 
     def _check_room(self, listener: Principal) -> None:
         mine = self._listening[listener.token_id]
@@ -81,11 +83,13 @@ class EventStream:
         life, _, number = last_id.partition("-")
         return int(number) if life == self._life and number.isdecimal() and len(number) < 19 else 0
 
-    async def lines(self, number: int, listener: Principal) -> AsyncIterator[bytes]:
+    async def lines(self, request: Request, number: int, listener: Principal) -> AsyncIterator[bytes]:
         began = heard = time.monotonic()
         yield b"retry: 2000\n\n"
         with self._journal.listening() as news:
             while heard - began < _LONGEST_S and self._tokens.is_valid(listener):
+                if await request.is_disconnected():
+                    return
                 news.clear()
                 pending = self._journal.since(number)
                 for begin in range(0, len(pending), _TOGETHER):
@@ -94,12 +98,14 @@ class EventStream:
                     some = pending[begin : begin + _TOGETHER]
                     yield b"".join(map(self._line, some))
                     number = some[-1].number
+                    await asyncio.sleep(0)  # sending need not wait, and others must get their turn
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_ASK_AGAIN_S):
                         await news.wait()
                 if not news.is_set() and time.monotonic() - heard >= _HEARTBEAT_S:
                     yield b": still here\n\n"
                 if news.is_set() or time.monotonic() - heard >= _HEARTBEAT_S:
+                    await asyncio.sleep(max(0.0, heard + APART_S - time.monotonic()))
                     heard = time.monotonic()
 
     def _line(self, event: Event) -> bytes:
@@ -108,14 +114,17 @@ class EventStream:
 
 
 class _Counted(StreamingResponse):
-    """One stream. It takes its place before its first byte, so that streams opened at the same time are all counted."""
+    """One stream. It takes its place before its first byte, so that streams opened at the same time are all counted.
 
-    def __init__(self, stream: EventStream, number: int, listener: Principal) -> None:
+    It runs in the task of its request, so that its cost is counted as that of any other request.
+    """
+
+    def __init__(self, stream: EventStream, lines: AsyncIterator[bytes], listener: Principal) -> None:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        super().__init__(stream.lines(number, listener), media_type=MEDIA_TYPE, headers=headers)
+        super().__init__(lines, media_type=MEDIA_TYPE, headers=headers)
         self._stream = stream
         self._listener = listener
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._stream.place(self._listener):
-            await super().__call__(scope, receive, send)
+            await self.stream_response(send)

@@ -214,6 +214,7 @@ class ControllerRuntime:
                 self.notes = (*self.notes, told)
         hosts = listening.allow_hosts
         app = make_app(engine, tokens, self.where, self._leave_on_purpose, hosts, self._role_records)
+        app.openapi()  # FastAPI keeps it; the first caller would make all others wait while it is worked out
         self._server = server = make_server(app, listening)
         # Signals belong to the Ray worker that the controller lives in.
         server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
