@@ -24,7 +24,8 @@
 The number is the exit code of `grid`; `code` is what the API and `--json` carry.
 """
 
-from collections.abc import Mapping, Sequence
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 __all__ = [
@@ -113,6 +114,12 @@ class GridError(Exception):
             "try_next": self.try_next,
             "exit_code": self.exit_code,
         }
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A question to append to a message; empty if nothing is close."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.7)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def said_by(error: BaseException) -> str:

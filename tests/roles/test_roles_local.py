@@ -402,10 +402,12 @@ def test_the_record_has_what_a_run_on_ray_has(run: LocalRun) -> None:
     assert record["members"][3]["actor"] == "run-1/trainer+loader/0"
 
 
-def test_local_mode_needs_no_ray() -> None:
-    """`ray` is a dependency, but a process that only runs locally does not pay for it."""
-    asked = "import sys, distributed_grid.roles.local.run; print('ray' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True).stdout.strip() == "False"
+def test_local_mode_needs_no_ray_and_no_process_of_a_run_yaml() -> None:
+    """A process that only runs locally, or that imports the module of a role for its class, pays for neither."""
+    asked = (
+        "import sys, distributed_grid.roles; print([m for m in ('ray', 'ruamel.yaml', 'pydantic') if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True).stdout.strip() == "[]"
 
 
 def test_the_program_of_the_documentation_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:

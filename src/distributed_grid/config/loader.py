@@ -11,9 +11,8 @@ from distributed_grid.config.checking import check, is_section, other_spellings
 from distributed_grid.config.entries import Entry, Problem, Steps, dotted, leaves
 from distributed_grid.config.finding import ConfigSource, absolute, find_config
 from distributed_grid.config.models import GridConfig
-from distributed_grid.config.values import did_you_mean
 from distributed_grid.config.yaml_tree import place_at, read_tree
-from distributed_grid.errors import ConfigInvalid
+from distributed_grid.errors import ConfigInvalid, did_you_mean
 
 
 def unknown_keys(model: type[BaseModel], root: Entry) -> list[Problem]:

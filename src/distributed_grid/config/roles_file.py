@@ -8,9 +8,9 @@ from typing import Any, Final, TypeVar
 from distributed_grid.config.entries import Entry, Problem, Steps
 from distributed_grid.config.finding import ConfigSource, absolute
 from distributed_grid.config.loader import invalid, text_of
-from distributed_grid.config.values import did_you_mean, shown
+from distributed_grid.config.values import shown
 from distributed_grid.config.yaml_tree import read_tree
-from distributed_grid.errors import InvalidRole
+from distributed_grid.errors import InvalidRole, did_you_mean
 from distributed_grid.model.roles.profiles import PROFILES
 from distributed_grid.model.roles.scaling import SCALING_KEYS
 from distributed_grid.model.roles.spec import FIELDS, RoleSpec

@@ -1,15 +1,14 @@
 """The kinds of value a setting can have: each checks itself and says in plain words what is wrong."""
 
-import difflib
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator, Field, PlainValidator
 from pydantic_core import PydanticCustomError
 
-from distributed_grid.errors import InvalidAmount, InvalidRequest, UnknownResource
+from distributed_grid.errors import InvalidAmount, InvalidRequest, UnknownResource, did_you_mean
 from distributed_grid.model.principals import TEAM_PREFIX, check_name, check_team
 from distributed_grid.model.requests import LONGEST_S
 from distributed_grid.model.resources import BUILT_IN, CPU, GPU, MEMORY, kind_of, units_of
@@ -34,12 +33,6 @@ def shown(value: object) -> str:
     if isinstance(value, list | tuple):
         return "a list"
     return repr(value)
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A question to append to a message; empty if nothing is close."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.7)
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def units(kind: str, amount: Number) -> int:

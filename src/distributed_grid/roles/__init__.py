@@ -8,7 +8,6 @@ without Ray.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from distributed_grid.config.roles_file import LoadedWorkload, load_workload
 from distributed_grid.decide.roles import plan_more, plan_workload, violations
 from distributed_grid.model.roles.environment import DOCUMENTED_ALLOW, PROTECTED, EnvProfile
 from distributed_grid.model.roles.plan import (
@@ -42,6 +41,7 @@ from distributed_grid.roles.local.run import LocalRun
 from distributed_grid.roles.on_node.peers import Peers
 
 if TYPE_CHECKING:
+    from distributed_grid.config.roles_file import LoadedWorkload, load_workload
     from distributed_grid.roles.attaching import AttachedRun
     from distributed_grid.roles.ray_resource_manager import RayActorWrapper, RayResourceManager
     from distributed_grid.roles.run import Run
@@ -95,16 +95,18 @@ __all__ = [
     "violations",
 ]
 
-_WITH_RAY = {
+_LATER = {
     "AttachedRun": "distributed_grid.roles.attaching",
+    "LoadedWorkload": "distributed_grid.config.roles_file",
     "RayActorWrapper": "distributed_grid.roles.ray_resource_manager",
     "RayResourceManager": "distributed_grid.roles.ray_resource_manager",
     "Run": "distributed_grid.roles.run",
+    "load_workload": "distributed_grid.config.roles_file",
 }
-"""Imported on first use: local mode and planning need no Ray."""
+"""Imported on first use: local mode and planning need no Ray, and the processes of a run no YAML."""
 
 
 def __getattr__(name: str) -> Any:
-    if name in _WITH_RAY:
-        return getattr(import_module(_WITH_RAY[name]), name)
+    if name in _LATER:
+        return getattr(import_module(_LATER[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

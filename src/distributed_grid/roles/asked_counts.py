@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
-from distributed_grid.config.values import did_you_mean
-from distributed_grid.errors import InvalidRole
+from distributed_grid.errors import InvalidRole, did_you_mean
 from distributed_grid.model.roles.checks import Wrong, name
 from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.model.roles.workload import Workload

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from distributed_grid.config.values import did_you_mean
-from distributed_grid.errors import CallTimedOut, GridError, MemberFailed, MemberLost, UnknownMethod
+from distributed_grid.errors import CallTimedOut, GridError, MemberFailed, MemberLost, UnknownMethod, did_you_mean
 from distributed_grid.roles.calls.endpoints import Endpoint
 
 _MOST_TOLD: Final = 10
