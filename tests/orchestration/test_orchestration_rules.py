@@ -6,8 +6,12 @@ import pytest
 from builders import ask
 from whole_grid import WholeGrid
 
+from distributed_grid.client.inventory import live_inventory
+from distributed_grid.engine.views import nodes_dict
 from distributed_grid.errors import NoCapacity
+from distributed_grid.leases.reclaim import cordon
 from distributed_grid.leases.rules import numbers, rules_for, rules_of_one_look
+from distributed_grid.model.resources import scale
 from distributed_grid.model.series import Accuracy, Forecast
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -69,3 +73,18 @@ def test_in_one_look_what_lasts_about_as_long_is_foreseen_once(make_grid: Callab
 def test_the_configuration_goes_before_the_policys_numbers(make_grid: Callable[..., WholeGrid]) -> None:
     lab = make_grid(min_hold_seconds=7, thresholds={"excess_threshold": 0.4})
     assert (numbers(lab.parts).min_hold_s, numbers(lab.parts).keeps_of_base) == (7.0, 0.4)
+
+
+def test_planners_are_told_what_the_next_request_would_be_lent(make_grid: Callable[..., WholeGrid]) -> None:
+    lab = make_grid(thresholds={"excess_threshold": 0.25})
+    known = live_inventory(nodes_dict(lab.engine, lab.run(lab.parts.look())))
+    assert known["a"].lends["cpu"] == 3 * scale("cpu")
+
+    with pytest.raises(NoCapacity):
+        lab.run(lab.service.request(ask("b", amount=4, source="a")))
+    lab.run(lab.service.request(ask("b", amount=3, source="a")))
+
+    after = live_inventory(nodes_dict(lab.engine, lab.run(lab.parts.look())))
+    assert after["a"].lends["cpu"] == 0
+    lab.run(cordon(lab.parts, "c"))
+    assert "c is cooling down" in live_inventory(nodes_dict(lab.engine, lab.run(lab.parts.look())))["c"].closed

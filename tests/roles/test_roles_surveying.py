@@ -29,12 +29,10 @@ class Controller:
 
     def _node(self, name: str, node_id: str) -> dict[str, Any]:
         alive = name != "dead"
-        said = {"free": {"cpu": 1.0}, "withheld": {}, "total": {"cpu": 1.0}, "labels": {}, "state": "ok"}
-        return {"name": f"my-{name}" if alive else name, "node_id": node_id, "alive": alive} | said
-
-    def sharing_status(self) -> dict[str, Any]:
-        shares = {"can_share": True, "lent": {}, "limits": {}}
-        return {"enabled": True, "nodes": [{"name": f"my-{n}", "cooling": n == "b"} | shares for n in "ab"]}
+        said = {"free": {"cpu": 1.0}, "withheld": {}, "total": {"cpu": 1.0}, "labels": {}, "lendable": {}}
+        closed = "it is cooling down" if name == "b" else None if alive else "it is not connected to the cluster"
+        own = {"name": f"my-{name}" if alive else name, "node_id": node_id, "alive": alive, "closed": closed}
+        return own | said | {"gpu_parts": []}
 
 
 @pytest.fixture

@@ -159,7 +159,7 @@ def _plan_live(workload: "Workload") -> "tuple[Inventory, Placement | DoesNotFit
 
     client = GridClient(on_wait=say)
     try:
-        inventory = live_inventory(client.nodes(), client.sharing_status())
+        inventory = live_inventory(client.nodes())
         found = plan_workload(workload, inventory)
         if isinstance(found, Placement):
             return inventory, found

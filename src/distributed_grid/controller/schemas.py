@@ -160,6 +160,9 @@ class NodeStatus(BaseModel):
     lent: Amounts
     borrowed: Amounts
     withheld: Amounts = Field(description="free for Ray, and not lent since programs outside Ray use it")
+    lendable: Amounts = Field(description="what it could lend to other nodes now, headroom and limits included")
+    closed: str | None = Field(description="why nothing of it can be had now, not even by its own work")
+    gpu_parts: list[float] = Field(description="parts of GPUs that placement groups hold; each is on one device")
     warnings: list[str] = Field(description="what was measured in use on it that Ray does not count")
     state: str = Field(description="ok; starting, until it was measured once; stale, if its probe fell silent; down")
     stale_because: str | None

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from distributed_grid.decide.capacity.feasibility import NodeFacts, closed, lendable
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.monitoring.demand import wanted_from
 from distributed_grid.decide.monitoring.pressure import combined
@@ -12,14 +13,16 @@ from distributed_grid.decide.monitoring.trends import LONGEST, Trend
 from distributed_grid.decide.queue.admission import Verdict
 from distributed_grid.decide.queue.claims import burden
 from distributed_grid.engine.engine import Engine
-from distributed_grid.leases.rules import numbers
+from distributed_grid.leases.rules import numbers, rules_for
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.leases.view import boost_dict, listed, status_dict
 from distributed_grid.model.demand import Demand
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
-from distributed_grid.model.requests import Waiting
-from distributed_grid.model.resources import BUILT_IN, CPU, GPU, MEMORY, amount_of
+from distributed_grid.model.plans import NO_RULES, Rules
+from distributed_grid.model.refusals import RefusalCode
+from distributed_grid.model.requests import Ask, Waiting
+from distributed_grid.model.resources import BUILT_IN, CPU, GPU, MEMORY, ResourceVector, amount_of
 from distributed_grid.model.teams import DEFAULT_TEAM, Team
 from distributed_grid.model.times import instant
 from distributed_grid.monitoring.collector import Collector
@@ -40,16 +43,16 @@ _UNMEASURED = (
 )
 
 
-def node_dicts(
-    nodes: NodeTable, leases: tuple[Lease, ...], collector: Collector | None, now: datetime
-) -> list[dict[str, Any]]:
+def node_dicts(p: EngineContext, nodes: NodeTable, collector: Collector | None, now: datetime) -> list[dict[str, Any]]:
     """Every node, including configured nodes that are not connected."""
-    usage = Usage.of(leases)
+    usage = p.ledger.usage
+    rules = rules_for(p, Ask("", CPU, 1)) if p.config.resource_sharing.enabled else None
     snapshots = collector.snapshots() if collector is not None else {}
     return [
         dict.fromkeys(_UNMEASURED)
         | (snapshot_dict(snapshots[node.name], now) if node.alive and node.name in snapshots else {})
         | _logical(node, usage)
+        | _lending(node, usage, rules)
         | {"state": _state(node, snapshots[node.name].state if node.name in snapshots else "starting")}
         for node in nodes.values()
     ]
@@ -75,6 +78,19 @@ def _logical(node: Node, usage: Usage) -> dict[str, Any]:
         "borrowed": usage.borrowed_by(node.name).to_amounts(),
         "withheld": node.in_use.withheld.to_amounts(),
         "warnings": list(node.in_use.warnings),
+    }
+
+
+def _lending(node: Node, usage: Usage, rules: Rules | None) -> dict[str, Any]:
+    """What planners of roles build on, as the next request would be decided. `rules`: None if sharing is disabled."""
+    if rules is None:
+        could, code = ResourceVector(), None if node.alive else RefusalCode.NODE_DOWN
+    else:
+        could, code = lendable(node, usage, rules), closed(node, rules)
+    return {
+        "lendable": could.to_amounts(),
+        "closed": None if code is None else code.told(NodeFacts(node, usage, rules or NO_RULES)),
+        "gpu_parts": [amount_of(GPU, units) for units in node.gpu_parts],
     }
 
 
@@ -173,7 +189,7 @@ def nodes_dict(engine: Engine, nodes: NodeTable) -> dict[str, Any]:
     collector = engine.watching.collector if engine.watching else None
     now = engine.parts.now()
     return {
-        "nodes": node_dicts(nodes, engine.parts.ledger.snapshot(), collector, now),
+        "nodes": node_dicts(engine.parts, nodes, collector, now),
         "demand": demand_dicts(collector.demand, now) if collector else [],
         "suggestions": suggestion_dicts(engine),
     }

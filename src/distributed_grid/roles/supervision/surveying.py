@@ -96,13 +96,13 @@ class Surveyor:
         if self._last is not None and time.monotonic() < self._ask_at:
             return self._last
         try:
-            nodes, sharing = client.nodes(), client.sharing_status()
+            nodes = client.nodes()
         except GridError:
             if self._last is None:
                 raise
             self._ask_at = time.monotonic() + _LEFT_ALONE_S
             return self._last
-        known = live_inventory(nodes, sharing)
+        known = live_inventory(nodes)
         names = {node["node_id"]: node["name"] for node in nodes["nodes"] if node["alive"]}
         # A node that is absent now is left out: it may be back while the controller is away and cannot say so.
         self._last = _Told(names, Inventory(known[name] for name in names.values()))
