@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector
 
 NodeName = str
@@ -46,10 +47,12 @@ class MeasuredUse:
     """In words: each device that programs outside the node's Ray use."""
     withheld: ResourceVector = field(default_factory=ResourceVector)
     """What is free for Ray but not lent for that reason."""
+    refuses: Mapping[RefusalCode, str] = field(default_factory=dict)
+    """Why the node lends nothing at all, in words."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        return (*self.crowded.values(), *self.gpus)
+        return (*self.crowded.values(), *self.gpus, *self.refuses.values())
 
 
 NOT_IN_USE: Final = MeasuredUse()

@@ -95,7 +95,9 @@ def not_lending(node: Node, rules: Rules) -> RefusalCode | None:
     """Why a node lends nothing to other nodes, however much it has; None if it lends."""
     if (code := closed(node, rules)) is not None:
         return code
-    return None if node.limits.can_share else RefusalCode.SHARING_DISABLED
+    if not node.limits.can_share:
+        return RefusalCode.SHARING_DISABLED
+    return next(iter(node.in_use.refuses), None) if node.in_use.refuses else None
 
 
 def never(node: Node, offer: Offer) -> RefusalCode | None:
@@ -197,6 +199,10 @@ class NodeFacts:
     @property
     def silent(self) -> str | None:
         return self.of.silent
+
+    @property
+    def measured(self) -> str:
+        return "; ".join(self.of.in_use.refuses.values())
 
     @property
     def asked(self) -> str:

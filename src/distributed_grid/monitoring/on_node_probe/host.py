@@ -27,7 +27,11 @@ class Host:
         used_s = busy_seconds(self._read("/proc/stat") or "", allowed, os.sysconf("SC_CLK_TCK"))
         return {"cpus": float(len(allowed)), "used_s": used_s, "counter": f"the machine's CPUs {sorted(allowed)}"}
 
-    def memory(self) -> dict[str, int]:
+    def levels(self) -> dict[str, int]:
+        """What there is and what is used, in bytes, by the names that `HostReading` has for it."""
+        return self._memory()
+
+    def _memory(self) -> dict[str, int]:
         machine, swap = self._psutil.virtual_memory(), self._psutil.swap_memory()
         found = {
             "memory_total": machine.total,

@@ -44,7 +44,7 @@ class Probe:
         gpus, no_gpus_because = self._gpus.read(time.monotonic(), own["pids"] if sees_all_processes() else None)
         return {
             "host": {"cpus": cpu["cpus"], "cpu_used": self._host_busy.cores, "load": os.getloadavg()}
-            | self._host.memory(),
+            | self._host.levels(),
             "own": {
                 "cpu_used": self._own_busy.cores,
                 "memory_used": own["memory_used"],
