@@ -2,17 +2,20 @@
 
 from dataclasses import replace
 
-from builders import NOON, amounts, ask, node, reading
+import pytest
+from builders import NOON, amounts, ask, node, reading, sought
 from hypothesis import given
 from hypothesis import strategies as st
 
+from distributed_grid.decide.capacity.feasibility import lendable
 from distributed_grid.decide.capacity.lending import counter_offer, plan_grant
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.monitoring.measured import gpus_in_use, measured_use
 from distributed_grid.decide.monitoring.pressure import Threshold
+from distributed_grid.decide.scheduler.placing import refusals
 from distributed_grid.model.leases import Delivery
 from distributed_grid.model.nodes import MeasuredUse, Node, NodeTable
-from distributed_grid.model.plans import Grant, Refused
+from distributed_grid.model.plans import NO_RULES, Grant, Refused
 from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.resources import GB, ResourceVector
 from distributed_grid.model.snapshots import GpuProcess, GpuReading, NodeSnapshot
@@ -206,3 +209,33 @@ def test_between_nodes_of_one_machine_its_load_changes_nothing(
     ]
 
     assert plan("cpu", amount, *loaded, delivery=delivery) == plan("cpu", amount, *calm, delivery=delivery)
+
+
+# -- disks ---------------------------------------------------------------------------------------------------
+
+FULL = "its disk is nearly full: 96.0 of 100.0 GB in use"
+
+
+@pytest.mark.parametrize(("used", "refuses"), [(96, True), (95, True), (94, False), (0, False)])
+def test_a_disk_counts_as_full_where_ray_creates_no_more_objects(used: int, refuses: bool) -> None:
+    found = measured_use(snapshot(disk_total=100 * GB, disk_used=used * GB), LIMITS)
+    assert bool(found.refuses) == refuses == bool(found.warnings)
+
+
+def test_a_node_whose_disk_is_full_lends_nothing_to_boosts_tasks_or_roles_and_says_why() -> None:
+    full = replace(
+        node("gpu1"), in_use=measured_use(snapshot(disk_total=100 * GB, disk_used=96 * GB), LIMITS), ip="10.0.0.2"
+    )
+    refused = plan("cpu", 1, HEAD, full)
+    assert isinstance(refused, Refused)
+    (found,) = [one for one in refused.refusals if one.node == "gpu1"]
+    assert (found.code, found.detail) == (RefusalCode.DISK_FULL, FULL)
+
+    assert refusals(sought(HEAD, full, target="head", cpu=8))["gpu1"] == FULL
+    assert lendable(full, Usage(), NO_RULES) == ResourceVector()
+    assert lendable(node("gpu1"), Usage(), NO_RULES) == amounts(cpu=4, memory=16)
+
+
+def test_a_full_disk_does_not_keep_a_node_from_its_own_capacity() -> None:
+    full = replace(HEAD, in_use=MeasuredUse(refuses={RefusalCode.DISK_FULL: FULL}))
+    assert isinstance(plan("cpu", 1, full, own_too=True, delivery="reserve"), Grant)

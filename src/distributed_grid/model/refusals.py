@@ -47,6 +47,7 @@ class RefusalCode(StrEnum):
             remedy="end the programs that use GPUs of {node} beside Ray",
         ),
     )
+    DISK_FULL = "DiskFull", Reason("{measured}", passes=True, remedy="free some disk space on {node}")
     KEPT_FREE = (
         "KeptFree",
         Reason(

@@ -47,6 +47,9 @@ class HostReading:
     swap_total: int
     swap_used: int
     load: tuple[float, float, float]
+    disk_total: int = 0
+    """The file system to which the node's Ray spills objects; zero: not measured."""
+    disk_used: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Measured use of a node beyond what Ray counts: a busy machine, and GPUs that other programs use.
+"""Measured use of a node beyond what Ray counts: a busy machine, a full disk, and GPUs that other programs use.
 
 Ray counts what it has promised. It does not see a program that was started beside it, so what is free for Ray may be in
 use all the same.
@@ -9,6 +9,7 @@ from typing import Final
 
 from distributed_grid.decide.monitoring.pressure import Threshold, machine_use
 from distributed_grid.model.nodes import NOT_IN_USE, MeasuredUse
+from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.resources import CPU, GB, GPU, MEMORY, ResourceVector, describe, scale
 from distributed_grid.model.snapshots import GpuReading, HostReading, NodeSnapshot
 
@@ -16,6 +17,8 @@ MEMORY_PART: Final = 0.1
 """Other programs use a device if they hold this part of its memory: the next program may find too little."""
 KERNELS_PART: Final = 0.5
 """Or if the device computes for this part of the time, and none of the node's own work is on it."""
+DISK_PART: Final = 0.95
+"""From here on Ray creates no objects on a node (its `local_fs_capacity_threshold`): borrowed work would fail."""
 
 
 def measured_use(
@@ -31,7 +34,9 @@ def measured_use(
     given_out = -(-snapshot.used[GPU] // scale(GPU))
     devices = gpus_in_use(snapshot.measured.gpus, given_out)
     withheld = ResourceVector({GPU: len(devices) * scale(GPU)} if withholds_gpus else {})
-    return MeasuredUse(crowded, tuple(_how_used(gpu) for gpu in devices), withheld)
+    is_full = bool(host.disk_total) and host.disk_used >= DISK_PART * host.disk_total
+    refuses = {RefusalCode.DISK_FULL: _how_full(host)} if is_full else {}
+    return MeasuredUse(crowded, tuple(_how_used(gpu) for gpu in devices), withheld, refuses)
 
 
 def gpus_in_use(gpus: Sequence[GpuReading], given_out: int) -> tuple[GpuReading, ...]:
@@ -70,6 +75,10 @@ def _how_busy(host: HostReading, kind: str) -> str:
             f"load {host.load[0]:.1f}"
         )
     return f"its machine is short of memory: {host.memory_used / GB:.1f} of {host.memory_total / GB:.1f} GB in use"
+
+
+def _how_full(host: HostReading) -> str:
+    return f"its disk is nearly full: {host.disk_used / GB:.1f} of {host.disk_total / GB:.1f} GB in use"
 
 
 def _how_used(gpu: GpuReading) -> str:

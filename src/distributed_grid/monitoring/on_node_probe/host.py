@@ -17,6 +17,7 @@ class Host:
         self._pid = pid
         self._cgroups = Cgroups(read, pid)
         self._psutil = find_psutil()
+        self._folder = session_folder(read(f"/proc/{pid}/cmdline"))
 
     def cpu(self) -> dict[str, Any]:
         """The usable cores, and the CPU seconds used so far as counted by `counter`."""
@@ -29,7 +30,7 @@ class Host:
 
     def levels(self) -> dict[str, int]:
         """What there is and what is used, in bytes, by the names that `HostReading` has for it."""
-        return self._memory()
+        return self._memory() | self._disk()
 
     def _memory(self) -> dict[str, int]:
         machine, swap = self._psutil.virtual_memory(), self._psutil.swap_memory()
@@ -46,6 +47,21 @@ class Host:
                 most = swap.total if limit.swap_total is None else min(swap.total, limit.swap_total)
                 found |= {"swap_total": most, "swap_used": min(most, limit.swap_used)}
         return found
+
+    def _disk(self) -> dict[str, int]:
+        """The file system of the session folder, to which Ray spills objects. What only root may use counts as used."""
+        try:
+            found = os.statvfs(self._folder)
+        except OSError:
+            return {}
+        total = found.f_blocks * found.f_frsize
+        return {"disk_total": total, "disk_used": total - found.f_bavail * found.f_frsize}
+
+
+def session_folder(cmdline: str | None) -> str:
+    """The folder of Ray's session that a raylet's command line names."""
+    told = (word.partition("--session_dir=") for word in (cmdline or "").split("\0"))
+    return next((folder for before, sign, folder in told if sign and not before), "/tmp")
 
 
 def busy_seconds(stat: str, allowed: Collection[int], ticks_per_s: int) -> float:
