@@ -3,9 +3,9 @@
 import pytest
 from builders import amounts, place, workload
 
+from distributed_grid.decide.capacity.devices import free_devices
 from distributed_grid.decide.roles import plan_workload
 from distributed_grid.decide.roles.checks import violations
-from distributed_grid.decide.roles.room import free_devices
 from distributed_grid.model.roles.plan import DoesNotFit, Inventory, InventoryNode, Placement
 from distributed_grid.model.roles.spec import RoleSpec
 
@@ -23,7 +23,9 @@ from distributed_grid.model.roles.spec import RoleSpec
     ],
 )
 def test_parts_that_are_held_are_on_one_device_each(node: InventoryNode, free: list[float]) -> None:
-    assert free_devices(node) == [amounts(gpu=left)["gpu"] for left in free]
+    assert free_devices(node.total["gpu"], node.free["gpu"], node.gpu_parts) == [
+        amounts(gpu=left)["gpu"] for left in free
+    ]
 
 
 def test_two_devices_with_a_little_left_each_are_not_taken_for_one_with_much() -> None:

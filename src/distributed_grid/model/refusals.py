@@ -84,6 +84,7 @@ class RefusalCode(StrEnum):
     NOT_THE_SOURCE = "NotTheSource", Reason("only {source} was asked to lend")
     RULED_OUT = "RuledOut", Reason("the task's own conditions rule it out: {conditions}")
     IS_BORROWING = "IsBorrowing", Reason("it borrows {kind} itself")
+    GPU_IN_PARTS = "GpuInParts", Reason("{free} free, but at most {device} on one device, {asked}", by_amount=True)
     NO_CAPACITY = "NoCapacity", Reason("{free} free, {asked}", by_amount=True)
     OTHERS_AHEAD = "OthersAhead", Reason("what is free there is held for {ahead}", passes=True)
 

@@ -7,6 +7,7 @@ The reasons and their texts are in `model/refusals.py`.
 from dataclasses import dataclass
 
 from distributed_grid.decide.capacity.delivery import Offer, most_within
+from distributed_grid.decide.capacity.devices import device_room
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.model.nodes import Node, NodeName
 from distributed_grid.model.plans import NO_HEADROOM, Headroom, Refusal, Rules
@@ -75,6 +76,8 @@ def most_of(node: Node, offer: Offer, usage: Usage) -> int:
         for kind in offer.need
     }
     most = most_within(ask, offer.choice.delivery, rules.companions, rooms)
+    if ask.kind == GPU:
+        most = min(most, device_room(node, own_room(node, GPU, usage), ask.units))
     # A request for whole GPUs is offered no part of one.
     return most - most % scale(GPU) if ask.kind == GPU and whole(GPU, ask.units) else most
 
@@ -137,6 +140,8 @@ def has_room(node: Node, need: ResourceVector, usage: Usage, headroom: Headroom,
     for kind, units in need.items():
         if units > (own_room(node, kind, usage) if is_own else room(node, kind, usage, headroom)):
             return False
+        if kind == GPU and node.gpu_parts and units > device_room(node, own_room(node, GPU, usage), units):
+            return False
     return True
 
 
@@ -155,7 +160,10 @@ def lacking(
     free, withheld = of(node, short, usage), node.in_use.withheld[short]
     if withheld and free + withheld >= need[short]:
         return RefusalCode.GPU_IN_USE, short
-    return RefusalCode.NO_CAPACITY if free < need[short] else RefusalCode.KEPT_FREE, short
+    if free < need[short]:
+        return RefusalCode.NO_CAPACITY, short
+    is_split = short == GPU and device_room(node, free, need[GPU]) < need[GPU]
+    return RefusalCode.GPU_IN_PARTS if is_split else RefusalCode.KEPT_FREE, short
 
 
 def _only(need: ResourceVector, kind: str) -> ResourceVector:
@@ -226,6 +234,11 @@ class NodeFacts:
         headroom, lent = self.rules.headroom, self.usage.lent(self.of.name, self.kind)
         units = headroom_of(self.of, self.kind, self._free, lent, headroom)
         return f"{headroom.policy or 'the policy'} keeps {amount_of(self.kind, units)} free for its own work"
+
+    @property
+    def device(self) -> float | int:
+        """The most that one device has free."""
+        return amount_of(GPU, device_room(self.of, self._free, 1))
 
     @property
     def lent(self) -> float | int:

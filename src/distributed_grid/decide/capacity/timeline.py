@@ -7,6 +7,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from distributed_grid.decide.capacity.delivery import Offer
+from distributed_grid.decide.capacity.devices import device_room
 from distributed_grid.decide.capacity.feasibility import free_of, headroom_of
 from distributed_grid.decide.capacity.quotas import limited
 from distributed_grid.decide.capacity.returns import Ends
@@ -14,7 +15,7 @@ from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.model.leases import Delivery
 from distributed_grid.model.nodes import Node, NodeTable
 from distributed_grid.model.plans import Grant, Headroom
-from distributed_grid.model.resources import ResourceVector
+from distributed_grid.model.resources import GPU, ResourceVector
 from distributed_grid.model.teams import Team, Teams
 
 Key = TypeVar("Key", bound=Hashable)
@@ -130,6 +131,9 @@ class NodeCalendar:
             (self._own_rooms(kind) if is_own else self.rooms(kind, headroom, headroom_no), units)
             for kind, units in offer.need.items()
         ]
+        if self.node.gpu_parts and GPU in offer.need:
+            free = self._own_rooms(GPU)
+            needs.append(([device_room(self.node, each, offer.need[GPU]) for each in free], offer.need[GPU]))
         borrows = self._borrows(offer.ask.kind) if offer.is_transfer else ()
         lasts = timedelta(seconds=offer.ask.duration_s)
         return self._calendar.first(needs, lasts, since, until, closed=borrows)

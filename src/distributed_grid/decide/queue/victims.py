@@ -18,7 +18,7 @@ from distributed_grid.model.leases import Delivery, Lease
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
 from distributed_grid.model.plans import Rules
 from distributed_grid.model.requests import Ask
-from distributed_grid.model.resources import ResourceVector
+from distributed_grid.model.resources import GPU, ResourceVector
 
 Enough = Callable[[tuple[Lease, ...]], bool]
 """Whether the return of these leases is enough; it stays so when more return."""
@@ -138,8 +138,10 @@ class Yielding:
     def _short(self) -> ResourceVector:
         lender, offer = self._offered(self._must_go)
         usage, headroom = self._standing.usage, self._standing.rules.headroom
-        lacks = {kind: units - room(lender, kind, usage, headroom) for kind, units in offer.need.items()}
-        return ResourceVector(lacks).at_least_zero()
+        lacks = {kind: max(0, units - room(lender, kind, usage, headroom)) for kind, units in offer.need.items()}
+        if not any(lacks.values()) and lender.gpu_parts and GPU in lacks:
+            lacks[GPU] = 1  # enough in all, but not on one device: some part has to return
+        return ResourceVector(lacks)
 
     def enough(self, victims: tuple[Lease, ...]) -> bool:
         """Whether the lender could lend what is asked if these leases came back, as far as they may be taken."""

@@ -6,7 +6,7 @@ More capacity never invalidates a placement, so a plan stays valid while no othe
 from collections import Counter
 from collections.abc import Iterable
 
-from distributed_grid.decide.roles.room import beside, free_devices
+from distributed_grid.decide.capacity.devices import beside, free_devices
 from distributed_grid.decide.roles.units import UnitClass, classes_of
 from distributed_grid.model.resources import GPU, describe, scale, total
 from distributed_grid.model.roles.plan import Holding, Inventory, InventoryNode, Placement, Unit
@@ -68,7 +68,7 @@ def _devices_hold(node: InventoryNode, units: tuple[Unit, ...]) -> bool:
     asked = [unit.resources[GPU] for unit in units if GPU in unit.resources]
     whole = sum(each // one for each in asked if each >= one)
     parts = [part for part in asked if part < one]
-    devices = free_devices(node)
+    devices = free_devices(node.total[GPU], node.free[GPU], node.gpu_parts)
     if whole > devices.count(one):
         return False
     return any(
@@ -97,7 +97,8 @@ def _line(holding: Holding, inventory: Inventory) -> str:
     short = [kind for kind, units in holding.resources.items() if units > node.free[kind]]
     if short:
         return f"{waits}; free: {', '.join(describe(kind, max(0, node.free[kind])) for kind in short)}"
-    part, most = holding.resources[GPU] % scale(GPU), max(free_devices(node), default=0)
+    devices = free_devices(node.total[GPU], node.free[GPU], node.gpu_parts)
+    part, most = holding.resources[GPU] % scale(GPU), max(devices, default=0)
     if part > most:
         return f"{waits}; {describe(GPU, node.free[GPU])} are free, but on one device {describe(GPU, most)} at most"
     if part and scale(GPU) < node.total[GPU] > node.free[GPU]:

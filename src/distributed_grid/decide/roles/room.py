@@ -3,56 +3,16 @@
 GPUs are counted by device, as Ray does: three actors of 0.6 GPU do not fit on two GPUs.
 """
 
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from distributed_grid.decide.capacity.devices import free_devices
 from distributed_grid.model.resources import GPU, ResourceVector, scale
-from distributed_grid.model.roles.plan import Inventory, InventoryNode
+from distributed_grid.model.roles.plan import Inventory
 
 _ONE: Final = scale(GPU)
-
-
-def free_devices(node: InventoryNode) -> list[int]:
-    """What each GPU that is not full has free, the largest amount first.
-
-    Known parts that others hold are assigned to devices one by one. All other use takes whole devices first, and its
-    remainder takes the fullest devices. This assumes the layout that leaves the most room for large requests.
-    """
-    free = max(0, node.free[GPU])
-    if not node.gpu_parts:
-        return _as_few_as_can_be(free)
-    left = beside([_ONE] * (node.total[GPU] // _ONE), sorted(node.gpu_parts, reverse=True))
-    others = 0 if left is None else sum(left) - free
-    whole, rest = divmod(others, _ONE)
-    if left is None or others < 0 or whole > left.count(_ONE):
-        return _as_few_as_can_be(free)  # the free amount and the held parts come from different moments
-    left = sorted(left)[: len(left) - whole]
-    for number, room in enumerate(left):
-        left[number] -= min(room, rest)
-        rest -= min(room, rest)
-    return [room for room in reversed(left) if room]
-
-
-def beside(devices: Sequence[int], parts: Sequence[int]) -> list[int] | None:
-    """What the devices have left beside these parts; None if the parts do not fit.
-
-    Each part goes to the fullest device that can hold it, as Ray does it.
-    """
-    left = list(devices)
-    for part in parts:
-        able = [number for number, room in enumerate(left) if room >= part]
-        if not able:
-            return None
-        left[min(able, key=left.__getitem__)] -= part
-    return left
-
-
-def _as_few_as_can_be(free: int) -> list[int]:
-    whole, part = divmod(free, _ONE)
-    return [_ONE] * whole + [part] * (part > 0)
 
 
 Units = NDArray[np.int64]
@@ -75,7 +35,7 @@ class Room:
         self.devices: dict[int, Units] = {}
         """By the amount that a device has left: how many such devices each node has."""
         for row, node in enumerate(nodes):
-            for left in free_devices(node):
+            for left in free_devices(node.total[GPU], node.free[GPU], node.gpu_parts):
                 self._devices_with(left)[row] += 1
 
     def __len__(self) -> int:

@@ -55,7 +55,7 @@ class Sought:
     @cached_property
     def rooms(self) -> dict[str, Units]:
         """By kind: what the task can have on each node."""
-        return {kind: self.columns.rooms(kind, self.home) for kind in self.needs}
+        return {kind: self.columns.rooms(kind, self.home, units) for kind, units in self.needs.items()}
 
     @cached_property
     def left(self) -> Floats:
@@ -237,6 +237,6 @@ class _Idle(NodeColumns):
     def __init__(self, columns: NodeColumns) -> None:
         self.__dict__.update(columns.__dict__)
 
-    def rooms(self, kind: str, target: int) -> Units:
+    def rooms(self, kind: str, target: int, units: int = 1) -> Units:
         total = self.total.get(kind)
         return np.zeros(len(self), dtype=np.int64) if total is None else total.copy()

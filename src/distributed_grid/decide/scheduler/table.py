@@ -10,12 +10,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from distributed_grid.decide.capacity.devices import device_room
 from distributed_grid.decide.capacity.feasibility import NodeFacts, closed, lacking, not_lending, own_room, room
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
 from distributed_grid.model.plans import NO_RULES, Rules
 from distributed_grid.model.refusals import RefusalCode
-from distributed_grid.model.resources import BUILT_IN, ResourceVector
+from distributed_grid.model.resources import BUILT_IN, GPU, ResourceVector
 from distributed_grid.model.snapshots import NodeSnapshot
 
 Units = NDArray[np.int64]
@@ -57,6 +58,8 @@ class NodeColumns:
         self.labels: list[Mapping[str, str]] = [{}] * count
         self._masks: dict[tuple[str, str], Mask] = {}
         self._nodes: list[Node | None] = [None] * count
+        self._split: set[int] = set()
+        """The nodes on which placement groups hold parts of GPUs."""
         self._usage, self._rules = Usage(), NO_RULES
 
     def __len__(self) -> int:
@@ -88,6 +91,7 @@ class NodeColumns:
             self.own[kind][row] = own_room(node, kind, usage)
             self.lend[kind][row] = room(node, kind, usage, rules.headroom)
         self._nodes[row], self._usage, self._rules = node, usage, rules
+        (self._split.add if node.gpu_parts else self._split.discard)(row)
         self.refuses[row] = not_lending(node, rules)
         self.lends[row] = self.refuses[row] is None
         self.rests[row] = node.name in rules.cordoned
@@ -129,13 +133,17 @@ class NodeColumns:
 
     # -- questions ------------------------------------------------------------------------------------------
 
-    def rooms(self, kind: str, target: int) -> Units:
-        """What a task of the target can have on each node."""
+    def rooms(self, kind: str, target: int, units: int = 1) -> Units:
+        """What a task of the target that needs so many units can have on each node."""
         if kind not in self.total:
             return np.zeros(len(self), dtype=np.int64)
         found: Units = self.lend[kind] - self.promised[kind]
         if target >= 0:
             found[target] = self.own[kind][target] - self.promised[kind][target]
+        for row in self._split if kind == GPU else ():
+            if (node := self._nodes[row]) is not None:
+                free = int(self.own[GPU][row] - self.promised[GPU][row])
+                found[row] = min(found[row], device_room(node, free, units))
         return found
 
     def used(self, kind: str, row: int) -> float:

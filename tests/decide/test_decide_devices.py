@@ -1,0 +1,82 @@
+"""GPUs are counted by device wherever something is granted: what is free in parts is no whole GPU."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from builders import NOON, amounts, ask, lease, node, sought
+
+from distributed_grid.decide.capacity.lending import plan_grant
+from distributed_grid.decide.capacity.usage import Usage
+from distributed_grid.decide.queue.admission import plan_queue
+from distributed_grid.decide.scheduler.placing import choose, refusals
+from distributed_grid.model.leases import Delivery
+from distributed_grid.model.nodes import NodeTable
+from distributed_grid.model.plans import NO_RULES, Grant, Refused
+from distributed_grid.model.refusals import RefusalCode
+from distributed_grid.model.requests import Waiting
+
+TARGET = node("gpu-master")
+PARTS = (6_000, 6_000)
+"""Two bundles of 0.6 GPU: they cannot share a device."""
+SPLIT = node("gpu1", gpus=2, used=amounts(gpu=1.2), gpu_parts=PARTS)
+WHOLE = node("gpu1", gpus=2, used=amounts(gpu=1.2))
+"""As much is free, and nothing is known of how."""
+
+
+@pytest.mark.parametrize(("amount", "fits"), [(0.4, True), (0.5, False), (0.8, False)])
+def test_a_part_of_a_gpu_is_lent_if_one_device_has_it(amount: float, fits: bool) -> None:
+    wanted = ask("gpu-master", "gpu", amount)
+    found = plan_grant(wanted, NodeTable([TARGET, SPLIT]), Usage())
+    assert isinstance(found, Grant) == fits
+    assert isinstance(plan_grant(wanted, NodeTable([TARGET, WHOLE]), Usage()), Grant)
+
+
+def test_a_refusal_tells_what_one_device_has_and_offers_that() -> None:
+    found = plan_grant(ask("gpu-master", "gpu", 0.8), NodeTable([TARGET, SPLIT]), Usage())
+    assert isinstance(found, Refused)
+    (refusal,) = [one for one in found.refusals if one.node == "gpu1"]
+    assert refusal.code is RefusalCode.GPU_IN_PARTS
+    assert refusal.detail == "0.8 of 2 GPUs free, but at most 0.4 on one device, 0.8 asked"
+    assert refusal.could_lend == 4_000
+
+
+def test_a_whole_gpu_is_not_lent_from_two_halves() -> None:
+    halves = node("gpu1", gpus=2, used=amounts(gpu=1.2), gpu_parts=PARTS)
+    three = replace(node("gpu2", gpus=3, used=amounts(gpu=1.2), gpu_parts=PARTS), limits=halves.limits)
+    found = plan_grant(ask("gpu-master", "gpu", 1), NodeTable([TARGET, halves, three]), Usage())
+    assert isinstance(found, Grant)
+    assert found.source == "gpu2"
+
+
+def test_a_task_gets_a_part_only_where_one_device_has_it() -> None:
+    assert choose(sought(TARGET, SPLIT, gpu=0.4)) is not None
+    asked = sought(TARGET, SPLIT, gpu=0.8)
+    assert choose(asked) is None
+    assert refusals(asked)["gpu1"] == "0.8 of 2 GPUs free, but at most 0.4 on one device, 0.8 asked"
+
+
+def test_a_task_that_was_promised_a_part_leaves_the_others_what_is_left_on_each_device() -> None:
+    asked = sought(TARGET, SPLIT, gpu=0.4)
+    asked.columns.promise(asked.columns.row["gpu1"], amounts(gpu=0.4))
+    assert choose(replace(asked)) is not None
+    asked.columns.promise(asked.columns.row["gpu1"], amounts(gpu=0.4))
+    assert choose(replace(asked)) is None
+
+
+def test_in_the_queue_a_whole_gpu_waits_until_the_parts_are_back() -> None:
+    held = [
+        lease(
+            f"p{number}",
+            kind="gpu",
+            units=6_000,
+            delivery=Delivery.RESERVE,
+            expires_at=NOON + timedelta(minutes=10 + number),
+        )
+        for number in (1, 2)
+    ]
+    waiting = Waiting("w", ask("gpu-master", "gpu", 0.8), NOON)
+    nodes = NodeTable([TARGET, SPLIT])
+    (verdict,) = plan_queue([waiting], nodes, held, Usage.of(held), lambda _: NO_RULES, NOON)
+    assert verdict.grant is None
+    assert verdict.expected_start == NOON + timedelta(minutes=11)
