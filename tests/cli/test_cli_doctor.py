@@ -14,15 +14,19 @@ from typing import Any
 
 import pytest
 from builders import lease
+from click import unstyle
 from click.testing import CliRunner
 
-from distributed_grid.cli.doctor import doctor, examine, findings_view
+from distributed_grid.cli.canvas import Canvas
+from distributed_grid.cli.doctor import doctor, examine
+from distributed_grid.cli.findings import findings_view
 from distributed_grid.cluster.attach import ask_apart
 from distributed_grid.controller.checkup import Checkup
 from distributed_grid.controller.checkup.home import look_at_home, mounted_at
 from distributed_grid.controller.checkup.trials import TRIAL, try_resize
 from distributed_grid.errors import CheckFailed, Unavailable
 from distributed_grid.model.checkup_facts import SecretKind
+from distributed_grid.model.findings import Code, fail, ok, warn
 from distributed_grid.store.boost_file import ClusterIdentity
 from distributed_grid.store.home import GridHome
 from distributed_grid.store.set_aside import SetAside
@@ -51,7 +55,7 @@ def grid(*arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
 
 
 def by_check(output: str) -> dict[str, dict[str, str]]:
-    return {finding["check"]: finding for finding in json.loads(output)["findings"]}
+    return {finding["code"]: finding for finding in json.loads(output)["findings"]}
 
 
 def test_without_a_cluster_nothing_fails_and_it_says_how_to_start_one(home: GridHome) -> None:
@@ -59,7 +63,7 @@ def test_without_a_cluster_nothing_fails_and_it_says_how_to_start_one(home: Grid
 
     assert done.returncode == 0, done.stderr
     assert "no --address, no controller, no embedded cluster" in done.stdout
-    assert "controller, ray cluster: Start one: grid cluster start" in done.stdout
+    assert "controller, ray_cluster: Start one: grid cluster start" in done.stdout
     assert not home.path.exists()
 
 
@@ -72,10 +76,10 @@ def test_without_a_cluster_secrets_that_others_can_read_fail_and_what_is_kept_is
     found = by_check(done.stdout)
 
     assert done.returncode == 9
-    assert found["secrets"]["status"] == "fail"
+    assert found["secrets"]["severity"] == "fail"
     assert f"chmod 600 {home.login}" in found["secrets"]["what_to_do"]
-    assert found["kept aside"]["status"] == "warn"
-    assert "resource_boosts.json.of-lab" in found["kept aside"]["detail"]
+    assert found["kept_aside"]["severity"] == "warn"
+    assert "resource_boosts.json.of-lab" in found["kept_aside"]["detail"]
     home.login.chmod(0o600)
     assert grid("doctor").returncode == 0
 
@@ -85,9 +89,9 @@ def test_a_cluster_that_is_gone_fails_with_9_after_the_whole_table(home: GridHom
 
     assert done.returncode == 9
     assert f"{NO_ONE} (from --address): nothing listens" in " ".join(done.stdout.split())
-    assert "view lag" in done.stdout
+    assert "view_lag" in done.stdout
     assert "To do:" in done.stdout
-    assert "1 of 17 checks failed" in done.stderr
+    assert "1 of 18 checks failed" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -97,8 +101,8 @@ def test_as_json_the_findings_are_on_stdout_and_the_error_is_on_stderr(home: Gri
 
     assert done.returncode == 9
     assert told["ok"] is False
-    assert {tuple(finding) for finding in told["findings"]} == {("check", "status", "detail", "what_to_do")}
-    assert by_check(done.stdout)["ray cluster"]["status"] == "fail"
+    assert {tuple(finding) for finding in told["findings"]} == {tuple(ok(Code.RAY, "").to_dict())}
+    assert by_check(done.stdout)["ray_cluster"]["severity"] == "fail"
     assert json.loads(done.stderr.partition("\n")[2])["error"]["code"] == "CHECK_FAILED"
 
 
@@ -112,9 +116,9 @@ def test_as_json_the_findings_are_on_stdout_and_the_error_is_on_stderr(home: Gri
     ],
 )
 def test_an_address_that_cannot_be_one_is_told_as_such(home: GridHome, address: str, detail: str) -> None:
-    found = by_check(grid("doctor", "--address", address, "--json").stdout)["ray cluster"]
+    found = by_check(grid("doctor", "--address", address, "--json").stdout)["ray_cluster"]
 
-    assert found["status"] == "fail"
+    assert found["severity"] == "fail"
     assert detail in found["detail"]
 
 
@@ -142,7 +146,7 @@ def test_a_controller_that_died_with_its_cluster_is_told_once_each(home: GridHom
 
     found = by_check(grid("doctor", "--json").stdout)
 
-    assert found["controller"]["status"] == found["ray cluster"]["status"] == "fail"
+    assert found["controller"]["severity"] == found["ray_cluster"]["severity"] == "fail"
     assert "is gone too" in found["controller"]["detail"]
 
 
@@ -161,9 +165,9 @@ def test_an_unsuitable_ray_is_a_finding_and_no_traceback(home: GridHome, tmp_pat
     found = by_check(done.stdout)
 
     assert done.returncode == 9
-    assert found["ray"]["status"] == "fail"
+    assert found["ray"]["severity"] == "fail"
     assert detail in found["ray"]["detail"]
-    assert found["ray cluster"]["status"] == found["resize"]["status"] == "skip"
+    assert found["ray_cluster"]["severity"] == found["resize"]["severity"] == "skip"
 
 
 def test_what_hangs_is_told_with_all_that_was_seen_before(
@@ -180,8 +184,8 @@ def test_what_hangs_is_told_with_all_that_was_seen_before(
 
 
 def test_the_command_ends_with_the_exit_code_of_a_failed_check(home: GridHome, monkeypatch: pytest.MonkeyPatch) -> None:
-    finding = {"check": "ray", "status": "fail", "detail": "Ray 2.9 [old]", "what_to_do": "pip install"}
-    monkeypatch.setattr("distributed_grid.cli.doctor.examine", lambda address: [finding])
+    found = fail(Code.RAY, "Ray 2.9 [old]", "pip install").to_dict()
+    monkeypatch.setattr("distributed_grid.cli.doctor.examine", lambda address: [found])
 
     result = CliRunner().invoke(doctor, [])
 
@@ -204,14 +208,20 @@ def test_a_doctor_that_hears_nothing_does_not_send_people_to_the_doctor(
 
 
 def test_nothing_is_to_be_done_where_all_is_well() -> None:
-    from rich.console import Console
+    shown = findings_view([("ok", ok(Code.RAY, "Ray 2.60.0").to_dict())], Canvas(80), heading="Check")
 
-    finding = {"check": "ray", "status": "ok", "detail": "Ray 2.60.0", "what_to_do": ""}
-    console = Console(width=80)
-    with console.capture() as shown:
-        console.print(findings_view({"ok": True, "findings": [finding]}))
+    assert "Ray 2.60.0" in shown
+    assert "To do" not in shown
 
-    assert "To do" not in shown.get()
+
+def test_in_a_pipe_a_finding_is_one_line_and_on_a_terminal_it_is_wrapped_below_itself() -> None:
+    rows = [("warn", warn(Code.VIEW_LAG, "slow " * 60, "wait").to_dict())]
+
+    (line,) = [line for line in findings_view(rows, Canvas()).splitlines() if "slow" in line]
+    assert line.count("slow") == 60
+    wrapped = unstyle(findings_view(rows, Canvas(80)))
+    assert max(map(len, wrapped.splitlines())) <= 80
+    assert wrapped.count("slow") == 60
 
 
 class TestHome:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from distributed_grid.cluster import embedded
+from distributed_grid.config import load_config, packaged_config
 from distributed_grid.store.home import GridHome
 
 
@@ -38,3 +39,11 @@ def test_a_machine_with_far_fewer_cores_than_its_nodes_have_cpus_is_told_of(
     if is_said:
         assert f"this machine has {cores} cores" in notes[0]
         assert f"grid run --cpus {cores} -- PROGRAM" in notes[0]
+
+
+def test_nodes_that_hand_out_the_same_gpu_of_this_machine_are_named() -> None:
+    packaged = load_config(packaged_config()).config
+
+    (told,) = embedded.shared_gpus(packaged, devices=1)
+    assert told.startswith("gpu1 and gpu2 hand out the same GPU, device 0")
+    assert embedded.shared_gpus(packaged, devices=0) == []

@@ -79,18 +79,31 @@ def test_show_as_json_tells_each_value_and_its_origin() -> None:
     assert shown["values"]["resource_sharing.grace_seconds"] == {"value": 30, "from": "default"}
 
 
-def test_show_as_a_table_names_the_file_once_and_each_origin(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "160")
-
+def test_show_as_a_table_names_the_file_once_and_each_origin() -> None:
     shown = grid_config("show", "--config", "good.yaml").stdout
 
     assert shown.startswith("good.yaml (named by the command line)")
-    rows = {
-        cells[0]: cells[1:] for line in shown.splitlines() if len(cells := [c.strip() for c in line.split("│")[1:-1]])
-    }
+    rows = {cells[0]: cells[1:] for line in shown.splitlines() if (cells := line.split())}
     assert rows["nodes[0].cpu_count"] == ["4", "good.yaml:3:24"]
     assert rows["embedded"] == ["false", "default"]
     assert rows["resource_sharing.delivery"] == ["-", "default"]
+
+
+def test_in_a_pipe_every_setting_is_on_one_line_for_grep() -> None:
+    command = [str(Path(sys.executable).with_name("grid")), "config", "show", "--config", "good.yaml"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+
+    (line,) = [line for line in shown.splitlines() if "cpu_pressure_high" in line]
+    assert line.split()[0] == "resource_sharing.thresholds.cpu_pressure_high"
+    assert line.split()[2] == "default"
+
+
+def test_check_as_json_has_the_warnings_too() -> None:
+    found = json.loads(grid_config("check", "good.yaml", "--json").stdout)
+
+    assert found["ok"] is True
+    assert found["nodes"] == ["a", "b"]
+    assert "unknown key 'colour'" in found["warnings"][0]
 
 
 def test_starting_the_command_loads_nothing_heavy() -> None:

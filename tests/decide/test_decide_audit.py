@@ -9,18 +9,10 @@ from builders import NOON, amounts, cpu, lease
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_grid.cli.audit import _MEANING
 from distributed_grid.decide.audit import audit, plan_repair, where_work_matters, why_left
 from distributed_grid.decide.capacity.totals import desired_totals
-from distributed_grid.model.audit import (
-    AuditedGroup,
-    AuditedNode,
-    AuditFacts,
-    Finding,
-    FindingKind,
-    Marks,
-    OnDisk,
-)
+from distributed_grid.model.audit import AuditedGroup, AuditedNode, AuditFacts, Marks, OnDisk
+from distributed_grid.model.findings import DEVIATIONS, Code, Finding, meaning
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
 from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector
 
@@ -72,8 +64,8 @@ def total_of(name: str, total: ResourceVector, **others: object) -> Change:
     return at_node(name, said=total, shown=total, **others)
 
 
-def kinds(facts: AuditFacts) -> set[FindingKind]:
-    return {finding.kind for finding in audit(facts)}
+def kinds(facts: AuditFacts) -> set[Code]:
+    return {finding.code for finding in audit(facts)}
 
 
 def only(facts: AuditFacts) -> Finding:
@@ -126,7 +118,7 @@ def test_a_total_outside_of_what_leases_explain_is_found_and_says_by_how_much(
         return
     total = ResourceVector(dict(node.said) | {kind: changed})
 
-    (finding,) = [f for f in audit(total_of(name, total)(facts)) if f.kind is FindingKind.DRIFTED_TOTAL]
+    (finding,) = [f for f in audit(total_of(name, total)(facts)) if f.code is Code.DRIFTED_TOTAL]
 
     assert (finding.node, finding.resource_type) == (name, kind)
     assert finding.off_by == changed - node.said[kind]
@@ -147,40 +139,40 @@ LOAN = lease("b1", "gpu1", "gpu-master", amount=2)
 RESERVED = reserved("r1", amount=1)
 OVER = lease("b1", state=LeaseState.RELEASING, release_asked_at=NOON - timedelta(minutes=5), grace_s=30.0)
 
-DAMAGE: dict[FindingKind, AuditFacts] = {
-    FindingKind.DRIFTED_TOTAL: total_of("gpu2", cpu(10))(sound()),
-    FindingKind.VIEW_DIFFERS: at_node("gpu2", shown=cpu(6))(sound()),
-    FindingKind.MARKER_WITHOUT_LEASE: at_node("gpu2", marks=Marks(lent=cpu(2)))(sound()),
-    FindingKind.MARKER_DIFFERS: at_node("gpu1", marks=Marks(lent=cpu(1)))(sound(LOAN)),
-    FindingKind.UNKNOWN_GROUP: replace(sound(), groups=(group_of(RESERVED),)),
-    FindingKind.GROUP_MISSING: replace(sound(RESERVED), groups=()),
-    FindingKind.GROUP_FALLEN: replace(sound(RESERVED), groups=(group_of(RESERVED, stands=False, node=None),)),
-    FindingKind.GROUP_DIFFERS: replace(sound(RESERVED), groups=(group_of(RESERVED, resources=cpu(3)),)),
-    FindingKind.WORK_OUTSIDE_LEASE: total_of("gpu-master", amounts(cpu=6, memory=8), used=cpu(6))(sound(OVER)),
-    FindingKind.STORE_DIFFERS: replace(sound(LOAN), on_disk=OnDisk(())),
-    FindingKind.EXPIRED: sound(replace(LOAN, expires_at=NOON - timedelta(minutes=1))),
-    FindingKind.UNFINISHED_GRANT: sound(replace(LOAN, state=LeaseState.GRANTING)),
-    FindingKind.NODE_GONE: sound(lease("b1", "gone", "gpu-master")),
-    FindingKind.NODE_SILENT: at_node("gpu2", said=None)(sound()),
+DAMAGE: dict[Code, AuditFacts] = {
+    Code.DRIFTED_TOTAL: total_of("gpu2", cpu(10))(sound()),
+    Code.VIEW_DIFFERS: at_node("gpu2", shown=cpu(6))(sound()),
+    Code.MARKER_WITHOUT_LEASE: at_node("gpu2", marks=Marks(lent=cpu(2)))(sound()),
+    Code.MARKER_DIFFERS: at_node("gpu1", marks=Marks(lent=cpu(1)))(sound(LOAN)),
+    Code.UNKNOWN_GROUP: replace(sound(), groups=(group_of(RESERVED),)),
+    Code.GROUP_MISSING: replace(sound(RESERVED), groups=()),
+    Code.GROUP_FALLEN: replace(sound(RESERVED), groups=(group_of(RESERVED, stands=False, node=None),)),
+    Code.GROUP_DIFFERS: replace(sound(RESERVED), groups=(group_of(RESERVED, resources=cpu(3)),)),
+    Code.WORK_OUTSIDE_LEASE: total_of("gpu-master", amounts(cpu=6, memory=8), used=cpu(6))(sound(OVER)),
+    Code.STORE_DIFFERS: replace(sound(LOAN), on_disk=OnDisk(())),
+    Code.EXPIRED: sound(replace(LOAN, expires_at=NOON - timedelta(minutes=1))),
+    Code.UNFINISHED_GRANT: sound(replace(LOAN, state=LeaseState.GRANTING)),
+    Code.NODE_GONE: sound(lease("b1", "gone", "gpu-master")),
+    Code.NODE_SILENT: at_node("gpu2", said=None)(sound()),
 }
 
 
 def test_there_is_an_example_and_an_explanation_of_every_kind_of_damage() -> None:
-    assert set(DAMAGE) == set(FindingKind)
-    assert set(_MEANING) == {str(kind) for kind in FindingKind}
+    assert set(DAMAGE) == set(DEVIATIONS)
+    assert all(meaning(code) for code in Code)
 
 
 @pytest.mark.parametrize("kind", DAMAGE, ids=str)
-def test_damage_is_found_and_named_and_says_what_to_do(kind: FindingKind) -> None:
+def test_damage_is_found_and_named_and_says_what_to_do(kind: Code) -> None:
     finding = only(DAMAGE[kind])
 
-    assert finding.kind is kind
+    assert finding.code is kind
     assert finding.detail and finding.what_to_do
     assert why_left(finding)
 
 
 @given(st.sets(st.sampled_from([k for k in DAMAGE if not DAMAGE[k].leases]), min_size=1))
-def test_several_kinds_of_damage_are_all_found(damaged: set[FindingKind]) -> None:
+def test_several_kinds_of_damage_are_all_found(damaged: set[Code]) -> None:
     facts = sound()
     for kind in damaged:
         one = DAMAGE[kind]
@@ -191,14 +183,14 @@ def test_several_kinds_of_damage_are_all_found(damaged: set[FindingKind]) -> Non
 
     # Damage to the same node can hide: what does not answer cannot be compared.
     assert kinds(facts) & damaged
-    assert kinds(facts) <= damaged | {FindingKind.DRIFTED_TOTAL, FindingKind.MARKER_WITHOUT_LEASE}
+    assert kinds(facts) <= damaged | {Code.DRIFTED_TOTAL, Code.MARKER_WITHOUT_LEASE}
 
 
 def test_markers_tell_whether_grid_moved_it() -> None:
     by_grid = total_of("gpu2", cpu(6), marks=Marks(lent=cpu(2)))(sound())
     by_hand = total_of("gpu2", cpu(6))(sound())
 
-    drift = next(f for f in audit(by_grid) if f.kind is FindingKind.DRIFTED_TOTAL)
+    drift = next(f for f in audit(by_grid) if f.code is Code.DRIFTED_TOTAL)
     assert "markers say the same" in drift.detail
     assert drift.is_marked
     assert "another program" in only(by_hand).detail
@@ -224,13 +216,13 @@ def test_work_in_a_boost_that_is_over_is_told_only_past_its_grace_period() -> No
 def test_borrowed_capacity_that_is_idle_is_not_work() -> None:
     facts = total_of("gpu-master", amounts(cpu=6, memory=8), used=cpu(4))(sound(OVER))
 
-    assert FindingKind.WORK_OUTSIDE_LEASE not in kinds(facts)
+    assert Code.WORK_OUTSIDE_LEASE not in kinds(facts)
 
 
 def test_work_on_what_no_boost_explains_is_found_with_the_drift() -> None:
     facts = total_of("gpu2", cpu(10), used=cpu(9))(sound())
 
-    assert kinds(facts) == {FindingKind.DRIFTED_TOTAL, FindingKind.WORK_OUTSIDE_LEASE}
+    assert kinds(facts) == {Code.DRIFTED_TOTAL, Code.WORK_OUTSIDE_LEASE}
 
 
 def test_a_node_that_ray_oversubscribed_by_itself_is_sound() -> None:
@@ -240,7 +232,7 @@ def test_a_node_that_ray_oversubscribed_by_itself_is_sound() -> None:
 def test_work_in_a_group_of_no_boost_is_outside() -> None:
     facts = replace(sound(), groups=(group_of(RESERVED, work=("actor x",)),))
 
-    assert kinds(facts) == {FindingKind.UNKNOWN_GROUP, FindingKind.WORK_OUTSIDE_LEASE}
+    assert kinds(facts) == {Code.UNKNOWN_GROUP, Code.WORK_OUTSIDE_LEASE}
     assert all(finding.work == ("actor x",) for finding in audit(facts))
 
 
@@ -248,7 +240,7 @@ def test_a_second_group_with_a_boosts_name_is_unknown() -> None:
     facts = sound(RESERVED)
     facts = replace(facts, groups=(*facts.groups, group_of(RESERVED, id="another")))
 
-    assert kinds(facts) == {FindingKind.UNKNOWN_GROUP}
+    assert kinds(facts) == {Code.UNKNOWN_GROUP}
 
 
 # -- the file ------------------------------------------------------------------------------------------------
@@ -266,7 +258,7 @@ def test_a_second_group_with_a_boosts_name_is_unknown() -> None:
 def test_the_file_is_compared_boost_by_boost(on_disk: OnDisk, told: str) -> None:
     finding = only(replace(sound(LOAN), on_disk=on_disk))
 
-    assert finding.kind is FindingKind.STORE_DIFFERS
+    assert finding.code is Code.STORE_DIFFERS
     assert told in finding.detail
 
 
@@ -284,7 +276,7 @@ def test_a_repair_claims_only_what_is_nobodys_and_kills_only_when_told() -> None
     findings = (
         *audit(total_of("gpu2", cpu(6))(sound())),
         *audit(total_of("gpu1", amounts(cpu=1, memory=16, gpu=1))(sound(LOAN))),
-        *audit(DAMAGE[FindingKind.WORK_OUTSIDE_LEASE]),
+        *audit(DAMAGE[Code.WORK_OUTSIDE_LEASE]),
     )
 
     plan = plan_repair(findings)
@@ -292,7 +284,7 @@ def test_a_repair_claims_only_what_is_nobodys_and_kills_only_when_told() -> None
     assert not plan.kill_for
     assert not plan.rewrite_file
     assert plan_repair(findings, may_kill=True).kill_for == {"b1"}
-    assert plan_repair(audit(DAMAGE[FindingKind.STORE_DIFFERS])).rewrite_file
+    assert plan_repair(audit(DAMAGE[Code.STORE_DIFFERS])).rewrite_file
 
 
 def test_gpus_are_never_claimed() -> None:

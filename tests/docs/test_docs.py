@@ -27,8 +27,8 @@ from distributed_grid.decide.diagnosis import diagnose
 from distributed_grid.decide.offload.secrets import ALLOWED, ALLOWED_BEGINNINGS
 from distributed_grid.decide.policies import POLICIES, PolicyNumbers
 from distributed_grid.decide.scheduler import strategies
-from distributed_grid.model.audit import FindingKind
 from distributed_grid.model.checkup_facts import ControllerFacts, Facts, HomeFacts, MachineFacts
+from distributed_grid.model.findings import DEVIATIONS
 from distributed_grid.model.leases import LEGAL, LeaseState
 from distributed_grid.model.offload import ObstacleCode, OffloadState
 from distributed_grid.model.principals import Scope
@@ -527,7 +527,7 @@ def test_the_fields_of_nodes_and_of_what_waits() -> None:
 def test_the_findings_of_the_auditor() -> None:
     rows = table("docs/operations.md", "Finding", "What it means")
 
-    assert {codes_in(row["Finding"])[0] for row in rows} == {str(kind) for kind in FindingKind}
+    assert {codes_in(row["Finding"])[0] for row in rows} == {str(code) for code in DEVIATIONS}
 
 
 def test_the_checks_of_the_doctor() -> None:
@@ -535,7 +535,7 @@ def test_the_checks_of_the_doctor() -> None:
     rows = table("docs/troubleshooting.md", "Check", "It is fine if")
     told = {check for row in rows for check in codes_in(row["Check"])}
 
-    assert told == {finding.check for finding in diagnose(nowhere)}
+    assert told == {str(finding.code) for finding in diagnose(nowhere)}
 
 
 def test_the_architecture_names_files_that_exist() -> None:

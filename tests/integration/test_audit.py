@@ -35,7 +35,7 @@ def report(grid: LiveGrid, *options: str, code: int | None = 0) -> Any:
 
 
 def kinds(findings: Any) -> set[str]:
-    return {finding["kind"] for finding in findings}
+    return {finding["code"] for finding in findings}
 
 
 @ray.remote
@@ -65,7 +65,7 @@ def test_a_node_that_somebody_resized_is_found_and_put_back(grid: LiveGrid) -> N
     grid.resize("two", CPU=1.0, surprise=3.0)
 
     found = report(grid, code=9)
-    assert {(f["kind"], f["node"], f["resource_type"], f["off_by"]) for f in found["findings"]} == {
+    assert {(f["code"], f["node"], f["resource_type"], f["off_by"]) for f in found["findings"]} == {
         ("drifted_total", "two", "cpu", -3),
         ("drifted_total", "two", "surprise", 3),
     }
@@ -100,7 +100,7 @@ def test_a_total_in_use_is_left_and_named_and_nothing_is_killed(grid: LiveGrid, 
     left = report(grid, "--repair", code=9)
 
     assert {"drifted_total", "work_outside_lease"} <= kinds(left["findings"])
-    (outside,) = [f for f in left["findings"] if f["kind"] == "work_outside_lease"]
+    (outside,) = [f for f in left["findings"] if f["code"] == "work_outside_lease"]
     assert outside["off_by"] == 2
     assert all(f["left_because"] for f in left["findings"])
     if "somebodys_work" not in " ".join(outside["work"]):
@@ -175,7 +175,7 @@ def test_work_past_its_grace_period_is_told_and_ended_only_when_told(grid: LiveG
     grid.release(boost, grace_seconds=0, wait_seconds=0)
 
     left = until(lambda: (r := report(grid, "--repair", code=None))["findings"] and r, 30, "it is found")
-    assert [(f["boost_id"], f["kind"]) for f in left["findings"]] == [(boost["boost_id"], "work_outside_lease")]
+    assert [(f["boost_id"], f["code"]) for f in left["findings"]] == [(boost["boost_id"], "work_outside_lease")]
     assert "--kill" in left["findings"][0]["left_because"]
     assert not ray.wait([work], timeout=0)[0]
 

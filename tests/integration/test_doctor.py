@@ -18,8 +18,9 @@ from pydantic import TypeAdapter
 from distributed_grid.cluster.attach import ask_apart
 from distributed_grid.cluster.processes import trees
 from distributed_grid.cluster.record import load
-from distributed_grid.decide.diagnosis import Status, diagnose
+from distributed_grid.decide.diagnosis import diagnose
 from distributed_grid.model.checkup_facts import Facts
+from distributed_grid.model.findings import Severity
 from distributed_grid.store.home import GridHome
 
 pytestmark = pytest.mark.cluster
@@ -56,7 +57,7 @@ def examined(home: GridHome, *arguments: str, **env: str) -> dict[str, dict[str,
     assert "Traceback" not in done.stderr
     told = json.loads(done.stdout)
     assert told["ok"] is (done.returncode == 0)
-    return {finding["check"]: finding for finding in told["findings"]}
+    return {f"{finding['code']} {finding['subject']}".strip(): finding for finding in told["findings"]}
 
 
 def left_in(home: GridHome) -> Any:
@@ -86,11 +87,11 @@ def test_a_healthy_cluster_is_found_healthy_and_nothing_is_left_behind(home: Gri
     assert {
         check: f
         for check, f in found.items()
-        if f["status"] != "ok" and check not in ("authentication", "view lag", "measured use")
+        if f["severity"] != "ok" and check not in ("authentication", "view_lag", "measured_use")
     } == {}
-    assert found["view lag"]["status"] in ("ok", "warn")  # how soon is the machine's affair
-    assert {"node gpu-master", "node gpu1"} <= set(found)
-    assert address(home) in found["ray cluster"]["detail"]
+    assert found["view_lag"]["severity"] in ("ok", "warn")  # how soon is the machine's affair
+    assert {"nodes gpu-master", "nodes gpu1"} <= set(found)
+    assert address(home) in found["ray_cluster"]["detail"]
     assert re.search("for gpu[12] by label was made there and removed", found["reservations"]["detail"])
     names, groups = left_in(home)
     assert [name for name in names if name.startswith("grid:")] == []
@@ -118,9 +119,9 @@ def test_a_token_that_others_can_read_is_found_and_the_table_tells_a_person(home
 def test_from_another_home_the_controller_is_seen_but_not_known(home: GridHome, tmp_path: Path) -> None:
     found = examined(GridHome(tmp_path / "other"), "--address", address(home))
 
-    assert found["controller"]["status"] == "warn"
+    assert found["controller"]["severity"] == "warn"
     assert "not started from this GRID_HOME" in found["controller"]["detail"]
-    assert found["resize"]["status"] == "ok"
+    assert found["resize"]["severity"] == "ok"
 
 
 def test_a_wrong_token_is_told_from_a_controller_that_is_gone(home: GridHome, tmp_path: Path) -> None:
@@ -131,7 +132,7 @@ def test_a_wrong_token_is_told_from_a_controller_that_is_gone(home: GridHome, tm
 
     found = examined(other)["controller"]
 
-    assert found["status"] == "fail"
+    assert found["severity"] == "fail"
     assert "not to the token of this GRID_HOME: it answered 401" in found["detail"]
 
 
@@ -144,13 +145,16 @@ def test_a_node_that_does_not_answer_is_named(grid: LiveGrid, home: GridHome) ->
         for within_s in (3, 15, 40):  # a busy machine starts workers slowly
             asked = {"home": str(home.path), "nodes_within_s": within_s}
             seen = ask_apart("distributed_grid.controller.checkup", asked)
-            found = {finding.check: finding for finding in diagnose(TypeAdapter(Facts).validate_python(seen))}
-            if found["node gpu-master"].status is Status.OK:
+            found = {
+                f"{finding.code} {finding.subject}".strip(): finding
+                for finding in diagnose(TypeAdapter(Facts).validate_python(seen))
+            }
+            if found["nodes gpu-master"].severity is Severity.OK:
                 break
     finally:
         raylet.send_signal(signal.SIGCONT)
 
-    assert found["node gpu1"].status is Status.FAIL
-    assert f"gpu1 is in the cluster, but ran nothing for us within {within_s} s" in found["node gpu1"].detail
-    assert {found[check].status for check in ("node gpu-master", "resize", "reservations")} == {Status.OK}
+    assert found["nodes gpu1"].severity is Severity.FAIL
+    assert f"gpu1 is in the cluster, but ran nothing for us within {within_s} s" in found["nodes gpu1"].detail
+    assert {found[check].severity for check in ("nodes gpu-master", "resize", "reservations")} == {Severity.OK}
     until(lambda: {node["state"] for node in grid.client.nodes()["nodes"]} == {"ok"}, 30, "it answers again")

@@ -160,7 +160,7 @@ def test_boosts_on_a_ray_with_a_token(inside: Guarded) -> None:
 
 
 def test_the_doctor_finds_nothing_wrong_with_it(inside: Guarded) -> None:
-    findings = {f["check"]: f for f in inside.json("doctor", **inside.ray_auth)["findings"]}
+    findings = {f["code"]: f for f in inside.json("doctor", **inside.ray_auth)["findings"]}
 
     assert findings["controller"]["status"] == "ok", findings["controller"]
     assert findings["authentication"]["status"] == "ok", findings["authentication"]

@@ -14,7 +14,7 @@ from property_examples import examples
 from whole_grid import WholeGrid
 
 from distributed_grid.engine.auditor import Auditor, Report
-from distributed_grid.model.audit import FindingKind
+from distributed_grid.model.findings import Code
 from distributed_grid.store.audit_log import Wanted
 
 HOUR = 3600.0
@@ -38,8 +38,8 @@ def lend(grid: WholeGrid, amount: float = 2, **changes: Any) -> Any:
     return grid.run(grid.service.request(ask("a", amount=amount, source="b", **changes)))
 
 
-def kinds(findings: Any) -> set[FindingKind]:
-    return {finding.kind for finding in findings}
+def kinds(findings: Any) -> set[Code]:
+    return {finding.code for finding in findings}
 
 
 def test_a_grid_at_work_is_sound(lab: WholeGrid) -> None:
@@ -75,13 +75,13 @@ def test_a_total_that_somebody_changed_stays_until_it_is_repaired(lab: WholeGrid
     lab.cluster.tamper("c", CPU=1)
 
     found = audited(lab)
-    assert kinds(found.findings) == {FindingKind.DRIFTED_TOTAL}
+    assert kinds(found.findings) == {Code.DRIFTED_TOTAL}
     assert found.to_dict()["findings"][0]["off_by"] == -3
     assert lab.cluster.true_totals()["c"]["cpu"] == cpu(1)["cpu"]
 
     done = repaired(lab, who="ana")
     assert done.findings == ()
-    assert kinds(done.repaired) == {FindingKind.DRIFTED_TOTAL}
+    assert kinds(done.repaired) == {Code.DRIFTED_TOTAL}
     assert done.did
     assert lab.cluster.is_at_base(), lab.cluster.differences()
     assert audited(lab).findings == ()
@@ -96,7 +96,7 @@ def test_what_somebody_changed_on_a_lender_is_put_right_without_being_asked(lab:
     report = audited(lab)
 
     assert report.findings == ()
-    assert FindingKind.DRIFTED_TOTAL in kinds(report.settled)
+    assert Code.DRIFTED_TOTAL in kinds(report.settled)
     assert lab.cluster.true_totals()["b"]["cpu"] == cpu(2)["cpu"]
 
 
@@ -106,7 +106,7 @@ def test_a_total_that_is_in_use_is_left_and_says_who_uses_it(lab: WholeGrid) -> 
 
     report = repaired(lab)
 
-    assert kinds(report.findings) >= {FindingKind.DRIFTED_TOTAL, FindingKind.WORK_OUTSIDE_LEASE}
+    assert kinds(report.findings) >= {Code.DRIFTED_TOTAL, Code.WORK_OUTSIDE_LEASE}
     assert any(str(pid) in line for finding in report.findings for line in finding.work)
     assert all(finding["left_because"] for finding in report.to_dict()["findings"])
     assert lab.cluster.running("c") == [pid]
@@ -123,7 +123,7 @@ def test_a_group_of_no_boost_is_seen_and_goes(lab: WholeGrid) -> None:
 
     report = audited(lab)
 
-    assert kinds(report.settled) == {FindingKind.UNKNOWN_GROUP}
+    assert kinds(report.settled) == {Code.UNKNOWN_GROUP}
     assert report.findings == ()
     assert lab.cluster.reserved("c") == cpu(0)
 
@@ -134,7 +134,7 @@ def test_a_reservation_whose_group_somebody_removed_is_made_again(lab: WholeGrid
 
     report = repaired(lab)
 
-    assert kinds(report.repaired) == {FindingKind.GROUP_MISSING}
+    assert kinds(report.repaired) == {Code.GROUP_MISSING}
     assert report.findings == ()
     assert lab.cluster.reserved("b") == cpu(1)
 
@@ -152,7 +152,7 @@ def test_a_file_that_somebody_changed_is_found_kept_and_written_again(
     good = lab.home.boosts.read_text()
     lab.home.boosts.write_text(damage(good))
 
-    assert kinds(audited(lab).findings) == {FindingKind.STORE_DIFFERS}
+    assert kinds(audited(lab).findings) == {Code.STORE_DIFFERS}
     report = repaired(lab)
 
     assert report.findings == ()
@@ -176,9 +176,9 @@ def test_a_file_with_another_boost_in_it_is_found(lab: WholeGrid) -> None:
 
     found = audited(lab).findings
 
-    assert {(finding.kind, finding.boost_id) for finding in found} == {
-        (FindingKind.STORE_DIFFERS, first.id),
-        (FindingKind.STORE_DIFFERS, second.id),
+    assert {(finding.code, finding.boost_id) for finding in found} == {
+        (Code.STORE_DIFFERS, first.id),
+        (Code.STORE_DIFFERS, second.id),
     }
 
 
@@ -189,7 +189,7 @@ def test_work_in_a_boost_that_is_over_is_ended_only_when_told(lab: WholeGrid) ->
     lab.wait(6)
 
     left = repaired(lab)
-    assert kinds(left.findings) == {FindingKind.WORK_OUTSIDE_LEASE}
+    assert kinds(left.findings) == {Code.WORK_OUTSIDE_LEASE}
     assert lab.cluster.running("a") == [pid]
 
     done = repaired(lab, may_kill=True)
@@ -204,7 +204,7 @@ def test_a_boost_whose_node_is_gone_is_told_until_it_ends(lab: WholeGrid) -> Non
     lab.cluster.kill_node("b")
 
     first = audited(lab)
-    assert FindingKind.NODE_GONE in kinds((*first.findings, *first.settled))
+    assert Code.NODE_GONE in kinds((*first.findings, *first.settled))
 
     lab.wait(5)
     assert audited(lab).findings == ()
@@ -274,4 +274,4 @@ def test_a_report_is_json(lab: WholeGrid) -> None:
     told = json.loads(json.dumps(repaired(lab).to_dict()))
 
     assert told["sound"] is True
-    assert told["repaired"][0]["kind"] == "drifted_total"
+    assert told["repaired"][0]["code"] == "drifted_total"

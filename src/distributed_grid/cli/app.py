@@ -1,5 +1,7 @@
 """The root command, and how it reports errors."""
 
+import errno
+import os
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -81,7 +83,10 @@ def app() -> None:
 def main() -> None:
     """Run a command; every expected error ends as a message and an exit code, never as a traceback."""
     try:
+        if sys.stdout is None:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         code = app.main(standalone_mode=False, prog_name="grid")
+        sys.stdout.flush()
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
@@ -94,7 +99,23 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
+    except OSError as error:
+        if error.filename is not None or error.errno not in _UNWRITABLE:
+            raise
+        _give_up_writing(error)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+# What writing to a full disk, a closed stdout or a failing device raises.
+_UNWRITABLE = (errno.ENOSPC, errno.EBADF, errno.EIO, errno.EDQUOT)
+
+
+def _give_up_writing(error: OSError) -> None:
+    """Report that stdout cannot be written. What Python still holds for it is dropped, or it would fail again."""
+    if sys.stderr is not None:
+        click.echo(f"Error: Cannot write to stdout: {error.strerror}", err=True)
+        sys.stderr.flush()
+    os._exit(GridError.exit_code)
 
 
 def _own_words(words: list[str]) -> list[str]:

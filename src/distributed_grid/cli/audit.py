@@ -2,98 +2,42 @@
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from shutil import get_terminal_size
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from distributed_grid.cli.canvas import Canvas
 from distributed_grid.cli.commands import Group
 from distributed_grid.cli.connection import agreed_config_option, with_client
+from distributed_grid.cli.findings import findings_view
 from distributed_grid.cli.output import is_a_terminal, json_option, say, show
 from distributed_grid.cli.parameters import BOOST, NODE
+from distributed_grid.cli.tables import bold
 from distributed_grid.client import GridClient
 from distributed_grid.errors import CheckFailed
 from distributed_grid.model.times import parse_instant
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
 
-
-_MEANING = {
-    "drifted_total": "a node has more or less than it started with, less what it lent, plus what it borrowed",
-    "view_differs": "Ray's control service shows another total than the node itself says",
-    "marker_without_lease": "a node is marked as lending or borrowing, and no boost says so",
-    "marker_differs": "a node's markers do not show how far it is from its start",
-    "unknown_group": "a placement group has a name like grid's, and belongs to no boost",
-    "group_missing": "a reserved boost has no placement group: nothing is reserved",
-    "group_fallen": "a reserved boost's placement group lost its node: nothing is reserved",
-    "group_differs": "a reserved boost's placement group is not the one, or not what, the books say",
-    "work_outside_lease": "work uses what no boost lends it any more",
-    "store_differs": "a restart would not find the boosts as they are",
-    "expired": "a boost is past its end and has not begun to go home",
-    "unfinished_grant": "a boost is half granted, and its grant is not under way",
-    "node_gone": "a boost is on a node that is not there",
-    "node_silent": "a node could not be asked, so its part is not audited",
-}
-_COLOURS = {"open": "bold red", "left": "bold red", "repaired": "green", "settled": "dim"}
-
-
-def report_view(report: Mapping[str, Any]) -> "RenderableType":
-    """A table of the findings, then what they mean and what to do."""
-    from rich.console import Group
-    from rich.text import Text
-
+def report_view(report: Mapping[str, Any], canvas: Canvas) -> str:
+    """The verdict, a table of the findings, what they mean and what to do."""
     looked = f"{count(report['nodes'], 'node')}, {count(report['boosts'], 'boost')}, {count(report['groups'], 'group')}"
-    after_repair = bool(report["did"])
+    still = "left" if report["did"] else "open"
     rows = [
-        *(("left" if after_repair else "open", finding) for finding in report["findings"]),
+        *((still, finding) for finding in report["findings"]),
         *(("repaired", finding) for finding in report["repaired"]),
         *(("settled", finding) for finding in report["settled"]),
     ]
     verdict = "Sound" if report["sound"] else count(len(report["findings"]), "finding")
-    head = Text.assemble((verdict, "bold green" if report["sound"] else "bold red"), f": looked at {looked}")
+    head = click.style(verdict, fg="green" if report["sound"] else "red", bold=True) + f": looked at {looked}"
     if not rows:
         return head
-    parts: list[Any] = [head, Text(), _table(rows), *_explained(rows)]
-    if report["did"]:
-        parts += [Text(), Text("Done:", style="bold"), *(Text(f"  {line}") for line in report["did"])]
-    return Group(*parts)
-
-
-def _table(rows: list[tuple[str, Any]]) -> "Table":
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("Finding", "About", "Now"):
-        table.add_column(heading, no_wrap=True)
-    table.add_column("Detail", overflow="fold")
-    for state, finding in rows:
-        about = finding["subject"][:8] if finding["subject"] == finding["boost_id"] else finding["subject"]
-        lines = [finding["detail"], *(f"- {work}" for work in finding["work"])]
-        if finding.get("left_because"):
-            lines.append(f"left because {finding['left_because']}")
-        table.add_row(finding["kind"], about, Text(state, style=_COLOURS[state]), Text("\n".join(lines)))
-    return table
-
-
-def _explained(rows: Iterable[tuple[str, Any]]) -> list[Any]:
-    from rich.text import Text
-
-    rows = list(rows)
-    kinds = dict.fromkeys(finding["kind"] for _, finding in rows)
-    lines = [Text(), Text("What it means:", style="bold")]
-    lines += [Text(f"  {kind}: {_MEANING.get(kind, 'see docs/operations.md')}") for kind in kinds]
-    to_do = dict.fromkeys(
-        (finding["kind"], finding["what_to_do"]) for state, finding in rows if state in ("open", "left")
+    did = [f"  {line}" for line in report["did"]]
+    return "\n".join(
+        [head, "", findings_view(rows, canvas, with_meaning=True), *(["", bold("Done:"), *did] if did else [])]
     )
-    if to_do:
-        lines += [Text(), Text("To do:", style="bold")]
-        lines += [Text(f"  {kind}: {what}") for kind, what in to_do]
-    return lines
 
 
 def entry_line(entry: Mapping[str, Any], width: int | None = None) -> str:
@@ -161,12 +105,12 @@ def audit(ctx: click.Context, repair: bool, kill: bool, as_json: bool, config_pa
 def _examine(client: GridClient, repair: bool, kill: bool, as_json: bool) -> None:
 
     report = client.repair(kill=kill) if repair else client.audit()
-    show(report, as_json, report_view)
+    show(report, as_json, lambda found: report_view(found, Canvas.here()))
     if not report["sound"]:
         left = report["findings"]
         raise CheckFailed(
             f"{count(len(left), 'finding')} {'left after the repair' if repair else 'in the audit'}",
-            because=[f"{finding['kind']}: {finding['subject']}" for finding in left],
+            because=[f"{finding['code']}: {finding['subject']}" for finding in left],
             try_next="See what is left, and why, above." if repair else "grid audit --repair",
         )
 

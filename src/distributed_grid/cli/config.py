@@ -12,8 +12,6 @@ from distributed_grid.cli.commands import Group
 from distributed_grid.cli.output import config_option, json_option, say, show
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from distributed_grid.config import LoadedConfig
 
 
@@ -22,15 +20,29 @@ def config() -> None:
     """Check, explain and describe the cluster's configuration."""
 
 
-@config.command(examples=["grid config check", "grid config check config/my-cluster-enhanced.yaml"])
+@config.command(examples=["grid config check", "grid config check my-cluster.yaml --json"])
 @click.argument("file", required=False, type=click.Path())
-def check(file: str | None) -> None:
+@json_option
+def check(file: str | None, as_json: bool) -> None:
     """Check FILE (default: the configuration that every command would use)."""
     loaded = _load(file)
-    count = len(loaded.config.nodes)
-    nodes = "1 node" if count == 1 else f"{count} nodes"
-    sharing = "enabled" if loaded.config.resource_sharing.enabled else "not enabled"
-    click.echo(f"OK: {loaded.source}: {nodes}, resource sharing {sharing}")
+
+    def told(found: Mapping[str, Any]) -> str:
+        nodes = "1 node" if len(found["nodes"]) == 1 else f"{len(found['nodes'])} nodes"
+        sharing = "enabled" if found["resource_sharing_enabled"] else "not enabled"
+        return f"OK: {found['source']}: {nodes}, resource sharing {sharing}"
+
+    show(
+        {
+            "ok": True,
+            "source": str(loaded.source),
+            "nodes": [node.name for node in loaded.config.nodes],
+            "resource_sharing_enabled": loaded.config.resource_sharing.enabled,
+            "warnings": list(loaded.warnings),
+        },
+        as_json,
+        told,
+    )
 
 
 @config.command(examples=["grid config schema > grid-schema.json"])
@@ -77,18 +89,17 @@ def _running() -> dict[str, Any] | None:
         client.close()
 
 
-def settings_table(data: Mapping[str, Any]) -> "Table":
-    from rich.markup import escape
-    from rich.table import Table
+def settings_table(data: Mapping[str, Any]) -> str:
+    from distributed_grid.cli.columns import columns
+    from distributed_grid.cli.tables import bold
 
-    table = Table(title=f"{escape(data['source'])} (named by {data['named_by']})", title_justify="left")
-    for heading in ("setting", "value", "from"):
-        table.add_column(heading, overflow="fold")
-    for path, setting in data["values"].items():
-        # The title shows the whole path once; in each row it would push the values out of sight.
-        place = setting["from"].replace(data["source"], Path(data["source"]).name)
-        table.add_row(escape(path), escape(_shown(setting["value"])), escape(place))
-    return table
+    # The title shows the whole path once; in each row it would push the values out of sight.
+    short = Path(data["source"]).name
+    rows = [
+        (path, _shown(setting["value"]), setting["from"].replace(data["source"], short))
+        for path, setting in data["values"].items()
+    ]
+    return f"{bold(data['source'])} (named by {data['named_by']})\n\n{columns(('Setting', 'Value', 'From'), rows)}"
 
 
 def _shown(value: object) -> str:

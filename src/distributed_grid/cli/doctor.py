@@ -1,18 +1,15 @@
 """grid doctor: check everything that grid needs, and say what to do."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from distributed_grid.cli.canvas import Canvas
 from distributed_grid.cli.commands import Command
+from distributed_grid.cli.findings import findings_view
 from distributed_grid.cli.output import json_option, say, show
 from distributed_grid.errors import CheckFailed
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-_STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red", "skip": "dim"}
 # Longer than the checkup lets a cluster hang.
 _PATIENCE_S = 100.0
 
@@ -32,20 +29,23 @@ def doctor(address: str | None, as_json: bool) -> None:
     """
     say("Looking at this machine and the cluster ...")
     findings = examine(address)
-    failed = [finding for finding in findings if finding["status"] == "fail"]
-    show({"ok": not failed, "findings": findings}, as_json, findings_view)
+    failed = [finding for finding in findings if finding["severity"] == "fail"]
+    rows = [(finding["severity"], finding) for finding in findings]
+    show(
+        {"ok": not failed, "findings": findings},
+        as_json,
+        lambda _: findings_view(rows, Canvas.here(), heading="Check"),
+    )
     if failed:
         raise CheckFailed(
             f"{len(failed)} of {len(findings)} checks failed",
-            because=[f"{finding['check']}: {finding['detail']}" for finding in failed],
+            because=[f"{finding['code']}: {finding['detail']}" for finding in failed],
             try_next=next((finding["what_to_do"] for finding in failed if finding["what_to_do"]), None),
         )
 
 
 def examine(address: str | None) -> list[dict[str, Any]]:
     """The findings of all checks, in their JSON form."""
-    from dataclasses import asdict
-
     from pydantic import TypeAdapter
 
     from distributed_grid.cluster.attach import ask_apart
@@ -60,28 +60,4 @@ def examine(address: str | None) -> list[dict[str, Any]]:
         if_silent="See whether this machine has CPU time and memory to spare, then try again.",
         patience_s=_PATIENCE_S,
     )
-    return [asdict(finding) for finding in diagnose(TypeAdapter(Facts).validate_python(seen))]
-
-
-def findings_view(told: Mapping[str, Any]) -> "RenderableType":
-    """The table, and under it what to do."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("Check", no_wrap=True)
-    table.add_column("Status", no_wrap=True)
-    table.add_column("Detail", overflow="fold")
-    for finding in told["findings"]:
-        status = finding["status"]
-        table.add_row(finding["check"], Text(status, style=_STYLES[status]), Text(finding["detail"]))
-    to_do: dict[str, list[Text]] = {}
-    for finding in told["findings"]:
-        if finding["status"] != "ok" and finding["what_to_do"]:
-            named = Text(finding["check"], style=_STYLES[finding["status"]])
-            to_do.setdefault(finding["what_to_do"], []).append(named)
-    if not to_do:
-        return table
-    lines = [Text.assemble("  ", Text(", ").join(checks), ": ", what) for what, checks in to_do.items()]
-    return Group(table, Text(), Text("To do:", style="bold"), *lines)
+    return [finding.to_dict() for finding in diagnose(TypeAdapter(Facts).validate_python(seen))]

@@ -78,21 +78,15 @@ def adopt_option(command: F) -> F:
     )(command)
 
 
-def show(data: Mapping[str, Any], as_json: bool, render: Callable[[Mapping[str, Any]], Any]) -> None:
-    """Print `data` as JSON, or as the text or rich renderable that `render` returns.
+def show(data: Mapping[str, Any], as_json: bool, render: Callable[[Mapping[str, Any]], str]) -> None:
+    """Print `data` as JSON, or as the text that `render` returns.
 
     Control characters in the data never reach a terminal: JSON escapes them, and so does this function.
     """
     if as_json:
         click.echo(json.dumps(data, indent=2))
         return
-    rendered = render(plain_data(data))
-    if isinstance(rendered, str):
-        click.echo(only_styled(rendered))
-        return
-    from rich.console import Console
-
-    Console(soft_wrap=True).print(rendered)
+    click.echo(only_styled(render(plain_data(data))))
 
 
 def say(text: str) -> None:

@@ -3,9 +3,11 @@
 import getpass
 import os
 import re
+import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
@@ -30,6 +32,7 @@ _RETRY_CHANGES_S: Final = 60.0
 _BUSY_PAUSE_S: Final = 1.0
 _PAUSE_S: Final = 0.2
 _ANSWER_S: Final = 30.0
+_SLOW_S: Final = 2.0
 _LOOK_S: Final = 60.0
 _YIELD_S: Final = 120.0
 """A request that takes capacity back from others waits for their grace period, even if it did not ask to wait."""
@@ -77,7 +80,7 @@ class GridClient:
         self._at = at
         self._retry_s = retry_s
         self._plain = plain
-        self._on_wait = on_wait or (lambda _: None)
+        self._on_wait = on_wait
         self._door: tuple[Whereabouts, Connections] | None = None
 
     def close(self) -> None:
@@ -318,9 +321,10 @@ class GridClient:
             is_known = self._door is not None
             found, connections = self._door or self._find()
             try:
-                answer = connections.ask(
-                    method, f"/api/v1{path}", body, params=params, headers=sent, answer_s=patience_s
-                )
+                with self._told_if_slow(found.url, patience_s):
+                    answer = connections.ask(
+                        method, f"/api/v1{path}", body, params=params, headers=sent, answer_s=patience_s
+                    )
             except Unreachable as error:
                 self.close()
                 sent["X-Grid-Retry"] = "1"  # the call may have succeeded, and only the answer was lost
@@ -336,7 +340,7 @@ class GridClient:
                         because=[str(error)],
                         try_next="grid doctor tells what is in the way." if found.ray_address else _FROM_ELSEWHERE,
                     ) from error
-                if not told:
+                if not told and self._on_wait:
                     self._on_wait(f"The controller does not answer; trying again for {retry_s:.0f} s ...")
                     told = True
                 time.sleep(_PAUSE_S)
@@ -355,6 +359,22 @@ class GridClient:
             except ValueError:
                 raise self._not_grid() from None
             return plain_data(result) if self._plain and not as_it_is else result
+
+    @contextmanager
+    def _told_if_slow(self, url: str, patience_s: float) -> Iterator[None]:
+        """Say once what a call waits for; a call that may take longer by nature is given that time first."""
+        if self._on_wait is None:
+            yield
+            return
+        after_s = _SLOW_S + max(0.0, patience_s - _ANSWER_S)
+        told = f"Waiting for the controller at {url} to answer ..."
+        timer = threading.Timer(after_s, self._on_wait, [told])
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def _find(self) -> tuple[Whereabouts, Connections]:
         """The controller's present place; cached until it does not answer there."""

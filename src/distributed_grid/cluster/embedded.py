@@ -15,6 +15,7 @@ from distributed_grid.cluster.record import ClusterRecord
 from distributed_grid.cluster.supervise import Order, end_supervisors, restored_supervisor, start_supervisor
 from distributed_grid.config import GridConfig, find_config, load_config
 from distributed_grid.controller.listening import checked, listen
+from distributed_grid.decide.diagnosis.nodes import GpuClaim, shared_devices
 from distributed_grid.errors import AlreadyRunning, ConfigInvalid, StoreBroken
 from distributed_grid.model.listening import Listening
 from distributed_grid.model.resources import GB
@@ -63,6 +64,8 @@ def start_embedded(
         listen(listening.host, listening.port, or_another=False).close()
     if (slow := why_slow(config, len(os.sched_getaffinity(0)))) is not None:
         progress(f"Note: {slow}")
+    for shared in shared_gpus(config, len(list(Path("/dev").glob("nvidia[0-9]*")))):
+        progress(f"Note: {shared}")
     found: dict[str, Any] = {}
 
     def put_in(ray_address: str, check: Callable[[], None]) -> None:
@@ -134,6 +137,13 @@ def why_slow(config: GridConfig, cores: int) -> str | None:
         f"program starts up to one worker for each CPU, and that takes its time; grid run --cpus {cores} -- PROGRAM "
         "starts no more than the machine carries, and so does a cpu_count that fits it."
     )
+
+
+def shared_gpus(config: GridConfig, devices: int) -> list[str]:
+    """What to expect where several nodes hand out the same GPU of this machine; nothing if it has no GPU."""
+    if not devices:
+        return []
+    return shared_devices(GpuClaim(spec.name, "", spec.gpus) for spec in node_specs(config) if spec.gpus)
 
 
 def node_specs(config: GridConfig) -> list[NodeSpec]:

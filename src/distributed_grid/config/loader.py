@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias, get_args
+from typing import Any, Final, TypeAlias, get_args
 
 from pydantic import BaseModel
 
@@ -13,6 +13,9 @@ from distributed_grid.config.finding import ConfigSource, absolute, find_config
 from distributed_grid.config.models import GridConfig
 from distributed_grid.config.yaml_tree import place_at, read_tree
 from distributed_grid.errors import ConfigInvalid, did_you_mean
+
+_LARGEST: Final = 4 * 2**20
+"""A thousand nodes take a tenth of that. A device such as /dev/zero has no end."""
 
 
 def unknown_keys(model: type[BaseModel], root: Entry) -> list[Problem]:
@@ -81,13 +84,20 @@ def load_config(source: ConfigSource | str | Path) -> LoadedConfig:
 def text_of(source: ConfigSource, what: str = "configuration") -> str:
     """The text of the file; `what` names its kind in messages."""
     try:
-        raw = source.path.read_bytes()
+        with source.path.open("rb") as file:
+            raw = file.read(_LARGEST + 1)
     except OSError as error:
         raise ConfigInvalid(
             f"Cannot read the {what} {source}",
             because=[f"{source}: {error.strerror} (named by {source.origin})"],
             try_next="Name a file that you can read.",
         ) from error
+    if len(raw) > _LARGEST:
+        raise ConfigInvalid(
+            f"{source} is not a {what}: it is larger than {_LARGEST // 2**20} MB",
+            because=[f"named by {source.origin}"],
+            try_next="Name the right file.",
+        )
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

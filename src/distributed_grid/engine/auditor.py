@@ -23,10 +23,11 @@ from distributed_grid.execution.capacity import marks_of
 from distributed_grid.execution.port import NodeView
 from distributed_grid.leases.reconciler import Reconciler
 from distributed_grid.leases.state import EngineContext
-from distributed_grid.model.audit import AuditedGroup, AuditedNode, AuditFacts, Finding, OnDisk
+from distributed_grid.model.audit import AuditedGroup, AuditedNode, AuditFacts, OnDisk
+from distributed_grid.model.findings import Finding
 from distributed_grid.model.leases import OnGraceEnd
 from distributed_grid.model.nodes import NodeName
-from distributed_grid.model.resources import ResourceVector, amount_of
+from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.times import instant
 
 # The reconciler makes a full turn every second; a view may be half a second old.
@@ -57,27 +58,11 @@ class Report:
             "sound": not self.findings,
             "at": instant(self.at),
             **self.counted,
-            "findings": [finding_dict(f) | {"left_because": because.get(f.key)} for f in self.findings],
-            "settled": [finding_dict(f) for f in self.settled],
-            "repaired": [finding_dict(f) for f in self.repaired],
+            "findings": [f.to_dict() | {"left_because": because.get(f.key)} for f in self.findings],
+            "settled": [f.to_dict() for f in self.settled],
+            "repaired": [f.to_dict() for f in self.repaired],
             "did": list(self.did),
         }
-
-
-def finding_dict(finding: Finding) -> dict[str, Any]:
-    kind = finding.resource_type
-    return {
-        "kind": str(finding.kind),
-        "subject": finding.subject,
-        "detail": finding.detail,
-        "what_to_do": finding.what_to_do,
-        "node": finding.node,
-        "boost_id": finding.boost_id,
-        "resource_type": kind,
-        "off_by": amount_of(kind, finding.off_by) if kind else None,
-        "placement_group": finding.group_id,
-        "work": list(finding.work),
-    }
 
 
 class Auditor:

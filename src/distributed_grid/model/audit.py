@@ -1,9 +1,8 @@
-"""What an audit reads, and what it reports. Only data: collecting and deciding happen elsewhere."""
+"""What an audit reads. Only data: collecting and deciding happen elsewhere."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeName
@@ -75,45 +74,3 @@ class AuditFacts:
     """Ids of leases that a request is working on at this moment."""
     work: Mapping[tuple[NodeName, str], tuple[str, ...]] = field(default_factory=dict)
     """(node, kind) -> what holds it there, in words; only where that matters."""
-
-
-class FindingKind(StrEnum):
-    DRIFTED_TOTAL = "drifted_total"
-    VIEW_DIFFERS = "view_differs"
-    MARKER_WITHOUT_LEASE = "marker_without_lease"
-    MARKER_DIFFERS = "marker_differs"
-    UNKNOWN_GROUP = "unknown_group"
-    GROUP_MISSING = "group_missing"
-    GROUP_FALLEN = "group_fallen"
-    GROUP_DIFFERS = "group_differs"
-    WORK_OUTSIDE_LEASE = "work_outside_lease"
-    STORE_DIFFERS = "store_differs"
-    EXPIRED = "expired"
-    UNFINISHED_GRANT = "unfinished_grant"
-    NODE_GONE = "node_gone"
-    NODE_SILENT = "node_silent"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One deviation; shown to people as it stands."""
-
-    kind: FindingKind
-    subject: str
-    """What it is about: a node, a boost (its id), a group (its name) or a file."""
-    detail: str
-    what_to_do: str
-    node: NodeName | None = None
-    boost_id: str | None = None
-    resource_type: str | None = None
-    off_by: int = 0
-    """In units: how much too much there is, or (if negative) too little."""
-    is_marked: bool = False
-    """Grid's own markers or leases name this kind on this node, so grid corrects it by itself."""
-    work: tuple[str, ...] = ()
-    group_id: str | None = None
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """Equal in two audits if the finding is about the same thing, whatever the amounts."""
-        return (self.kind, self.subject, self.resource_type or "", self.boost_id or "", self.group_id or "")

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Final
 
 REPORT_PERIOD: Final = "RAY_raylet_report_resources_period_milliseconds"
+VISIBLE_DEVICES: Final = "CUDA_VISIBLE_DEVICES"
 """The variable that sets how often a raylet reports its resources."""
 
 
@@ -115,6 +116,12 @@ class NodeFacts:
     env: Mapping[str, str] | None = None
     """The raylet's variables that matter to grid."""
     token_auth: bool | None = None
+    gpus: int = 0
+    """How many Ray hands out there."""
+    gpu_devices: int | None = None
+    """How many its machine has."""
+    machine: str = ""
+    """The same for all nodes of one machine."""
 
 
 @dataclass(frozen=True, slots=True)

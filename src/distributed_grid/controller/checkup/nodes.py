@@ -10,7 +10,7 @@ from ray import cloudpickle
 from distributed_grid.controller.checkup import on_node
 from distributed_grid.decide.monitoring.naming import Naming, Raylet
 from distributed_grid.execution import processes
-from distributed_grid.model.checkup_facts import REPORT_PERIOD, NodeFacts
+from distributed_grid.model.checkup_facts import REPORT_PERIOD, VISIBLE_DEVICES, NodeFacts
 from distributed_grid.model.nodes import NodeId, NodeName
 
 _ANSWER_S: Final = 5.0
@@ -21,6 +21,7 @@ _ENV: Final = (
     "RAY_CLUSTER_NAME",
     "RAY_USAGE_STATS_KUBERAY_IN_USE",
     REPORT_PERIOD,
+    VISIBLE_DEVICES,
 )
 
 cloudpickle.register_pickle_by_value(on_node)
@@ -44,6 +45,7 @@ def _node(name: NodeName, raylet: Raylet, facts: Mapping[str, Any] | None) -> No
         ray=facts["ray"],
         home=facts["home"],
         home_writable=facts["home_writable"],
+        gpus=int(raylet.base.get("GPU", 0)),
         **_look_closer(raylet.node_id),
     )
 

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from ray._private.authentication.authentication_utils import is_token_auth_enabled
@@ -10,8 +11,27 @@ from ray._private.authentication.authentication_utils import is_token_auth_enabl
 
 def surroundings(names: Sequence[str]) -> dict[str, Any]:
     """In what the node's raylet was started, and what time it is there."""
+    env = _of_the_raylet() or os.environ
     return {
         "time": time.time(),
-        "env": {name: os.environ[name] for name in names if name in os.environ},
+        "env": {name: env[name] for name in names if name in env},
         "token_auth": is_token_auth_enabled(),
+        "gpu_devices": len(list(Path("/dev").glob("nvidia[0-9]*"))),
+        "machine": _machine(),
     }
+
+
+def _of_the_raylet() -> dict[str, str]:
+    """A worker's own environment lacks what Ray changes for it, such as the visible GPUs; its parent is the raylet."""
+    try:
+        pairs = Path(f"/proc/{os.getppid()}/environ").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return {}
+    return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+
+
+def _machine() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return os.uname().nodename

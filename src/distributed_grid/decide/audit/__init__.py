@@ -7,7 +7,8 @@ finding. Everything else has one right place.
 from distributed_grid.decide.audit.leases import about_groups, about_leases, about_the_file, groups_where_work_matters
 from distributed_grid.decide.audit.nodes import about_nodes, where_work_matters
 from distributed_grid.decide.audit.repair import RepairPlan, plan_repair, why_left
-from distributed_grid.model.audit import AuditFacts, Finding
+from distributed_grid.model.audit import AuditFacts
+from distributed_grid.model.findings import Finding
 
 __all__ = ["RepairPlan", "audit", "groups_where_work_matters", "plan_repair", "where_work_matters", "why_left"]
 

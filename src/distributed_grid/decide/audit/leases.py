@@ -6,7 +6,8 @@ from dataclasses import fields
 from typing import Final
 
 from distributed_grid.decide.audit.nodes import LATE, is_late
-from distributed_grid.model.audit import AuditedGroup, AuditFacts, Finding, FindingKind
+from distributed_grid.model.audit import AuditedGroup, AuditFacts
+from distributed_grid.model.findings import Code, Finding
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
 from distributed_grid.model.nodes import NodeName
 
@@ -20,14 +21,14 @@ def about_leases(facts: AuditFacts) -> Iterator[Finding]:
             continue
         if lease.state is LeaseState.ACTIVE and facts.now > lease.expires_at + LATE:
             over = (facts.now - lease.expires_at).total_seconds()
-            yield _finding(FindingKind.EXPIRED, lease, f"it expired {over:.0f} s ago, and has not begun to go home")
+            yield _finding(Code.EXPIRED, lease, f"it expired {over:.0f} s ago, and has not begun to go home")
         if lease.state is LeaseState.GRANTING:
             cut_off = "its grant was cut off, and neither completed nor undone"
-            yield _finding(FindingKind.UNFINISHED_GRANT, lease, cut_off)
+            yield _finding(Code.UNFINISHED_GRANT, lease, cut_off)
         gone = sorted(_needed(lease) - there)
         if gone and lease.state is not LeaseState.LOST:
             yield _finding(
-                FindingKind.NODE_GONE, lease, f"{' and '.join(gone)} left the cluster, and it has not ended", gone[0]
+                Code.NODE_GONE, lease, f"{' and '.join(gone)} left the cluster, and it has not ended", gone[0]
             )
 
 
@@ -36,7 +37,7 @@ def _needed(lease: Lease) -> set[NodeName]:
     return {lease.source} if lease.delivery is Delivery.RESERVE else {lease.source, lease.target}
 
 
-def _finding(kind: FindingKind, lease: Lease, detail: str, node: NodeName | None = None) -> Finding:
+def _finding(kind: Code, lease: Lease, detail: str, node: NodeName | None = None) -> Finding:
     return Finding(
         kind,
         lease.id,
@@ -93,7 +94,7 @@ def _unknown(group: AuditedGroup, lease: Lease | None) -> Iterator[Finding]:
         else f"a second placement group with the name of boost {lease.id[:8]}'s"
     )
     yield Finding(
-        FindingKind.UNKNOWN_GROUP,
+        Code.UNKNOWN_GROUP,
         group.name,
         f"{told}; it holds {group.resources.describe()}{_on(group)}",
         _REMOVED if lease is None else "Remove it, with Ray or (if nothing runs in it) with grid audit --repair.",
@@ -109,15 +110,15 @@ def _about_its_group(lease: Lease, named: list[AuditedGroup]) -> Iterator[Findin
     own = next((group for group in named if group.id == lease.placement_group), None) or next(iter(named), None)
     short = lease.id[:8]
     if own is None:
-        kind, detail, to_do = FindingKind.GROUP_MISSING, f"{lease.describe()}: its placement group is gone", _MADE_AGAIN
+        kind, detail, to_do = Code.GROUP_MISSING, f"{lease.describe()}: its placement group is gone", _MADE_AGAIN
     elif not own.stands:
-        kind = FindingKind.GROUP_FALLEN
+        kind = Code.GROUP_FALLEN
         detail, to_do = f"{lease.describe()}: its placement group has no place in the cluster", _MADE_AGAIN
     elif own.id != lease.placement_group:
-        kind, to_do = FindingKind.GROUP_DIFFERS, "Nothing: grid notes the one that is there within seconds."
+        kind, to_do = Code.GROUP_DIFFERS, "Nothing: grid notes the one that is there within seconds."
         detail = f"{lease.describe()}: another placement group has its name than the one in the books"
     elif own.resources != lease.resources or own.node not in (None, lease.source):
-        kind = FindingKind.GROUP_DIFFERS
+        kind = Code.GROUP_DIFFERS
         detail = f"{lease.describe()}: its placement group holds {own.resources.describe()}{_on(own)}"
         to_do = f"Give it back and ask again: grid boost release {short}"
     else:
@@ -127,7 +128,7 @@ def _about_its_group(lease: Lease, named: list[AuditedGroup]) -> Iterator[Findin
 
 def _outside(group: AuditedGroup, why: str, lease: Lease | None) -> Finding:
     return Finding(
-        FindingKind.WORK_OUTSIDE_LEASE,
+        Code.WORK_OUTSIDE_LEASE,
         group.name,
         f"work runs in this reservation, and {why}",
         _REMOVED,
@@ -149,7 +150,7 @@ _WRITE = "grid audit --repair writes what grid knows; the file as it is now is k
 def about_the_file(facts: AuditFacts) -> Iterator[Finding]:
     """What a restart would lose or bring back. Boosts that a request is working on are left out: they are in flux."""
     if facts.on_disk.problem is not None:
-        yield Finding(FindingKind.STORE_DIFFERS, FILE, facts.on_disk.problem, _WRITE)
+        yield Finding(Code.STORE_DIFFERS, FILE, facts.on_disk.problem, _WRITE)
         return
     known = {lease.id: lease for lease in facts.leases if lease.id not in facts.in_flight}
     stored = {lease.id: lease for lease in facts.on_disk.leases if lease.id not in facts.in_flight}
@@ -165,7 +166,7 @@ def about_the_file(facts: AuditFacts) -> Iterator[Finding]:
 
 def _store_finding(lease: Lease, detail: str) -> Finding:
     told = f"boost {lease.id[:8]} ({lease.describe()}) {detail}"
-    return Finding(FindingKind.STORE_DIFFERS, FILE, told, _WRITE, boost_id=lease.id)
+    return Finding(Code.STORE_DIFFERS, FILE, told, _WRITE, boost_id=lease.id)
 
 
 def _differences(known: Lease, stored: Lease) -> str:

@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from distributed_grid.decide.capacity.totals import moved
-from distributed_grid.model.audit import AuditedNode, AuditFacts, Finding, FindingKind
+from distributed_grid.model.audit import AuditedNode, AuditFacts
+from distributed_grid.model.findings import Code, Finding
 from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import describe, scale
@@ -99,7 +100,7 @@ def about_nodes(facts: AuditFacts) -> Iterator[Finding]:
     for node in facts.nodes:
         if node.said is None:
             yield Finding(
-                FindingKind.NODE_SILENT,
+                Code.NODE_SILENT,
                 node.name,
                 "its raylet does not answer, so its totals are unknown",
                 "See whether that machine is reachable and not overloaded, then audit again.",
@@ -131,7 +132,7 @@ def _about_one_kind(facts: AuditFacts, standing: Standing, node: AuditedNode, ki
         yield _drifted(standing, node, kind, off)
     elif abs(node.shown[kind] - has) > LAST_DIGIT:
         yield Finding(
-            FindingKind.VIEW_DIFFERS,
+            Code.VIEW_DIFFERS,
             node.name,
             f"it says that it has {describe(kind, has)}, and the cluster shows {describe(kind, node.shown[kind])}",
             "Wait: raylets report what they have every 100 ms. If it stays, look at the head's load.",
@@ -143,7 +144,7 @@ def _about_one_kind(facts: AuditFacts, standing: Standing, node: AuditedNode, ki
         yield _outside(facts, node, kind, bounds, too_much)
     if kind in node.marks.kinds and not standing.leases_at(node.name, kind):
         yield Finding(
-            FindingKind.MARKER_WITHOUT_LEASE,
+            Code.MARKER_WITHOUT_LEASE,
             node.name,
             f"it is marked as {_marked(node, kind)}, and no boost says so",
             _BY_ITSELF,
@@ -153,7 +154,7 @@ def _about_one_kind(facts: AuditFacts, standing: Standing, node: AuditedNode, ki
         )
     elif not off and standing.is_quiet(node.name, kind) and not _marked_right(node, kind, standing):
         yield Finding(
-            FindingKind.MARKER_DIFFERS,
+            Code.MARKER_DIFFERS,
             node.name,
             f"it is marked as {_marked(node, kind)}, but has {describe(kind, has)} "
             f"and started with {describe(kind, node.base[kind])}",
@@ -177,7 +178,7 @@ def _drifted(standing: Standing, node: AuditedNode, kind: str, off: int) -> Find
     is_grids = bool(leases) or kind in node.marks.kinds
     boosts = f"boosts: {short_ids(leases)}" if leases else "no boosts"
     return Finding(
-        FindingKind.DRIFTED_TOTAL,
+        Code.DRIFTED_TOTAL,
         node.name,
         f"it has {describe(kind, has)} and should have {describe(kind, has - off)} "
         f"({describe(kind, node.base[kind])} at its start, {boosts}); {why}",
@@ -208,7 +209,7 @@ def _outside(facts: AuditFacts, node: AuditedNode, kind: str, bounds: Bounds, un
         over = "no boost lends it to this node"
         to_do = "Let that work end, or end it by hand; then the total goes back, or grid audit --repair puts it back."
     return Finding(
-        FindingKind.WORK_OUTSIDE_LEASE,
+        Code.WORK_OUTSIDE_LEASE,
         node.name,
         f"work there uses {describe(kind, units)} more than it may: {over}",
         to_do,
@@ -241,7 +242,7 @@ def _leftovers(facts: AuditFacts, node: AuditedNode) -> Iterator[Finding]:
     """Stamps and gates on a node without boosts: the change that they belonged to is over."""
     if node.marks.others and not any(node.name in (lease.source, lease.target) for lease in facts.leases):
         yield Finding(
-            FindingKind.MARKER_WITHOUT_LEASE,
+            Code.MARKER_WITHOUT_LEASE,
             node.name,
             f"it still has {', '.join(node.marks.others)}, and no boost is under way there",
             _BY_ITSELF,

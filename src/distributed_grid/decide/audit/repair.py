@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from distributed_grid.model.audit import Finding, FindingKind
+from distributed_grid.model.findings import Code, Finding
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import GPU
 
@@ -25,15 +25,15 @@ def plan_repair(findings: Iterable[Finding], *, may_kill: bool = False) -> Repai
     findings = tuple(findings)
     foreign: dict[NodeName, frozenset[str]] = {}
     for finding in findings:
-        if finding.kind is FindingKind.DRIFTED_TOTAL and not finding.is_marked and finding.resource_type != GPU:
+        if finding.code is Code.DRIFTED_TOTAL and not finding.is_marked and finding.resource_type != GPU:
             node, kind = finding.node or "", finding.resource_type or ""
             foreign[node] = foreign.get(node, frozenset()) | {kind}
-    late = {f.boost_id for f in findings if f.kind is FindingKind.WORK_OUTSIDE_LEASE and f.boost_id and f.resource_type}
+    late = {f.boost_id for f in findings if f.code is Code.WORK_OUTSIDE_LEASE and f.boost_id and f.resource_type}
     return RepairPlan(
-        rewrite_file=any(finding.kind is FindingKind.STORE_DIFFERS for finding in findings),
+        rewrite_file=any(finding.code is Code.STORE_DIFFERS for finding in findings),
         claim=foreign,
         remove_groups=frozenset(
-            f.group_id for f in findings if f.kind is FindingKind.UNKNOWN_GROUP and f.group_id and not f.work
+            f.group_id for f in findings if f.code is Code.UNKNOWN_GROUP and f.group_id and not f.work
         ),
         kill_for=frozenset(late) if may_kill else frozenset(),
     )
@@ -41,28 +41,28 @@ def plan_repair(findings: Iterable[Finding], *, may_kill: bool = False) -> Repai
 
 def why_left(finding: Finding, *, may_kill: bool = False, no_resizing: str | None = None) -> str:
     """Why a repair did not make a finding go away."""
-    match finding.kind:
-        case FindingKind.DRIFTED_TOTAL if no_resizing:
+    match finding.code:
+        case Code.DRIFTED_TOTAL if no_resizing:
             return no_resizing
-        case FindingKind.DRIFTED_TOTAL if finding.resource_type == GPU:
+        case Code.DRIFTED_TOTAL if finding.resource_type == GPU:
             return "Ray cannot change how many GPUs a running node has"
-        case FindingKind.DRIFTED_TOTAL if finding.off_by > 0:
+        case Code.DRIFTED_TOTAL if finding.off_by > 0:
             return "that much is in use there, and a node shrinks only by what is idle"
-        case FindingKind.DRIFTED_TOTAL:
+        case Code.DRIFTED_TOTAL:
             return "another node still has too much: no node grows until that is back"
-        case FindingKind.WORK_OUTSIDE_LEASE if may_kill and finding.boost_id:
+        case Code.WORK_OUTSIDE_LEASE if may_kill and finding.boost_id:
             return "that work does not end, or is started again"
-        case FindingKind.WORK_OUTSIDE_LEASE if finding.boost_id:
+        case Code.WORK_OUTSIDE_LEASE if finding.boost_id:
             return "it is in use, and nothing is killed without --kill"
-        case FindingKind.WORK_OUTSIDE_LEASE:
+        case Code.WORK_OUTSIDE_LEASE:
             return "it belongs to no boost, so grid may not end it"
-        case FindingKind.MARKER_WITHOUT_LEASE:
+        case Code.MARKER_WITHOUT_LEASE:
             return "it goes with the last of what it marks"
-        case FindingKind.NODE_SILENT:
+        case Code.NODE_SILENT:
             return "there is no owner to ask"
-        case FindingKind.NODE_GONE:
+        case Code.NODE_GONE:
             return "the node may come back: a boost ends 2 s after Ray has given a node up, 30 s after grid was started"
-        case FindingKind.GROUP_DIFFERS | FindingKind.UNKNOWN_GROUP:
+        case Code.GROUP_DIFFERS | Code.UNKNOWN_GROUP:
             return "work may be in it, and removing it would end that"
         case _:
             return "grid tried, and it did not go away: see the controller's log, or grid doctor"

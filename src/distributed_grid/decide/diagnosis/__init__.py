@@ -5,11 +5,12 @@ is well or the check could not be made.
 """
 
 from distributed_grid.decide.diagnosis import controller, home, installation, nodes, trials
-from distributed_grid.decide.diagnosis.finding import HOW_TO_REACH, Finding, Status, skip
+from distributed_grid.decide.diagnosis.finding import HOW_TO_REACH
 from distributed_grid.decide.diagnosis.installation import is_new_enough
 from distributed_grid.model.checkup_facts import Facts
+from distributed_grid.model.findings import CHECKS, Code, Finding, skip
 
-__all__ = ["HOW_TO_REACH", "Finding", "Status", "diagnose"]
+__all__ = ["HOW_TO_REACH", "diagnose"]
 
 
 def diagnose(facts: Facts) -> tuple[Finding, ...]:
@@ -33,10 +34,11 @@ def _inside(facts: Facts) -> tuple[Finding, ...]:
     """The checks that need a cluster that was reached."""
     inside = facts.cluster
     if inside is None or inside.unreached or not is_new_enough(facts.machine.ray):
-        names = ("nodes", "resize", "reservations", "authentication", "autoscaler", "kuberay", "view lag")
-        return tuple(skip(name, "there is no Ray cluster to ask") for name in names)
+        inside_only = CHECKS[CHECKS.index(Code.NODES) :]
+        return tuple(skip(code, "there is no Ray cluster to ask") for code in inside_only)
     return (
         *nodes.fit_the_head(inside, facts.machine),
+        nodes.gpus(inside),
         trials.resize(inside),
         trials.reservations(inside),
         nodes.authentication(inside),

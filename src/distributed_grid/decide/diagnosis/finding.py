@@ -1,47 +1,12 @@
-"""The result of one check of `grid doctor`, and the advice that several checks share."""
+"""The finding for a part that was not looked at, and the advice that several checks share."""
 
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from distributed_grid.model.checkup_facts import ClusterFacts, Trouble
+from distributed_grid.model.findings import Code, Finding, fail, skip
 
 
-class Status(StrEnum):
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-    SKIP = "skip"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One check's result; shown to people as it stands."""
-
-    check: str
-    status: Status
-    detail: str
-    what_to_do: str = ""
-
-
-def ok(check: str, detail: str) -> Finding:
-    return Finding(check, Status.OK, detail)
-
-
-def warn(check: str, detail: str, what_to_do: str = "") -> Finding:
-    return Finding(check, Status.WARN, detail, what_to_do)
-
-
-def fail(check: str, detail: str, what_to_do: str) -> Finding:
-    """A failed check always says what to do."""
-    return Finding(check, Status.FAIL, detail, what_to_do)
-
-
-def skip(check: str, detail: str, what_to_do: str = "") -> Finding:
-    return Finding(check, Status.SKIP, detail, what_to_do)
-
-
-def not_looked_at(check: str, cluster: ClusterFacts) -> Finding:
+def not_looked_at(check: Code, cluster: ClusterFacts) -> Finding:
     """The result for a part of the cluster without facts."""
     if check in cluster.errors:
         return fail(

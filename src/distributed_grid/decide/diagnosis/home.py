@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from shlex import quote
 from typing import Final
 
-from distributed_grid.decide.diagnosis.finding import Finding, fail, ok, skip, warn
 from distributed_grid.model.checkup_facts import HomeFacts, KeptFile, SecretFile, SecretKind
+from distributed_grid.model.findings import Code, Finding, fail, ok, skip, warn
 from distributed_grid.model.times import span
 
 _GB: Final = 2**30
@@ -25,25 +25,25 @@ _SHARED_FILESYSTEMS: Final = frozenset(
 
 def folder(home: HomeFacts) -> Finding:
     if home.error:
-        return fail("home", f"{home.path}: {home.error}", "Set GRID_HOME to a folder that you can write.")
+        return fail(Code.HOME, f"{home.path}: {home.error}", "Set GRID_HOME to a folder that you can write.")
     if home.damaged:
         return fail(
-            "home",
+            Code.HOME,
             f"{home.path}: " + "; ".join(home.damaged),
             "Stop what still runs (grid cluster stop, or by hand), then remove the damaged file.",
         )
     if not home.exists:
-        return ok("home", f"{home.path} is not there yet; it can be created")
+        return ok(Code.HOME, f"{home.path} is not there yet; it can be created")
     mode = f"{home.path} is writable, mode {home.mode:04o}"
     if home.mode & 0o022:
-        return fail("home", f"{mode}: others can change grid's state", f"chmod 700 {home.path}")
+        return fail(Code.HOME, f"{mode}: others can change grid's state", f"chmod 700 {home.path}")
     if home.mode & 0o077:
-        return warn("home", f"{mode}: others can look into it", f"chmod 700 {home.path}")
-    return ok("home", mode)
+        return warn(Code.HOME, f"{mode}: others can look into it", f"chmod 700 {home.path}")
+    return ok(Code.HOME, mode)
 
 
 def filesystem(home: HomeFacts) -> Finding:
-    check = "home filesystem"
+    check = Code.HOME_FILESYSTEM
     if not home.filesystem:
         return skip(check, f"it is not known what {home.path} is on")
     where = f"{home.filesystem} at {home.mount_point}"
@@ -64,13 +64,13 @@ def is_shared(filesystem: str) -> bool:
 
 def disk_space(home: HomeFacts) -> Finding:
     if home.free_bytes is None:
-        return skip("disk space", f"it is not known how much is free for {home.path}")
+        return skip(Code.DISK_SPACE, f"it is not known how much is free for {home.path}")
     free = f"{home.free_bytes / _GB:.1f} GB free for {home.path}"
     if home.free_bytes >= _DISK_WARN:
-        return ok("disk space", free)
+        return ok(Code.DISK_SPACE, free)
     say = fail if home.free_bytes < _DISK_FAIL else warn
     return say(
-        "disk space",
+        Code.DISK_SPACE,
         f"{free}: without space nothing can be granted, since every change is written down first",
         f"Make room on {home.mount_point or home.path}, or set GRID_HOME to a folder elsewhere.",
     )
@@ -92,7 +92,7 @@ _NEW_ONE = {
 
 
 def secrets(home: HomeFacts) -> Finding:
-    check = "secrets"
+    check = Code.SECRETS
     if not home.secrets:
         return skip(check, f"there are none in {home.path} yet; a token is made when the controller first starts")
     open_to_others = [file for file in home.secrets if file.mode & 0o077]
@@ -121,7 +121,7 @@ def _if_it_was_read(files: Iterable[SecretFile]) -> str:
 
 def kept_aside(home: HomeFacts) -> Finding:
     """Nothing uses these files. Grid never removes them by itself: that is a person's decision."""
-    check = "kept aside"
+    check = Code.KEPT_ASIDE
     if not home.kept:
         return ok(check, f"nothing in {home.path}: no boosts of other clusters, no damaged files")
     others = [file for file in home.kept if file.cluster]

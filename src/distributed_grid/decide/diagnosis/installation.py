@@ -3,17 +3,9 @@
 import re
 from typing import Final
 
-from distributed_grid.decide.diagnosis.finding import (
-    HOW_TO_REACH,
-    START_ONE,
-    Finding,
-    fail,
-    not_looked_at,
-    ok,
-    skip,
-    warn,
-)
+from distributed_grid.decide.diagnosis.finding import HOW_TO_REACH, START_ONE, not_looked_at
 from distributed_grid.model.checkup_facts import ClusterFacts, MachineFacts
+from distributed_grid.model.findings import Code, Finding, fail, ok, skip, warn
 
 OLDEST_RAY: Final = "2.55"
 """The first version that can change a running node's resources."""
@@ -37,30 +29,30 @@ def python(machine: MachineFacts) -> Finding:
     found = f"Python {machine.python} ({machine.executable})"
     if numbers(machine.python) < numbers(OLDEST_PYTHON):
         return fail(
-            "python",
+            Code.PYTHON,
             f"{found}: grid needs {OLDEST_PYTHON} or newer",
             f"Install Python {OLDEST_PYTHON} or newer and distributed-grid into it; "
             "the cluster's nodes need the same version.",
         )
-    return ok("python", found)
+    return ok(Code.PYTHON, found)
 
 
 def ray(machine: MachineFacts) -> Finding:
     install = f"{machine.executable} -m pip install --upgrade 'ray[default]>={OLDEST_RAY}'"
     if machine.ray is None:
-        return fail("ray", f"Ray cannot be imported: {machine.ray_error or 'it is missing'}", install)
+        return fail(Code.RAY, f"Ray cannot be imported: {machine.ray_error or 'it is missing'}", install)
     if not is_new_enough(machine.ray):
         return fail(
-            "ray",
+            Code.RAY,
             f"Ray {machine.ray} is too old: grid needs {OLDEST_RAY} or newer, "
             "which can change a running node's resources",
             f"{install}   (on every node, then restart the cluster)",
         )
-    return ok("ray", f"Ray {machine.ray}")
+    return ok(Code.RAY, f"Ray {machine.ray}")
 
 
 def is_reached(cluster: ClusterFacts | None, machine: MachineFacts) -> Finding:
-    check = "ray cluster"
+    check = Code.RAY_CLUSTER
     if cluster is None:
         return skip(check, "no --address, no controller, no embedded cluster, no RAY_ADDRESS", START_ONE)
     where = f"{cluster.address} (from {cluster.address_from})"

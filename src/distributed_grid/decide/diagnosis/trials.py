@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import Final
 
-from distributed_grid.decide.diagnosis.finding import ONLY_RESERVE, Finding, fail, not_looked_at, ok, skip, warn
+from distributed_grid.decide.diagnosis.finding import ONLY_RESERVE, not_looked_at
 from distributed_grid.decide.diagnosis.installation import OLDEST_RAY
 from distributed_grid.model.checkup_facts import REPORT_PERIOD, ClusterFacts, NodeFacts
+from distributed_grid.model.findings import Code, Finding, fail, ok, skip, warn
 
 _LAG_WARN_S: Final = 0.3
 
@@ -13,24 +14,24 @@ _LAG_WARN_S: Final = 0.3
 def resize(cluster: ClusterFacts) -> Finding:
     found = cluster.resize
     if found is None:
-        return not_looked_at("resize", cluster)
+        return not_looked_at(Code.RESIZE, cluster)
     if found.error:
         return fail(
-            "resize",
+            Code.RESIZE,
             f"a node's resources cannot be changed: {found.error}",
             f"Install Ray {OLDEST_RAY} or newer on every node and restart the cluster. Until then: {ONLY_RESERVE}",
         )
     if found.grown_to != 1.0 or found.back_to != 0.0:
         return fail(
-            "resize",
+            Code.RESIZE,
             f"grid:doctor on the head was to become 1 and then 0, but became {found.grown_to} and {found.back_to}",
             f"Something else resizes nodes; find it before lending. {ONLY_RESERVE}",
         )
-    return ok("resize", "grid:doctor on the head became 1 and then 0 again, as the replies say")
+    return ok(Code.RESIZE, "grid:doctor on the head became 1 and then 0 again, as the replies say")
 
 
 def reservations(cluster: ClusterFacts) -> Finding:
-    check, found = "reservations", cluster.group
+    check, found = Code.RESERVATIONS, cluster.group
     if found is None:
         return not_looked_at(check, cluster)
     if not found.node:
@@ -54,7 +55,7 @@ def reservations(cluster: ClusterFacts) -> Finding:
 
 
 def view_lag(cluster: ClusterFacts) -> Finding:
-    check, found = "view lag", cluster.resize
+    check, found = Code.VIEW_LAG, cluster.resize
     if found is None:
         return not_looked_at(check, cluster)
     periods = _periods(cluster.nodes or ())

@@ -1,0 +1,72 @@
+"""Findings as text, for `grid doctor` and `grid audit`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import click
+
+from distributed_grid.cli.canvas import Canvas
+from distributed_grid.cli.columns import GAP
+from distributed_grid.cli.tables import bold
+
+_COLOURS: Final = {
+    **{"ok": "green", "warn": "yellow", "fail": "red", "skip": None},
+    **{"open": "red", "left": "red", "repaired": "green", "settled": None},
+}
+_TO_DO: Final = ("warn", "fail", "skip", "open", "left")
+
+
+def findings_view(
+    rows: Sequence[tuple[str, Mapping[str, Any]]],
+    canvas: Canvas,
+    *,
+    heading: str = "Finding",
+    with_meaning: bool = False,
+) -> str:
+    """A line for each finding with its status, then what the codes mean and what to do."""
+    about = [_about(finding) for _, finding in rows]
+    cells = [(finding["code"], who, status) for (status, finding), who in zip(rows, about, strict=True)]
+    header = (heading, "About" if any(about) else "", "Status")
+    widths = [max(len(row[i]) for row in (header, *cells)) for i in range(3)]
+
+    def prefix(row: Sequence[str], colour: str | None = None, *, strong: bool = False) -> tuple[str, str]:
+        padded = [text.ljust(width) for text, width in zip(row, widths, strict=True)]
+        shown = [click.style(padded[0], bold=strong), padded[1], click.style(padded[2], fg=colour, bold=strong)]
+        gap = " " * GAP
+        return gap.join(p for p, w in zip(padded, widths, strict=True) if w) + gap, gap.join(
+            p for p, w in zip(shown, widths, strict=True) if w
+        ) + gap
+
+    lines = [bold(prefix(header)[0] + "Detail")]
+    for (status, finding), row in zip(rows, cells, strict=True):
+        plain, shown = prefix(row, _COLOURS.get(status))
+        told = [finding["detail"], *(f"- {work}" for work in finding.get("work", ()))]
+        if finding.get("left_because"):
+            told.append(f"left because {finding['left_because']}")
+        below = " " * len(plain)
+        wrapped = [line for text in told for line in canvas.wrapped(text, indent=below)]
+        lines += [shown + wrapped[0][len(plain) :], *wrapped[1:]]
+    if with_meaning:
+        meanings = dict.fromkeys((finding["code"], finding["meaning"]) for _, finding in rows)
+        lines += ["", bold("What it means:"), *_listed((f"{code}: {what}" for code, what in meanings), canvas)]
+    to_do: dict[str, list[str]] = {}
+    for (status, finding), who in zip(rows, about, strict=True):
+        if status in _TO_DO and finding["what_to_do"]:
+            names = to_do.setdefault(finding["what_to_do"], [])
+            name = finding["code"] if with_meaning or not who else f"{finding['code']} {who}"
+            names += [name] * (name not in names)
+    if to_do:
+        lines += [
+            "",
+            bold("To do:"),
+            *_listed((f"{', '.join(names)}: {what}" for what, names in to_do.items()), canvas),
+        ]
+    return "\n".join(lines)
+
+
+def _about(finding: Mapping[str, Any]) -> str:
+    return str(finding["subject"][:8] if finding["subject"] == finding["boost_id"] else finding["subject"])
+
+
+def _listed(lines: Any, canvas: Canvas) -> list[str]:
+    return [piece for line in lines for piece in canvas.wrapped(line, indent="    ", first="  ")]
