@@ -9,11 +9,13 @@ import asyncio
 import contextvars
 import threading
 import time
+import types
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, Generic, ParamSpec, TypeVar
+from typing import Any, Final, Generic, ParamSpec, TypeVar
 
 from distributed_grid.errors import TooBusy, TooManyRequests
 
@@ -24,6 +26,9 @@ K = TypeVar("K")
 caller: Final[contextvars.ContextVar[str | None]] = contextvars.ContextVar("grid_caller", default=None)
 """The id of the token on whose behalf a coroutine runs, set when a request is admitted. None: the engine's own work."""
 
+used: Final[contextvars.ContextVar[Callable[[float], None] | None]] = contextvars.ContextVar("grid_used", default=None)
+"""Counts the CPU seconds that a caller's request uses. Call it in the event loop only."""
+
 SURVEYS: Final = "surveys"
 ALL_AUDITS: Final = "audits"
 _SHARED: Final = {SURVEYS: "surveys of the nodes' processes", ALL_AUDITS: "audits"}
@@ -31,8 +36,6 @@ _SHARED: Final = {SURVEYS: "surveys of the nodes' processes", ALL_AUDITS: "audit
 words, so no caller has one of these names."""
 
 _RETRY_AFTER_S: Final = 5
-_SHORT_S: Final = 0.005
-_LONGEST_REST_S: Final = 1.0
 
 
 class Pool:
@@ -125,15 +128,10 @@ class Turns:
 
 
 class FairPool:
-    """Threads for what callers of the API ask for, in turns.
+    """Threads for what callers of the API ask for, in turns. The CPU time of a call counts as its caller's."""
 
-    After a call that used the CPU, its turn lasts `rest` times as long again, at most a second: Python computes in one
-    thread at a time, and the engine must get its share.
-    """
-
-    def __init__(self, name: str, turns: Turns, rest: float = 0.0) -> None:
+    def __init__(self, name: str, turns: Turns) -> None:
         self.turns = turns
-        self._rest = rest
         self._pool = Pool(name, turns.at_once)
 
     async def run(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -148,21 +146,39 @@ class FairPool:
                 self.turns.done(who)
             raise
 
-        loop = asyncio.get_running_loop()
+        loop, count = asyncio.get_running_loop(), used.get()
 
         def work() -> T:
             began = time.thread_time()
             try:
                 return call(*args, **kwargs)
             finally:
-                rest_s = min(_LONGEST_REST_S, self._rest * (time.thread_time() - began))
-                if rest_s > _SHORT_S and not loop.is_closed():
-                    loop.call_soon_threadsafe(loop.call_later, rest_s, self.turns.done, who)
-                else:
-                    self.turns.done(who)
+                self.turns.done(who)
+                if count is not None:
+                    with suppress(RuntimeError):  # the loop is closed by now
+                        loop.call_soon_threadsafe(count, time.thread_time() - began)
 
         # A caller that goes away does not free its thread: the turn lasts as long as the work.
         return await asyncio.shield(asyncio.ensure_future(self._pool.run(work)))
+
+
+@types.coroutine
+def timed(call: Coroutine[Any, Any, T], took: Callable[[float], None]) -> Generator[Any, Any, T]:
+    """Await a call; report after each of its steps for how many CPU seconds it kept the event loop busy."""
+    go_on, given = call.send, None
+    while True:
+        began = time.thread_time()
+        try:
+            awaited = go_on(given)
+        except StopIteration as done:
+            answer: T = done.value
+            return answer
+        finally:
+            took(time.thread_time() - began)
+        try:
+            go_on, given = call.send, (yield awaited)
+        except BaseException as error:  # noqa: BLE001 - it belongs to the call: mostly a cancellation
+            go_on, given = call.throw, error
 
 
 class Shared(Generic[K, T]):
@@ -178,7 +194,7 @@ class Shared(Generic[K, T]):
         self._under_way: dict[tuple[str | None, K], asyncio.Task[T]] = {}
         self._answers: dict[K, tuple[float, T]] = {}
 
-    async def run(self, what: K, call: Callable[[], Coroutine[object, object, T]]) -> T:
+    async def run(self, what: K, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         now = asyncio.get_running_loop().time()
         self._answers = {each: last for each, last in self._answers.items() if now - last[0] < self.lasts_s}
         if what in self._answers:
@@ -193,10 +209,11 @@ class Shared(Generic[K, T]):
         """Discard the answers: they no longer hold."""
         self._answers.clear()
 
-    async def _ask(self, what: K, call: Callable[[], Coroutine[object, object, T]]) -> T:
+    async def _ask(self, what: K, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         began = asyncio.get_running_loop().time()
         caller.set(self._of or caller.get())
-        answer = await call()
+        count = used.get()
+        answer = await (call() if count is None else timed(call(), count))
         self._answers[what] = (began, answer)
         return answer
 
@@ -213,7 +230,7 @@ NODE_TASKS: Final = Pool("node-task", 16)
 """Calls that others can prolong: holders' hooks, probes, processes that were moved."""
 SLOW: Final = FairPool("slow", Turns(at_once=8, of_one=4, waiting_of_one=16, waiting=128))
 """Calls that may take minutes: private clusters, surveys of the processes of all nodes."""
-READING: Final = FairPool("reading", Turns(at_once=4, of_one=1, waiting_of_one=32, waiting=256), rest=49.0)
+READING: Final = FairPool("reading", Turns(at_once=4, of_one=1, waiting_of_one=32, waiting=256))
 """Calls that read much and change nothing: the audit log, records of runs, metrics."""
 AUDITS: Final = FairPool("audit", Turns(at_once=4, of_one=1, waiting_of_one=16, waiting=64))
 """An auditor's calls to the nodes, each of which may stay silent for seconds. Separate from `SLOW`, so that no audit

@@ -18,12 +18,10 @@ from hypothesis import strategies as st
 from served_grid import ServedGrid
 
 from distributed_grid.config import CallerLimits
-from distributed_grid.controller import access, event_stream, limits
-from distributed_grid.controller.limits import Cost, Rate, TokenLimits, timed
+from distributed_grid.controller import event_stream
 from distributed_grid.leases import view
 from distributed_grid.leases.view import fitting
 from distributed_grid.offload.offloader import MOVES_AT_ONCE, MOVES_OF_ONE
-from distributed_grid.queue import answers
 
 PATIENCE_S = 60.0
 SHORT = {"target_node": "b", "resource_type": "cpu", "amount": 1, "duration_seconds": 1}
@@ -199,120 +197,6 @@ def test_however_much_happens_a_stream_costs_one_piece_of_work_in_a_while(
         assert len(looked) == 1
 
 
-# -- the event loop ------------------------------------------------------------------------------------------
-
-
-def busy_for(seconds: float) -> None:
-    until_s = time.thread_time() + seconds
-    while time.thread_time() < until_s:
-        pass
-
-
-def test_calls_that_keep_the_event_loop_busy_count_like_many_requests(
-    fresh: ServedGrid, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "_SECOND_COUNTS", 40_000)  # this grid allows twenty times as many requests as others
-    monkeypatch.setattr(limits, "_MOST_AHEAD", 1000)
-    made: list[None] = []
-    look_ahead = answers.look_ahead
-
-    def slowly(*args: Any, **kwargs: Any) -> Any:
-        made.append(None)
-        busy_for(0.02)
-        return look_ahead(*args, **kwargs)
-
-    monkeypatch.setattr(answers, "look_ahead", slowly)
-    eve, ana = fresh.token("eve", "view"), fresh.token("ana", "view")
-    fresh.ask("POST", "/plan", SMALL, token=eve)  # what it costs is known from now on
-    with ThreadPoolExecutor(40) as callers:
-        plans = [callers.submit(fresh.ask, "POST", "/plan", SMALL, token=eve) for _ in range(60)]
-        others = [fresh.ask("GET", "/me", token=ana)[0] for _ in range(100)]
-        statuses = [plan.result(PATIENCE_S)[0] for plan in plans]
-
-    assert set(others) == {200}
-    assert set(statuses) == {200, 429}
-    assert len(made) < 30
-    assert fresh.ask("POST", "/plan", SMALL, token=ana)[0] == 200
-
-
-def test_a_call_that_waits_costs_nothing_and_one_that_computes_costs_its_time() -> None:
-    async def waits() -> str:
-        await asyncio.sleep(0.05)
-        return "done"
-
-    async def computes() -> None:
-        busy_for(0.03)
-        await asyncio.sleep(0)
-        busy_for(0.03)
-
-    async def fails() -> None:
-        await asyncio.sleep(0)
-        raise ValueError("no")
-
-    async def check() -> None:
-        took: list[float] = []
-        assert await timed(waits(), took.append) == "done"
-        await timed(computes(), took.append)
-        with pytest.raises(ValueError, match="no"):
-            await timed(fails(), took.append)
-        cut_off = asyncio.ensure_future(timed(asyncio.sleep(60), took.append))  # type: ignore[arg-type]
-        await asyncio.sleep(0)
-        cut_off.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await cut_off
-        assert len(took) == 4
-        assert took[0] < 0.03 and took[1] >= 0.06
-
-    asyncio.run(check())
-
-
-def test_what_a_call_costs_is_counted_ahead_and_forgotten_after_a_while() -> None:
-    cost = Cost()
-    cost.was(20.0, now=0.0)
-    cost.was(0.0, now=1.0)  # cheap ones in between change nothing
-    assert 19.0 < cost.expected(1.0) <= 20.0
-    assert cost.expected(1000.0) == 0.0
-    cost.was(10_000.0, now=1000.0)
-    assert cost.expected(1000.0) == limits._MOST_AHEAD, "one call that took very long keeps nobody out"
-
-    known = TokenLimits(CallerLimits(requests_per_second=50))
-
-    async def cheap() -> None:
-        pass
-
-    async def ask() -> None:
-        for _ in range(50):
-            known.delay("ana", time.monotonic())
-            await known.weighed("ana", cost_now, cheap)
-
-    cost_now = Cost(20.0, time.monotonic())
-    asyncio.run(ask())
-    assert known.delay("ana", time.monotonic()) == 0.0, "what it did not cost after all is given back"
-
-
-def test_what_needs_no_token_is_limited_by_address_and_written_once(
-    fresh: ServedGrid, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written: list[None] = []
-    parameters = access._path_parameters
-
-    def counted(spec: Any) -> Any:
-        written.append(None)
-        return parameters(spec)
-
-    monkeypatch.setattr(access, "_path_parameters", counted)
-    documents = [fresh.raw("GET", "/openapi.json", None, {}).body for _ in range(5)]
-    assert len(set(documents)) == 1 and json.loads(documents[0])["paths"]
-    assert len(written) == 1
-
-    monkeypatch.setattr(Rate, "delay", lambda self, now, requests=1.0: 100.0)
-    status, answer = fresh.ask("GET", "/openapi.json")
-    assert (status, answer["error"]["code"]) == (429, "TOO_MANY_REQUESTS")
-    assert "Your address" in answer["error"]["message"]
-    assert fresh.ask("GET", "/docs")[0] == 429
-    assert fresh.ask("GET", "/health") == (200, {"status": "ok"})
-
-
 # -- lists ---------------------------------------------------------------------------------------------------
 
 ENTRIES = st.lists(st.tuples(st.sampled_from("abcde"), st.integers(1, 400_000)), max_size=60)
@@ -379,15 +263,6 @@ def test_many_programs_in_a_boost_are_shown_in_few_words_and_a_user_has_so_many_
     )
     assert fresh.ask("PUT", f"/boosts/{boost}/programs/p1", {"label": "again"}, token=eve)[0] == 200
     assert fresh.ask("PUT", f"/boosts/{boost}/programs/p99", {"label": "new"}, token=eve)[0] == 429
-
-
-def test_a_reader_pays_for_a_long_answer_but_not_for_all_that_others_have() -> None:
-    known = TokenLimits(CallerLimits(requests_per_second=50))
-    for second in range(10):
-        assert known.delay("ana", now=float(second)) == 0.0
-        known.answered("ana", now=float(second), size=10_000_000)
-
-    assert known.delay("ana", now=10.0) == 0.0
 
 
 # -- moves ---------------------------------------------------------------------------------------------------

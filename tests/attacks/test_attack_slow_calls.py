@@ -264,21 +264,3 @@ def test_an_answer_that_many_share_lasts_for_its_time_only_and_an_error_not_at_a
         return [*first, await shared.run("a", call)]
 
     assert asyncio.run(ask()) == [2, 2, 3]
-
-
-def test_after_a_call_that_computed_its_caller_rests_for_a_while_and_the_others_do_not() -> None:
-    pool = FairPool("resting", Turns(at_once=2, of_one=1, waiting_of_one=4, waiting=8), rest=1e6)
-
-    def compute() -> int:
-        return sum(range(100_000))
-
-    async def ask() -> list[bool]:
-        threads.caller.set("eve")
-        await pool.run(compute)
-        again, other = pool.turns.ask("eve"), pool.turns.ask("ana")
-        at_once = [again.done(), other.done()]
-        async with asyncio.timeout(PATIENCE_S):  # the longest rest is a second, however much was computed
-            await asyncio.wrap_future(again)
-        return at_once
-
-    assert asyncio.run(ask()) == [False, True]

@@ -107,9 +107,8 @@ class CallerLimits(Settings):
 
     requests_per_second: PerSecond = Field(
         default=50,
-        description="Requests a second of one token, over some seconds; a request that is refused counts like five, "
-        "and every 20 KB of an answer like one more; what takes long to work out counts like several, too. "
-        "What comes faster waits, and is then refused.",
+        description="Requests a second of one token, over some seconds; one that needs more than half a millisecond of "
+        "the controller's CPU time counts as several. What comes faster waits, and is then refused.",
     )
     boosts: Count = Field(default=1000, description="Most boosts of one user at a time, and most programs inside them.")
     waiting: Count = Field(default=200, description="Most requests and tasks of one user that may wait at a time.")

@@ -3,23 +3,22 @@
 A page in a browser can make its own name point here, but it cannot hide that name.
 """
 
-import asyncio
 import math
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from functools import cache, partial
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import Annotated, Any, Final, TypeVar
 
 import orjson
 from fastapi import Depends, FastAPI, Header, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Send
+from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from distributed_grid import threads
 from distributed_grid.controller.attempts import FailedAttempts, network_of
-from distributed_grid.controller.limits import REFUSED_AFTER_S, Cost, TokenLimits
+from distributed_grid.controller.limits import TokenLimits
 from distributed_grid.controller.schemas import ErrorAnswer
 from distributed_grid.controller.tokens import Tokens
 from distributed_grid.errors import (
@@ -28,7 +27,6 @@ from distributed_grid.errors import (
     TooBusy,
     TooLarge,
     TooManyAttempts,
-    TooManyRequests,
     Unavailable,
     WrongHost,
 )
@@ -82,7 +80,6 @@ _LONG: Final = OPEN[1:]
 LONGEST_PART: Final = 255
 """The longest id or name in a path."""
 _PRINCIPAL: Final = "grid.principal"
-_WEIGHED: Final = "grid.weighed"
 _NEEDED: Final = "__grid_needs__"
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
@@ -111,12 +108,6 @@ def admit(request: Request, scope: Scope | None) -> None:
     """Raise `ScopeMissing` if the caller's token lacks this scope."""
     if scope is not None:
         check_may(request.scope[_PRINCIPAL], scope)
-
-
-async def weighed(request: Request, cost: Cost, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Call an endpoint and count its `cost` against the caller's token."""
-    weigh = request.scope.get(_WEIGHED)
-    return await (call() if weigh is None else weigh(cost, call))
 
 
 def asker_of(request: Request) -> Principal:
@@ -149,7 +140,7 @@ class TokenRequired:
         self._attempts = attempts
         self._limits = limits
         self._strangers = TokenLimits(limits.configured, whose="address")
-        """Limits per address, for long answers from `OPEN` paths, which need no token."""
+        """Limits per address, for refusals, and for long answers from `OPEN` paths, which need no token."""
         self._clock = clock
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
@@ -158,7 +149,7 @@ class TokenRequired:
         address = sender_of(scope)
         if scope["path"] in OPEN:
             if scope["path"] in _LONG:
-                await self._limited(self._strangers, network_of(address), scope, receive, send)
+                await self._limited(self._strangers, network_of(address), self._app, scope, receive, send)
             else:  # costs no more than a refusal, and shows that the controller answers even during a flood
                 await self._app(scope, receive, send)
             return
@@ -166,7 +157,7 @@ class TokenRequired:
         principal = self._tokens.who_has(given) if given else None
         if principal is None:
             wait_s = self._attempts.failed(address, given, now=self._clock())
-            await _refused(wait_s)(scope, receive, send)
+            await self._limited(self._strangers, network_of(address), _refused(wait_s), scope, receive, send)
             return
         if wait_s := self._attempts.guesses(address, now=self._clock()):
             await _refused(wait_s)(scope, receive, send)
@@ -174,27 +165,16 @@ class TokenRequired:
         scope[_PRINCIPAL] = principal
         threads.caller.set(principal.token_id or OWNER)
         if principal.token_id is not None:
-            scope[_WEIGHED] = partial(self._limits.weighed, principal.token_id)
-            await self._limited(self._limits, principal.token_id, scope, receive, send)
+            await self._limited(self._limits, principal.token_id, self._app, scope, receive, send)
             return
         await self._app(scope, receive, send)
 
-    async def _limited(self, limits: TokenLimits, of: str, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        """Answer a request of a user's token, or of an address, with a delay if necessary; or refuse it."""
-
-        async def noting(message: Message) -> None:
-            told = {"status": message.get("status", 200), "size": len(message.get("body", b""))}
-            limits.answered(of, self._clock(), **told)
-            await send(message)
-
-        try:
-            with limits.under_way(of):
-                if wait_s := limits.delay(of, self._clock()):
-                    await asyncio.sleep(wait_s)
-                await self._app(scope, receive, noting)
-        except TooManyRequests as error:
-            await asyncio.sleep(REFUSED_AFTER_S)
-            await answer_error(error)(scope, receive, send)
+    @staticmethod
+    async def _limited(
+        limits: TokenLimits, of: str, app: ASGIApp, scope: AsgiScope, receive: Receive, send: Send
+    ) -> None:
+        """Answer a request of a user's token, or of an address, when its turn comes; or refuse it."""
+        await limits.run(of, lambda: app(scope, receive, send), lambda error: answer_error(error)(scope, receive, send))
 
 
 class Started:

@@ -21,8 +21,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from starlette.requests import ClientDisconnect
 
-from distributed_grid.controller.access import LONGEST_PART, OPEN, admit, needed_by, weighed
-from distributed_grid.controller.limits import Cost
+from distributed_grid.controller.access import LONGEST_PART, OPEN, admit, needed_by
 from distributed_grid.errors import InvalidRequest, TooLarge
 
 # Many times what any request needs.
@@ -47,14 +46,10 @@ class DirectRoute(APIRoute):
         readers = _readers(endpoint, self.param_convertors.keys())
         takes_body = self.body_field is not None
         needed = needed_by(endpoint)
-        cost = Cost()
 
         async def handle(request: Request) -> Response:
             admit(request, needed)
             body = await _body(request) if takes_body else b""
-            return await weighed(request, cost, lambda: answer(request, body))
-
-        async def answer(request: Request, body: bytes) -> Response:
             found = await endpoint(**{name: read(request, body) for name, read in readers.items()})
             return found if isinstance(found, Response) else json_answer(orjson.dumps(found), status)
 

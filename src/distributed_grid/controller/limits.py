@@ -1,14 +1,21 @@
-"""How much one token may ask for. The installation's own token has no limits: its owner could end grid as well."""
+"""How much of the controller one caller may use, so that no caller keeps the others waiting.
+
+Every caller has a bucket of requests, which refills at `limits.requests_per_second`. A request takes one from it, and
+one more for each further `REQUEST_S` of the controller's CPU time, in the event loop or in a thread. A caller whose
+bucket is empty waits. So does one that asks for several things at once: its second request begins after the first has
+been counted. All that wait take turns, and leave the event loop to the others for most of the time.
+
+The installation's own token has no limits: its owner could end grid as well.
+"""
 
 import asyncio
 import time
-import types
-from collections import Counter
-from collections.abc import Callable, Coroutine, Generator, Iterator
-from contextlib import contextmanager
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Final
 
+from distributed_grid import threads
 from distributed_grid.config import CallerLimits
 from distributed_grid.engine.engine import Engine
 from distributed_grid.errors import TooManyRequests
@@ -16,163 +23,156 @@ from distributed_grid.model.leases import Lease
 from distributed_grid.model.principals import Principal
 
 LONGEST_DELAY_S: Final = 5.0
-"""A caller that is slightly too fast is answered later; one that would have to wait longer than this is refused."""
-REFUSED_AFTER_S: Final = 1.0
-"""A refusal is delayed by this much, so that requests in a loop cost the controller little."""
+"""A request waits at most this long before it begins; then it is refused."""
 AT_ONCE: Final = 256
-_BURST_S: Final = 4.0
-_REFUSAL_COUNTS: Final = 5
-"""A refused request counts as this many: a caller that sends only such requests has a fifth of the rate."""
-_BYTES_COUNT: Final = 20_000
-"""This many bytes of an answer count as one more request."""
-_MOST_FOR_BYTES: Final = 20
-"""The most that an answer counts for its length: most of it may be about what other callers have."""
-FREE_S: Final = 0.001
-_SECOND_COUNTS: Final = 2000
-"""Requests per second of the event loop, which serves all callers. A call may keep the loop busy for `FREE_S`; after
-that, each millisecond counts as two requests. A token that only makes such calls has a fortieth of the loop."""
-_MOST_AHEAD: Final = 50
-"""The most that a call counts before its cost is known."""
-_HALVES_S: Final = 30.0
+"""Requests of one caller under way at once."""
+REQUEST_S: Final = 0.0005
+"""The CPU time that one request may use; what it uses beyond counts as further requests."""
+BURST_S: Final = 4.0
+"""A full bucket has as much as refills in this time."""
+_REST: Final = 4.0
+"""After a request that had to wait for its turn, the next such request waits this many times the CPU time it used."""
+_LOOK_AGAIN_S: Final = 0.02
 _MOST_KNOWN: Final = 10_000
-
-T = TypeVar("T")
 
 
 @dataclass
 class Rate:
-    """A token bucket that may be overdrawn: the debt is the time that the next request has to wait."""
+    """A bucket that may be overdrawn: the debt is the time that the next request has to wait."""
 
     per_second: float
-    spent_until: float = 0.0
-    """When the bucket will be full again."""
+    full_at: float = 0.0
 
-    def delay(self, now: float, requests: float = 1.0) -> float:
-        """Count a request; how long it has to wait. A request that would wait too long is not counted."""
-        full_at = max(self.spent_until, now) + requests / self.per_second
-        wait_s = max(0.0, full_at - now - _BURST_S)
-        if wait_s <= LONGEST_DELAY_S:
-            self.spent_until = full_at
-        return wait_s
+    def delay(self, now: float) -> float:
+        """How long a request has to wait before it may begin."""
+        return max(0.0, self.full_at - now - BURST_S)
 
-    def add(self, requests: float, now: float) -> None:
-        """Count more requests (fewer if negative), but never keep the token out for longer than `LONGEST_DELAY_S`."""
-        full_at = max(self.spent_until, now) + requests / self.per_second
-        self.spent_until = min(full_at, max(self.spent_until, now + _BURST_S + LONGEST_DELAY_S))
+    def take(self, requests: float, now: float) -> None:
+        """Count requests, but never keep the caller out for longer than `LONGEST_DELAY_S`."""
+        full_at = max(self.full_at, now) + requests / self.per_second
+        self.full_at = min(full_at, now + BURST_S + LONGEST_DELAY_S)
 
 
 @dataclass
-class Cost:
-    """The recent cost of calls of one kind, in requests beyond the first: the maximum, which decays over time."""
+class _Caller:
+    name: str
+    rate: Rate
+    under_way: int = 0
+    is_beginning: bool = False
+    """A request of this caller began in this turn of the event loop, and has not been counted yet."""
+    waiting: "deque[tuple[float, asyncio.Future[bool]]]" = field(default_factory=deque)
+    """For each request that waits, by when it is refused, and whether it may begin; the first one comes first."""
 
-    requests: float = 0.0
-    since: float = 0.0
+    def may_begin(self, now: float) -> bool:
+        return not self.is_beginning and self.under_way < AT_ONCE and not self.rate.delay(now)
 
-    def expected(self, now: float) -> float:
-        found = min(_MOST_AHEAD, self.requests * 0.5 ** ((now - self.since) / _HALVES_S))
-        return found if found >= 1.0 else 0.0
-
-    def was(self, requests: float, now: float) -> None:
-        if requests >= self.expected(now):
-            self.requests, self.since = requests, now
+    def has_begun(self) -> None:
+        self.is_beginning = False
 
 
-@dataclass
 class TokenLimits:
-    """What each token has asked for recently. Tracks only valid tokens, so that guessing cannot make it grow."""
+    """The requests of all callers. Knows only valid tokens, or addresses, so that guessing cannot make it grow."""
 
-    configured: CallerLimits
-    whose: str = "token"
-    _rates: dict[str, Rate] = field(default_factory=dict)
-    _under_way: Counter[str] = field(default_factory=Counter)
+    def __init__(
+        self, configured: CallerLimits, whose: str = "token", clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.configured = configured
+        self._whose = whose
+        self._clock = clock
+        self._callers: dict[str, _Caller] = {}
+        self._queue: OrderedDict[str, _Caller] = OrderedDict()
+        """The callers with waiting requests; the one whose turn is next comes first."""
+        self._used_s = 0.0
+        """CPU time of requests that had to wait, since the last rest."""
+        self._giving: asyncio.Task[None] | None = None
 
-    def delay(self, token_id: str, now: float) -> float:
-        """How many seconds a request waits before it is read; raises `TooManyRequests`."""
-        if token_id not in self._rates:
-            self._rates = {id_: rate for id_, rate in self._rates.items() if rate.spent_until > now}
-            if len(self._rates) >= _MOST_KNOWN:
-                del self._rates[next(iter(self._rates))]
-            self._rates[token_id] = Rate(float(self.configured.requests_per_second))
-        wait_s = self._rates[token_id].delay(now)
-        self._check_wait(wait_s)
-        return wait_s
+    async def run(
+        self, name: str, call: Callable[[], Awaitable[None]], refuse: Callable[[TooManyRequests], Awaitable[None]]
+    ) -> None:
+        """Make a caller's call when its turn comes, and count what it costs; or refuse it."""
+        one, spent_s, has_waited = self._caller(name), 0.0, False
 
-    def _check_wait(self, wait_s: float) -> None:
-        if wait_s > LONGEST_DELAY_S:
-            raise TooManyRequests(
-                f"Your {self.whose} asks for more than {self.configured.requests_per_second} things a second",
-                because=[
-                    f"the request would have to wait for {wait_s:.0f} s",
-                    "a long answer, and one that takes long to work out, count like several",
-                ],
-                try_next="Ask less often; to follow what happens, use one event stream. "
-                "The limit is limits.requests_per_second in the configuration.",
-                retry_after_s=LONGEST_DELAY_S,
-            )
+        def used(seconds: float) -> None:
+            nonlocal spent_s
+            before, spent_s = spent_s, spent_s + seconds
+            one.rate.take((max(spent_s, REQUEST_S) - max(before, REQUEST_S)) / REQUEST_S, self._clock())
+            self._used_s += seconds if has_waited else 0.0
 
-    def answered(self, token_id: str, now: float, *, status: int = 200, size: int = 0) -> None:
-        """Note an answer or a part of it: refusals and long answers count as several requests."""
-        more = (_REFUSAL_COUNTS - 1 if 400 <= status < 500 else 0) + min(size // _BYTES_COUNT, _MOST_FOR_BYTES)
-        if more and token_id in self._rates:
-            self._rates[token_id].add(more, now)
+        async def in_turn() -> None:
+            nonlocal has_waited
+            if one.waiting or not one.may_begin(self._clock()):
+                has_waited = True
+                if not await self._turn(one):
+                    await refuse(self._refusal(one))
+                    return
+            one.is_beginning = True
+            asyncio.get_running_loop().call_soon(one.has_begun)  # by then its first step is counted
+            one.rate.take(1.0, self._clock())
+            one.under_way += 1
+            try:
+                await call()
+            finally:
+                one.under_way -= 1
 
-    async def weighed(self, token_id: str, cost: Cost, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Make a call that counts as several requests if it blocks the event loop for long.
+        threads.used.set(used)
+        await threads.timed(in_turn(), used)
 
-        The recent cost of such calls is counted in advance, so that few of them begin before the first one is counted.
-        """
-        rate = self._rates.get(token_id)
-        if rate is None:
-            return await call()
-        if ahead := cost.expected(time.monotonic()):
-            wait_s = rate.delay(time.monotonic(), ahead)
-            await asyncio.sleep(wait_s if wait_s <= LONGEST_DELAY_S else REFUSED_AFTER_S)
-            self._check_wait(wait_s)
+    def _caller(self, name: str) -> _Caller:
+        if name not in self._callers:
+            now = self._clock()
+            self._callers = {
+                each.name: each
+                for each in self._callers.values()
+                if each.under_way or each.waiting or each.rate.full_at > now
+            }
+            if len(self._callers) >= _MOST_KNOWN:
+                del self._callers[next(iter(self._callers))]
+            self._callers[name] = _Caller(name, Rate(float(self.configured.requests_per_second)))
+        return self._callers[name]
 
-        def took(seconds: float) -> None:
-            requests, now = max(0.0, seconds - FREE_S) * _SECOND_COUNTS, time.monotonic()
-            cost.was(requests, now)
-            rate.add(requests - ahead, now)
+    async def _turn(self, one: _Caller) -> bool:
+        """Wait for a request's turn; False if it did not come in time."""
+        turn: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        one.waiting.append((self._clock() + LONGEST_DELAY_S, turn))
+        self._queue[one.name] = one
+        if self._giving is None or self._giving.done():
+            self._giving = asyncio.create_task(self._give_turns())
+        return await turn
 
-        return await timed(call(), took)
+    async def _give_turns(self) -> None:
+        """Let requests begin, or be refused, one at a time: many answers at once would make other callers wait."""
+        while self._queue:
+            now = self._clock()
+            due = (one for one in self._queue.values() if one.may_begin(now) or one.waiting[0][0] <= now)
+            if (one := next(due, None)) is None:
+                await asyncio.sleep(_LOOK_AGAIN_S)
+                continue
+            _, turn = one.waiting.popleft()
+            self._queue.move_to_end(one.name)
+            if not one.waiting:
+                del self._queue[one.name]
+            if not turn.done():  # otherwise it was cancelled
+                turn.set_result(one.may_begin(now))
+                await asyncio.sleep(0)  # the request runs now
+            rest_s, self._used_s = _REST * self._used_s, 0.0
+            await asyncio.sleep(rest_s)
 
-    @contextmanager
-    def under_way(self, token_id: str) -> Iterator[None]:
-        """While a request of this token is answered."""
-        if self._under_way[token_id] >= AT_ONCE:
-            raise TooManyRequests(
-                f"{AT_ONCE} requests of your {self.whose} are under way already",
+    def _refusal(self, one: _Caller) -> TooManyRequests:
+        if one.under_way >= AT_ONCE:
+            return TooManyRequests(
+                f"{AT_ONCE} requests of your {self._whose} are under way already",
                 try_next="Wait for some of them to end.",
             )
-        self._under_way[token_id] += 1
-        try:
-            yield
-        finally:
-            self._under_way[token_id] -= 1
-            if not self._under_way[token_id]:
-                del self._under_way[token_id]
-
-
-@types.coroutine
-def timed(call: Coroutine[Any, Any, T], took: Callable[[float], None]) -> Generator[Any, Any, T]:
-    """Await a call, then report for how many seconds it kept the event loop busy."""
-    spent, go_on, given = 0.0, call.send, None
-    try:
-        while True:
-            began = time.thread_time()
-            try:
-                awaited = go_on(given)
-            except StopIteration as done:
-                answer: T = done.value
-                return answer
-            finally:
-                spent += time.thread_time() - began
-            try:
-                go_on, given = call.send, (yield awaited)
-            except BaseException as error:  # noqa: BLE001 - it belongs to the call: mostly a cancellation
-                go_on, given = call.throw, error
-    finally:
-        took(spent)
+        return TooManyRequests(
+            f"Your {self._whose} asks for more than {self.configured.requests_per_second} things a second",
+            because=[
+                f"the request waited for {LONGEST_DELAY_S:.0f} s",
+                "one that the controller works on for long counts like several",
+            ],
+            try_next="Ask less often; to follow what happens, use one event stream. "
+            "The limit is limits.requests_per_second in the configuration.",
+            retry_after_s=LONGEST_DELAY_S,
+        )
 
 
 def check_room_inside(engine: Engine, asker: Principal, lease: Lease) -> None:
