@@ -21,8 +21,6 @@ from distributed_grid.cli.app import app
 from distributed_grid.config import GridConfig, load_config
 from distributed_grid.config.roles_file import POOL_KEYS, ROLE_KEYS, load_workload
 from distributed_grid.controller.api import make_app
-from distributed_grid.controller.scheduling_schemas import TaskRequest
-from distributed_grid.controller.schemas import DemandStatus, NodeOutlook
 from distributed_grid.decide.diagnosis import diagnose
 from distributed_grid.decide.offload.secrets import ALLOWED, ALLOWED_BEGINNINGS
 from distributed_grid.decide.policies import POLICIES, PolicyNumbers
@@ -38,6 +36,8 @@ from distributed_grid.model.roles.profiles import PROFILES, NexRLRole, documente
 from distributed_grid.model.roles.scaling import SCALING_KEYS, Scaling
 from distributed_grid.model.roles.spec import FailurePolicy
 from distributed_grid.model.scheduling import SchedulingStrategy
+from distributed_grid.wire.nodes import DemandStatus, OneNode
+from distributed_grid.wire.scheduling import TaskRequest
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "distributed_grid"
@@ -451,7 +451,7 @@ def test_the_strategies_of_the_scheduler() -> None:
 def test_the_fields_of_a_task() -> None:
     rows = table("docs/api.md", "Name", "If left out")
 
-    assert {field for row in rows for field in codes_in(row["Name"])} == set(TaskRequest.model_fields)
+    assert {field for row in rows for field in codes_in(row["Name"])} == set(TaskRequest.__annotations__)
 
 
 def test_the_keys_of_a_role_and_of_a_pool() -> None:
@@ -521,7 +521,7 @@ def test_the_fields_of_nodes_and_of_what_waits() -> None:
     page = ROOT / "docs/monitoring.md"
     told = {field for rows in tables(page) for row in rows for field in codes_in(row.get("Field", ""))}
 
-    assert set(DemandStatus.model_fields) <= told <= {*NodeOutlook.model_fields, *DemandStatus.model_fields}
+    assert set(DemandStatus.__annotations__) <= told <= {*OneNode.__annotations__, *DemandStatus.__annotations__}
 
 
 def test_the_findings_of_the_auditor() -> None:

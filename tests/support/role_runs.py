@@ -13,6 +13,7 @@ def a_role(name: str, count: int, most: int | None = None, up: int | None = None
         "colocation_group": None,
         "colocation": None,
         "needs": {"cpu": 1.0},
+        "call_deadline_seconds": None,
         "failure_policy": "restart",
         "failures": 0,
         "failure_budget": None,

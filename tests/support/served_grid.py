@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from answer_checks import AnswersChecked
 from builders import FOR_ANA, LENDS_ALL
 from fake_clock import Clock
 from fake_cluster import FakeCluster
@@ -84,6 +85,8 @@ class ServedGrid:
             }
         )
         self.left = 0
+        self.wrong_answers: list[str] = []
+        """Answers that are not as their definition says."""
         self.telemetry = telemetry or FakeTelemetry()
         self.control = FakeProcesses()
         self.store = FakeKeyValueStore()
@@ -118,6 +121,7 @@ class ServedGrid:
         }
         hosts = self.listening.allow_hosts
         self.app = make_app(engine, tokens, lambda: where, self._leave, hosts, self.role_records)
+        self.app.add_middleware(AnswersChecked, wrong=self.wrong_answers)
         self._server = make_server(self.app, self.listening)
         self._server.install_signal_handlers = lambda: None
         self.home.controller.write_text(json.dumps(where))
@@ -133,6 +137,7 @@ class ServedGrid:
         self._server.should_exit = True
         self._thread.join(120)
         assert not self._thread.is_alive(), "the controller did not end"
+        assert not self.wrong_answers, self.wrong_answers[:5]
 
     def in_its_loop(self, doing: Coroutine[Any, Any, T]) -> T:
         """What the controller itself would do, done in its own loop."""

@@ -1,13 +1,18 @@
 """Arguments of every command that requests capacity, checked before the controller is called."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from distributed_grid.cli.commands import TIME, Command
 from distributed_grid.cli.parameters import DELIVERY, KIND, NODE, PRIORITY
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.boosts import AskedTerms
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -39,7 +44,7 @@ def asks_for_capacity(command: F) -> F:
     return command
 
 
-def body_of(asked: Mapping[str, Any]) -> dict[str, Any]:
+def body_of(asked: Mapping[str, Any]) -> AskedTerms:
     """The request's body. Invalid input is refused here, without a cluster."""
     from distributed_grid.model.requests import make_ask
 

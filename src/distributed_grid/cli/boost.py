@@ -1,9 +1,11 @@
 """grid boost: request, status, release, checkpointed, renew, shell."""
 
+from __future__ import annotations
+
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +16,9 @@ from distributed_grid.cli.output import json_option, say, show
 from distributed_grid.cli.parameters import BOOST, NODE, ON_GRACE_END
 from distributed_grid.client import GridClient
 from distributed_grid.model.resources import ResourceVector, total, units_of
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.boosts import Boost, BoostStatus, ReleaseRequest
 
 _SOON_S = 2.0
 
@@ -131,13 +136,13 @@ def status(client: GridClient, node: str | None, with_runs: bool, watch: bool, a
     from distributed_grid.cli.canvas import Canvas
     from distributed_grid.cli.tables import boost_table
 
-    def view(found: Mapping[str, Any]) -> str:
+    def view(found: BoostStatus) -> str:
         canvas = Canvas.here()
         lines = [line for each in found.get("problems", ()) for line in canvas.wrapped(each)]
         problems = [click.style(line, fg="yellow") for line in lines]
         return "\n".join([*problems, *[""] * bool(problems), boost_table(found, canvas)])
 
-    def look() -> dict[str, Any]:
+    def look() -> BoostStatus:
         found = client.boost_status(node)
         return found if with_runs else _without_runs(found)
 
@@ -149,7 +154,7 @@ def status(client: GridClient, node: str | None, with_runs: bool, watch: bool, a
     show(look(), as_json, view)
 
 
-def _without_runs(found: dict[str, Any]) -> dict[str, Any]:
+def _without_runs(found: BoostStatus) -> BoostStatus:
     """Only the boosts that were requested as boosts, and their totals."""
     kept = [boost for boost in found["boosts"] if boost["purpose"] == "boost"]
     active = [boost for boost in kept if boost["state"] == "active"]
@@ -176,7 +181,7 @@ def release(client: GridClient, boost_id: str, amount: str | None, grace: str | 
     from distributed_grid.cli.output import clock, quantity
     from distributed_grid.model.requests import seconds
 
-    body: dict[str, Any] = {"wait_seconds": seconds("wait", wait, zero_allowed=True)}
+    body: ReleaseRequest = {"wait_seconds": seconds("wait", wait, zero_allowed=True)}
     if grace is not None:
         body["grace_seconds"] = seconds("grace period", grace, zero_allowed=True)
     if amount is not None:
@@ -256,13 +261,13 @@ def _report(client: GridClient, boost_id: str, seconds: float, exit_code: int) -
     hasty.close()
 
 
-def _tell_warnings(boost: dict[str, Any], as_json: bool) -> None:
+def _tell_warnings(boost: Boost, as_json: bool) -> None:
     if not as_json:
         for warning in boost["warnings"]:
             say(click.style("Warning: ", fg="yellow") + warning)
 
 
-def _keep_renewing(client: GridClient, granted: dict[str, Any], duration_s: float) -> None:
+def _keep_renewing(client: GridClient, granted: Boost, duration_s: float) -> None:
     """Renew after each third of the duration until this process ends; the boost then expires."""
     import time
 

@@ -1,5 +1,7 @@
 """A shell, or a command, whose Ray programs run inside a reserved boost. Imported by the commands that need it."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 import tempfile
@@ -7,7 +9,7 @@ import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import psutil
 
@@ -17,12 +19,15 @@ from distributed_grid.run.driver import captured, explained
 from distributed_grid.run.held_lease import HeldLease, reserved
 from distributed_grid.run.monitor import ReclaimTold
 
+if TYPE_CHECKING:
+    from distributed_grid.wire.boosts import Boost
+
 _POLL_S: Final = 0.2
 
 
 def run_inside(
     client: GridClient,
-    boost: dict[str, Any],
+    boost: Boost,
     command: tuple[str, ...],
     say: Callable[[str], None],
     *,
@@ -50,8 +55,8 @@ def run_inside(
 
 def _attended(
     client: GridClient,
-    boost: dict[str, Any],
-    process: "subprocess.Popen[bytes]",
+    boost: Boost,
+    process: subprocess.Popen[bytes],
     label: str,
     say: Callable[[str], None],
     reclaim: Path,
@@ -79,13 +84,13 @@ def _attended(
         lease.give_back()
 
 
-def _waited(process: "subprocess.Popen[bytes]", seconds: float) -> int | None:
+def _waited(process: subprocess.Popen[bytes], seconds: float) -> int | None:
     with suppress(subprocess.TimeoutExpired):
         return process.wait(seconds)
     return None
 
 
-def _runs(shell: "subprocess.Popen[bytes]") -> bool:
+def _runs(shell: subprocess.Popen[bytes]) -> bool:
     """Whether the shell has child processes, or is merely open."""
     try:
         return bool(psutil.Process(shell.pid).children())

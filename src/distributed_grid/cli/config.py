@@ -1,5 +1,7 @@
 """`grid config`: check a configuration, explain it, describe its format."""
 
+from __future__ import annotations
+
 import json
 import os
 from collections.abc import Mapping
@@ -13,6 +15,7 @@ from distributed_grid.cli.output import config_option, json_option, say, show
 
 if TYPE_CHECKING:
     from distributed_grid.config import LoadedConfig
+    from distributed_grid.wire.controller import RunningConfig
 
 
 @click.group(cls=Group)
@@ -73,7 +76,7 @@ def show_config(config_path: str | None, as_json: bool) -> None:
     show(found, as_json, render=settings_table)
 
 
-def _running() -> dict[str, Any] | None:
+def _running() -> RunningConfig | None:
     """The configuration of this installation's running controller, if there is one."""
     from distributed_grid.client import GridClient
     from distributed_grid.errors import GridError
@@ -106,7 +109,7 @@ def _shown(value: object) -> str:
     return "-" if value is None else value if isinstance(value, str) else json.dumps(value)
 
 
-def _load(file: str | None) -> "LoadedConfig":
+def _load(file: str | None) -> LoadedConfig:
     from distributed_grid.config import find_config, load_config
 
     loaded = load_config(find_config(file, os.environ, Path.cwd()))

@@ -1,6 +1,8 @@
 """grid doctor: check everything that grid needs, and say what to do."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import click
 
@@ -9,6 +11,9 @@ from distributed_grid.cli.commands import Command
 from distributed_grid.cli.findings import findings_view
 from distributed_grid.cli.output import json_option, say, show
 from distributed_grid.errors import CheckFailed
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.audit import AuditFinding
 
 # Longer than the checkup lets a cluster hang.
 _PATIENCE_S = 100.0
@@ -44,7 +49,7 @@ def doctor(address: str | None, as_json: bool) -> None:
         )
 
 
-def examine(address: str | None) -> list[dict[str, Any]]:
+def examine(address: str | None) -> list[AuditFinding]:
     """The findings of all checks, in their JSON form."""
     from pydantic import TypeAdapter
 

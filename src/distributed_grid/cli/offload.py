@@ -1,8 +1,10 @@
 """grid offload: scan, execute, status, log, cancel."""
 
+from __future__ import annotations
+
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +17,9 @@ from distributed_grid.cli.parameters import NODE, NODE_OR_AUTO, OFFLOAD
 from distributed_grid.cli.tables import bold
 from distributed_grid.client import GridClient
 from distributed_grid.model.times import span
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.offload import OffloadRequest
 
 STATES = {"running": "green", "moving": "yellow", "lost": "red", "failed": "red"}
 _COMMAND = 60
@@ -216,7 +221,7 @@ def execute(
     """Stop process PID and start the same command on another node."""
     from distributed_grid.model.requests import seconds
 
-    body = {
+    body: OffloadRequest = {
         "pid": pid,
         "node": node,
         "to": to,
@@ -228,14 +233,17 @@ def execute(
         "gpus": gpus,
     }
     if dry_run or not as_json:
-        planned = client.offload(body | {"dry_run": True})
+        planned = client.offload({**body, "dry_run": True})
+        said = planned["plan"]
+        assert said is not None, "a dry run is answered with its plan"
         if dry_run:
-            show(planned, as_json, lambda data: plan_view(data["plan"]))
+            show(planned, as_json, lambda _: plan_view(said))
             return
-        say(plan_view(planned["plan"]))
-        said = planned["plan"]  # the move follows this plan, for the same process
-        body |= {"node": said["node"], "created_at": said["created_at"], "to": said["destination"]}
-    show(client.offload(body), as_json, lambda data: moved_view(data["offload"]))
+        say(plan_view(said))
+        # The move follows this plan, for the same process.
+        body |= {"node": said["node"], "created_at": said["created_at"], "to": said["destination"] or to}
+    moved = client.offload(body)
+    show(moved, as_json, lambda _: moved_view(moved["offload"] or {}))
 
 
 @offload.command(examples=["grid offload status", "grid offload status --watch"])

@@ -78,7 +78,10 @@ def adopt_option(command: F) -> F:
     )(command)
 
 
-def show(data: Mapping[str, Any], as_json: bool, render: Callable[[Mapping[str, Any]], str]) -> None:
+T = TypeVar("T")
+
+
+def show(data: T, as_json: bool, render: Callable[[T], str]) -> None:
     """Print `data` as JSON, or as the text that `render` returns.
 
     Control characters in the data never reach a terminal: JSON escapes them, and so does this function.

@@ -1,7 +1,9 @@
 """grid resource-sharing: lending limits, the queue, teams, and the policy in force."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +18,10 @@ from distributed_grid.cli.tables import bold, boost_card, not_all
 from distributed_grid.client import GridClient
 from distributed_grid.model.plain_text import plain
 from distributed_grid.model.times import span
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.queue import AllocationRequest
+    from distributed_grid.wire.sharing import PolicyStatus
 
 
 def sharing_view(status: Mapping[str, Any], canvas: Canvas) -> str:
@@ -212,7 +218,8 @@ def request(client: GridClient, wait: str | None, as_json: bool, **asked: Any) -
     from distributed_grid.cli.canvas import Canvas
     from distributed_grid.model.requests import seconds
 
-    body = body_of(asked) | {"wait_seconds": None if wait is None else seconds("wait", wait, zero_allowed=True)}
+    wait_s = None if wait is None else seconds("wait", wait, zero_allowed=True)
+    body: AllocationRequest = {**body_of(asked), "wait_seconds": wait_s}
     show(client.request_allocation(body), as_json, lambda one: allocation_card(one, Canvas.here()))
 
 
@@ -253,9 +260,15 @@ def policy() -> None:
 def show_policy(client: GridClient, as_json: bool) -> None:
     """The policy and mode in force, with their numbers."""
 
-    keys = ("policy", "mode", "configured_policy", "configured_mode", "numbers")
     found = client.sharing_status()
-    show({key: found[key] for key in keys}, as_json, policy_view)
+    policy: PolicyStatus = {
+        "policy": found["policy"],
+        "mode": found["mode"],
+        "configured_policy": found["configured_policy"],
+        "configured_mode": found["configured_mode"],
+        "numbers": found["numbers"],
+    }
+    show(policy, as_json, policy_view)
 
 
 @policy.command(

@@ -1,8 +1,10 @@
 """grid roles up, status, scale, down, logs: runs of whole workloads."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -16,9 +18,10 @@ from distributed_grid.model.roles.runs import is_over
 
 if TYPE_CHECKING:
     from distributed_grid.model.roles.workload import Workload
+    from distributed_grid.wire.roles import RoleRun
 
 
-def startable(file: str) -> "Workload":
+def startable(file: str) -> Workload:
     from distributed_grid.config.roles_file import load_workload
 
     loaded = load_workload(file)
@@ -54,11 +57,10 @@ def free_name(client: GridClient, name: str) -> str:
 _LOOK_S: Final = 0.3
 _STUCK_S: Final = 10.0
 
-Run = dict[str, Any]
 Show = Callable[[str], None]
 
 
-def until_scaled(client: GridClient, name: str, role: str, count: int, within_s: float, show: Show) -> Run:
+def until_scaled(client: GridClient, name: str, role: str, count: int, within_s: float, show: Show) -> RoleRun:
     """Wait until `count` members of the role answer. Raises if the run ends, or makes no progress for a while."""
     from distributed_grid.decide.roles.runs import reached
 

@@ -1,7 +1,9 @@
 """grid token: create, ls, revoke."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,6 +12,9 @@ from distributed_grid.cli.connection import with_client
 from distributed_grid.cli.output import json_option, say, show
 from distributed_grid.cli.parameters import PRIORITY, SCOPE, TEAM, TOKEN
 from distributed_grid.client import GridClient
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.tokens import TokenRequest
 
 
 @click.group(cls=Group)
@@ -56,10 +61,10 @@ def create(
     from distributed_grid.model.principals import check_name, check_team, make_scopes
     from distributed_grid.model.requests import seconds
 
-    body = {
+    body: TokenRequest = {
         "name": check_name(name),
         "team": check_team(team),
-        "scopes": sorted(make_scopes(scope for given in scopes or ("view",) for scope in given.split(","))),
+        "scopes": [*sorted(make_scopes(scope for given in scopes or ("view",) for scope in given.split(",")))],
         "expires_seconds": None if expires is None else seconds("lifetime", expires),
     }
     if max_priority is not None:

@@ -2,9 +2,9 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -12,6 +12,7 @@ from distributed_grid.cli.output import is_a_terminal
 from distributed_grid.model.plain_text import only_styled, plain_data
 
 _EVERY_S = 1.0
+T = TypeVar("T")
 
 
 @contextmanager
@@ -23,7 +24,7 @@ def until_interrupted() -> Iterator[None]:
         return
 
 
-def watch(fetch: Callable[[], Mapping[str, Any]], as_json: bool, render: Callable[[Mapping[str, Any]], Any]) -> None:
+def watch(fetch: Callable[[], T], as_json: bool, render: Callable[[T], Any]) -> None:
     """Fetch and show once a second until Ctrl-C; as JSON, one line each time."""
     with until_interrupted():
         while True:

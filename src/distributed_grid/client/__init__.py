@@ -1,5 +1,9 @@
 """Calls the controller over HTTP. Never imports ray, so that a command answers at once."""
 
+# mypy: disable-error-code="no-any-return"
+# Here JSON becomes typed answers; tests hold every answer against its definition.
+from __future__ import annotations
+
 import getpass
 import os
 import re
@@ -9,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from distributed_grid.client.connections import Answer, Connections, Unreachable, listens
@@ -25,6 +29,25 @@ from distributed_grid.errors import (
 )
 from distributed_grid.model.plain_text import plain_data
 from distributed_grid.store.home import GridHome
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.audit import AuditReport, Entry, Event
+    from distributed_grid.wire.boosts import Attended, Boost, BoostRequest, BoostStatus, ReleaseRequest, WorkStatus
+    from distributed_grid.wire.controller import RunningConfig, Stopped
+    from distributed_grid.wire.nodes import ClusterStatus, DemandList, NodeList, OneNode, SuggestionList
+    from distributed_grid.wire.offload import (
+        OffloadAnswer,
+        OffloadCandidates,
+        OffloadedProcess,
+        OffloadLog,
+        OffloadRequest,
+        OffloadStatus,
+    )
+    from distributed_grid.wire.queue import Allocation, AllocationRequest, Plan, PlanRequest, QueueStatus, Why
+    from distributed_grid.wire.roles import RoleRun, RoleRunDown, RoleRunList
+    from distributed_grid.wire.scheduling import TaskDecision, TaskDone, TaskList, TaskRequest
+    from distributed_grid.wire.sharing import Cooldown, PolicyStatus, SharingStatus
+    from distributed_grid.wire.tokens import Me, NewToken, RevokedTokens, TokenList, TokenRequest
 
 RETRY_S: Final = 10.0
 _RETRY_CHANGES_S: Final = 60.0
@@ -88,51 +111,51 @@ class GridClient:
         if door is not None:
             door[1].close()
 
-    def request_boost(self, body: Mapping[str, Any], *, idempotency_key: str | None = None) -> dict[str, Any]:
+    def request_boost(self, body: BoostRequest, *, idempotency_key: str | None = None) -> Boost:
         key = idempotency_key or uuid.uuid4().hex
         wait = float(body.get("wait_seconds") or 0)
         return self._call("POST", "/boosts", body, headers={"Idempotency-Key": key}, patience_s=_YIELD_S + wait)
 
-    def boost_status(self, node: str | None = None) -> dict[str, Any]:
+    def boost_status(self, node: str | None = None) -> BoostStatus:
         return self._call("GET", "/boosts", params={"node": node} if node else None)
 
-    def boost(self, boost_id: str, *, to_use: bool = False) -> dict[str, Any]:
+    def boost(self, boost_id: str, *, to_use: bool = False) -> Boost:
         """One boost. `to_use`: to run something inside it, which only its owners may."""
         return self._call("GET", f"/boosts/{_segment(boost_id)}", params={"to_use": True} if to_use else None)
 
-    def release_boost(self, boost_id: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def release_boost(self, boost_id: str, body: ReleaseRequest | None = None) -> Boost:
         """Give a boost back; with an `amount`, only that part of it, and the answer is about that part."""
         wait = float((body or {}).get("wait_seconds") or 0)
         path, key = f"/boosts/{_segment(boost_id)}/release", uuid.uuid4().hex
         return self._call("POST", path, body or {}, headers={"Idempotency-Key": key}, patience_s=_ANSWER_S + wait)
 
-    def checkpointed(self, boost_id: str) -> dict[str, Any]:
+    def checkpointed(self, boost_id: str) -> Boost:
         """Report a checkpoint of the work in a boost."""
         return self._call("POST", f"/boosts/{_segment(boost_id)}/checkpoint")
 
-    def renew_boost(self, boost_id: str, duration_s: object = None) -> dict[str, Any]:
+    def renew_boost(self, boost_id: str, duration_s: object = None) -> Boost:
         return self._call("POST", f"/boosts/{_segment(boost_id)}/renew", {"duration_seconds": duration_s})
 
-    def cluster_status(self) -> dict[str, Any]:
+    def cluster_status(self) -> ClusterStatus:
         return self._call("GET", "/cluster")
 
-    def nodes(self, history: int | None = None) -> dict[str, Any]:
+    def nodes(self, history: int | None = None) -> NodeList:
         """Every node; with `history`, each with that many points of its last hour."""
         return self._call("GET", "/nodes", params=None if history is None else {"history": history})
 
-    def node(self, name: str, horizon_s: float | None = None) -> dict[str, Any]:
+    def node(self, name: str, horizon_s: float | None = None) -> OneNode:
         """One node with its last hour, and a forecast for `horizon_s` from now."""
         params = None if horizon_s is None else {"horizon_seconds": horizon_s}
         return self._call("GET", f"/nodes/{quote(name, safe='')}", params=params)
 
-    def demand(self) -> dict[str, Any]:
+    def demand(self) -> DemandList:
         return self._call("GET", "/demand")
 
-    def suggestions(self) -> dict[str, Any]:
+    def suggestions(self) -> SuggestionList:
         """What would help before something runs short, and the commands for it."""
         return self._call("GET", "/suggestions")
 
-    def attend(self, boost_id: str, program_id: str, label: str, *, is_inside: bool = True) -> dict[str, Any]:
+    def attend(self, boost_id: str, program_id: str, label: str, *, is_inside: bool = True) -> Attended:
         """Report whether a program is inside a boost; the boost, and the seconds until the program has to leave."""
         path = f"/boosts/{_segment(boost_id)}/programs/{_segment(program_id)}"
         return self._call("PUT", path, {"label": label, "is_inside": is_inside})
@@ -141,7 +164,7 @@ class GridClient:
         """Report that a program inside a boost has ended."""
         self._call("DELETE", f"/boosts/{_segment(boost_id)}/programs/{_segment(program_id)}")
 
-    def work_in(self, boost_id: str, job_ids: Sequence[str], since: float | None = None) -> dict[str, Any]:
+    def work_in(self, boost_id: str, job_ids: Sequence[str], since: float | None = None) -> WorkStatus:
         """What these Ray jobs do, which of their tasks are not in the boost, and the drivers begun after `since`."""
         asked = {"jobs": ",".join(job_ids)} | ({} if since is None else {"since": str(since)})
         return self._call("GET", f"/boosts/{_segment(boost_id)}/work", params=asked)
@@ -159,96 +182,95 @@ class GridClient:
         """Report how long a command took that ran in a boost."""
         self._call("POST", f"/boosts/{_segment(boost_id)}/runs", {"seconds": seconds, "exit_code": exit_code})
 
-    def offload_candidates(self, node: str | None = None) -> dict[str, Any]:
+    def offload_candidates(self, node: str | None = None) -> OffloadCandidates:
         """Heavy processes that could run on another node, and those that could not."""
         return self._call("GET", "/offload/candidates", params={"node": node} if node else None, patience_s=_LOOK_S)
 
-    def offload(self, body: Mapping[str, Any], *, idempotency_key: str | None = None) -> dict[str, Any]:
+    def offload(self, body: OffloadRequest, *, idempotency_key: str | None = None) -> OffloadAnswer:
         """Move a process; with `dry_run` only report what would be done."""
         key = idempotency_key or uuid.uuid4().hex
         patience = _YIELD_S + float(body.get("grace_seconds") or 0)
         return self._call("POST", "/offload", body, headers={"Idempotency-Key": key}, patience_s=patience)
 
-    def offloads(self) -> dict[str, Any]:
+    def offloads(self) -> OffloadStatus:
         return self._call("GET", "/offload")
 
-    def cancel_offload(self, offload_id: str, grace_s: float) -> dict[str, Any]:
+    def cancel_offload(self, offload_id: str, grace_s: float) -> OffloadedProcess:
         path = f"/offload/{quote(offload_id, safe='')}/cancel"
         return self._call("POST", path, {"grace_seconds": grace_s}, patience_s=_ANSWER_S + grace_s)
 
-    def offload_log(self, offload_id: str, begin: int = 0) -> dict[str, Any]:
+    def offload_log(self, offload_id: str, begin: int = 0) -> OffloadLog:
         path = f"/offload/{quote(offload_id, safe='')}/log"
         return self._call("GET", path, params={"from": begin}, as_it_is=True)
 
-    def sharing_status(self) -> dict[str, Any]:
+    def sharing_status(self) -> SharingStatus:
         return self._call("GET", "/resource-sharing")
 
-    def set_policy(self, *, policy: str | None = None, mode: str | None = None) -> dict[str, Any]:
+    def set_policy(self, *, policy: str | None = None, mode: str | None = None) -> PolicyStatus:
         return self._call("PUT", "/resource-sharing/policy", {"policy": policy, "mode": mode})
 
-    def request_allocation(self, body: Mapping[str, Any], *, idempotency_key: str | None = None) -> dict[str, Any]:
+    def request_allocation(self, body: AllocationRequest, *, idempotency_key: str | None = None) -> Allocation:
         """Ask for capacity and let the request wait in the controller's queue."""
         key = idempotency_key or uuid.uuid4().hex
         return self._call("POST", "/requests", body, headers={"Idempotency-Key": key})
 
-    def queue(self) -> dict[str, Any]:
+    def queue(self) -> QueueStatus:
         return self._call("GET", "/requests")
 
-    def allocation(self, request_id: str) -> dict[str, Any]:
+    def allocation(self, request_id: str) -> Allocation:
         return self._call("GET", f"/requests/{_segment(request_id)}")
 
-    def release_allocation(self, request_id: str) -> dict[str, Any]:
+    def release_allocation(self, request_id: str) -> Allocation:
         return self._call("POST", f"/requests/{_segment(request_id)}/release", {})
 
-    def plan(self, body: Mapping[str, Any]) -> dict[str, Any]:
+    def plan(self, body: PlanRequest) -> Plan:
         """What would happen to such a request now."""
         return self._call("POST", "/plan", body)
 
-    def why(self, request_or_boost: str) -> dict[str, Any]:
+    def why(self, request_or_boost: str) -> Why:
         return self._call("GET", f"/why/{_segment(request_or_boost)}")
 
-    def schedule_task(self, body: Mapping[str, Any]) -> dict[str, Any]:
+    def schedule_task(self, body: TaskRequest) -> TaskDecision:
         """Find a place for a task. It has an id before it is sent, so that a retry does not create a second one."""
-        sent = dict(body) | {"task_id": body.get("task_id") or uuid.uuid4().hex}
+        sent: TaskRequest = {**body, "task_id": body.get("task_id") or uuid.uuid4().hex}
         return self._call("POST", "/tasks", sent, patience_s=_YIELD_S)
 
-    def tasks(self) -> dict[str, Any]:
+    def tasks(self) -> TaskList:
         return self._call("GET", "/tasks")
 
-    def task(self, task_id: str) -> dict[str, Any]:
+    def task(self, task_id: str) -> TaskDecision:
         return self._call("GET", f"/tasks/{quote(task_id, safe='')}")
 
-    def task_started(self, task_id: str) -> dict[str, Any]:
+    def task_started(self, task_id: str) -> TaskDecision:
         return self._call("POST", f"/tasks/{quote(task_id, safe='')}/started")
 
-    def complete_task(self, task_id: str) -> dict[str, Any]:
+    def complete_task(self, task_id: str) -> TaskDone:
         return self._call("POST", f"/tasks/{quote(task_id, safe='')}/complete")
 
-    def role_runs(self) -> dict[str, Any]:
+    def role_runs(self) -> RoleRunList:
         """All runs of roles, in short."""
         return self._call("GET", "/roles")
 
-    def role_run(self, name: str) -> dict[str, Any]:
+    def role_run(self, name: str) -> RoleRun:
         """One run of roles with all of its members."""
         return self._call("GET", f"/roles/{quote(name, safe='')}")
 
-    def scale_role(self, name: str, role: str, count: int) -> dict[str, Any]:
+    def scale_role(self, name: str, role: str, count: int) -> RoleRun:
         """Ask for another count of a role; the run's owner makes the change."""
         return self._call("POST", f"/roles/{quote(name, safe='')}/scale", {"role": role, "count": count})
 
-    def role_run_down(self, name: str, *, only_over: bool = False) -> dict[str, Any]:
+    def role_run_down(self, name: str, *, only_over: bool = False) -> RoleRunDown:
         """Ask a run to end, or forget one that is over. `only_over`: leave a live run alone."""
         return self._call("DELETE", f"/roles/{quote(name, safe='')}", params={"only_over": only_over})
 
-    def cooldown(self, node: str, *, on: bool = True, grace_s: float | None = None) -> dict[str, Any]:
+    def cooldown(self, node: str, *, on: bool = True, grace_s: float | None = None) -> Cooldown:
         body = {"on": on, "grace_seconds": grace_s}
         return self._call("POST", f"/nodes/{quote(node, safe='')}/cooldown", body)
 
-    def events(self, after: int = 0) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._call("GET", "/events", params={"after": after})["events"]
-        return found
+    def events(self, after: int = 0) -> list[Event]:
+        return self._call("GET", "/events", params={"after": after})["events"]
 
-    def config(self) -> dict[str, Any]:
+    def config(self) -> RunningConfig:
         return self._call("GET", "/config")
 
     def url(self) -> str:
@@ -258,42 +280,41 @@ class GridClient:
     def ray_address(self) -> str:
         """The address of the cluster that the controller is in."""
         found = self._door[0] if self._door else self._find()[0]
-        return found.ray_address or str(self.cluster_status()["ray_address"])
+        return found.ray_address or self.cluster_status()["ray_address"]
 
     def health(self) -> None:
         """Returns if a controller answers. Needs no token, and sends none if there is none."""
         if self._call("GET", "/health") != {"status": "ok"}:
             raise self._not_grid()
 
-    def me(self) -> dict[str, Any]:
+    def me(self) -> Me:
         return self._call("GET", "/me")
 
-    def create_token(self, body: Mapping[str, Any]) -> dict[str, Any]:
+    def create_token(self, body: TokenRequest) -> NewToken:
         return self._call("POST", "/tokens", body)
 
-    def tokens(self) -> dict[str, Any]:
+    def tokens(self) -> TokenList:
         return self._call("GET", "/tokens")
 
-    def revoke_tokens(self, id_or_name: str) -> dict[str, Any]:
+    def revoke_tokens(self, id_or_name: str) -> RevokedTokens:
         if re.fullmatch(r"[0-9A-Za-z._@-]+", id_or_name) is None:
             raise TokenNotFound(
                 f"No token has the id or the name {id_or_name!r}", try_next="See all of them: grid token ls"
             )
         return self._call("DELETE", f"/tokens/{id_or_name}")
 
-    def audit(self) -> dict[str, Any]:
+    def audit(self) -> AuditReport:
         return self._call("GET", "/audit")
 
-    def repair(self, *, kill: bool = False) -> dict[str, Any]:
+    def repair(self, *, kill: bool = False) -> AuditReport:
         return self._call("POST", "/audit/repair", {"kill": kill})
 
-    def audit_log(self, **wanted: object) -> list[dict[str, Any]]:
+    def audit_log(self, **wanted: object) -> list[Entry]:
         """Entries by `who`, `node`, `boost`, `event`, `since` and `limit`; None matches everything."""
         given = {name: value for name, value in wanted.items() if value is not None}
-        found: list[dict[str, Any]] = self._call("GET", "/audit/log", params=given)["entries"]
-        return found
+        return self._call("GET", "/audit/log", params=given)["entries"]
 
-    def stop_controller(self, *, force: bool, wait_s: float) -> dict[str, Any]:
+    def stop_controller(self, *, force: bool, wait_s: float) -> Stopped:
         return self._call(
             "POST",
             "/controller/stop",
@@ -305,13 +326,13 @@ class GridClient:
         self,
         method: str,
         path: str,
-        body: Mapping[str, Any] | None = None,
+        body: Mapping[str, object] | None = None,
         *,
-        params: Mapping[str, Any] | None = None,
+        params: Mapping[str, object] | None = None,
         headers: Mapping[str, str] | None = None,
         patience_s: float = _ANSWER_S,
         as_it_is: bool = False,
-    ) -> dict[str, Any]:
+    ) -> Any:
         """Call the controller; retry while it is too busy, or away: Ray restarts it after a crash."""
         retry_s = (RETRY_S if method == "GET" else _RETRY_CHANGES_S) if self._retry_s is None else self._retry_s
         deadline = time.monotonic() + retry_s
@@ -355,7 +376,7 @@ class GridClient:
                     continue
                 raise failure
             try:
-                result: dict[str, Any] = answer.json()
+                result = answer.json()
             except ValueError:
                 raise self._not_grid() from None
             return plain_data(result) if self._plain and not as_it_is else result

@@ -1,13 +1,18 @@
 """The running cluster as an inventory to plan on: what its controller answers, and nothing computed here."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from distributed_grid.model.resources import GPU, MEMORY, ResourceVector, scale
 from distributed_grid.model.roles.plan import Inventory, InventoryNode
 
+if TYPE_CHECKING:
+    from distributed_grid.wire.nodes import NodeList
 
-def live_inventory(nodes: Mapping[str, Any]) -> Inventory:
+
+def live_inventory(nodes: NodeList) -> Inventory:
     """The inventory from the answer about nodes."""
     return Inventory(
         InventoryNode(

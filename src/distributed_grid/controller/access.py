@@ -19,7 +19,6 @@ from starlette.types import Scope as AsgiScope
 from distributed_grid import threads
 from distributed_grid.controller.attempts import FailedAttempts, network_of
 from distributed_grid.controller.limits import TokenLimits
-from distributed_grid.controller.schemas import ErrorAnswer
 from distributed_grid.controller.tokens import Tokens
 from distributed_grid.errors import (
     AccessDenied,
@@ -32,6 +31,7 @@ from distributed_grid.errors import (
 )
 from distributed_grid.model.listening import plain_host
 from distributed_grid.model.principals import OWNER, Principal, Scope, check_may
+from distributed_grid.wire.values import ErrorAnswer
 
 ERRORS: Final[dict[int | str, dict[str, Any]]] = {
     status: {"model": ErrorAnswer} for status in (401, 403, 404, 409, 413, 421, 422, 429, 500, 503)

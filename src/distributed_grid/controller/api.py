@@ -13,7 +13,6 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from distributed_grid import __version__
-from distributed_grid.controller import schemas
 from distributed_grid.controller.access import (
     ERRORS,
     Asker,
@@ -44,9 +43,15 @@ from distributed_grid.engine.views import cluster_dict
 from distributed_grid.errors import GridError, InvalidRequest, NotFound, ScopeMissing, StoreBroken
 from distributed_grid.execution.role_records import RoleRecords
 from distributed_grid.leases.view import StatusText, boost_dict, status_dict
+from distributed_grid.model.leases import Lease
 from distributed_grid.model.principals import Scope
 from distributed_grid.queue.ownership import check_asks_for, own_boost
 from distributed_grid.queue.service import BoostService
+from distributed_grid.wire.audit import EventList
+from distributed_grid.wire.boosts import Boost, BoostRequest, BoostStatus, RenewRequest
+from distributed_grid.wire.controller import RunningConfig, Stopped, StopRequest
+from distributed_grid.wire.nodes import ClusterStatus
+from distributed_grid.wire.values import Health
 
 _WATCH_S = 0.25
 # The limits on how much is told about what is wrong with a request.
@@ -104,63 +109,65 @@ def make_app(
     status_text = StatusText()
     stream = EventStream(engine.parts.journal, tokens)
 
-    def shown(lease: Any) -> dict[str, Any]:
+    def shown(lease: Lease) -> Boost:
         return boost_dict(lease, engine.parts.notes.get(lease.id, ()))
 
-    @api.post("/boosts", response_model=schemas.Boost, status_code=201)
+    @api.post("/boosts", status_code=201)
     @needs(Scope.LEND)
     async def request_boost(
-        body: schemas.BoostRequest,
+        body: BoostRequest,
         request: Request,
         asker: Asker,
         idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
-    ) -> dict[str, Any]:
+    ) -> Boost:
         """Lend part of a node's capacity to another for a while."""
         key = asker.own_key(idempotency_key or uuid.uuid4().hex)
         async with while_wanted(request, service, key or "", tokens):
-            return shown(await engine.request(body.model_dump(), caller=asker, idempotency_key=key))
+            return shown(await engine.request(body, caller=asker, idempotency_key=key))
 
-    @api.get("/boosts", response_model=schemas.BoostStatus)
+    @api.get("/boosts", response_model=BoostStatus)
     @needs(Scope.VIEW)
     async def boost_status(node: Annotated[str | None, Query(max_length=255)] = None) -> Any:
         """Totals per resource type, then every boost."""
         problems = list(engine.problems())
         if node is not None:
-            return status_dict(service.boosts(node), engine.parts.notes) | {"problems": problems}
+            found: BoostStatus = {**status_dict(service.boosts(node), engine.parts.notes), "problems": problems}
+            return found
         text = status_text.render(service.boosts(), engine.parts.notes)
         return json_answer(text[:-1] + b',"problems":' + orjson.dumps(problems) + b"}")
 
-    @api.get("/boosts/{boost_id}", response_model=schemas.Boost)
+    @api.get("/boosts/{boost_id}")
     @needs(Scope.VIEW)
-    async def one_boost(boost_id: str, asker: Asker, to_use: Annotated[bool, Query()] = False) -> dict[str, Any]:
+    async def one_boost(boost_id: str, asker: Asker, to_use: Annotated[bool, Query()] = False) -> Boost:
         """One boost. `to_use`: only if the caller may change it, for a program that is to run inside it."""
         find = engine.parts.ledger.find
         return shown(own_boost(engine.parts, asker, boost_id, "run inside it") if to_use else find(boost_id))
 
-    @api.post("/boosts/{boost_id}/renew", response_model=schemas.Boost)
+    @api.post("/boosts/{boost_id}/renew")
     @needs(Scope.LEND)
     async def renew_boost(
         boost_id: str,
         asker: Asker,
-        body: Annotated[schemas.RenewRequest | None, Body()] = None,
-    ) -> dict[str, Any]:
+        body: Annotated[RenewRequest | None, Body()] = None,
+    ) -> Boost:
         """Let a boost last longer, from now on."""
         lease = own_boost(engine.parts, asker, boost_id, "renew")
         check_asks_for(engine.parts, asker, lease.priority, f"renew boost {lease.id[:8]}")
-        return shown(await service.renew(lease.id, (body or schemas.RenewRequest()).duration_seconds, who=asker.name))
+        return shown(await service.renew(lease.id, (body or {}).get("duration_seconds"), who=asker.name))
 
-    @api.get("/cluster", response_model=schemas.ClusterStatus)
+    @api.get("/cluster")
     @needs(Scope.VIEW)
-    async def cluster_status() -> dict[str, Any]:
+    async def cluster_status() -> ClusterStatus:
         """Every node: what Ray counts and what was measured; what waits for room; and the boosts."""
         found = where()
-        return await cluster_dict(engine) | {
+        return {
+            **await cluster_dict(engine),
             "ray_address": found["ray_address"],
             "ray_auth_mode": found["ray_auth_mode"],
             "controller": {"state": "running", "url": found["url"], "pid": found["pid"]},
         }
 
-    @api.get("/events", response_model=schemas.EventList)
+    @api.get("/events", response_model=EventList)
     @needs(Scope.VIEW)
     async def events(request: Request, after: Annotated[int, Query(ge=0, le=2**53)] = 0) -> Any:
         """The last events; with `Accept: text/event-stream` also those to come, as they happen."""
@@ -168,19 +175,20 @@ def make_app(
             return stream.answer(request, after, asker_of(request))
         return json_answer(b'{"events":[%s]}' % b",".join(event.encoded for event in engine.parts.journal.since(after)))
 
-    @api.get("/config", response_model=schemas.RunningConfig)
+    @api.get("/config")
     @needs(Scope.VIEW)
-    async def running_config() -> dict[str, Any]:
+    async def running_config() -> RunningConfig:
         return {"digest": config.digest(), "source": where()["config_source"], "config": config.to_dict()}
 
-    @api.post("/controller/stop", response_model=schemas.Stopped)
+    @api.post("/controller/stop")
     @needs(Scope.ADMIN)
-    async def stop(asker: Asker, body: Annotated[schemas.StopRequest | None, Body()] = None) -> dict[str, Any]:
+    async def stop(asker: Asker, body: Annotated[StopRequest | None, Body()] = None) -> Stopped:
         """Give all capacity back and take grid out of the cluster."""
-        body = body or schemas.StopRequest()
-        told = f"all boosts end{', also those in use' if body.force else ''}, and grid leaves the cluster"
+        body = body or {}
+        force = body.get("force", False)
+        told = f"all boosts end{', also those in use' if force else ''}, and grid leaves the cluster"
         engine.parts.journal.note("stop_asked", told, who=asker.name)
-        released = await engine.give_all_back(force=body.force, wait_s=body.wait_seconds, who=asker.name)
+        released = await engine.give_all_back(force=force, wait_s=body.get("wait_seconds", 30.0), who=asker.name)
         try:
             await leave()
         except BaseException:
@@ -190,7 +198,7 @@ def make_app(
 
     @api.get("/health")
     @needs(None)
-    async def health() -> dict[str, str]:
+    async def health() -> Health:
         """Whether the controller answers, and is whole: `ok`, `degraded` or `starting`. Needs no token."""
         if not engine.has_started:
             return {"status": "starting"}

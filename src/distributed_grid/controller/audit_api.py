@@ -4,7 +4,6 @@ from typing import Annotated, Any, Final
 
 import orjson
 from fastapi import APIRouter, Body, Query, Response
-from pydantic import BaseModel, ConfigDict, Field
 
 from distributed_grid import threads
 from distributed_grid.controller.access import Asker, needs
@@ -14,48 +13,12 @@ from distributed_grid.engine.engine import Engine
 from distributed_grid.model.principals import Scope
 from distributed_grid.model.times import moment
 from distributed_grid.store.audit_log import Wanted
+from distributed_grid.wire.audit import AuditEntries, AuditReport, RepairRequest
 
 Text = Annotated[str | None, Query(max_length=200)]
 
 AUDIT_LASTS_S: Final = 3.0
 """An audit asks every node, and some of them more than once."""
-
-
-class AuditFinding(BaseModel):
-    kind: str
-    subject: str
-    detail: str
-    what_to_do: str
-    node: str | None
-    boost_id: str | None
-    resource_type: str | None
-    off_by: float | int | None
-    placement_group: str | None
-    work: list[str]
-    left_because: str | None = None
-
-
-class AuditReport(BaseModel):
-    sound: bool
-    at: str
-    nodes: int
-    boosts: int
-    groups: int
-    findings: list[AuditFinding]
-    settled: list[AuditFinding]
-    repaired: list[AuditFinding]
-    did: list[str]
-
-
-class RepairRequest(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    kill: bool = False
-
-
-class AuditEntries(BaseModel):
-    entries: list[dict[str, Any]]
-    cut: bool = Field(False, description="Older ones fit, too, and would have been too much for one answer")
 
 
 def audit_routes(engine: Engine, responses: dict[int | str, dict[str, Any]]) -> APIRouter:
@@ -64,9 +27,9 @@ def audit_routes(engine: Engine, responses: dict[int | str, dict[str, Any]]) -> 
     reads: threads.Shared[tuple[Wanted, int], bytes] = threads.Shared()
     audits: threads.Shared[None, Report] = threads.Shared(AUDIT_LASTS_S, of=threads.ALL_AUDITS)
 
-    @api.get("", response_model=AuditReport)
+    @api.get("")
     @needs(Scope.VIEW)
-    async def audit(asker: Asker) -> dict[str, Any]:
+    async def audit(asker: Asker) -> AuditReport:
         """Compare boosts, file, nodes, groups and work. Changes nothing.
 
         Users share an audit, which is given out again for three seconds; the installation's own token has a new one.
@@ -75,14 +38,14 @@ def audit_routes(engine: Engine, responses: dict[int | str, dict[str, Any]]) -> 
             return (await engine.auditor.audit()).to_dict()
         return (await audits.run(None, engine.auditor.audit)).to_dict()
 
-    @api.post("/repair", response_model=AuditReport)
+    @api.post("/repair")
     @needs(Scope.ADMIN)
     async def repair(
         asker: Asker,
         body: Annotated[RepairRequest | None, Body()] = None,
-    ) -> dict[str, Any]:
+    ) -> AuditReport:
         """Do what is safe about it, and say what is left and why."""
-        may_kill = (body or RepairRequest()).kill
+        may_kill = (body or {}).get("kill", False)
         try:
             return (await engine.auditor.repair(may_kill=may_kill, who=asker.name)).to_dict()
         finally:

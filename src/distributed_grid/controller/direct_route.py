@@ -18,7 +18,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.params import Depends, Header, Query
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from starlette.requests import ClientDisconnect
 
 from distributed_grid.controller.access import LONGEST_PART, OPEN, admit, needed_by
@@ -106,7 +106,7 @@ def _reader(name: str, annotation: Any, default: Any, in_path: typing.Collection
         return _text_reader("header", name.replace("_", "-"), adapter, default)
     if isinstance(place, Query):
         return _text_reader("query", place.alias or name, adapter, default)
-    if not any(isinstance(kind, type) and issubclass(kind, BaseModel) for kind in _plain(annotation)):
+    if not any(isinstance(kind, type) and issubclass(kind, dict) for kind in _plain(annotation)):
         raise TypeError(f"{name} of a route is neither in its path nor a header, a query or a body")
     return _body_reader(adapter, default)
 

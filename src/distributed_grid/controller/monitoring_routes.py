@@ -1,43 +1,45 @@
 """Measurements over HTTP: nodes, pending demand, and Prometheus' `/metrics`."""
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, FastAPI, Query
 from fastapi.responses import Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from distributed_grid import threads
-from distributed_grid.controller import schemas
 from distributed_grid.controller.access import ERRORS, Asker, needs
 from distributed_grid.controller.direct_route import DirectRoute
 from distributed_grid.controller.metrics import Seen, exposition
 from distributed_grid.engine.engine import Engine
 from distributed_grid.engine.views import demand_dicts, nodes_dict, outlook_dict, recent_dicts, suggestion_dicts
 from distributed_grid.errors import BoostNotFound, TargetNotFound, Unavailable
-from distributed_grid.leases.view import boost_dict, listed
+from distributed_grid.leases.view import boost_dict, listed_boosts
 from distributed_grid.model.principals import Scope
 from distributed_grid.monitoring.collector import Collector
 from distributed_grid.queue.ownership import check_past_boost
 from distributed_grid.scheduler.view import RESULTS
+from distributed_grid.wire.boosts import RunReport
+from distributed_grid.wire.nodes import DemandList, ListedNode, NodeList, OneNode, SuggestionList
+from distributed_grid.wire.values import Noted
 
 
 def add_monitoring_routes(api: APIRouter, engine: Engine) -> None:
     p = engine.parts
 
-    @api.get("/nodes", response_model=schemas.NodeList)
+    @api.get("/nodes")
     @needs(Scope.VIEW)
-    async def nodes(history: Annotated[int | None, Query(ge=1, le=720)] = None) -> dict[str, Any]:
+    async def nodes(history: Annotated[int | None, Query(ge=1, le=720)] = None) -> NodeList:
         """Every node: what Ray counts, and what was measured. With `history`, so many points of its last hour."""
         found = nodes_dict(engine, await p.look())["nodes"]
-        if history is not None:
-            recent = recent_dicts(_collector(engine), (node["name"] for node in found), history, p.now())
-            found = [node | {"history": recent[node["name"]]} for node in found]
-        return {"nodes": found}
+        if history is None:
+            return {"nodes": cast("list[ListedNode]", found)}
+        recent = recent_dicts(_collector(engine), (node["name"] for node in found), history, p.now())
+        return {"nodes": [{**node, "history": recent[node["name"]]} for node in found]}
 
-    @api.get("/nodes/{name}", response_model=schemas.NodeOutlook)
+    @api.get("/nodes/{name}")
     @needs(Scope.VIEW)
-    async def one_node(name: str, horizon_seconds: Annotated[float, Query(ge=1, le=86400)] = 900.0) -> dict[str, Any]:
+    async def one_node(name: str, horizon_seconds: Annotated[float, Query(ge=1, le=86400)] = 900.0) -> OneNode:
         """One node with its last hour, its trends, a forecast, what waits for it, and its boosts."""
         found = await p.look()
         if name not in found:
@@ -46,33 +48,34 @@ def add_monitoring_routes(api: APIRouter, engine: Engine) -> None:
                 because=[f"no node is named {name!r}"],
                 try_next=f"Nodes: {', '.join(found) or 'none'}",
             )
-        shown: dict[str, Any] = next(node for node in nodes_dict(engine, found)["nodes"] if node["name"] == name)
+        shown = next(node for node in nodes_dict(engine, found)["nodes"] if node["name"] == name)
         boosts = [boost_dict(lease, p.notes.get(lease.id, ())) for lease in engine.service.boosts(name)]
         outlook = outlook_dict(_collector(engine), name, horizon_seconds, p.now())
-        return shown | outlook | listed("boosts", boosts, "requester")
+        return {**shown, **outlook, **listed_boosts(boosts)}
 
-    @api.get("/demand", response_model=schemas.DemandList)
+    @api.get("/demand")
     @needs(Scope.VIEW)
-    async def demand() -> dict[str, Any]:
+    async def demand() -> DemandList:
         """What waits in Ray's queues, since when and why."""
         return {"demand": demand_dicts(_collector(engine).demand, p.now())}
 
-    @api.get("/suggestions", response_model=schemas.SuggestionList)
+    @api.get("/suggestions")
     @needs(Scope.VIEW)
-    async def suggestions() -> dict[str, Any]:
+    async def suggestions() -> SuggestionList:
         """What would help before something runs short: why, how sure, and the command for it."""
         _collector(engine)
         return {"suggestions": suggestion_dicts(engine)}
 
-    @api.post("/boosts/{boost_id}/runs", response_model=schemas.Noted)
+    @api.post("/boosts/{boost_id}/runs")
     @needs(Scope.LEND)
-    async def ran(boost_id: str, asker: Asker, body: schemas.RunReport) -> dict[str, Any]:
+    async def ran(boost_id: str, asker: Asker, body: RunReport) -> Noted:
         """Tell how long a command took that ran in a boost, which may have ended since."""
         if re.fullmatch(r"[0-9A-Za-z-]{1,64}", boost_id) is None:
             raise BoostNotFound(f"{boost_id[:64]!r} is no boost's id")
         await check_past_boost(p, engine.service, asker, boost_id, "report a run")
-        engine.runs.add(body.seconds)
-        told = f"a command in boost {boost_id[:8]} took {body.seconds:.1f} s and ended with {body.exit_code}"
+        took_s, exit_code = body["seconds"], body["exit_code"]
+        engine.runs.add(took_s)
+        told = f"a command in boost {boost_id[:8]} took {took_s:.1f} s and ended with {exit_code}"
         p.journal.note("ran", told, who=asker.name)
         return {"noted": True}
 

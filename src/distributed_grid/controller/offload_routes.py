@@ -1,12 +1,11 @@
 """Moving processes, over HTTP."""
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import orjson
 from fastapi import APIRouter, Body, Header, Query, Response
 
 from distributed_grid import threads
-from distributed_grid.controller import offload_schemas as schemas
 from distributed_grid.controller.access import Asker, needs
 from distributed_grid.controller.direct_route import json_answer
 from distributed_grid.engine.engine import Engine
@@ -17,7 +16,17 @@ from distributed_grid.model.requests import grace_period
 from distributed_grid.model.resources import CPU, GPU, MEMORY, amount_of, units_of
 from distributed_grid.offload.offloader import Offloading
 from distributed_grid.offload.view import move_dict, offloaded_dict, survey_dict
+from distributed_grid.wire.offload import (
+    CancelOffload,
+    OffloadAnswer,
+    OffloadCandidates,
+    OffloadedProcess,
+    OffloadLog,
+    OffloadRequest,
+    OffloadStatus,
+)
 
+GRACE_S: Final = 10.0
 SURVEY_LASTS_S: Final = 10.0
 """A survey reads everything about every heavy process of every node."""
 
@@ -30,7 +39,7 @@ def add_offload_routes(api: APIRouter, engine: Engine) -> None:
 
     surveys: threads.Shared[str | None, bytes] = threads.Shared(SURVEY_LASTS_S, of=threads.SURVEYS)
 
-    @api.get("/offload/candidates", response_model=schemas.OffloadCandidates)
+    @api.get("/offload/candidates", response_model=OffloadCandidates)
     @needs(Scope.VIEW)
     async def candidates(node: Annotated[str | None, Query(max_length=255)] = None) -> Response:
         """Heavy processes that could run on another node, and those that could not, with the reasons.
@@ -43,58 +52,59 @@ def add_offload_routes(api: APIRouter, engine: Engine) -> None:
 
         return json_answer(await surveys.run(node, survey))
 
-    @api.post("/offload", response_model=schemas.OffloadAnswer)
+    @api.post("/offload")
     @needs(Scope.RUN)
     async def execute(
-        body: schemas.OffloadRequest,
+        body: OffloadRequest,
         asker: Asker,
         idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
-    ) -> dict[str, Any]:
+    ) -> OffloadAnswer:
         """Stop a process and start the same command on another node."""
         request = _request(body, engine.parts.longest_grace_s)
-        if body.dry_run:
+        if body.get("dry_run"):
             return {"plan": move_dict(await offloading().plan(request, asker)), "offload": None}
         move, moved = await offloading().execute(request, asker, asker.own_key(idempotency_key))
         return {"plan": None if move is None else move_dict(move), "offload": offloaded_dict(moved)}
 
-    @api.get("/offload", response_model=schemas.OffloadStatus)
+    @api.get("/offload")
     @needs(Scope.VIEW)
-    async def status() -> dict[str, Any]:
+    async def status() -> OffloadStatus:
         """The processes that were moved: those that run, and those that ended lately."""
         return {"offloads": [offloaded_dict(one) for one in offloading().processes.all()]}
 
-    @api.post("/offload/{offload_id}/cancel", response_model=schemas.OffloadedProcess)
+    @api.post("/offload/{offload_id}/cancel")
     @needs(Scope.RUN)
     async def cancel(
-        offload_id: str, asker: Asker, body: Annotated[schemas.CancelOffload | None, Body()] = None
-    ) -> dict[str, Any]:
+        offload_id: str, asker: Asker, body: Annotated[CancelOffload | None, Body()] = None
+    ) -> OffloadedProcess:
         """End a moved process where it runs now."""
-        grace_s = grace_period((body or schemas.CancelOffload()).grace_seconds, engine.parts.longest_grace_s)
+        grace_s = grace_period((body or {}).get("grace_seconds", GRACE_S), engine.parts.longest_grace_s)
         return offloaded_dict(await offloading().cancel(offload_id, grace_s, asker))
 
-    @api.get("/offload/{offload_id}/log", response_model=schemas.OffloadLog)
+    @api.get("/offload/{offload_id}/log")
     @needs(Scope.RUN)
     async def log(
         offload_id: str, asker: Asker, begin: Annotated[int, Query(alias="from", ge=0, le=2**53)] = 0
-    ) -> dict[str, Any]:
+    ) -> OffloadLog:
         """A piece of what it has written since it was moved, from so many bytes on."""
         return await offloading().log(offload_id, begin, asker)
 
 
-def _request(body: schemas.OffloadRequest, longest_grace_s: float) -> MoveRequest:
+def _request(body: OffloadRequest, longest_grace_s: float) -> MoveRequest:
     def amount(kind: str, given: float | str | None) -> int | None:
         return None if given is None else units_of(kind, given)
 
-    cpus, gpus = amount(CPU, body.cpus), amount(GPU, body.gpus)
+    to = body.get("to", "auto")
+    cpus, gpus = amount(CPU, body.get("cpus")), amount(GPU, body.get("gpus"))
     return MoveRequest(
-        pid=body.pid,
-        node=body.node,
-        created_at=body.created_at,
-        to=None if body.to == "auto" else body.to,
-        keep=body.keep,
-        grace_s=grace_period(body.grace_seconds, longest_grace_s),
-        env=tuple(body.env),
+        pid=body["pid"],
+        node=body.get("node"),
+        created_at=body.get("created_at"),
+        to=None if to == "auto" else to,
+        keep=body.get("keep", False),
+        grace_s=grace_period(body.get("grace_seconds", GRACE_S), longest_grace_s),
+        env=tuple(body.get("env", ())),
         cpu=None if cpus is None else float(amount_of(CPU, cpus)),
-        memory=amount(MEMORY, body.memory),
+        memory=amount(MEMORY, body.get("memory")),
         gpu=None if gpus is None else float(amount_of(GPU, gpus)),
     )

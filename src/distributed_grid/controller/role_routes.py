@@ -2,12 +2,11 @@
 
 from contextlib import suppress
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, cast
 
 from fastapi import APIRouter, Query
 
 from distributed_grid import threads
-from distributed_grid.controller import role_schemas as schemas
 from distributed_grid.controller.access import Asker, needs
 from distributed_grid.decide.leases.ownership import may_change, owned_lease, owned_run
 from distributed_grid.decide.roles.runs import is_held_for
@@ -17,6 +16,7 @@ from distributed_grid.execution.role_records import RoleRecords
 from distributed_grid.model.principals import Principal, Scope
 from distributed_grid.queue.ownership import check_change
 from distributed_grid.roles.known_runs import KnownRuns
+from distributed_grid.wire.roles import RoleRun, RoleRunDown, RoleRunList, RoleRunShort, ScaleRole
 
 
 def add_role_routes(api: APIRouter, records: RoleRecords | None, engine: Engine) -> None:
@@ -40,34 +40,34 @@ def add_role_routes(api: APIRouter, records: RoleRecords | None, engine: Engine)
             if is_held_for(run, lease) and may_change(asker, owned_lease(lease), owners):
                 await engine.service.release(lease.id, grace_s=0.0, wait_s=0.0, who=asker.name)
 
-    @api.get("/roles", response_model=schemas.RoleRunList)
+    @api.get("/roles")
     @needs(Scope.VIEW)
-    async def all_runs() -> dict[str, Any]:
+    async def all_runs() -> RoleRunList:
         """All runs of roles in the cluster, in short."""
-        return {"runs": await threads.READING.run(runs().all)}
+        return {"runs": cast("list[RoleRunShort]", await threads.READING.run(runs().all))}
 
-    @api.get("/roles/{name}", response_model=schemas.RoleRun)
+    @api.get("/roles/{name}")
     @needs(Scope.VIEW)
-    async def one_run(name: str) -> dict[str, Any]:
+    async def one_run(name: str) -> RoleRun:
         """One run: its roles, and every member with its node, its state and its queue."""
-        return await threads.READING.run(runs().one, name)
+        return cast("RoleRun", await threads.READING.run(runs().one, name))
 
-    @api.post("/roles/{name}/scale", response_model=schemas.RoleRun)
+    @api.post("/roles/{name}/scale")
     @needs(Scope.RUN)
-    async def scale(name: str, body: schemas.ScaleRole, asker: Asker) -> dict[str, Any]:
+    async def scale(name: str, body: ScaleRole, asker: Asker) -> RoleRun:
         """Ask for another count of a role. The run's owner does it; `pending_command` is null once it has heard."""
         await own_run(name, asker, "scale")
-        asked = await threads.SLOW.run(runs().scale, name, body.role, body.count)
-        journal.note("role_scale_asked", f"{name}: {body.count} of {body.role}", who=asker.name, run=name)
-        return asked
+        asked = await threads.SLOW.run(runs().scale, name, body["role"], body["count"])
+        journal.note("role_scale_asked", f"{name}: {body['count']} of {body['role']}", who=asker.name, run=name)
+        return cast("RoleRun", asked)
 
-    @api.delete("/roles/{name}", response_model=schemas.RoleRunDown)
+    @api.delete("/roles/{name}")
     @needs(Scope.RUN)
-    async def down(name: str, asker: Asker, only_over: Annotated[bool, Query()] = False) -> dict[str, Any]:
+    async def down(name: str, asker: Asker, only_over: Annotated[bool, Query()] = False) -> RoleRunDown:
         """Ask a run to end; of one that is over, forget what is known. `only_over`: one that goes on is left alone."""
         await own_run(name, asker, "end")
         done = await threads.SLOW.run(partial(runs().down, name, only_over=only_over))
         for boost_id in done.pop("held"):  # of a lost run; they would expire, but only later
             await give_back(name, boost_id, asker)
         journal.note("role_run_down_asked", f"{name}, which was {done['state']}", who=asker.name, run=name)
-        return done
+        return cast("RoleRunDown", done)

@@ -8,7 +8,6 @@ import psutil
 from fastapi import APIRouter, Query, Request
 
 from distributed_grid import threads
-from distributed_grid.controller import schemas
 from distributed_grid.controller.access import Asker, needs, sender_of
 from distributed_grid.controller.limits import check_room_inside
 from distributed_grid.decide.leases.ownership import owned_boost_dict
@@ -18,35 +17,37 @@ from distributed_grid.leases.programs import attend, attended_dict, leave, priva
 from distributed_grid.model.principals import Scope
 from distributed_grid.model.work import driver_dict, work_dict
 from distributed_grid.queue.ownership import check_change, own_boost
+from distributed_grid.wire.boosts import Attended, ProgramRequest, RayletRequest, WorkStatus
+from distributed_grid.wire.values import Noted
 
 
 def add_run_routes(api: APIRouter, engine: Engine, where: Callable[[], dict[str, Any]]) -> None:
     p = engine.parts
 
-    @api.get("/boosts/{boost_id}/work", response_model=schemas.WorkStatus)
+    @api.get("/boosts/{boost_id}/work")
     @needs(Scope.VIEW)
     async def work(
         boost_id: str,
         jobs: Annotated[str, Query(max_length=600)] = "",
         since: Annotated[float | None, Query(ge=0, le=2**53)] = None,
-    ) -> dict[str, Any]:
+    ) -> WorkStatus:
         """What these Ray jobs do in a reserved boost, what of it is not in there, and the drivers begun since."""
         named = tuple(filter(None, jobs.split(",")))
         done = work_dict(await threads.READING.run(work_in, p, p.ledger.find(boost_id), named))
         drivers = () if since is None else await threads.READING.run(p.cluster.drivers, since)
-        return done | {"drivers": [driver_dict(driver) for driver in drivers]}
+        return {**done, "drivers": [driver_dict(driver) for driver in drivers]}
 
-    @api.put("/boosts/{boost_id}/programs/{program_id}", response_model=schemas.Attended)
+    @api.put("/boosts/{boost_id}/programs/{program_id}")
     @needs(Scope.LEND)
-    async def program(boost_id: str, program_id: str, body: schemas.ProgramRequest, asker: Asker) -> dict[str, Any]:
+    async def program(boost_id: str, program_id: str, body: ProgramRequest, asker: Asker) -> Attended:
         """A program says, again and again, that it is inside a boost; the answer says by when it must leave."""
         try:
             lease = own_boost(p, asker, boost_id, "run a program")
-            if not body.is_inside:
+            if not body.get("is_inside", True):
                 return attended_dict(p, await leave(p, lease, program_id, who=asker.name))
             if all(program.id != program_id for program in lease.programs):
                 check_room_inside(engine, asker, lease)
-            return attended_dict(p, await attend(p, lease, program_id, body.label, who=asker.name))
+            return attended_dict(p, await attend(p, lease, program_id, body.get("label", ""), who=asker.name))
         except BoostNotFound:
             ended = await engine.service.released_before(boost_id)
             if ended is None:
@@ -54,23 +55,23 @@ def add_run_routes(api: APIRouter, engine: Engine, where: Callable[[], dict[str,
             check_change(p, asker, owned_boost_dict(ended), "run a program")
             return {"boost": ended, "ends_in_seconds": 0.0}
 
-    @api.delete("/boosts/{boost_id}/programs/{program_id}", response_model=schemas.Noted)
+    @api.delete("/boosts/{boost_id}/programs/{program_id}")
     @needs(Scope.LEND)
-    async def no_program(boost_id: str, program_id: str, asker: Asker) -> dict[str, bool]:
+    async def no_program(boost_id: str, program_id: str, asker: Asker) -> Noted:
         """A program inside a boost has ended."""
         await leave(p, own_boost(p, asker, boost_id, "end a program"), program_id, who=asker.name)
         return {"noted": True}
 
-    @api.post("/boosts/{boost_id}/raylet", response_model=schemas.Noted)
+    @api.post("/boosts/{boost_id}/raylet")
     @needs(Scope.RUN)
-    async def raylet(boost_id: str, body: schemas.RayletRequest, request: Request, asker: Asker) -> dict[str, bool]:
+    async def raylet(boost_id: str, body: RayletRequest, request: Request, asker: Asker) -> Noted:
         """Start a raylet inside a reserved boost that joins another Ray: a private cluster on what was lent."""
         lease = own_boost(p, asker, boost_id, "start a private raylet")
-        told = f"a raylet of {body.head_address[:80]} inside {lease.describe()}"
+        told = f"a raylet of {body['head_address'][:80]} inside {lease.describe()}"
         noted: dict[str, Any] = {"lease": lease, "node": lease.source, "who": asker.name}
         p.journal.note("raylet_asked", told, **noted)
         try:
-            head = private_head_for(p, lease, body.head_address, _addresses_of(request), where()["ray_address"])
+            head = private_head_for(p, lease, body["head_address"], _addresses_of(request), where()["ray_address"])
             await threads.SLOW.run(p.cluster.join_private_cluster, lease, head)
         except Exception as error:
             p.journal.note("raylet_failed", f"{told}: {said_by(error)}", **noted)
@@ -78,9 +79,9 @@ def add_run_routes(api: APIRouter, engine: Engine, where: Callable[[], dict[str,
         p.journal.note("raylet_started", told, **noted)
         return {"noted": True}
 
-    @api.delete("/boosts/{boost_id}/raylet", response_model=schemas.Noted)
+    @api.delete("/boosts/{boost_id}/raylet")
     @needs(Scope.RUN)
-    async def no_raylet(boost_id: str, asker: Asker) -> dict[str, bool]:
+    async def no_raylet(boost_id: str, asker: Asker) -> Noted:
         """End the raylet of a private cluster inside a boost; what was lent is free for other work in it."""
         lease = own_boost(p, asker, boost_id, "end a private raylet")
         told = f"the private raylet inside {lease.describe()} ends"

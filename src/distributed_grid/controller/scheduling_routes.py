@@ -1,21 +1,19 @@
 """Scheduling, over HTTP: a task asks for a place, reports its start, and reports its end."""
 
 import uuid
-from typing import Any
 
 from fastapi import APIRouter
 
-from distributed_grid.controller import scheduling_schemas as schemas
 from distributed_grid.controller.access import Asker, needs
 from distributed_grid.decide.leases.ownership import owned_lease, owned_task
 from distributed_grid.engine.engine import Engine
 from distributed_grid.errors import RequestNotFound
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.principals import Principal, Scope
-from distributed_grid.model.scheduling import SchedulingRequest
 from distributed_grid.model.teams import DEFAULT_TEAM
 from distributed_grid.queue.ownership import check_asks_for, check_change, check_room
-from distributed_grid.scheduler.view import decision_dict, scheduling_dict
+from distributed_grid.scheduler.view import decision_dict, request_from, scheduling_dict
+from distributed_grid.wire.scheduling import TaskDecision, TaskDone, TaskList, TaskRequest
 
 
 def add_scheduling_routes(api: APIRouter, engine: Engine) -> None:
@@ -29,40 +27,39 @@ def add_scheduling_routes(api: APIRouter, engine: Engine) -> None:
         for thing in things:
             check_change(p, asker, thing, f"{doing} task {task_id[:40]}")
 
-    @api.post("/tasks", response_model=schemas.TaskDecision)
+    @api.post("/tasks")
     @needs(Scope.LEND)
-    async def schedule(body: schemas.TaskRequest, asker: Asker) -> dict[str, Any]:
+    async def schedule(body: TaskRequest, asker: Asker) -> TaskDecision:
         """Find a place for a task, and hold it. That there is none is an answer, too: with a reason for every node."""
         check_room(p, engine.config.limits, asker)
-        given = body.model_dump()
-        request = SchedulingRequest(**{**given, "task_id": given["task_id"] or uuid.uuid4().hex})
+        request = request_from(body, task_id=body.get("task_id") or uuid.uuid4().hex)
         own_task(request.task_id, asker, "schedule")
         priority = AllocationPriority.parse(request.priority)
         check_asks_for(p, asker, priority, f"schedule task {request.task_id[:40]}")
         return decision_dict(await engine.scheduling.schedule(request, who=asker.name, team=asker.team or DEFAULT_TEAM))
 
-    @api.get("/tasks", response_model=schemas.TaskList)
+    @api.get("/tasks")
     @needs(Scope.VIEW)
-    async def tasks() -> dict[str, Any]:
+    async def tasks() -> TaskList:
         """The tasks that have a place, the tasks that wait, and how accurate the predictions for placements were."""
         return scheduling_dict(p)
 
-    @api.get("/tasks/{task_id}", response_model=schemas.TaskDecision)
+    @api.get("/tasks/{task_id}")
     @needs(Scope.VIEW)
-    async def one_task(task_id: str) -> dict[str, Any]:
+    async def one_task(task_id: str) -> TaskDecision:
         """What was decided about a task last."""
         return decision_dict(engine.scheduling.find(task_id))
 
-    @api.post("/tasks/{task_id}/started", response_model=schemas.TaskDecision)
+    @api.post("/tasks/{task_id}/started")
     @needs(Scope.LEND)
-    async def started(task_id: str, asker: Asker) -> dict[str, Any]:
+    async def started(task_id: str, asker: Asker) -> TaskDecision:
         """Tell that a task has begun: what was said of its start is held against that."""
         own_task(task_id, asker, "report the start of")
         return decision_dict(await engine.scheduling.started(task_id, who=asker.name))
 
-    @api.post("/tasks/{task_id}/complete", response_model=schemas.TaskDone)
+    @api.post("/tasks/{task_id}/complete")
     @needs(Scope.LEND)
-    async def complete(task_id: str, asker: Asker) -> dict[str, Any]:
+    async def complete(task_id: str, asker: Asker) -> TaskDone:
         """Free what a task held; or wait for its place no longer."""
         own_task(task_id, asker, "complete")
         if not await engine.scheduling.complete(task_id, who=asker.name):

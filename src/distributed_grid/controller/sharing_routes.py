@@ -1,10 +1,9 @@
 """Sharing by policy, over HTTP: requests that wait, plans, reasons, and the policy."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Body, Header
 
-from distributed_grid.controller import sharing_schemas as schemas
 from distributed_grid.controller.access import Asker, needs
 from distributed_grid.engine.allocations import Allocations
 from distributed_grid.engine.engine import Engine
@@ -12,73 +11,73 @@ from distributed_grid.engine.views import policy_dict
 from distributed_grid.leases.reclaim import cordon, uncordon
 from distributed_grid.leases.rules import set_policy
 from distributed_grid.model.principals import Scope
+from distributed_grid.wire.queue import Allocation, AllocationRequest, Plan, PlanRequest, QueueStatus, Why
+from distributed_grid.wire.sharing import Cooldown, CooldownRequest, PolicyChange, PolicyStatus, SharingStatus
 
 
 def add_sharing_routes(api: APIRouter, engine: Engine) -> None:
     p, allocations = engine.parts, Allocations(engine)
 
-    @api.get("/resource-sharing", response_model=schemas.SharingStatus)
+    @api.get("/resource-sharing")
     @needs(Scope.VIEW)
-    async def sharing_status() -> dict[str, Any]:
+    async def sharing_status() -> SharingStatus:
         """The policy in force, every node's limits, and every team's part."""
         return await allocations.status()
 
-    @api.put("/resource-sharing/policy", response_model=schemas.PolicyStatus)
+    @api.put("/resource-sharing/policy")
     @needs(Scope.ADMIN)
-    async def change_policy(asker: Asker, body: schemas.PolicyChange) -> dict[str, Any]:
+    async def change_policy(asker: Asker, body: PolicyChange) -> PolicyStatus:
         """Share by another policy or mode from now on, over restarts; `configured` goes back to the file's."""
-        await set_policy(p, policy=body.policy, mode=body.mode, who=asker.name)
+        await set_policy(p, policy=body.get("policy"), mode=body.get("mode"), who=asker.name)
         return policy_dict(p)
 
-    @api.post("/requests", response_model=schemas.Allocation, status_code=202)
+    @api.post("/requests", status_code=202)
     @needs(Scope.LEND)
     async def request(
-        body: schemas.AllocationRequest,
+        body: AllocationRequest,
         asker: Asker,
         idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
-    ) -> dict[str, Any]:
+    ) -> Allocation:
         """Ask for capacity and let the request wait in the queue; the boost, if it can be had now."""
         key = asker.own_key(idempotency_key)
-        return await allocations.request(body.model_dump(), caller=asker, idempotency_key=key)
+        return await allocations.request(body, caller=asker, idempotency_key=key)
 
-    @api.get("/requests", response_model=schemas.QueueStatus)
+    @api.get("/requests")
     @needs(Scope.VIEW)
-    async def queue_status() -> dict[str, Any]:
+    async def queue_status() -> QueueStatus:
         """The requests that wait: position, reason and expected start."""
         return allocations.queue()
 
-    @api.get("/requests/{request_id}", response_model=schemas.Allocation)
+    @api.get("/requests/{request_id}")
     @needs(Scope.VIEW)
-    async def one_request(request_id: str) -> dict[str, Any]:
+    async def one_request(request_id: str) -> Allocation:
         return allocations.find(request_id)
 
-    @api.post("/requests/{request_id}/release", response_model=schemas.Allocation)
+    @api.post("/requests/{request_id}/release")
     @needs(Scope.LEND)
-    async def release(request_id: str, asker: Asker) -> dict[str, Any]:
+    async def release(request_id: str, asker: Asker) -> Allocation:
         """Wait no longer; or, if it was met, give the capacity back."""
         return await allocations.release(request_id, caller=asker)
 
-    @api.post("/plan", response_model=schemas.Plan)
+    @api.post("/plan")
     @needs(Scope.VIEW)
-    async def plan(body: schemas.PlanRequest, asker: Asker) -> dict[str, Any]:
+    async def plan(body: PlanRequest, asker: Asker) -> Plan:
         """What would happen to such a request now: nothing is changed."""
-        return await allocations.plan(body.model_dump(), caller=asker)
+        return await allocations.plan(body, caller=asker)
 
-    @api.get("/why/{request_or_boost}", response_model=schemas.Why)
+    @api.get("/why/{request_or_boost}")
     @needs(Scope.VIEW)
-    async def why(request_or_boost: str) -> dict[str, Any]:
+    async def why(request_or_boost: str) -> Why:
         """Why a request waits, or why a boost was lent by the node that lends it: a reason for every node."""
         return await allocations.why(request_or_boost)
 
-    @api.post("/nodes/{name}/cooldown", response_model=schemas.Cooldown)
+    @api.post("/nodes/{name}/cooldown")
     @needs(Scope.ADMIN)
-    async def cooldown(
-        name: str, asker: Asker, body: Annotated[schemas.CooldownRequest | None, Body()] = None
-    ) -> dict[str, Any]:
+    async def cooldown(name: str, asker: Asker, body: Annotated[CooldownRequest | None, Body()] = None) -> Cooldown:
         """Let a node give everything back and share nothing until told; or, with `on: false`, share again."""
-        body = body or schemas.CooldownRequest()
-        if not body.on:
+        body = body or {}
+        if not body.get("on", True):
             await uncordon(p, name, who=asker.name)
             return {"node": name, "cooling": False, "asked_back": []}
-        asked = await cordon(p, name, grace_s=body.grace_seconds, who=asker.name)
+        asked = await cordon(p, name, grace_s=body.get("grace_seconds"), who=asker.name)
         return {"node": name, "cooling": True, "asked_back": [lease.id for lease in asked]}

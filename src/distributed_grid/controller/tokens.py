@@ -1,5 +1,7 @@
 """All valid tokens: the installation's own, and the users'."""
 
+from __future__ import annotations
+
 import asyncio
 import hashlib
 import hmac
@@ -8,7 +10,7 @@ import secrets
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from distributed_grid import threads
 from distributed_grid.decide.leases.ownership import most_allowed
@@ -18,6 +20,9 @@ from distributed_grid.model.principals import THE_OWNER, Principal, Scope, check
 from distributed_grid.model.teams import Teams
 from distributed_grid.store.durable import bytes_of, replace_durably, stamp
 from distributed_grid.store.token_file import StoredToken, TokenFile
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.tokens import Me
 
 # Makes tokens easy to recognise, for people and for programs that search for leaked secrets.
 _PREFIX: Final = "grid_"
@@ -191,7 +196,7 @@ class Tokens:
         return new
 
 
-def me(principal: Principal, teams: Teams) -> dict[str, Any]:
+def me(principal: Principal, teams: Teams) -> Me:
     """What a caller is told about itself."""
     expires_at = principal.expires_at
     return {

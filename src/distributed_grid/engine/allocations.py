@@ -1,7 +1,8 @@
 """Requests that may wait, as the API and the Python classes make them: answers are the API's JSON."""
 
-from collections.abc import Mapping
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
 
 from distributed_grid.decide.leases.ownership import owned_request
 from distributed_grid.engine.engine import Engine
@@ -12,7 +13,10 @@ from distributed_grid.model.requests import Waiting
 from distributed_grid.queue.answers import plan_answer, why_answer
 from distributed_grid.queue.ownership import check_change, own_boost, seen_by
 
-_NOT_ASKED_FOR = {"grace_seconds": None, "on_grace_end": None, "reclaim_url": None}
+if TYPE_CHECKING:
+    from distributed_grid.wire.boosts import AskedTerms
+    from distributed_grid.wire.queue import Allocation, AllocationRequest, Plan, PlanRequest, QueueStatus, Why
+    from distributed_grid.wire.sharing import SharingStatus
 
 
 class Allocations:
@@ -22,14 +26,14 @@ class Allocations:
         self._engine = engine
 
     async def request(
-        self, body: Mapping[str, Any], *, caller: Principal, idempotency_key: str | None = None
-    ) -> dict[str, Any]:
+        self, body: AllocationRequest, *, caller: Principal, idempotency_key: str | None = None
+    ) -> Allocation:
         return self._shown(await self._engine.enqueue(body, caller=caller, idempotency_key=idempotency_key))
 
-    def find(self, request_id: str) -> dict[str, Any]:
+    def find(self, request_id: str) -> Allocation:
         return self._shown(self._engine.service.find(request_id))
 
-    async def release(self, request_id: str, *, caller: Principal) -> dict[str, Any]:
+    async def release(self, request_id: str, *, caller: Principal) -> Allocation:
         """Cancel a waiting request; or, if it was granted, release the boost."""
         p, service = self._engine.parts, self._engine.service
         found = service.find(request_id, seen_by(p, caller))
@@ -40,27 +44,27 @@ class Allocations:
                 await self._engine.scheduling.complete(found.ask.label, who=caller.name)
             else:
                 await service.queue.leave(found.id, who=caller.name)
-            return shown | {"state": "cancelled"}
+            return {**shown, "state": "cancelled"}
         lease = own_boost(p, caller, found.id, "release")
         return self._shown(await service.release(lease.id, who=caller.name))
 
-    def queue(self) -> dict[str, Any]:
+    def queue(self) -> QueueStatus:
         p = self._engine.parts
         return queue_dict(p.sharing.waiting, self._engine.service.queue.verdicts(), p.now())
 
-    async def status(self) -> dict[str, Any]:
+    async def status(self) -> SharingStatus:
         p = self._engine.parts
         return sharing_dict(p, self._engine.service.queue, await p.look())
 
-    async def plan(self, body: Mapping[str, Any], *, caller: Principal) -> dict[str, Any]:
+    async def plan(self, body: PlanRequest, *, caller: Principal) -> Plan:
         """What would happen to such a request now. Nothing changes."""
-        ask = self._engine.ask_of({**body, **_NOT_ASKED_FOR}, caller=caller)
+        ask = self._engine.ask_of(cast("AskedTerms", body), caller=caller)  # a plan has the other terms' defaults
         return await plan_answer(self._engine.parts, self._engine.service.queue, ask)
 
-    async def why(self, request_or_boost: str) -> dict[str, Any]:
+    async def why(self, request_or_boost: str) -> Why:
         return await why_answer(self._engine.parts, self._engine.service, request_or_boost)
 
-    def _shown(self, found: Lease | Waiting) -> dict[str, Any]:
+    def _shown(self, found: Lease | Waiting) -> Allocation:
         p = self._engine.parts
         verdicts = self._engine.service.queue.verdicts()
         verdict = next((verdict for verdict in verdicts if verdict.waiting.id == found.id), None)

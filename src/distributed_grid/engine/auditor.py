@@ -4,11 +4,13 @@ The reconciler repairs most problems within a second. So a look that finds somet
 is gone by then was in transit or has been repaired, and is reported apart from what stays.
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from distributed_grid import threads
 from distributed_grid.decide.audit import (
@@ -30,6 +32,9 @@ from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.times import instant
 
+if TYPE_CHECKING:
+    from distributed_grid.wire.audit import AuditReport
+
 # The reconciler makes a full turn every second; a view may be half a second old.
 _SECOND_LOOK_S: Final = 1.7
 _STEADY_TRIES: Final = 5
@@ -44,7 +49,9 @@ class Report:
     """What an audit found, and what a repair did about it."""
 
     at: datetime
-    counted: Mapping[str, int]
+    nodes: int
+    boosts: int
+    groups: int
     findings: tuple[Finding, ...]
     settled: tuple[Finding, ...] = ()
     """Found at the first look, and gone at the second."""
@@ -52,13 +59,15 @@ class Report:
     did: tuple[str, ...] = ()
     left_because: Mapping[tuple[str, ...], str] | None = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> AuditReport:
         because = self.left_because or {}
         return {
             "sound": not self.findings,
             "at": instant(self.at),
-            **self.counted,
-            "findings": [f.to_dict() | {"left_because": because.get(f.key)} for f in self.findings],
+            "nodes": self.nodes,
+            "boosts": self.boosts,
+            "groups": self.groups,
+            "findings": [{**f.to_dict(), "left_because": because.get(f.key)} for f in self.findings],
             "settled": [f.to_dict() for f in self.settled],
             "repaired": [f.to_dict() for f in self.repaired],
             "did": list(self.did),
@@ -204,5 +213,4 @@ def _compared(
 
 
 def _report(facts: AuditFacts, findings: tuple[Finding, ...], **more: Any) -> Report:
-    counted = {"nodes": len(facts.nodes), "boosts": len(facts.leases), "groups": len(facts.groups)}
-    return Report(facts.now, counted, findings, **more)
+    return Report(facts.now, len(facts.nodes), len(facts.leases), len(facts.groups), findings, **more)

@@ -1,12 +1,14 @@
 """The engine of one cluster: state, request service, reconciler, scheduler, rebalancing, offloading and measuring,
 started and stopped together in one event loop."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distributed_grid.config import GridConfig
 from distributed_grid.decide.leases.hooks import check_hook
@@ -26,6 +28,7 @@ from distributed_grid.model.demand import Pending
 from distributed_grid.model.endings import EndCause, Ending
 from distributed_grid.model.leases import Lease, OnGraceEnd, Purpose
 from distributed_grid.model.nodes import NodeName, NodeTable
+from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.principals import Principal
 from distributed_grid.model.requests import Ask, Waiting, make_ask
 from distributed_grid.model.series import RunTimes
@@ -40,6 +43,10 @@ from distributed_grid.rebalance.rebalancer import Rebalancing
 from distributed_grid.scheduler.scheduler import Scheduling
 from distributed_grid.store.boost_file import ClusterIdentity
 from distributed_grid.store.home import GridHome
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.boosts import Asked, AskedTerms, BoostRequest
+    from distributed_grid.wire.queue import AllocationRequest
 
 log = logger()
 
@@ -190,42 +197,42 @@ class Engine:
             self.offloading.processes.start()
         self.has_started = True
 
-    async def request(self, body: Mapping[str, Any], *, caller: Principal, idempotency_key: str | None = None) -> Lease:
+    async def request(self, body: BoostRequest, *, caller: Principal, idempotency_key: str | None = None) -> Lease:
         """Grant what the body of a request asks for. Every request is audited; a granted one through its grant."""
         with self._refusals_noted(body, caller.name):
             ask = self.ask_of(body, caller=caller, idempotency_key=idempotency_key)
-            return await self.service.request(ask, wait_s=body["wait_seconds"])
+            return await self.service.request(ask, wait_s=body.get("wait_seconds", 0.0))
 
     async def enqueue(
-        self, body: Mapping[str, Any], *, caller: Principal, idempotency_key: str | None = None
+        self, body: AllocationRequest, *, caller: Principal, idempotency_key: str | None = None
     ) -> Lease | Waiting:
         """Like `request`, for a request that waits in the queue while its caller does not."""
         with self._refusals_noted(body, caller.name):
             ask = self.ask_of(body, caller=caller, idempotency_key=idempotency_key)
-            return await self.service.enqueue(ask, wait_s=body["wait_seconds"])
+            return await self.service.enqueue(ask, wait_s=body.get("wait_seconds"))
 
-    def ask_of(self, body: Mapping[str, Any], *, caller: Principal, idempotency_key: str | None = None) -> Ask:
+    def ask_of(self, body: AskedTerms, *, caller: Principal, idempotency_key: str | None = None) -> Ask:
         """What the body of a request or a plan asks for, checked, including what the caller may ask for."""
         check_room(self.parts, self.config.limits, caller)
         ask = make_ask(
             body["target_node"],
             body["resource_type"],
             body["amount"],
-            priority=body["priority"],
-            duration_s=body["duration_seconds"],
-            source=body["source_node"],
-            delivery=body["delivery"],
-            grace_s=body["grace_seconds"],
-            on_grace_end=body["on_grace_end"],
+            priority=body.get("priority", AllocationPriority.NORMAL),
+            duration_s=body.get("duration_seconds"),
+            source=body.get("source_node"),
+            delivery=body.get("delivery"),
+            grace_s=body.get("grace_seconds"),
+            on_grace_end=body.get("on_grace_end"),
             requester=caller.name,
             idempotency_key=idempotency_key,
             fractional_gpus=self.config.resource_sharing.fractional_gpus,
             team=caller.team,
             reclaim_hook=check_hook(body.get("reclaim_url"), self.parts.addresses()),
             along=body.get("along"),
-            purpose=body.get("purpose") or Purpose.BOOST,
-            label=body.get("label") or "",
-            own_too=bool(body.get("own_too")),
+            purpose=body.get("purpose", Purpose.BOOST),
+            label=body.get("label", ""),
+            own_too=body.get("own_too", False),
             ends_with=body.get("ends_with"),
             longest_grace_s=self.parts.longest_grace_s,
         )
@@ -233,7 +240,7 @@ class Engine:
         return ask
 
     @contextlib.contextmanager
-    def _refusals_noted(self, body: Mapping[str, Any], who: str) -> Iterator[None]:
+    def _refusals_noted(self, body: Asked, who: str) -> Iterator[None]:
         try:
             yield
         except GridError as error:

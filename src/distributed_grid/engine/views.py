@@ -1,9 +1,11 @@
 """Nodes, the cluster and sharing as the API and `--json` show them."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from distributed_grid.decide.capacity.feasibility import NodeFacts, closed, lendable
 from distributed_grid.decide.capacity.usage import Usage
@@ -15,7 +17,7 @@ from distributed_grid.decide.queue.claims import burden
 from distributed_grid.engine.engine import Engine
 from distributed_grid.leases.rules import numbers, rules_for
 from distributed_grid.leases.state import EngineContext
-from distributed_grid.leases.view import boost_dict, listed, status_dict
+from distributed_grid.leases.view import boost_dict, cut_to_fit, status_dict
 from distributed_grid.model.demand import Demand
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
@@ -23,46 +25,57 @@ from distributed_grid.model.plans import NO_RULES, Rules
 from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.requests import Ask, Waiting
 from distributed_grid.model.resources import BUILT_IN, CPU, GPU, MEMORY, ResourceVector, amount_of
+from distributed_grid.model.series import Accuracy
+from distributed_grid.model.snapshots import NodeSnapshot
 from distributed_grid.model.teams import DEFAULT_TEAM, Team
 from distributed_grid.model.times import instant
 from distributed_grid.monitoring.collector import Collector
 from distributed_grid.monitoring.forecasting import Forecast
-from distributed_grid.monitoring.views import demand_dict, snapshot_dict
+from distributed_grid.monitoring.views import demand_dict, measured_dict
 from distributed_grid.queue.queue import Queue
 from distributed_grid.rebalance.rebalancer import suggestion_dict
 
-_UNMEASURED = (
-    "stale_because",
-    "shares_its_host",
-    "taken_at",
-    "seen_since",
-    "measured_at",
-    "age_seconds",
-    "pressure",
-    "measured",
-)
+if TYPE_CHECKING:
+    from distributed_grid.wire.nodes import (
+        ClusterSeen,
+        DemandStatus,
+        ForecastAccuracy,
+        History,
+        LogicalNode,
+        NodeForecast,
+        NodeLending,
+        NodeOutlook,
+        NodesSeen,
+        NodeStatus,
+        NodeTrend,
+        RecentHistory,
+        SuggestionStatus,
+    )
+    from distributed_grid.wire.queue import Allocation, QueuedRequest, QueueHead, QueueStatus
+    from distributed_grid.wire.sharing import PolicyStatus, SharingNode, SharingStatus, TeamStatus
 
 
-def node_dicts(p: EngineContext, nodes: NodeTable, collector: Collector | None, now: datetime) -> list[dict[str, Any]]:
+def node_dicts(p: EngineContext, nodes: NodeTable, collector: Collector | None, now: datetime) -> list[NodeStatus]:
     """Every node, including configured nodes that are not connected."""
     usage = p.ledger.usage
     rules = rules_for(p, Ask("", CPU, 1)) if p.config.resource_sharing.enabled else None
     snapshots = collector.snapshots() if collector is not None else {}
     return [
-        dict.fromkeys(_UNMEASURED)
-        | (snapshot_dict(snapshots[node.name], now) if node.alive and node.name in snapshots else {})
-        | _logical(node, usage)
-        | _lending(node, usage, rules)
-        | {"state": _state(node, snapshots[node.name].state if node.name in snapshots else "starting")}
-        for node in nodes.values()
+        _status(node, usage, rules, snapshots.get(node.name) if node.alive else None, now) for node in nodes.values()
     ]
 
 
-def _state(node: Node, measured: str) -> str:
-    return measured if node.alive else "down"
+def _status(node: Node, usage: Usage, rules: Rules | None, snapshot: NodeSnapshot | None, now: datetime) -> NodeStatus:
+    seen = "starting" if snapshot is None else snapshot.state
+    return {
+        **measured_dict(snapshot, now),
+        **_logical(node, usage),
+        **_lending(node, usage, rules),
+        "state": seen if node.alive else "down",
+    }
 
 
-def _logical(node: Node, usage: Usage) -> dict[str, Any]:
+def _logical(node: Node, usage: Usage) -> LogicalNode:
     """As Ray shows it now: newer than the last measurement."""
     return {
         "name": node.name,
@@ -81,7 +94,7 @@ def _logical(node: Node, usage: Usage) -> dict[str, Any]:
     }
 
 
-def _lending(node: Node, usage: Usage, rules: Rules | None) -> dict[str, Any]:
+def _lending(node: Node, usage: Usage, rules: Rules | None) -> NodeLending:
     """What planners of roles build on, as the next request would be decided. `rules`: None if sharing is disabled."""
     if rules is None:
         could, code = ResourceVector(), None if node.alive else RefusalCode.NODE_DOWN
@@ -94,11 +107,11 @@ def _lending(node: Node, usage: Usage, rules: Rules | None) -> dict[str, Any]:
     }
 
 
-def demand_dicts(demand: Iterable[Demand], now: datetime) -> list[dict[str, Any]]:
+def demand_dicts(demand: Iterable[Demand], now: datetime) -> list[DemandStatus]:
     return [demand_dict(one, now) for one in demand]
 
 
-def outlook_dict(collector: Collector, name: NodeName, horizon_s: float, now: datetime) -> dict[str, Any]:
+def outlook_dict(collector: Collector, name: NodeName, horizon_s: float, now: datetime) -> NodeOutlook:
     """One node's last hour, its trends, its forecast, and the demand for it."""
     return {
         "history": _history_dict(collector, name),
@@ -109,7 +122,7 @@ def outlook_dict(collector: Collector, name: NodeName, horizon_s: float, now: da
     }
 
 
-def _history_dict(collector: Collector, name: NodeName) -> dict[str, Any]:
+def _history_dict(collector: Collector, name: NodeName) -> History:
     history = collector.history
     found = {series: history.of(name, series) for series in history.series}
     times = next(iter(found.values())).times
@@ -126,7 +139,7 @@ def _history_dict(collector: Collector, name: NodeName) -> dict[str, Any]:
 
 def recent_dicts(
     collector: Collector, names: Iterable[NodeName], points: int, now: datetime
-) -> dict[NodeName, dict[str, Any]]:
+) -> dict[NodeName, RecentHistory]:
     """The last hour of many nodes in few points, for drawing them all; gaps for an unknown node."""
 
     means = {
@@ -148,7 +161,7 @@ def recent_dicts(
     return {name: {"window_seconds": LONGEST, "until": instant(now), "series": recent(name)} for name in names}
 
 
-def _trend_dicts(trends: dict[str, Trend]) -> dict[str, Any]:
+def _trend_dicts(trends: dict[str, Trend]) -> dict[str, NodeTrend]:
     return {
         window: {
             "per_minute": None if one.per_minute is None else round(one.per_minute, 6),
@@ -159,7 +172,7 @@ def _trend_dicts(trends: dict[str, Trend]) -> dict[str, Any]:
     }
 
 
-def _forecast_dict(forecast: Forecast | None) -> dict[str, Any] | None:
+def _forecast_dict(forecast: Forecast | None) -> NodeForecast | None:
     if forecast is None:
         return None
     return {
@@ -168,11 +181,21 @@ def _forecast_dict(forecast: Forecast | None) -> dict[str, Any] | None:
         "low": round(forecast.low, 4),
         "high": round(forecast.high, 4),
         "confidence": forecast.confidence,
-        "accuracy": None if forecast.accuracy is None else asdict(forecast.accuracy),
+        "accuracy": None if forecast.accuracy is None else _accuracy_dict(forecast.accuracy),
     }
 
 
-async def cluster_dict(engine: Engine) -> dict[str, Any]:
+def _accuracy_dict(accuracy: Accuracy) -> ForecastAccuracy:
+    return {
+        "horizon_s": accuracy.horizon_s,
+        "checked": accuracy.checked,
+        "error": accuracy.error,
+        "error_of_now": accuracy.error_of_now,
+        "covered": accuracy.covered,
+    }
+
+
+async def cluster_dict(engine: Engine) -> ClusterSeen:
     """As `grid cluster status --json`, without the controller's location."""
     nodes = await engine.parts.look()
     return {
@@ -184,7 +207,7 @@ async def cluster_dict(engine: Engine) -> dict[str, Any]:
     }
 
 
-def nodes_dict(engine: Engine, nodes: NodeTable) -> dict[str, Any]:
+def nodes_dict(engine: Engine, nodes: NodeTable) -> NodesSeen:
     """The nodes, the pending demand, and suggestions."""
     collector = engine.watching.collector if engine.watching else None
     now = engine.parts.now()
@@ -195,7 +218,7 @@ def nodes_dict(engine: Engine, nodes: NodeTable) -> dict[str, Any]:
     }
 
 
-def suggestion_dicts(engine: Engine) -> list[dict[str, Any]]:
+def suggestion_dicts(engine: Engine) -> list[SuggestionStatus]:
     """The suggestions of the last round."""
     rebalancing = engine.rebalancing
     return [] if rebalancing is None else [suggestion_dict(one) for one in rebalancing.suggestions.current]
@@ -204,12 +227,13 @@ def suggestion_dicts(engine: Engine) -> list[dict[str, Any]]:
 _FIRST_OF_QUEUE: Final = 8
 
 
-def sharing_dict(p: EngineContext, queue: Queue, nodes: NodeTable) -> dict[str, Any]:
+def sharing_dict(p: EngineContext, queue: Queue, nodes: NodeTable) -> SharingStatus:
     """What `grid resource-sharing status` shows: the policy in force, every node's limits, every team's share, and the
     waiting requests.
     """
     sharing = p.config.resource_sharing
-    return policy_dict(p) | {
+    return {
+        **policy_dict(p),
         "enabled": sharing.enabled,
         "delivery": sharing.delivery or "transfer (reserve for GPUs)",
         "nodes": [_node_dict(p, node) for node in nodes.values()],
@@ -219,7 +243,7 @@ def sharing_dict(p: EngineContext, queue: Queue, nodes: NodeTable) -> dict[str, 
     }
 
 
-def policy_dict(p: EngineContext) -> dict[str, Any]:
+def policy_dict(p: EngineContext) -> PolicyStatus:
     return {
         "policy": str(p.sharing.policy),
         "mode": str(p.sharing.mode),
@@ -229,7 +253,7 @@ def policy_dict(p: EngineContext) -> dict[str, Any]:
     }
 
 
-def _node_dict(p: EngineContext, node: Node) -> dict[str, Any]:
+def _node_dict(p: EngineContext, node: Node) -> SharingNode:
     usage = p.ledger.usage
     return {
         "name": node.name,
@@ -251,7 +275,7 @@ def _teams(p: EngineContext) -> list[Team]:
     return [*p.teams.values(), *(Team(name) for name in sorted(others or ({DEFAULT_TEAM} - set(p.teams))))]
 
 
-def _team_dict(p: EngineContext, team: Team) -> dict[str, Any]:
+def _team_dict(p: EngineContext, team: Team) -> TeamStatus:
     return {
         "name": team.name,
         "guaranteed": team.guaranteed.to_amounts(),
@@ -263,7 +287,7 @@ def _team_dict(p: EngineContext, team: Team) -> dict[str, Any]:
     }
 
 
-def queued_dict(waiting: Waiting, verdict: Verdict | None, now: datetime) -> dict[str, Any]:
+def queued_dict(waiting: Waiting, verdict: Verdict | None, now: datetime) -> QueuedRequest:
     ask = waiting.ask
     start = None if verdict is None else verdict.expected_start
     return {
@@ -285,20 +309,21 @@ def queued_dict(waiting: Waiting, verdict: Verdict | None, now: datetime) -> dic
     }
 
 
-def queue_dict(waiting: Mapping[str, Waiting], verdicts: tuple[Verdict, ...], now: datetime) -> dict[str, Any]:
+def queue_dict(waiting: Mapping[str, Waiting], verdicts: tuple[Verdict, ...], now: datetime) -> QueueStatus:
     """All waiting requests, the next one first; or as many as fit into an answer."""
-    return listed("requests", _queued(waiting, verdicts, now), "requester")
+    shown, cut = cut_to_fit(_queued(waiting, verdicts, now), lambda one: one["requester"])
+    return {"cut": cut, "requests": shown}
 
 
 def _queued(
     waiting: Mapping[str, Waiting], verdicts: tuple[Verdict, ...], now: datetime, most: int | None = None
-) -> list[dict[str, Any]]:
+) -> list[QueuedRequest]:
     known = {verdict.waiting.id: verdict for verdict in verdicts if verdict.waiting.id in waiting}
     ids = [*known, *(request_id for request_id in waiting if request_id not in known)]
     return [queued_dict(waiting[each], known.get(each), now) for each in ids[:most]]
 
 
-def waiting_dict(p: EngineContext, queue: Queue) -> dict[str, Any]:
+def waiting_dict(p: EngineContext, queue: Queue) -> QueueHead:
     """How many requests wait, and the first of them as in the queue's list: part of every status."""
     first = _queued(p.sharing.waiting, queue.verdicts(), p.now(), _FIRST_OF_QUEUE)
     return {"waiting": len(p.sharing.waiting), "queue": first}
@@ -306,7 +331,7 @@ def waiting_dict(p: EngineContext, queue: Queue) -> dict[str, Any]:
 
 def allocation_dict(
     found: Lease | Waiting, verdict: Verdict | None, notes: tuple[str, ...], now: datetime
-) -> dict[str, Any]:
+) -> Allocation:
     """A request, whether it waits or has become a boost."""
     if isinstance(found, Waiting):
         queued = queued_dict(found, verdict, now)

@@ -3,9 +3,11 @@
 The protocols are at the top; tests may bring other implementations. Calls block: none is made from an event loop.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -26,6 +28,9 @@ from distributed_grid.model.offload import (
     Stream,
     StreamKind,
 )
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.offload import LogPiece
 
 
 class NodeSilent(Exception):
@@ -51,7 +56,7 @@ class Processes(Protocol):
     def stop(self, node_id: NodeId, pid: int, created_at: float, grace_s: float) -> dict[str, Any]:
         """End a process. Raises `NodeSilent`."""
 
-    def read_log(self, node_id: NodeId, path: str, output_from: int, begin: int) -> dict[str, Any]: ...
+    def read_log(self, node_id: NodeId, path: str, output_from: int, begin: int) -> LogPiece: ...
 
 
 class Runners(Protocol):
@@ -71,7 +76,7 @@ class Runners(Protocol):
     def about(self, lease_id: str) -> dict[str, Any] | None:
         """Its state; None instead of a `TimeoutError`."""
 
-    def read(self, lease_id: str, begin: int) -> dict[str, Any]: ...
+    def read(self, lease_id: str, begin: int) -> LogPiece: ...
     def end(self, lease_id: str, grace_s: float, within_s: float) -> dict[str, Any]: ...
     def remove(self, lease_id: str) -> None: ...
     def known(self) -> list[str]:
@@ -87,7 +92,7 @@ class ProcessControl:
 T = TypeVar("T")
 
 
-def on(node_id: NodeId, function: Callable[..., T], *args: Any) -> "ray.ObjectRef[T]":
+def on(node_id: NodeId, function: Callable[..., T], *args: Any) -> ray.ObjectRef[T]:
     """Run a function of `on_node` on one node; the reference to its result."""
     strategy = NodeAffinitySchedulingStrategy(node_id, soft=False)
     task = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=strategy)(function)
@@ -150,11 +155,11 @@ class RayProcesses:
             raise NodeSilent(node_id) from error
         return done
 
-    def read_log(self, node_id: NodeId, path: str, output_from: int, begin: int) -> dict[str, Any]:
+    def read_log(self, node_id: NodeId, path: str, output_from: int, begin: int) -> LogPiece:
         answers = _answers({node_id: self._on(node_id, on_node_runner.read_piece, path, output_from, begin)})
         if node_id not in answers:
             raise NodeSilent(node_id)
-        return answers[node_id]
+        return cast("LogPiece", answers[node_id])
 
 
 def _answers(asked: Mapping[NodeId, Any]) -> dict[NodeId, dict[str, Any]]:

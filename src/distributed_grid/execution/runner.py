@@ -3,9 +3,11 @@
 No command outlives its lease: when the group is removed the actor dies, and with it its command.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import ray
 
@@ -14,6 +16,9 @@ from distributed_grid.execution.groups import asking_for, inside
 from distributed_grid.execution.packing import on_node_runner
 from distributed_grid.execution.processes import RunnerGone
 from distributed_grid.model.leases import Lease
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.offload import LogPiece
 
 _PREFIX: Final = "grid-runner-"
 _CREATE_S: Final = 60.0
@@ -57,8 +62,8 @@ class RayRunners:
         except ray.exceptions.GetTimeoutError:
             return None
 
-    def read(self, lease_id: str, begin: int) -> dict[str, Any]:
-        return self._ask(lease_id, "read", begin)
+    def read(self, lease_id: str, begin: int) -> LogPiece:
+        return cast("LogPiece", self._ask(lease_id, "read", begin))
 
     def end(self, lease_id: str, grace_s: float, within_s: float) -> dict[str, Any]:
         return self._ask(lease_id, "end", grace_s, within_s, within_s=within_s + _ANSWER_S)

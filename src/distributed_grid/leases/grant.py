@@ -3,11 +3,13 @@
 The intent is on disk before the cluster changes, the outcome after.
 """
 
+from __future__ import annotations
+
 import asyncio
 import math
 import uuid
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from distributed_grid.decide.capacity.lending import counter_offer, plan_grant
 from distributed_grid.decide.queue.admission import Verdict
@@ -26,6 +28,9 @@ from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import amount_of
 from distributed_grid.model.times import instant, span
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.queue import NodeVerdict
 
 _MOST_REASONS: Final = 50
 _MARGIN_S: Final = 30.0
@@ -141,7 +146,7 @@ async def carry_out(p: EngineContext, lease: Lease, group_s: int = GROUP_S) -> L
     return granted
 
 
-def _reasons(p: EngineContext, plan: Grant, nodes: NodeTable) -> list[dict[str, Any]]:
+def _reasons(p: EngineContext, plan: Grant, nodes: NodeTable) -> list[NodeVerdict]:
     """Why each node, or each of the first of many, lends or does not. This cannot be reconstructed later."""
     some = NodeTable(nodes[name] for name in (*list(nodes)[:_MOST_REASONS], plan.source, plan.ask.target))
     found = considered(plan.ask, some, p.ledger.usage, rules_for(p, plan.ask), chosen=plan.source)

@@ -1,10 +1,12 @@
 """Programs that run inside a reserved lease."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Collection
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from distributed_grid.decide.leases.hooks import private_head
 from distributed_grid.errors import InvalidRequest, NotReserved
@@ -13,6 +15,9 @@ from distributed_grid.leases.view import boost_dict
 from distributed_grid.model.leases import Lease, LeaseState, Program
 from distributed_grid.model.resources import CPU, GPU, whole
 from distributed_grid.model.work import Work, together
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.boosts import Attended
 
 _JOB: Final = re.compile(r"[0-9a-f]{8}")
 _MOST_JOBS: Final = 64
@@ -90,7 +95,7 @@ async def leave(p: EngineContext, lease: Lease, program_id: str, *, who: str = "
     return alone
 
 
-def attended_dict(p: EngineContext, lease: Lease) -> dict[str, Any]:
+def attended_dict(p: EngineContext, lease: Lease) -> Attended:
     """The answer to a program inside. It gives the time left, since clocks differ between machines."""
     left_s = None if lease.deadline is None else round((lease.deadline - p.now()).total_seconds(), 3)
     return {"boost": boost_dict(lease, p.notes.get(lease.id, ())), "ends_in_seconds": left_s}

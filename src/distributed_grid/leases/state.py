@@ -5,12 +5,14 @@ decided beside the leases: the policy in force, cordoned nodes, waiting requests
 accurate earlier predictions were.
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from distributed_grid import threads
 from distributed_grid.config import GridConfig
@@ -37,6 +39,9 @@ from distributed_grid.store.group_commit import GroupCommit
 from distributed_grid.store.home import GridHome
 from distributed_grid.store.sharing_file import SharingFile, SharingRecord
 from distributed_grid.store.writer_lock import WriterLock
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.queue import NodeVerdict
 
 # Every task rewrites all of these, so only this many survive a restart.
 _OUTCOMES_KEPT: Final = 200
@@ -111,7 +116,7 @@ class SharingState:
     scheduling: SchedulingState = field(default_factory=SchedulingState)
 
     @classmethod
-    def configured(cls, config: GridConfig) -> "SharingState":
+    def configured(cls, config: GridConfig) -> SharingState:
         return cls(config.resource_sharing.policy, config.resource_sharing.mode)
 
     @property
@@ -177,7 +182,7 @@ class EngineContext:
     ledger: Ledger = field(default_factory=Ledger)
     notes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Boost id -> current notes for users; not written to disk."""
-    reasons: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    reasons: dict[str, list[NodeVerdict]] = field(default_factory=dict)
     """Boost id of a grant under way -> why each node was chosen or not."""
 
     def __post_init__(self) -> None:
@@ -266,7 +271,7 @@ class EngineContext:
         if self._committing:
             await asyncio.wait(self._committing)
 
-    def _committed(self, task: "asyncio.Task[None]") -> None:
+    def _committed(self, task: asyncio.Task[None]) -> None:
         self._committing.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("an outcome could not be written; the next write repeats it", error=str(error))

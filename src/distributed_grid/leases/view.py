@@ -1,10 +1,12 @@
 """Boosts, plans and reasons as the API, `--json` and the Python classes show them."""
 
+from __future__ import annotations
+
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import accumulate, zip_longest
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import orjson
 
@@ -16,6 +18,11 @@ from distributed_grid.model.notices import notice_dict
 from distributed_grid.model.resources import ResourceVector, amount_of
 from distributed_grid.model.times import instant
 
+if TYPE_CHECKING:
+    from distributed_grid.wire.boosts import Boost, BoostEnding, BoostList, BoostTotals, ListedBoosts
+    from distributed_grid.wire.queue import NodeVerdict, Plan, PlannedPreemption
+
+T = TypeVar("T")
 MOST_BYTES: Final = 2 * 2**20
 """The most bytes of a list in one answer."""
 _TEXTS: Final = 8
@@ -38,10 +45,15 @@ def fitting(entries: Sequence[tuple[str, int]]) -> tuple[int, ...]:
     return tuple(sorted(number for number, size in zip(in_turns, sizes, strict=True) if size <= MOST_BYTES))
 
 
-def listed(name: str, dicts: Sequence[dict[str, Any]], whose: str) -> dict[str, Any]:
-    """A list for an answer, under its name, and whether entries were left out; `whose` is the key of the user."""
-    numbers = fitting([(each[whose], len(orjson.dumps(each))) for each in dicts])
-    return {"cut": len(numbers) < len(dicts), name: [dicts[number] for number in numbers]}
+def cut_to_fit(entries: Sequence[T], user_of: Callable[[T], str]) -> tuple[list[T], bool]:
+    """The entries of a list that fit into one answer, and whether others were left out."""
+    numbers = fitting([(user_of(each), len(orjson.dumps(each))) for each in entries])
+    return [entries[number] for number in numbers], len(numbers) < len(entries)
+
+
+def listed_boosts(boosts: Sequence[Boost]) -> ListedBoosts:
+    shown, cut = cut_to_fit(boosts, lambda boost: boost["requester"])
+    return {"cut": cut, "boosts": shown}
 
 
 def shortened(texts: Sequence[str]) -> list[str]:
@@ -50,13 +62,13 @@ def shortened(texts: Sequence[str]) -> list[str]:
     return [text if len(text) <= _TEXT else f"{text[: _TEXT - 3]}..." for text in texts[:_TEXTS]] + more
 
 
-def ending_of(lease: Lease) -> dict[str, Any] | None:
+def ending_of(lease: Lease) -> BoostEnding | None:
     """Why a lease ends or is asked for, by whom, for whom and by when; None while it is not asked for."""
     reason = lease.notice.reason if lease.notice is not None else lease.release_reason
     return ending_dict(lease.ending, reason=reason, asked_at=lease.asked_at, deadline=lease.deadline)
 
 
-def boost_dict(lease: Lease, notes: tuple[str, ...] = ()) -> dict[str, Any]:
+def boost_dict(lease: Lease, notes: tuple[str, ...] = ()) -> Boost:
     return {
         "boost_id": lease.id,
         "source_node": lease.source,
@@ -84,13 +96,13 @@ def boost_dict(lease: Lease, notes: tuple[str, ...] = ()) -> dict[str, Any]:
     }
 
 
-def status_dict(leases: list[Lease], notes: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+def status_dict(leases: list[Lease], notes: Mapping[str, tuple[str, ...]]) -> BoostList:
     """Totals of active boosts per resource type, then every boost, or as many as fit into an answer."""
     boosts = [boost_dict(lease, notes.get(lease.id, ())) for lease in leases]
-    return _summary(leases) | listed("boosts", boosts, "requester")
+    return {**_summary(leases), **listed_boosts(boosts)}
 
 
-def _summary(leases: list[Lease]) -> dict[str, Any]:
+def _summary(leases: list[Lease]) -> BoostTotals:
     active = [lease for lease in leases if lease.state is LeaseState.ACTIVE]
     sums: dict[str, int] = defaultdict(int)
     for lease in active:
@@ -127,11 +139,11 @@ class StatusText:
             for lease, text in known.values()
         ]
         numbers = fitting([(lease.requester, len(text)) for lease, text in zip(leases, texts, strict=True)])
-        head = orjson.dumps(_summary(leases) | {"cut": len(numbers) < len(texts)})
+        head = orjson.dumps({**_summary(leases), "cut": len(numbers) < len(texts)})
         return head[:-1] + b',"boosts":[' + b",".join(texts[number] for number in numbers) + b"]}"
 
 
-def plan_dict(outlook: Outlook, now: datetime) -> dict[str, Any]:
+def plan_dict(outlook: Outlook, now: datetime) -> Plan:
     """What `grid plan` shows."""
     ask, grant, preemption, start = outlook.ask, outlook.grant, outlook.preemption, outlook.expected_start
     return {
@@ -160,7 +172,7 @@ def plan_dict(outlook: Outlook, now: datetime) -> dict[str, Any]:
     }
 
 
-def considered_dicts(kind: str, reasons: Iterable[NodeReason]) -> list[dict[str, Any]]:
+def considered_dicts(kind: str, reasons: Iterable[NodeReason]) -> list[NodeVerdict]:
     """Each node's verdict on a request."""
     return [
         {
@@ -173,7 +185,7 @@ def considered_dicts(kind: str, reasons: Iterable[NodeReason]) -> list[dict[str,
     ]
 
 
-def _preemption_dict(preemption: Preemption) -> dict[str, Any]:
+def _preemption_dict(preemption: Preemption) -> PlannedPreemption:
     return {
         "source_node": preemption.source,
         "reason": preemption.reason,

@@ -3,14 +3,18 @@
 The words are made from the API's JSON, so that a command, a program's terminal and the audit log say the same.
 """
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from __future__ import annotations
+
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.times import instant
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.boosts import BoostClaimant, BoostEnding
 
 TERM_S: Final = 5.0
 """A program that still runs at the deadline gets SIGTERM then, and SIGKILL this much later."""
@@ -59,7 +63,7 @@ class Ending:
 
 def ending_dict(
     ending: Ending | None, *, reason: str | None, asked_at: datetime | None, deadline: datetime | None
-) -> dict[str, Any] | None:
+) -> BoostEnding | None:
     """An ending as it appears in a boost's JSON."""
     if ending is None:
         return None
@@ -69,13 +73,21 @@ def ending_dict(
         "reason": reason or str(ending.cause),
         "asked_at": None if asked_at is None else instant(asked_at),
         "deadline": None if deadline is None else instant(deadline),
-        "claimant": None
-        if ending.claimant is None
-        else asdict(ending.claimant) | {"priority": str(ending.claimant.priority)},
+        "claimant": None if ending.claimant is None else _claimant_dict(ending.claimant),
     }
 
 
-def why_it_ends(ending: Mapping[str, Any]) -> str:
+def _claimant_dict(claimant: Claimant) -> BoostClaimant:
+    return {
+        "request_id": claimant.request_id,
+        "requester": claimant.requester,
+        "team": claimant.team,
+        "priority": str(claimant.priority),
+        "wants": claimant.wants,
+    }
+
+
+def why_it_ends(ending: BoostEnding) -> str:
     """ "preempted by bob's request 1234abcd: 4 CPUs for gpu-master, priority high, team vision"."""
     by, reason, claimant = ending["by"], ending["reason"], ending["claimant"]
     match ending["cause"]:
@@ -93,7 +105,7 @@ def why_it_ends(ending: Mapping[str, Any]) -> str:
             return f"{reason}{for_whom}"
 
 
-def claimant_in_words(claimant: Mapping[str, Any]) -> str:
+def claimant_in_words(claimant: BoostClaimant) -> str:
     who = f"{claimant['requester']}'s request" if claimant["requester"] else "request"
     return (
         f"{who} {claimant['request_id'][:8]}: {claimant['wants']}, "
@@ -101,7 +113,7 @@ def claimant_in_words(claimant: Mapping[str, Any]) -> str:
     )
 
 
-def what_to_do(ending: Mapping[str, Any] | None, *, boost_id: str, priority: str, is_own_lease: bool) -> str:
+def what_to_do(ending: BoostEnding | None, *, boost_id: str, priority: str, is_own_lease: bool) -> str:
     """Advice for a run whose lease ended. It depends on the cause."""
     again = "Run it again" if is_own_lease else "Run it in another boost, or in a lease of its own (without --boost)"
     match None if ending is None else ending["cause"]:

@@ -1,11 +1,16 @@
 """Findings: what a check of `grid doctor` or an audit reports. One shape, one table of codes."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import amount_of
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.audit import AuditFinding
 
 
 class Severity(StrEnum):
@@ -129,7 +134,7 @@ class Finding:
         """Equal in two audits if the finding is about the same thing, whatever the amounts."""
         return (self.code, self.subject, self.resource_type or "", self.boost_id or "", self.group_id or "")
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> AuditFinding:
         kind = self.resource_type
         return {
             "code": str(self.code),

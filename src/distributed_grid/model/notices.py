@@ -1,15 +1,20 @@
 """Reclaim notices, and the answers of holders."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from distributed_grid.errors import InvalidAmount
 from distributed_grid.model.endings import ending_dict
 from distributed_grid.model.leases import Lease, Notice
 from distributed_grid.model.resources import amount_of, units_of
 from distributed_grid.model.times import instant, parse_instant
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.boosts import Boost, BoostClaimant, BoostNotice
 
 _WORDS: Final = ("give_up", "release", "checkpointed")
 
@@ -27,7 +32,7 @@ class ReclaimNotice:
     deadline: datetime
     by: str = ""
     """A person's name, or grid by its policy."""
-    claimant: Mapping[str, Any] | None = None
+    claimant: BoostClaimant | None = None
     """The request that it is for: its `request_id`, `requester`, `team`, `priority` and what it `wants`."""
     ends_at: datetime | None = None
     """When the grace period ends and what still runs is ended."""
@@ -43,7 +48,7 @@ class Reply:
     checkpointed: bool = False
 
 
-def notice_dict(kind: str, notice: Notice | None) -> dict[str, Any] | None:
+def notice_dict(kind: str, notice: Notice | None) -> BoostNotice | None:
     """A notice as it appears in a boost's JSON."""
     if notice is None:
         return None
@@ -57,23 +62,25 @@ def notice_dict(kind: str, notice: Notice | None) -> dict[str, Any] | None:
 
 def told_dict(lease: Lease) -> dict[str, Any]:
     """What the holder of a lease that is asked back is told, in its file and by its hook."""
-    told = notice_dict(lease.kind, lease.notice) or {}
-    return {"boost_id": lease.id, "resource_type": lease.kind, **told, **_for_whom(lease)}
+    notice = notice_dict(lease.kind, lease.notice)
+    asked = {} if notice is None else {**notice}
+    return {"boost_id": lease.id, "resource_type": lease.kind, **asked, **_for_whom(lease)}
 
 
 def _for_whom(lease: Lease) -> dict[str, Any]:
     """What asks, for which request, and when the remaining work is ended."""
-    if lease.ending is None:
+    found = ending_dict(lease.ending, reason="", asked_at=lease.asked_at, deadline=lease.deadline)
+    if found is None:
         return {}
-    found = ending_dict(lease.ending, reason="", asked_at=lease.asked_at, deadline=lease.deadline) or {}
     return {"cause": found["cause"], "by": found["by"], "claimant": found["claimant"], "ends_at": found["deadline"]}
 
 
-def notice_in(boost: Mapping[str, Any]) -> ReclaimNotice | None:
+def notice_in(boost: Boost) -> ReclaimNotice | None:
     """The notice in a boost's JSON."""
     if (notice := boost["notice"]) is None:
         return None
-    ending = boost.get("ending") or {}
+    ending = boost["ending"]
+    ends_at = None if ending is None else ending["deadline"]
     return ReclaimNotice(
         boost["boost_id"],
         boost["resource_type"],
@@ -81,9 +88,9 @@ def notice_in(boost: Mapping[str, Any]) -> ReclaimNotice | None:
         notice["reason"],
         parse_instant(notice["asked_at"]),
         parse_instant(notice["deadline"]),
-        ending.get("by", ""),
-        ending.get("claimant"),
-        parse_instant(ending["deadline"]) if ending.get("deadline") else None,
+        "" if ending is None else ending["by"],
+        None if ending is None else ending["claimant"],
+        None if ends_at is None else parse_instant(ends_at),
     )
 
 

@@ -5,7 +5,9 @@ that the reader sees that they are there.
 """
 
 import re
-from typing import Any, Final
+from typing import Final, TypeVar, cast
+
+T = TypeVar("T")
 
 _STYLE_OR_CHARACTER: Final = re.compile(r"\x1b\[[0-9;]*m|.", re.DOTALL)
 
@@ -19,14 +21,18 @@ def plain(text: str, *, keep: str = "") -> str:
     )
 
 
-def plain_data(data: Any) -> Any:
+def plain_data(data: T) -> T:
     """`plain` for every text in JSON data."""
+    return cast(T, _plain_data(data))
+
+
+def _plain_data(data: object) -> object:
     if isinstance(data, str):
         return plain(data)
     if isinstance(data, dict):
-        return {plain_data(key): plain_data(value) for key, value in data.items()}
+        return {_plain_data(key): _plain_data(value) for key, value in data.items()}
     if isinstance(data, list | tuple):
-        return [plain_data(each) for each in data]
+        return [_plain_data(each) for each in data]
     return data
 
 

@@ -1,8 +1,13 @@
 """A program's work in its lease, and the part of it that runs elsewhere."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.boosts import JobsWork, RayDriver
 
 RUN_MARK: Final = "grid_run"
 """In the metadata of a Ray job: the run that its driver belongs to."""
@@ -62,7 +67,7 @@ def together(parts: Iterable[Work], cpus_in_use: float) -> Work:
     return Work(**counts, outside=outside, cpus_in_use=cpus_in_use)
 
 
-def driver_dict(driver: Driver) -> dict[str, Any]:
+def driver_dict(driver: Driver) -> RayDriver:
     """As the API shows it."""
     return {
         "job_id": driver.job_id,
@@ -74,7 +79,7 @@ def driver_dict(driver: Driver) -> dict[str, Any]:
     }
 
 
-def work_dict(work: Work) -> dict[str, Any]:
+def work_dict(work: Work) -> JobsWork:
     """As the API shows it."""
     return {
         "running": work.running,

@@ -1,9 +1,10 @@
 """What a running controller has measured, read over HTTP."""
 
+from __future__ import annotations
+
 import asyncio
-from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from distributed_grid.client import GridClient
 from distributed_grid.decide.monitoring.pressure import PressureCallback, PressureChange
@@ -13,6 +14,10 @@ from distributed_grid.model.series import Accuracy, Forecast, ResourceTrend
 from distributed_grid.model.snapshots import NodeSnapshot, Pressure
 from distributed_grid.model.times import parse_instant
 from distributed_grid.monitoring.views import snapshots_from
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.audit import Event
+    from distributed_grid.wire.nodes import NodeForecast, NodePressure
 
 _LOOK_EVERY_S: Final = 1.0
 _EVENTS: Final = {"pressure_high": True, "pressure_low": False}
@@ -25,7 +30,7 @@ class ControllerSource:
         self._after = after
 
     @classmethod
-    async def start(cls, client: GridClient) -> "ControllerSource":
+    async def start(cls, client: GridClient) -> ControllerSource:
         """Events from now on are reported."""
         events = await asyncio.to_thread(client.events)
         return cls(client, events[-1]["number"] if events else 0)
@@ -35,17 +40,17 @@ class ControllerSource:
 
     def trend(self, name: NodeName, kind: str) -> ResourceTrend:
         found = self._client.node(name)
-        stale = found["state"] != "ok" or found["pressure"] is None
+        pressure = found["pressure"] if found["state"] == "ok" else None
         return ResourceTrend(
             name,
             kind,
-            current=None if stale else _own(found["pressure"], kind),
+            current=None if pressure is None else _own(pressure, kind),
             per_minute={window: one["per_minute"] for window, one in found["trends"].get(kind, {}).items()},
             forecast=_forecast(found["forecast"].get(kind), found["measured_at"]),
         )
 
     def waiting(self) -> int:
-        return sum(int(one["count"]) for one in self._client.demand()["demand"])
+        return sum(one["count"] for one in self._client.demand()["demand"])
 
     async def changes(self, tell: PressureCallback) -> None:
         while True:
@@ -64,8 +69,8 @@ class ControllerSource:
                 self._after = event["number"]
                 self._tell(event, tell)
 
-    def _tell(self, event: dict[str, Any], tell: PressureCallback) -> None:
-        if event["event"] in _EVENTS:
+    def _tell(self, event: Event, tell: PressureCallback) -> None:
+        if event["event"] in _EVENTS and event["node"] is not None:
             kind, value = event["details"]["resource_type"], event["details"]["value"]
             tell(PressureChange(event["node"], kind, value, is_high=_EVENTS[event["event"]]))
 
@@ -73,7 +78,7 @@ class ControllerSource:
         self._client.close()
 
 
-def _forecast(data: dict[str, Any] | None, measured_at: str | None) -> Forecast | None:
+def _forecast(data: NodeForecast | None, measured_at: str | None) -> Forecast | None:
     if data is None or measured_at is None:
         return None
     accuracy = data["accuracy"]
@@ -88,6 +93,6 @@ def _forecast(data: dict[str, Any] | None, measured_at: str | None) -> Forecast 
     )
 
 
-def _own(pressure: Mapping[str, Any], kind: str) -> float | None:
+def _own(pressure: NodePressure, kind: str) -> float | None:
     """The value that trends are computed from; see `Pressure.own`."""
     return Pressure(**pressure).own(kind)

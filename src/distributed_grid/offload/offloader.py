@@ -1,11 +1,13 @@
 """Users' requests to move processes to other nodes."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from distributed_grid import threads
 from distributed_grid.decide.leases.ownership import owned_offload
@@ -21,6 +23,9 @@ from distributed_grid.offload.moved import OffloadedProcesses, as_told
 from distributed_grid.offload.survey import ProcessSurvey, Snapshots, Survey
 from distributed_grid.queue.ownership import check_change
 from distributed_grid.queue.service import BoostService
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.offload import LogPiece, OffloadLog
 
 _PATIENCE_S: Final = 5.0
 # A cancellation with a longer grace period is answered before the process has ended.
@@ -128,7 +133,7 @@ class Offloading:
         await self.processes.look(one)
         return self.processes.get(one.id) or one
 
-    async def log(self, prefix: str, begin: int, asker: Principal) -> dict[str, Any]:
+    async def log(self, prefix: str, begin: int, asker: Principal) -> OffloadLog:
         """A piece of the process's output on the other node, from byte `begin` on.
 
         The owner of that node may end the process, but may not read its output.
@@ -139,9 +144,9 @@ class Offloading:
             piece = await threads.READING.run(self._control.runners.read, one.id, begin)
         except (RunnerGone, TimeoutError):
             piece = await self._left_log(one, begin)
-        return piece | {"is_over": one.is_over, "path": one.output, "node": one.to_node}
+        return {**piece, "is_over": one.is_over, "path": one.output, "node": one.to_node}
 
-    async def _left_log(self, one: Offloaded, begin: int) -> dict[str, Any]:
+    async def _left_log(self, one: Offloaded, begin: int) -> LogPiece:
         """Read the log of a process that is over: it stays on the node."""
         raylet = self._p.observer.naming.raylets.get(one.to_node)
         if not one.output:

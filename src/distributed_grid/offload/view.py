@@ -1,7 +1,8 @@
 """Processes that could move, and those that did, as the API's JSON, without the values of environments."""
 
-from collections.abc import Mapping
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from distributed_grid.decide.offload.movable import kind_of_process
 from distributed_grid.decide.offload.recommend import Stuck, recommendation_of, would_use
@@ -12,8 +13,17 @@ from distributed_grid.model.times import instant
 from distributed_grid.offload.move import Move
 from distributed_grid.offload.survey import Survey
 
+if TYPE_CHECKING:
+    from distributed_grid.wire.offload import (
+        OffloadCandidate,
+        OffloadCandidates,
+        OffloadedProcess,
+        OffloadObstacle,
+        OffloadPlan,
+    )
 
-def survey_dict(survey: Survey) -> dict[str, Any]:
+
+def survey_dict(survey: Survey) -> OffloadCandidates:
     movable, stuck, silent = survey
     return {
         "candidates": [candidate_dict(one) for one in movable],
@@ -22,12 +32,12 @@ def survey_dict(survey: Survey) -> dict[str, Any]:
     }
 
 
-def candidate_dict(one: OffloadingRecommendation) -> dict[str, Any]:
+def candidate_dict(one: OffloadingRecommendation) -> OffloadCandidate:
     assert one.process is not None
-    return _process_dict(one.process) | _needs_dict(one) | {"obstacles": []}
+    return _candidate(one.process, one, [])
 
 
-def recommendation_from(candidate: Mapping[str, Any]) -> OffloadingRecommendation:
+def recommendation_from(candidate: OffloadCandidate) -> OffloadingRecommendation:
     """The recommendation in a candidate's JSON. Its command line may have gaps: the process is moved by its pid."""
     needs = candidate["needs"]
     command = tuple(candidate["command"])
@@ -61,13 +71,15 @@ def recommendation_from(candidate: Mapping[str, Any]) -> OffloadingRecommendatio
     )
 
 
-def stuck_dict(one: Stuck) -> dict[str, Any]:
-    needs = _needs_dict(recommendation_of(one.process)) | {"destination": None, "confidence": 0.0}
-    obstacles = [{"code": str(obstacle.code), "detail": obstacle.detail} for obstacle in one.obstacles]
-    return _process_dict(one.process) | needs | {"obstacles": obstacles}
+def stuck_dict(one: Stuck) -> OffloadCandidate:
+    obstacles: list[OffloadObstacle] = [{"code": str(each.code), "detail": each.detail} for each in one.obstacles]
+    found = _candidate(one.process, recommendation_of(one.process), obstacles)
+    return {**found, "destination": None, "confidence": 0.0}
 
 
-def _process_dict(facts: ProcessFacts) -> dict[str, Any]:
+def _candidate(
+    facts: ProcessFacts, one: OffloadingRecommendation, obstacles: list[OffloadObstacle]
+) -> OffloadCandidate:
     return {
         "pid": facts.pid,
         "created_at": facts.created_at,
@@ -85,21 +97,18 @@ def _process_dict(facts: ProcessFacts) -> dict[str, Any]:
         "gpu_memory": None if facts.gpu_memory is None else _gb(facts.gpu_memory),
         "gpu_utilisation": facts.gpu_utilisation,
         "children": facts.children,
-    }
-
-
-def _needs_dict(one: OffloadingRecommendation) -> dict[str, Any]:
-    return {
         "destination": one.destination,
         "needs": {"cpu": one.cpu, "memory": _gb(one.memory), "gpu": one.gpu},
         "confidence": one.confidence,
         "reason": one.reason,
+        "obstacles": obstacles,
     }
 
 
-def move_dict(move: Move) -> dict[str, Any]:
+def move_dict(move: Move) -> OffloadPlan:
     """A move that is planned or done."""
-    return candidate_dict(move.wanted) | {
+    return {
+        **candidate_dict(move.wanted),
         "keep": move.request.keep,
         "grace_seconds": move.request.grace_s,
         "environment": {
@@ -111,7 +120,7 @@ def move_dict(move: Move) -> dict[str, Any]:
     }
 
 
-def offloaded_dict(one: Offloaded) -> dict[str, Any]:
+def offloaded_dict(one: Offloaded) -> OffloadedProcess:
     return {
         "offload_id": one.id,
         "label": one.label,

@@ -1,7 +1,10 @@
 """The answers of `grid plan` and `grid why`: from the same code that decides, without taking any action."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from distributed_grid import threads
 from distributed_grid.decide.queue.answers import look_ahead, refused_by
@@ -18,10 +21,14 @@ from distributed_grid.queue.queue import Queue
 from distributed_grid.queue.service import BoostService
 from distributed_grid.store.audit_log import Wanted
 
+if TYPE_CHECKING:
+    from distributed_grid.wire.audit import Entry
+    from distributed_grid.wire.queue import Plan, Why
+
 _TOLD: Final = ("granted", "queued", "renewed", "reclaim_asked", "checkpointed", "release_asked", "rebalanced")
 
 
-async def plan_answer(p: EngineContext, queue: Queue, ask: Ask) -> dict[str, Any]:
+async def plan_answer(p: EngineContext, queue: Queue, ask: Ask) -> Plan:
     """What would happen to this request if it were made now; raises what the request would raise."""
     await queue.check_open()
     nodes = await p.look_to_decide()
@@ -44,7 +51,7 @@ async def plan_answer(p: EngineContext, queue: Queue, ask: Ask) -> dict[str, Any
     return plan_dict(outlook, now)
 
 
-async def why_answer(p: EngineContext, service: BoostService, prefix: str) -> dict[str, Any]:
+async def why_answer(p: EngineContext, service: BoostService, prefix: str) -> Why:
     """Why a request waits now; or why a boost is as it is, from the time of its grant."""
     try:
         found = service.find(prefix)
@@ -55,7 +62,7 @@ async def why_answer(p: EngineContext, service: BoostService, prefix: str) -> di
     return await _why_it_is_so(p, found)
 
 
-async def _why_it_waits(p: EngineContext, queue: Queue, waiting: Waiting) -> dict[str, Any]:
+async def _why_it_waits(p: EngineContext, queue: Queue, waiting: Waiting) -> Why:
     verdict = queue.verdict_now(waiting, await p.look_to_decide())
     start = None if verdict is None else verdict.expected_start
     ask = waiting.ask
@@ -71,7 +78,7 @@ async def _why_it_waits(p: EngineContext, queue: Queue, waiting: Waiting) -> dic
     }
 
 
-async def _why_it_is_so(p: EngineContext, lease: Lease) -> dict[str, Any]:
+async def _why_it_is_so(p: EngineContext, lease: Lease) -> Why:
     entries = await threads.READING.run(p.journal.recorded, Wanted(boost=lease.id), 100)
     granted = next((entry for entry in entries if entry["event"] == "granted"), {})
     facts = [
@@ -103,7 +110,7 @@ def _going_home(lease: Lease) -> list[str]:
     return [f"goes home: {why_it_ends(ending)}{until}"]
 
 
-async def _ended(p: EngineContext, prefix: str, not_found: RequestNotFound) -> dict[str, Any]:
+async def _ended(p: EngineContext, prefix: str, not_found: RequestNotFound) -> Why:
     """A boost that has ended, from the audit log."""
     entries = await threads.READING.run(p.journal.recorded, Wanted(boost=prefix.strip()), 100)
     ids = {entry["boost_id"] for entry in entries}
@@ -121,6 +128,6 @@ async def _ended(p: EngineContext, prefix: str, not_found: RequestNotFound) -> d
     }
 
 
-def _story(entries: list[dict[str, Any]]) -> list[str]:
+def _story(entries: Sequence[Entry]) -> list[str]:
     """What happened to it, in order."""
     return [f"{entry['at']}  {entry['event']}: {entry['message']}" for entry in entries if entry["event"] in _TOLD]

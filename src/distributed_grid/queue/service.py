@@ -3,13 +3,15 @@
 `leases.grant` and `leases.release` carry them out.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING
 
 from distributed_grid import threads
 from distributed_grid.errors import BoostNotFound, NotFound, NotRenewable, RequestNotFound
@@ -31,6 +33,9 @@ from distributed_grid.model.plans import Grant
 from distributed_grid.model.requests import Ask, Waiting, grace_period, seconds
 from distributed_grid.queue.queue import Queue
 from distributed_grid.store.audit_log import Wanted
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.boosts import Boost
 
 _LOOK_AGAIN_S = 0.05
 _ANSWER_LOST_WITHIN = timedelta(minutes=10)
@@ -192,7 +197,7 @@ class BoostService:
             lease = replace(lease, warnings=(*lease.warnings, told))
         return lease
 
-    async def released_before(self, boost_id: str) -> dict[str, Any] | None:
+    async def released_before(self, boost_id: str) -> Boost | None:
         """How a boost ended, from the audit log: for a client that lost the answer to its release."""
         p = self._p
         wanted = Wanted(boost=boost_id.strip(), event="returned", since=p.now() - _ANSWER_LOST_WITHIN)

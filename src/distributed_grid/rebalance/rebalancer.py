@@ -4,12 +4,14 @@ Actions take the same path as users' requests, so every limit is checked again. 
 and announced once.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from distributed_grid.decide.monitoring.trends import Trend
 from distributed_grid.decide.rebalance.round import OWN_LEASE_S, Forecasts, Observed, Streaks, rebalance
@@ -29,6 +31,10 @@ from distributed_grid.model.resources import BUILT_IN, amount_of, describe
 from distributed_grid.model.series import Forecast
 from distributed_grid.monitoring.collector import Collector
 from distributed_grid.queue.service import BoostService
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.nodes import SuggestionStatus
+
 
 _FIRST_S: Final = (900.0, 3600.0)
 """A node that is not expected to be pressed at one of these is not examined further: a short peak is no need."""
@@ -82,7 +88,7 @@ class Suggestions:
         self._told = {key: at for key, at in self._told.items() if now - at < _FORGOTTEN_AFTER}
 
 
-def suggestion_dict(one: Suggestion) -> dict[str, Any]:
+def suggestion_dict(one: Suggestion) -> SuggestionStatus:
     """As the API and `--json` show it."""
     return {
         "node": one.node,

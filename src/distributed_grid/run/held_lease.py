@@ -1,17 +1,22 @@
 """The lease of a run: requested, renewed while the run lives, returned at its end."""
 
+from __future__ import annotations
+
 import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from distributed_grid.client import GridClient
 from distributed_grid.errors import GridError, InvalidRequest, NotFound, NotReserved, Refused
 from distributed_grid.model.endings import why_it_ends
 from distributed_grid.run.signals import kept_back
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.boosts import Attended, Boost, BoostEnding, BoostRequest
 
 DEFAULT_DURATION_S: Final = 120.0
 """How long a lease lasts without renewal: if its machine fails, its capacity is soon free again."""
@@ -37,7 +42,7 @@ class Wanted:
     grace: str | None = None
     reclaim_url: str | None = None
 
-    def body(self, target: str, label: str) -> dict[str, Any]:
+    def body(self, target: str, label: str) -> BoostRequest:
         """The request for the lease: the scarcest resource leads, the others come along."""
         asked = {kind: amount for kind, amount in self._amounts().items() if amount is not None}
         first, *others = asked or {"cpu": "1"}
@@ -83,7 +88,7 @@ class Wanted:
 class AskedBack:
     """The lease is being returned, or its holder was asked for it. The program may stay until then."""
 
-    ending: Mapping[str, Any]
+    ending: BoostEnding
     """As in the API: the cause, by whom, for whom."""
     until: float
     """On this machine's monotonic clock: the controller's clock may differ."""
@@ -102,7 +107,7 @@ class HeldLease:
     def __init__(
         self,
         client: GridClient,
-        boost: dict[str, Any],
+        boost: Boost,
         program_id: str,
         label: str,
         *,
@@ -117,14 +122,14 @@ class HeldLease:
         self._stop = threading.Event()
         self.asked: AskedBack | None = None
         self.ended: str | None = None
-        self.ending: Mapping[str, Any] | None = None
+        self.ending: BoostEnding | None = None
         """How it ended, if the controller knows."""
         self._take_in(self._ask(client))
         with kept_back():  # signals are for the main thread
             threading.Thread(target=self._keep, daemon=True).start()
 
     @classmethod
-    def of(cls, client: GridClient, wanted: Wanted, program_id: str, label: str) -> "HeldLease":
+    def of(cls, client: GridClient, wanted: Wanted, program_id: str, label: str) -> HeldLease:
         """Request a lease, or use the boost that was named."""
         if wanted.boost is not None:
             boost = reserved(client, client.boost(wanted.boost, to_use=True))
@@ -181,10 +186,10 @@ class HeldLease:
             pass  # the controller is away for now; the lease lasts a while
         return self.ended
 
-    def _ask(self, client: GridClient) -> Mapping[str, Any]:
+    def _ask(self, client: GridClient) -> Attended:
         return client.attend(self.id, self._program_id, self._label, is_inside=self._is_inside())
 
-    def _take_in(self, said: Mapping[str, Any]) -> None:
+    def _take_in(self, said: Attended) -> None:
         state, ending = said["boost"]["state"], said["boost"]["ending"]
         self.ending = ending
         if state in ("lost", "released"):
@@ -195,7 +200,7 @@ class HeldLease:
             self.asked = None
 
 
-def _length(boost: Mapping[str, Any]) -> float:
+def _length(boost: Boost) -> float:
     from distributed_grid.model.times import parse_instant
 
     return (parse_instant(boost["expires_at"]) - parse_instant(boost["allocated_at"])).total_seconds()
@@ -206,7 +211,7 @@ def _head(client: GridClient) -> str:
     return str(next((node["name"] for node in nodes if node["is_head"]), nodes[0]["name"] if nodes else ""))
 
 
-def reserved(client: GridClient, boost: dict[str, Any]) -> dict[str, Any]:
+def reserved(client: GridClient, boost: Boost) -> Boost:
     """The boost, if it is active and has a placement group to run in; else raises `NotReserved`."""
     if boost["placement_group"] is None or boost["state"] != "active":
         raise NotReserved(

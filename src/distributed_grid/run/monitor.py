@@ -1,5 +1,7 @@
 """The run monitor: passes reports on, delivers notices, and ends the program with its lease."""
 
+from __future__ import annotations
+
 import json
 import os
 import signal
@@ -9,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from distributed_grid.model.endings import TERM_S, why_it_ends
 from distributed_grid.model.times import span
@@ -17,6 +19,9 @@ from distributed_grid.run.driver import GRACE_S, Driver
 from distributed_grid.run.held_lease import AskedBack, HeldLease
 from distributed_grid.run.reports import Reports
 from distributed_grid.run.signals import CANCELS, ReceivedSignal, Signals, stop_here
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.boosts import BoostEnding
 
 UNATTENDED_S: Final = 5.0
 TYPED_S: Final = 30.0
@@ -85,7 +90,7 @@ class ReclaimTold:
     def __init__(self, lease: HeldLease, say: Callable[[str], None], file: Path | None = None) -> None:
         """`file` exists while the lease is asked back; the program may watch it."""
         self._lease, self._say, self._file = lease, say, file
-        self._told: Mapping[str, Any] | None = None
+        self._told: BoostEnding | None = None
 
     def look(self, who: str = "The program") -> AskedBack | None:
         """Whether the lease is asked back; the user and the program have been told."""
@@ -103,9 +108,9 @@ class ReclaimTold:
     def gone(self) -> None:
         """The lease is gone, but its programs may still run. From now on the hook in them refuses submissions: Ray
         would let them wait for ever for a placement group that was removed."""
-        ending = self._lease.ending or {}
-        why = self._lease.ended or (why_it_ends(ending) if ending else "its grace period is over")
-        self._put({"boost_id": self._lease.id, **ending, "ends_in_seconds": 0.0, "gone": why})
+        ending = self._lease.ending
+        why = self._lease.ended or ("its grace period is over" if ending is None else why_it_ends(ending))
+        self._put({"boost_id": self._lease.id, **(ending or {}), "ends_in_seconds": 0.0, "gone": why})
 
     def _write(self, asked: AskedBack) -> None:
         self._put({"boost_id": self._lease.id, **asked.ending, "ends_in_seconds": round(asked.left_s, 3)})

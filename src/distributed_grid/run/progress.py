@@ -1,14 +1,19 @@
 """The run's progress by Ray's own records: for a line on a terminal, and to notice problems."""
 
+from __future__ import annotations
+
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from distributed_grid.client import GridClient
 from distributed_grid.errors import GridError
 from distributed_grid.run.reports import Reports
 from distributed_grid.run.signals import kept_back
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.boosts import RayDriver, WorkStatus
 
 _EVERY_S: Final = 1.0
 _SETTLED_S: Final = 1.5
@@ -69,7 +74,7 @@ class Progress:
         self._looked_into: tuple[str, ...] = ()
         self._stop = threading.Event()
         self.cpu_seconds = 0.0
-        self.work: dict[str, Any] | None = None
+        self.work: WorkStatus | None = None
         """What the run does in its lease, if the controller can see it."""
         self.outside: Mapping[str, int] = {}
         """Name -> how many of these the run's jobs have run outside the lease."""
@@ -141,7 +146,7 @@ class Progress:
             self.work = work
             self._notice_waiting(work, time.monotonic())
 
-    def _find_jobs(self, drivers: Iterable[Mapping[str, Any]]) -> None:
+    def _find_jobs(self, drivers: Iterable[RayDriver]) -> None:
         for driver in of_the_run(drivers, self._run_id, self._is_below):
             if driver["job_id"] not in self._jobs:
                 is_kept = self._jobs[driver["job_id"]] = driver["is_hooked"] and not self._is_private
@@ -149,7 +154,7 @@ class Progress:
                     what = f"Ray job {driver['job_id']} of process {driver['pid']}, and all its work"
                     self._reports.add("escaped", what, _NOT_ITS_OWN if self._is_private else _NOT_HOOKED)
 
-    def _notice_waiting(self, work: Mapping[str, Any], now: float) -> None:
+    def _notice_waiting(self, work: WorkStatus, now: float) -> None:
         if not work["waits_for_its_actors"]:
             self._waits_since = None
             return
@@ -164,7 +169,7 @@ class Progress:
             )
 
 
-def counts(work: Mapping[str, Any]) -> str:
+def counts(work: WorkStatus) -> str:
     parts = [
         f"{work[name]} {name}" for name in ("running", "waiting", "done", "failed") if work[name] or name == "done"
     ]

@@ -196,6 +196,7 @@ class Wrapper:
         from distributed_grid.execution.group_work import end_what_is_left
 
         address, group = self._client.ray_address(), lease.boost["placement_group"]
+        assert group is not None, "a run has a reserved lease"
         for what in end_what_is_left(address, progress.jobs, group):
             reports.add("note", f"{what} is ended", "it was outside of the lease, and the run is over")
 

@@ -1,13 +1,15 @@
 """Tasks and decisions as the API and the Python classes show them."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distributed_grid.decide.scheduler.confidence import Calibrator, base_rate, base_rate_brier, brier, reliability
 from distributed_grid.decide.scheduler.strategies import strategies
 from distributed_grid.leases.state import EngineContext
-from distributed_grid.leases.view import listed, shortened
+from distributed_grid.leases.view import cut_to_fit, shortened
 from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.scheduling import (
     Affinity,
@@ -21,10 +23,21 @@ from distributed_grid.model.scheduling import (
 from distributed_grid.model.times import instant
 from distributed_grid.scheduler.flights import positions
 
+if TYPE_CHECKING:
+    from distributed_grid.wire.scheduling import (
+        Calibration,
+        TaskAffinity,
+        TaskDecision,
+        TaskList,
+        TaskPlacement,
+        TaskRequest,
+        TaskStatus,
+    )
+
 RESULTS = ("accepted", "queued", "rejected")
 
 
-def request_body(request: SchedulingRequest) -> dict[str, Any]:
+def request_body(request: SchedulingRequest) -> TaskRequest:
     """The JSON body of a request."""
     return {
         "task_id": request.task_id,
@@ -46,7 +59,13 @@ def request_body(request: SchedulingRequest) -> dict[str, Any]:
     }
 
 
-def _affinity_dict(affinity: Affinity) -> dict[str, Any] | None:
+def request_from(body: TaskRequest, *, task_id: str) -> SchedulingRequest:
+    """The request in a JSON body; its fields are checked by `SchedulingRequest`."""
+    given: dict[str, Any] = {**body, "task_id": task_id}
+    return SchedulingRequest(**given)
+
+
+def _affinity_dict(affinity: Affinity) -> TaskAffinity | None:
     if not affinity:
         return None
     return {
@@ -57,7 +76,7 @@ def _affinity_dict(affinity: Affinity) -> dict[str, Any] | None:
     }
 
 
-def decision_dict(decision: SchedulingDecision) -> dict[str, Any]:
+def decision_dict(decision: SchedulingDecision) -> TaskDecision:
     return {
         "task_id": decision.task_id,
         "accepted": decision.accepted,
@@ -75,7 +94,7 @@ def decision_dict(decision: SchedulingDecision) -> dict[str, Any]:
     }
 
 
-def _member_dict(member: Placement) -> dict[str, Any]:
+def _member_dict(member: Placement) -> TaskPlacement:
     return {
         "node": member.node,
         "delivery": str(member.delivery),
@@ -86,8 +105,18 @@ def _member_dict(member: Placement) -> dict[str, Any]:
     }
 
 
-def decision_from(data: Mapping[str, Any]) -> SchedulingDecision:
-    members = (Placement(**{**member, "delivery": PlacedBy(member["delivery"])}) for member in data["members"])
+def decision_from(data: TaskDecision) -> SchedulingDecision:
+    members = (
+        Placement(
+            member["node"],
+            PlacedBy(member["delivery"]),
+            member["runs_on"],
+            member["lease_id"],
+            member["boost_id"],
+            member["placement_group"],
+        )
+        for member in data["members"]
+    )
     return SchedulingDecision(
         data["task_id"],
         data["accepted"],
@@ -100,21 +129,23 @@ def decision_from(data: Mapping[str, Any]) -> SchedulingDecision:
     )
 
 
-def scheduling_dict(p: EngineContext) -> dict[str, Any]:
+def scheduling_dict(p: EngineContext) -> TaskList:
     """All tasks, or as many as fit into an answer, counts of decisions, and how accurate predictions were."""
     state = p.sharing.scheduling
     waiting = positions(p) if state.waiting else {}
+    tasks, cut = cut_to_fit([_task_dict(task, waiting) for task in state.tasks.values()], lambda task: task["who"])
     return {
         "placed": len(state.placed),
         "waiting": len(state.waiting),
-        **listed("tasks", [_task_dict(task, waiting) for task in state.tasks.values()], "who"),
+        "cut": cut,
+        "tasks": tasks,
         "decisions": {result: state.results[result] for result in RESULTS},
         "strategies": {str(name): strategy.told for name, strategy in sorted(strategies().items())},
         "calibration": calibration_dict(state.calibrator),
     }
 
 
-def _task_dict(task: ScheduledTask, waiting: Mapping[str, int]) -> dict[str, Any]:
+def _task_dict(task: ScheduledTask, waiting: Mapping[str, int]) -> TaskStatus:
     request = task.request
     return {
         "task_id": task.id,
@@ -140,7 +171,7 @@ def _when(at: datetime | None) -> str | None:
     return None if at is None else instant(at)
 
 
-def calibration_dict(calibrator: Calibrator) -> dict[str, Any]:
+def calibration_dict(calibrator: Calibrator) -> Calibration:
     outcomes = calibrator.outcomes
     return {
         "count": len(outcomes),

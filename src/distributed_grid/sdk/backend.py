@@ -3,11 +3,13 @@
 `Connected` is what the public classes share: the first call finds the controller, or starts the engine.
 """
 
+from __future__ import annotations
+
 import asyncio
 import uuid
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast
 
 from distributed_grid import threads
 from distributed_grid.config import ConfigLike, GridConfig, loaded_config
@@ -16,12 +18,29 @@ from distributed_grid.errors import NoCluster, NotFound, Unavailable
 from distributed_grid.leases.view import boost_dict, status_dict
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.principals import THE_OWNER
-from distributed_grid.model.scheduling import SchedulingRequest
 from distributed_grid.model.snapshots import NodeSnapshot
 from distributed_grid.model.teams import DEFAULT_TEAM
 from distributed_grid.monitoring.views import snapshots_from
-from distributed_grid.scheduler.view import decision_dict, scheduling_dict
+from distributed_grid.scheduler.view import decision_dict, request_from, scheduling_dict
 from distributed_grid.store.home import GridHome
+
+if TYPE_CHECKING:
+    from distributed_grid.client import GridClient
+    from distributed_grid.engine.engine import Engine
+    from distributed_grid.wire.audit import Entry
+    from distributed_grid.wire.boosts import Boost, BoostList, BoostRequest, ReleaseRequest
+    from distributed_grid.wire.nodes import ClusterSeen, ClusterStatus
+    from distributed_grid.wire.offload import (
+        OffloadAnswer,
+        OffloadCandidates,
+        OffloadedProcess,
+        OffloadLog,
+        OffloadRequest,
+        OffloadStatus,
+    )
+    from distributed_grid.wire.queue import Allocation, AllocationRequest, Plan, PlanRequest, QueueStatus
+    from distributed_grid.wire.scheduling import TaskDecision, TaskList, TaskRequest
+    from distributed_grid.wire.sharing import SharingStatus
 
 T = TypeVar("T")
 
@@ -29,32 +48,30 @@ T = TypeVar("T")
 class Backend(Protocol):
     """The calls behind the public classes. Answers are the API's JSON."""
 
-    async def request(self, body: Mapping[str, Any], idempotency_key: str | None) -> dict[str, Any]: ...
-    async def release(
-        self, boost_id: str, amount: float | None = None, grace_s: float | None = None
-    ) -> dict[str, Any]: ...
-    async def renew(self, boost_id: str, duration_s: float | None) -> dict[str, Any]: ...
-    async def checkpointed(self, boost_id: str) -> dict[str, Any]: ...
-    async def boost(self, boost_id: str) -> dict[str, Any]: ...
-    async def status(self) -> dict[str, Any]: ...
-    async def enqueue(self, body: Mapping[str, Any], idempotency_key: str | None) -> dict[str, Any]: ...
-    async def allocation(self, request_id: str) -> dict[str, Any]: ...
-    async def release_allocation(self, request_id: str) -> dict[str, Any]: ...
-    async def sharing(self) -> dict[str, Any]: ...
-    async def queue(self) -> dict[str, Any]: ...
-    async def plan(self, body: Mapping[str, Any]) -> dict[str, Any]: ...
-    async def schedule_task(self, body: Mapping[str, Any]) -> dict[str, Any]: ...
-    async def task(self, task_id: str) -> dict[str, Any]: ...
-    async def task_started(self, task_id: str) -> dict[str, Any]: ...
+    async def request(self, body: BoostRequest, idempotency_key: str | None) -> Boost: ...
+    async def release(self, boost_id: str, amount: float | None = None, grace_s: float | None = None) -> Boost: ...
+    async def renew(self, boost_id: str, duration_s: float | None) -> Boost: ...
+    async def checkpointed(self, boost_id: str) -> Boost: ...
+    async def boost(self, boost_id: str) -> Boost: ...
+    async def status(self) -> BoostList: ...
+    async def enqueue(self, body: AllocationRequest, idempotency_key: str | None) -> Allocation: ...
+    async def allocation(self, request_id: str) -> Allocation: ...
+    async def release_allocation(self, request_id: str) -> Allocation: ...
+    async def sharing(self) -> SharingStatus: ...
+    async def queue(self) -> QueueStatus: ...
+    async def plan(self, body: PlanRequest) -> Plan: ...
+    async def schedule_task(self, body: TaskRequest) -> TaskDecision: ...
+    async def task(self, task_id: str) -> TaskDecision: ...
+    async def task_started(self, task_id: str) -> TaskDecision: ...
     async def complete_task(self, task_id: str) -> bool: ...
-    async def tasks(self) -> dict[str, Any]: ...
-    async def offload_candidates(self, node: str | None) -> dict[str, Any]: ...
-    async def offload(self, body: Mapping[str, Any]) -> dict[str, Any]: ...
-    async def offloads(self) -> dict[str, Any]: ...
-    async def offload_log(self, offload_id: str, begin: int) -> dict[str, Any]: ...
-    async def cancel_offload(self, offload_id: str, grace_s: float) -> dict[str, Any]: ...
-    async def audit_log(self, limit: int) -> list[dict[str, Any]]: ...
-    async def cluster(self) -> dict[str, Any]: ...
+    async def tasks(self) -> TaskList: ...
+    async def offload_candidates(self, node: str | None) -> OffloadCandidates: ...
+    async def offload(self, body: OffloadRequest) -> OffloadAnswer: ...
+    async def offloads(self) -> OffloadStatus: ...
+    async def offload_log(self, offload_id: str, begin: int) -> OffloadLog: ...
+    async def cancel_offload(self, offload_id: str, grace_s: float) -> OffloadedProcess: ...
+    async def audit_log(self, limit: int) -> list[Entry]: ...
+    async def cluster(self) -> ClusterSeen | ClusterStatus: ...
     def snapshots(self) -> dict[NodeName, NodeSnapshot]: ...
     async def close(self) -> None: ...
 
@@ -82,54 +99,53 @@ async def connect(config: ConfigLike, home: GridHome | None = None, *, measuring
 class RemoteBackend:
     """A controller, over HTTP. Blocking calls run in threads."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: GridClient) -> None:
         self._client = client
 
-    async def request(self, body: Mapping[str, Any], idempotency_key: str | None) -> dict[str, Any]:
+    async def request(self, body: BoostRequest, idempotency_key: str | None) -> Boost:
         return await self._call(lambda: self._client.request_boost(body, idempotency_key=idempotency_key))
 
-    async def release(self, boost_id: str, amount: float | None = None, grace_s: float | None = None) -> dict[str, Any]:
-        asked = {"amount": amount, "grace_seconds": grace_s}
-        body = {key: value for key, value in asked.items() if value is not None}
+    async def release(self, boost_id: str, amount: float | None = None, grace_s: float | None = None) -> Boost:
+        body: ReleaseRequest = {"amount": amount, "grace_seconds": grace_s}
         return await self._call(lambda: self._client.release_boost(boost_id, body))
 
-    async def checkpointed(self, boost_id: str) -> dict[str, Any]:
+    async def checkpointed(self, boost_id: str) -> Boost:
         return await self._call(lambda: self._client.checkpointed(boost_id))
 
-    async def renew(self, boost_id: str, duration_s: float | None) -> dict[str, Any]:
+    async def renew(self, boost_id: str, duration_s: float | None) -> Boost:
         return await self._call(lambda: self._client.renew_boost(boost_id, duration_s))
 
-    async def boost(self, boost_id: str) -> dict[str, Any]:
+    async def boost(self, boost_id: str) -> Boost:
         return await self._call(lambda: self._client.boost(boost_id))
 
-    async def status(self) -> dict[str, Any]:
+    async def status(self) -> BoostList:
         return await self._call(self._client.boost_status)
 
-    async def enqueue(self, body: Mapping[str, Any], idempotency_key: str | None) -> dict[str, Any]:
+    async def enqueue(self, body: AllocationRequest, idempotency_key: str | None) -> Allocation:
         return await self._call(lambda: self._client.request_allocation(body, idempotency_key=idempotency_key))
 
-    async def allocation(self, request_id: str) -> dict[str, Any]:
+    async def allocation(self, request_id: str) -> Allocation:
         return await self._call(lambda: self._client.allocation(request_id))
 
-    async def release_allocation(self, request_id: str) -> dict[str, Any]:
+    async def release_allocation(self, request_id: str) -> Allocation:
         return await self._call(lambda: self._client.release_allocation(request_id))
 
-    async def sharing(self) -> dict[str, Any]:
+    async def sharing(self) -> SharingStatus:
         return await self._call(self._client.sharing_status)
 
-    async def queue(self) -> dict[str, Any]:
+    async def queue(self) -> QueueStatus:
         return await self._call(self._client.queue)
 
-    async def plan(self, body: Mapping[str, Any]) -> dict[str, Any]:
+    async def plan(self, body: PlanRequest) -> Plan:
         return await self._call(lambda: self._client.plan(body))
 
-    async def schedule_task(self, body: Mapping[str, Any]) -> dict[str, Any]:
+    async def schedule_task(self, body: TaskRequest) -> TaskDecision:
         return await self._call(lambda: self._client.schedule_task(body))
 
-    async def task(self, task_id: str) -> dict[str, Any]:
+    async def task(self, task_id: str) -> TaskDecision:
         return await self._call(lambda: self._client.task(task_id))
 
-    async def task_started(self, task_id: str) -> dict[str, Any]:
+    async def task_started(self, task_id: str) -> TaskDecision:
         return await self._call(lambda: self._client.task_started(task_id))
 
     async def complete_task(self, task_id: str) -> bool:
@@ -139,28 +155,28 @@ class RemoteBackend:
             return False
         return True
 
-    async def tasks(self) -> dict[str, Any]:
+    async def tasks(self) -> TaskList:
         return await self._call(self._client.tasks)
 
-    async def offload_candidates(self, node: str | None) -> dict[str, Any]:
+    async def offload_candidates(self, node: str | None) -> OffloadCandidates:
         return await self._call(lambda: self._client.offload_candidates(node))
 
-    async def offload(self, body: Mapping[str, Any]) -> dict[str, Any]:
+    async def offload(self, body: OffloadRequest) -> OffloadAnswer:
         return await self._call(lambda: self._client.offload(body))
 
-    async def offloads(self) -> dict[str, Any]:
+    async def offloads(self) -> OffloadStatus:
         return await self._call(self._client.offloads)
 
-    async def offload_log(self, offload_id: str, begin: int) -> dict[str, Any]:
+    async def offload_log(self, offload_id: str, begin: int) -> OffloadLog:
         return await self._call(lambda: self._client.offload_log(offload_id, begin))
 
-    async def cancel_offload(self, offload_id: str, grace_s: float) -> dict[str, Any]:
+    async def cancel_offload(self, offload_id: str, grace_s: float) -> OffloadedProcess:
         return await self._call(lambda: self._client.cancel_offload(offload_id, grace_s))
 
-    async def audit_log(self, limit: int) -> list[dict[str, Any]]:
+    async def audit_log(self, limit: int) -> list[Entry]:
         return await self._call(lambda: self._client.audit_log(limit=limit))
 
-    async def cluster(self) -> dict[str, Any]:
+    async def cluster(self) -> ClusterSeen | ClusterStatus:
         return await self._call(self._client.cluster_status)
 
     def snapshots(self) -> dict[NodeName, NodeSnapshot]:
@@ -176,7 +192,7 @@ class RemoteBackend:
 class LocalBackend:
     """The engine in this process, under the writer's lock: there is never a second writer."""
 
-    def __init__(self, engine: Any) -> None:
+    def __init__(self, engine: Engine) -> None:
         from distributed_grid.client import user_name
         from distributed_grid.engine.allocations import Allocations
 
@@ -187,7 +203,7 @@ class LocalBackend:
         self._who = self._caller.name
 
     @classmethod
-    async def start(cls, config: GridConfig, home: GridHome, *, measuring: bool = False) -> "LocalBackend":
+    async def start(cls, config: GridConfig, home: GridHome, *, measuring: bool = False) -> LocalBackend:
         import ray
 
         if not ray.is_initialized():
@@ -205,82 +221,82 @@ class LocalBackend:
         await engine.start()
         return cls(engine)
 
-    async def request(self, body: Mapping[str, Any], idempotency_key: str | None) -> dict[str, Any]:
+    async def request(self, body: BoostRequest, idempotency_key: str | None) -> Boost:
         return self._shown(await self._engine.request(body, caller=self._caller, idempotency_key=idempotency_key))
 
-    async def release(self, boost_id: str, amount: float | None = None, grace_s: float | None = None) -> dict[str, Any]:
+    async def release(self, boost_id: str, amount: float | None = None, grace_s: float | None = None) -> Boost:
         from distributed_grid.leases.release import units_to_give
 
         units = units_to_give(self._engine.parts, boost_id, amount)
         return self._shown(await self._engine.service.release(boost_id, units=units, grace_s=grace_s, who=self._who))
 
-    async def checkpointed(self, boost_id: str) -> dict[str, Any]:
+    async def checkpointed(self, boost_id: str) -> Boost:
         return self._shown(await self._engine.service.checkpointed(boost_id, who=self._who))
 
-    async def renew(self, boost_id: str, duration_s: float | None) -> dict[str, Any]:
+    async def renew(self, boost_id: str, duration_s: float | None) -> Boost:
         return self._shown(await self._engine.service.renew(boost_id, duration_s, who=self._who))
 
-    async def boost(self, boost_id: str) -> dict[str, Any]:
+    async def boost(self, boost_id: str) -> Boost:
         return self._shown(self._engine.parts.ledger.find(boost_id))
 
-    async def status(self) -> dict[str, Any]:
+    async def status(self) -> BoostList:
         return status_dict(self._engine.service.boosts(), self._engine.parts.notes)
 
-    async def enqueue(self, body: Mapping[str, Any], idempotency_key: str | None) -> dict[str, Any]:
+    async def enqueue(self, body: AllocationRequest, idempotency_key: str | None) -> Allocation:
         return await self._allocations.request(body, caller=self._caller, idempotency_key=idempotency_key)
 
-    async def allocation(self, request_id: str) -> dict[str, Any]:
+    async def allocation(self, request_id: str) -> Allocation:
         return self._allocations.find(request_id)
 
-    async def release_allocation(self, request_id: str) -> dict[str, Any]:
+    async def release_allocation(self, request_id: str) -> Allocation:
         return await self._allocations.release(request_id, caller=self._caller)
 
-    async def sharing(self) -> dict[str, Any]:
+    async def sharing(self) -> SharingStatus:
         return await self._allocations.status()
 
-    async def queue(self) -> dict[str, Any]:
+    async def queue(self) -> QueueStatus:
         return self._allocations.queue()
 
-    async def plan(self, body: Mapping[str, Any]) -> dict[str, Any]:
+    async def plan(self, body: PlanRequest) -> Plan:
         return await self._allocations.plan(body, caller=self._caller)
 
-    async def schedule_task(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        request = SchedulingRequest(**{**body, "task_id": body.get("task_id") or uuid.uuid4().hex})
+    async def schedule_task(self, body: TaskRequest) -> TaskDecision:
+        request = request_from(body, task_id=body.get("task_id") or uuid.uuid4().hex)
         return decision_dict(await self._engine.scheduling.schedule(request, who=self._who, team=DEFAULT_TEAM))
 
-    async def task(self, task_id: str) -> dict[str, Any]:
+    async def task(self, task_id: str) -> TaskDecision:
         return decision_dict(self._engine.scheduling.find(task_id))
 
-    async def task_started(self, task_id: str) -> dict[str, Any]:
+    async def task_started(self, task_id: str) -> TaskDecision:
         return decision_dict(await self._engine.scheduling.started(task_id, who=self._who))
 
     async def complete_task(self, task_id: str) -> bool:
         return bool(await self._engine.scheduling.complete(task_id, who=self._who))
 
-    async def tasks(self) -> dict[str, Any]:
+    async def tasks(self) -> TaskList:
         return scheduling_dict(self._engine.parts)
 
-    async def offload_candidates(self, node: str | None) -> dict[str, Any]:
+    async def offload_candidates(self, node: str | None) -> OffloadCandidates:
         raise _only_a_controller()
 
-    async def offload(self, body: Mapping[str, Any]) -> dict[str, Any]:
+    async def offload(self, body: OffloadRequest) -> OffloadAnswer:
         raise _only_a_controller()
 
-    async def offloads(self) -> dict[str, Any]:
+    async def offloads(self) -> OffloadStatus:
         raise _only_a_controller()
 
-    async def offload_log(self, offload_id: str, begin: int) -> dict[str, Any]:
+    async def offload_log(self, offload_id: str, begin: int) -> OffloadLog:
         raise _only_a_controller()
 
-    async def cancel_offload(self, offload_id: str, grace_s: float) -> dict[str, Any]:
+    async def cancel_offload(self, offload_id: str, grace_s: float) -> OffloadedProcess:
         raise _only_a_controller()
 
-    async def audit_log(self, limit: int) -> list[dict[str, Any]]:
+    async def audit_log(self, limit: int) -> list[Entry]:
         from distributed_grid.store.audit_log import Wanted
 
         return await threads.READING.run(self._engine.parts.journal.recorded, Wanted(), limit)
 
-    async def cluster(self) -> dict[str, Any]:
+    async def cluster(self) -> ClusterSeen | ClusterStatus:
         return await cluster_dict(self._engine)
 
     def snapshots(self) -> dict[NodeName, NodeSnapshot]:
@@ -292,7 +308,7 @@ class LocalBackend:
             await self._engine.watching.leave()
         await self._engine.stop()
 
-    def _shown(self, lease: Any) -> dict[str, Any]:
+    def _shown(self, lease: Any) -> Boost:
         return boost_dict(lease, self._engine.parts.notes.get(lease.id, ()))
 
 
@@ -315,7 +331,7 @@ class Connected:
         cluster_config: ConfigLike = None,
         *,
         backend: Backend | None = None,
-        shared: "Connected | None" = None,
+        shared: Connected | None = None,
         **_historic: Any,
     ) -> None:
         self._config = cluster_config
@@ -359,16 +375,16 @@ class Connected:
         return self._backend
 
 
-def connect_to_ray(cluster: Mapping[str, Any]) -> None:
+def connect_to_ray(cluster: ClusterSeen | ClusterStatus) -> None:
     """Connect to the controller's cluster, as the backend shows it. Without a controller, Ray is already connected."""
     import ray
 
-    address = cluster.get("ray_address")
+    address = cast("Mapping[str, str]", cluster).get("ray_address")
     if address is not None and not ray.is_initialized():
         ray.init(address=address, log_to_driver=True, logging_level="WARNING")
 
 
-def head_of(cluster: Mapping[str, Any]) -> str:
+def head_of(cluster: ClusterSeen) -> str:
     """The node for work that names none."""
     return str(next(node["name"] for node in cluster["nodes"] if node["is_head"]))
 

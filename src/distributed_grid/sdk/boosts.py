@@ -1,9 +1,11 @@
 """Boosts from Python: the same requests as `grid boost`, as awaitable calls, with callbacks for reclaim notices."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -21,6 +23,8 @@ from distributed_grid.sdk.backend import Backend, Connected
 
 if TYPE_CHECKING:
     from ray.util.placement_group import PlacementGroup
+
+    from distributed_grid.wire.boosts import Boost, BoostEnding, BoostList, BoostRequest
 
 __all__ = ["ReclaimNotice", "ResourceBoost", "ResourceBoostManager", "ResourceBoostRequest"]
 
@@ -75,7 +79,7 @@ class ReclaimWatch:
             try:
                 status = await (await self._ready()).status()
                 there = {boost["boost_id"]: boost for boost in status["boosts"] if boost["boost_id"] in watched}
-                if status.get("cut"):
+                if status["cut"]:
                     there |= await self._each(watched - there.keys())
             except GridError as error:  # the controller is away for a moment, or for good
                 log.warning("could not look for notices; trying again", message=error.message)
@@ -85,15 +89,16 @@ class ReclaimWatch:
             for boost in there.values():
                 self._tell(boost)
 
-    async def _each(self, boost_ids: set[str]) -> dict[str, dict[str, Any]]:
+    async def _each(self, boost_ids: set[str]) -> dict[str, Boost]:
         """The existing boosts among these, queried one by one, since a truncated list does not answer that."""
-        backend, found = await self._ready(), {}
+        backend = await self._ready()
+        found: dict[str, Boost] = {}
         for boost_id in boost_ids:
             with contextlib.suppress(BoostNotFound):
                 found[boost_id] = await backend.boost(boost_id)
         return found
 
-    def _tell(self, boost: dict[str, Any]) -> None:
+    def _tell(self, boost: Boost) -> None:
         callback, notice = self._callbacks.get(boost["boost_id"]), notice_in(boost)
         if callback is None or notice is None:
             return
@@ -164,7 +169,7 @@ class ResourceBoostRequest:
     """Called instead, in this process, with a `ReclaimNotice`. It returns how much it gives up; None or True is all,
     False nothing. A plain function runs in a thread, a coroutine function in the event loop."""
 
-    def body(self) -> dict[str, Any]:
+    def body(self) -> BoostRequest:
         return {
             "target_node": self.target_node,
             "resource_type": str(self.resource_type),
@@ -176,7 +181,7 @@ class ResourceBoostRequest:
             "grace_seconds": self.grace_seconds,
             "on_grace_end": self.on_grace_end,
             "wait_seconds": self.wait_seconds,
-            "along": self.along,
+            "along": None if self.along is None else {**self.along},
             "purpose": self.purpose,
             "label": self.label,
             "own_too": self.own_too,
@@ -212,15 +217,15 @@ class ResourceBoost:
     """All that is lent: what was requested, and what a reservation brings along."""
     purpose: str = "boost"
     label: str = ""
-    ending: Mapping[str, Any] | None = None
+    ending: BoostEnding | None = None
     """Why it is being returned, by whom, for whom and by when, as in the API's JSON."""
     programs: tuple[str, ...] = ()
     """The programs that `grid run` and `grid boost shell` run in it."""
     warnings: tuple[str, ...] = field(default=())
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> "ResourceBoost":
-        fields = dict(data)
+    def from_dict(cls, data: Boost) -> ResourceBoost:
+        fields: dict[str, Any] = {**data}
         for key in ("allocated_at", "expires_at"):
             fields[key] = parse_instant(data[key])
         if (saved := data["checkpointed_at"]) is not None:
@@ -235,7 +240,7 @@ class ResourceBoost:
         return self.state == "active"
 
     @property
-    def placement_group(self) -> "PlacementGroup | None":
+    def placement_group(self) -> PlacementGroup | None:
         """The handle of a reserved boost's placement group; None for a transfer, which needs none."""
         if self.placement_group_id is None:
             return None
@@ -327,7 +332,7 @@ class ResourceBoostManager(Connected):
         found = [ResourceBoost.from_dict(boost) for boost in status["boosts"]]
         return [b for b in found if b.is_active and target_node in (None, b.target_node)]
 
-    async def get_boost_status(self) -> dict[str, Any]:
+    async def get_boost_status(self) -> BoostList:
         """The same as `grid boost status --json`."""
         return await (await self._ready()).status()
 

@@ -1,5 +1,7 @@
 """How an executor runs its work: ask for a place, wait for it, run there, and retry elsewhere if the node is lost."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import os
@@ -9,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from distributed_grid.decide.offload.secrets import choose_environment
 from distributed_grid.errors import GridError, InvalidRequest, NoCapacity, RequestNotFound
@@ -22,6 +24,9 @@ from distributed_grid.model.scheduling import Affinity, SchedulingDecision, Sche
 from distributed_grid.offload.view import recommendation_from
 from distributed_grid.sdk.backend import Backend
 from distributed_grid.sdk.scheduler import IntelligentScheduler
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.offload import LogPiece, OffloadedProcess, OffloadRequest
 
 
 class TaskState(StrEnum):
@@ -198,7 +203,7 @@ async def printed_by(task: ExecutedTask) -> str:
     return await read_all(task.actor.read.remote)
 
 
-async def read_all(read: Callable[[int], Awaitable[Mapping[str, Any]]]) -> str:
+async def read_all(read: Callable[[int], Awaitable[LogPiece]]) -> str:
     """Read a log in pieces, up to where it ended at the last reading: a process may go on writing for ever."""
     piece = await read(0)
     pieces: list[str] = [piece["text"]]
@@ -274,15 +279,16 @@ class MovedProcesses:
         """Moves exactly the recommended process, never a later one with the same number."""
         assert given.process is not None
         process = given.process
-        body = {
+        body: OffloadRequest = {
             "pid": process.pid,
             "node": process.node,
             "created_at": process.created_at,
             "to": given.destination or "auto",
         }
-        moved = str((await backend.offload(body))["offload"]["offload_id"])
-        self._ids.append(moved)
-        return moved
+        moved = (await backend.offload(body))["offload"]
+        assert moved is not None, "only a dry run moves nothing"
+        self._ids.append(moved["offload_id"])
+        return moved["offload_id"]
 
     async def status(self, task_id: str, backend: Backend) -> dict[str, Any]:
         found = await self._find(task_id, backend)
@@ -318,14 +324,14 @@ class MovedProcesses:
         await backend.cancel_offload(task_id, _GRACE_S)
         return True
 
-    async def _find(self, task_id: str, backend: Backend) -> dict[str, Any]:
+    async def _find(self, task_id: str, backend: Backend) -> OffloadedProcess:
         for one in (await backend.offloads())["offloads"]:
             if one["offload_id"] == task_id:
-                return dict(one)
+                return one
         raise RequestNotFound(f"The controller knows no moved process {task_id!r} any more", try_next="grid audit log")
 
 
-def _is_over(found: Mapping[str, Any]) -> bool:
+def _is_over(found: OffloadedProcess) -> bool:
     return OffloadState(found["state"]).is_over
 
 

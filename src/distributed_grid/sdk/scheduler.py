@@ -1,9 +1,11 @@
 """Scheduling from Python: where a task goes and how confident that is. The place is held for the task."""
 
+from __future__ import annotations
+
 import asyncio
 import uuid
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from distributed_grid.config import ConfigLike
 from distributed_grid.decide.scheduler import NodeColumns, Sought, register_strategy
@@ -19,6 +21,9 @@ from distributed_grid.model.scheduling import (
 from distributed_grid.scheduler.view import decision_from, request_body
 from distributed_grid.sdk.backend import Connected
 from distributed_grid.sdk.boosts import ResourceBoostManager
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.scheduling import TaskList
 
 __all__ = [
     "Affinity",
@@ -85,7 +90,7 @@ class IntelligentScheduler(Connected):
         """Free what a task held, and end a lease made for it. False if there is no such task (any more)."""
         return await (await self._ready()).complete_task(task_id)
 
-    async def get_scheduling_status(self) -> dict[str, Any]:
+    async def get_scheduling_status(self) -> TaskList:
         """Every task, the waiting ones, how many were accepted, and how accurate the predictions were."""
         return await (await self._ready()).tasks()
 

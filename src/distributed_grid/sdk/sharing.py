@@ -1,7 +1,9 @@
 """Sharing from Python: requests that may wait, all of resource sharing behind one class, and the state on disk."""
 
+from __future__ import annotations
+
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from distributed_grid.config import ConfigLike
 from distributed_grid.errors import NotFound
@@ -13,6 +15,11 @@ from distributed_grid.sdk.backend import Backend, Connected, connect
 from distributed_grid.sdk.boosts import ResourceBoostManager, ResourceType
 from distributed_grid.store.boost_file import BoostFile
 from distributed_grid.store.home import GridHome
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.audit import Entry
+    from distributed_grid.wire.boosts import Boost
+    from distributed_grid.wire.queue import Allocation, AllocationRequest, Plan, PlanRequest, QueuedRequest
 
 __all__ = [
     "AllocationPriority",
@@ -54,7 +61,7 @@ class ResourceSharingManager(Connected):
         invalid request (an unknown node, a negative amount) raises its `GridError`.
         """
         minutes = None if duration_minutes is None else float(duration_minutes) * 60
-        body = {
+        body: AllocationRequest = {
             "target_node": node_id,
             "resource_type": str(resource_type),
             "amount": str(amount),
@@ -62,12 +69,10 @@ class ResourceSharingManager(Connected):
             "duration_seconds": duration if duration is not None else minutes,
             "source_node": source,
             "delivery": delivery,
-            "grace_seconds": None,
-            "on_grace_end": None,
             "wait_seconds": wait,
         }
         found = await (await self._ready()).enqueue(body, idempotency_key)
-        return str(found["request_id"])
+        return found["request_id"]
 
     async def release_resource(self, allocation_id: str) -> bool:
         """Release an allocation, or stop waiting for it. False if there is no such allocation (any more)."""
@@ -77,7 +82,7 @@ class ResourceSharingManager(Connected):
             return False
         return True
 
-    async def get_allocation(self, allocation_id: str) -> dict[str, Any]:
+    async def get_allocation(self, allocation_id: str) -> Allocation:
         """One allocation: `state` is `waiting`, with its place in the queue, or the state of its boost."""
         return await (await self._ready()).allocation(allocation_id)
 
@@ -85,15 +90,14 @@ class ResourceSharingManager(Connected):
         """The policy in force, every node's limits, every team's share, all allocations, and the queue."""
         backend = await self._ready()
         boosts, queue = await backend.status(), await backend.queue()
-        return await backend.sharing() | {"allocations": boosts["boosts"], "queue": queue["requests"]}
+        return {**await backend.sharing(), "allocations": boosts["boosts"], "queue": queue["requests"]}
 
-    async def plan(self, node_id: str, resource_type: ResourceType | str, amount: float, **more: Any) -> dict[str, Any]:
+    async def plan(self, node_id: str, resource_type: ResourceType | str, amount: float, **more: Any) -> Plan:
         """What would happen to such a request now, as `grid plan` says it. Nothing changes."""
-        asked = {"target_node": node_id, "resource_type": str(resource_type), "amount": str(amount)}
-        defaults = {"priority": "normal", "duration_seconds": None, "source_node": None, "delivery": None}
-        return await (await self._ready()).plan(asked | defaults | more)
+        asked: PlanRequest = {"target_node": node_id, "resource_type": str(resource_type), "amount": str(amount)}
+        return await (await self._ready()).plan(cast("PlanRequest", {**asked, **more}))
 
-    async def history(self, limit: int = 100) -> list[dict[str, Any]]:
+    async def history(self, limit: int = 100) -> list[Entry]:
         """What was requested, granted, refused and returned, the newest last, from the audit log."""
         entries = await (await self._ready()).audit_log(10 * limit)
         return [entry for entry in entries if entry["event"] in _HISTORY][-limit:]
@@ -131,7 +135,8 @@ class ResourceSharingOrchestrator(Connected):
     async def get_cluster_status(self) -> dict[str, Any]:
         """Every node, pending demand, boosts, and how the cluster shares: as `grid cluster status --json`, and more."""
         backend = await self._ready()
-        return await backend.cluster() | {"resource_sharing": await backend.sharing(), "queue": await self._queue()}
+        sharing, queue = await backend.sharing(), await self._queue()
+        return {**await backend.cluster(), "resource_sharing": sharing, "queue": queue}
 
     async def request_resources(
         self,
@@ -161,10 +166,9 @@ class ResourceSharingOrchestrator(Connected):
             raise RuntimeError("await initialize() first")
         return self._backend.snapshots()
 
-    async def _queue(self) -> list[dict[str, Any]]:
+    async def _queue(self) -> list[QueuedRequest]:
         backend: Backend = await self._ready()
-        found: list[dict[str, Any]] = (await backend.queue())["requests"]
-        return found
+        return (await backend.queue())["requests"]
 
 
 class ResourceBoostPersistence:
@@ -173,6 +177,6 @@ class ResourceBoostPersistence:
     def __init__(self, path: str | Path | None = None) -> None:
         self.path = Path(path) if path else GridHome.find().boosts
 
-    def load_boosts(self) -> list[dict[str, Any]]:
+    def load_boosts(self) -> list[Boost]:
         """Every boost on disk, as `grid boost status --json` shows it."""
         return [boost_dict(lease) for lease in BoostFile(self.path).load().leases]

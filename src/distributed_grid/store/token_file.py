@@ -4,18 +4,23 @@ Only the SHA-256 of each is stored. That is enough: a token is 32 random bytes, 
 The salt and the slowness that passwords need would only cost time at every call.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from distributed_grid.errors import GridError, StoreBroken
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.principals import Principal, check_name, check_team, is_token_id, make_scopes
 from distributed_grid.store.durable import bytes_of, replace_durably, set_aside
 from distributed_grid.store.lease_codec import decode_instant, encode_instant
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.tokens import Token
 
 VERSION: Final = 1
 
@@ -36,7 +41,7 @@ class StoredToken:
     def is_expired(self, now: datetime) -> bool:
         return self.user.expires_at is not None and now >= self.user.expires_at
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Token:
         """Everything that may be told about it."""
         expires_at = self.user.expires_at
         return {

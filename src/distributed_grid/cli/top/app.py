@@ -1,8 +1,9 @@
 """The application: one feed, the main screen, and the windows over it."""
 
+from __future__ import annotations
+
 import contextlib
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import App
 from textual.binding import Binding, BindingType
@@ -15,6 +16,9 @@ from distributed_grid.cli.top.overview import Overview
 from distributed_grid.client import GridClient
 from distributed_grid.errors import GridError
 from distributed_grid.store.home import GridHome
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.boosts import Boost
 
 
 class TopApp(App[None]):
@@ -63,7 +67,7 @@ class TopApp(App[None]):
             form = BoostForm(target, self.overview.kinds, self._acting.request_boost)
             self.push_screen(form, self._granted)
 
-    def _granted(self, boost: dict[str, Any] | None) -> None:
+    def _granted(self, boost: Boost | None) -> None:
         if boost is None:
             return
         self._feed.hurry()
@@ -92,7 +96,7 @@ class TopApp(App[None]):
 
         self.push_screen(Confirm(question), answered)
 
-    def _released(self, result: dict[str, Any] | GridError) -> None:
+    def _released(self, result: Boost | GridError) -> None:
         self._feed.hurry()
         if isinstance(result, GridError):
             self.notify(told(result), severity="error", markup=False)
@@ -100,5 +104,5 @@ class TopApp(App[None]):
             self.notify(f"Boost {result['boost_id'][:8]} is {result['state']}")
 
 
-def _what(boost: Mapping[str, Any]) -> str:
+def _what(boost: Boost) -> str:
     return quantity(boost["resource_type"], boost["amount"])

@@ -1,8 +1,10 @@
 """Small windows over the screen: keys, a question, and the form for a boost."""
 
+from __future__ import annotations
+
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -13,6 +15,9 @@ from textual.widgets import Button, Input, Label, Select, Static
 from distributed_grid.cli.top.feed import in_background
 from distributed_grid.errors import GridError
 from distributed_grid.model.requests import seconds
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.boosts import Boost, BoostRequest
 
 KEYS = """\
 Up, Down  move                       Tab     nodes, boosts, events
@@ -65,12 +70,12 @@ class Confirm(ModalScreen[bool]):
         self.dismiss(yes)
 
 
-class BoostForm(ModalScreen[dict[str, Any] | None]):
+class BoostForm(ModalScreen["Boost | None"]):
     """The form for a boost. It closes with the boost or with None, and shows refusals of the controller."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "Back")]
 
-    def __init__(self, target: str, kinds: Sequence[str], request: Callable[..., dict[str, Any]]) -> None:
+    def __init__(self, target: str, kinds: Sequence[str], request: Callable[..., Boost]) -> None:
         super().__init__()
         self._target = target
         self._kinds = kinds
@@ -121,7 +126,7 @@ class BoostForm(ModalScreen[dict[str, Any] | None]):
         except GridError as error:
             self._tell(told(error))
             return
-        body = {
+        body: BoostRequest = {
             "target_node": self._target,
             "resource_type": kind,
             "amount": amount,
@@ -136,7 +141,7 @@ class BoostForm(ModalScreen[dict[str, Any] | None]):
             lambda result: self.app.call_from_thread(self._answered, result),
         )
 
-    def _answered(self, result: dict[str, Any] | GridError) -> None:
+    def _answered(self, result: Boost | GridError) -> None:
         if not self.is_attached:
             return  # the user closed the form before the answer; a granted boost appears in the table
         if isinstance(result, GridError):

@@ -1,15 +1,21 @@
 """The screen's data, fetched in the background: a slow or absent controller never blocks the screen."""
 
+from __future__ import annotations
+
 import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from distributed_grid.cli.node_columns import POINTS
 from distributed_grid.client import GridClient
 from distributed_grid.errors import GridError
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.audit import Event
+    from distributed_grid.wire.nodes import ClusterStatus
 
 EVERY_S: Final = 2.0
 _HISTORY_S: Final = 10.0  # nodes are measured every ten seconds
@@ -21,9 +27,9 @@ Series = Mapping[str, Sequence[float | None]]
 class Seen:
     """The cluster at one moment, and the events since the previous one."""
 
-    status: Mapping[str, Any]
+    status: ClusterStatus
     history: Mapping[str, Series] = field(default_factory=dict)
-    events: Sequence[Mapping[str, Any]] = ()
+    events: Sequence[Event] = ()
 
 
 Tell = Callable[[Seen | GridError], None]

@@ -1,9 +1,11 @@
 """The main screen of grid top: nodes, boosts and events, in tables whose rows keep their place while they change."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import click
 from rich.text import Text
@@ -26,6 +28,9 @@ from distributed_grid.errors import GridError
 from distributed_grid.model.endings import why_it_ends
 from distributed_grid.model.resources import BUILT_IN
 from distributed_grid.model.times import parse_instant, span
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.boosts import Boost
 
 _EVENT_COLOURS: Final = {"pressure_high": "red", "lost": "red", "granted": "green", "released": "cyan"}
 
@@ -317,7 +322,7 @@ class Overview(Screen[None]):
         return self.query_one("#nodes", LiveTable).selected
 
     @property
-    def selected_boost(self) -> Mapping[str, Any] | None:
+    def selected_boost(self) -> Boost | None:
         """The boost under the cursor, if the boosts table has the focus."""
         table = self.query_one("#boosts", LiveTable)
         if not table.has_focus or self.seen is None:

@@ -4,9 +4,11 @@ A lease, a waiting request, a task, a moved process or a run of roles belongs to
 that caller's team. Others need the scope `admin`, or own the node that lends.
 """
 
-from collections.abc import Iterable, Mapping
+from __future__ import annotations
+
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from distributed_grid.errors import NotOwner, PriorityNotAllowed
 from distributed_grid.model.leases import Lease
@@ -18,6 +20,9 @@ from distributed_grid.model.requests import Waiting
 from distributed_grid.model.roles.runs import Record
 from distributed_grid.model.scheduling import ScheduledTask
 from distributed_grid.model.teams import DEFAULT_TEAM, Teams
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.boosts import Boost
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +42,7 @@ def owned_lease(lease: Lease) -> Owned:
     return Owned(f"Boost {lease.id[:8]}", lease.requester, lease.team, lease.source)
 
 
-def owned_boost_dict(boost: Mapping[str, Any]) -> Owned:
+def owned_boost_dict(boost: Boost) -> Owned:
     """A boost that has ended, as the audit log shows it."""
     team = str(boost.get("team") or "")
     return Owned(

@@ -1,14 +1,19 @@
 """An inventory of nodes, the placement of a workload or why it does not fit, and what a run holds of a node."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import compress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from distributed_grid import errors
 from distributed_grid.model.nodes import NodeName, NodeTable
 from distributed_grid.model.resources import ResourceVector, amount_of, describe, total
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.boosts import AskedTerms
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +29,7 @@ class InventoryNode:
     gpu_parts: tuple[int, ...] = ()
     """Parts of GPUs that others are known to hold; each is on one device."""
 
-    def with_more(self, more: ResourceVector) -> "InventoryNode":
+    def with_more(self, more: ResourceVector) -> InventoryNode:
         return replace(self, free=self.free + more, total=self.total + more)
 
 
@@ -35,7 +40,7 @@ class Inventory(Mapping[NodeName, InventoryNode]):
         self._nodes = {node.name: node for node in sorted(nodes, key=lambda node: node.name)}
 
     @classmethod
-    def of_nodes(cls, nodes: NodeTable, lends: Mapping[NodeName, ResourceVector] | None = None) -> "Inventory":
+    def of_nodes(cls, nodes: NodeTable, lends: Mapping[NodeName, ResourceVector] | None = None) -> Inventory:
         """From an observer's nodes."""
         could = lends or {}
         return cls(
@@ -60,7 +65,7 @@ class Inventory(Mapping[NodeName, InventoryNode]):
     def __len__(self) -> int:
         return len(self._nodes)
 
-    def with_more(self, more: Mapping[NodeName, ResourceVector]) -> "Inventory":
+    def with_more(self, more: Mapping[NodeName, ResourceVector]) -> Inventory:
         """The same inventory with more (or, below zero, less) on some nodes."""
         return Inventory(n.with_more(more[n.name]) if n.name in more else n for n in self._nodes.values())
 
@@ -179,7 +184,7 @@ class SuggestedBoost:
         amount = amount_of(self.kind, self.units)
         return f"grid boost request {self.target} {self.kind} {amount} --source {self.source} --delivery transfer"
 
-    def body(self) -> dict[str, Any]:
+    def body(self) -> AskedTerms:
         """The same boost as the API's request body."""
         return {
             "target_node": self.target,
@@ -229,7 +234,7 @@ class DoesNotFit:
     def headline(self) -> str:
         return f"The workload {self.workload} does not fit" + ("" if self.certain else ": no placement was found")
 
-    def with_remedies(self, good: Sequence[bool]) -> "DoesNotFit":
+    def with_remedies(self, good: Sequence[bool]) -> DoesNotFit:
         """The same result with only the remedies marked as good."""
         return replace(self, remedies=tuple(compress(self.remedies, good)))
 

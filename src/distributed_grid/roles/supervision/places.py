@@ -1,13 +1,15 @@
 """Takes a plan's capacity, all or nothing, as the run's own placement groups or as leases."""
 
+from __future__ import annotations
+
 import math
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import ray
 from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
@@ -20,6 +22,9 @@ from distributed_grid.model.endings import why_it_ends
 from distributed_grid.model.nodes import NodeId, NodeName
 from distributed_grid.model.resources import CPU, GPU, amount_of
 from distributed_grid.model.roles.plan import Holding
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.boosts import Boost, BoostEnding
 
 LEASE_S: Final = 120.0
 """How long a lease lasts without renewal. It ends sooner if Ray reports that its owner is gone."""
@@ -57,7 +62,7 @@ class Places(Protocol):
         """Why it is no longer held, as far as known, or asked now with `ask`; None if it is held."""
         ...
 
-    def asked(self, held: Held) -> Mapping[str, Any] | None:
+    def asked(self, held: Held) -> BoostEnding | None:
         """Why it is being reclaimed, by whom, for whom and by when; None if it is not. It is held until then."""
         ...
 
@@ -110,7 +115,7 @@ class OwnGroups:
         state = placement_group_table(group_handle(held.group)).get("state")
         return None if state == "CREATED" else f"its placement group is {str(state).lower()}"
 
-    def asked(self, held: Held) -> Mapping[str, Any] | None:
+    def asked(self, held: Held) -> BoostEnding | None:
         return None
 
     def let_go(self, held: Held) -> None:
@@ -127,7 +132,7 @@ class Leases:
         self._run, self._client, self._priority = run, client, priority
         self._held: dict[str, str | None] = {}
         """Leases by id, and why one is gone."""
-        self._asked: dict[str, Mapping[str, Any]] = {}
+        self._asked: dict[str, BoostEnding] = {}
         """Leases that are being reclaimed, and why."""
         self._closed = threading.Event()
         self._keeper: threading.Thread | None = None
@@ -187,7 +192,7 @@ class Leases:
             self._look(self._client, held.boost_id, renew=False)
         return self._held.get(held.boost_id)
 
-    def asked(self, held: Held) -> Mapping[str, Any] | None:
+    def asked(self, held: Held) -> BoostEnding | None:
         return None if held.boost_id is None else self._asked.get(held.boost_id)
 
     def let_go(self, held: Held) -> None:
@@ -235,7 +240,7 @@ class Leases:
         except GridError:
             return
 
-    def _take_in(self, boost: Mapping[str, Any]) -> bool:
+    def _take_in(self, boost: Boost) -> bool:
         """Whether the lease is ours to keep. One that is being returned is held until its deadline, but not renewed."""
         boost_id, ending = boost["boost_id"], boost["ending"]
         if boost_id not in self._held:

@@ -5,9 +5,10 @@ the place is returned at once; otherwise the controller takes it at the deadline
 by their failure policy.
 """
 
-from collections.abc import Mapping
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import ray
 
@@ -17,6 +18,9 @@ from distributed_grid.roles.on_node.peers import wire_name
 from distributed_grid.roles.supervision.managed import LIVES, ManagedProcess
 from distributed_grid.roles.supervision.parts import RunParts
 from distributed_grid.roles.supervision.places import Held
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.boosts import BoostEnding
 
 ON_RECLAIM: Final = "on_reclaim"
 
@@ -51,7 +55,7 @@ class Reclaims:
                 self._p.note(f"{self._who(held)}: done, and the place on {held.holding.node} goes home")
                 self._p.places.let_go(held)
 
-    def _tell(self, held: Held, ending: Mapping[str, Any]) -> _Told:
+    def _tell(self, held: Held, ending: BoostEnding) -> _Told:
         processes = self._in(held)
         until = "" if ending["deadline"] is None else f"; kept until {parse_instant(ending['deadline']):%H:%M:%S} UTC"
         self._p.note(f"the place of {self._who(held)} on {held.holding.node} goes home: {why_it_ends(ending)}{until}")

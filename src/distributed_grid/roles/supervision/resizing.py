@@ -3,6 +3,8 @@
 Members that leave take no new calls, finish the ones they have, and end.
 """
 
+from __future__ import annotations
+
 import time
 import uuid
 from collections import Counter
@@ -10,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import ray
 
@@ -24,6 +26,9 @@ from distributed_grid.roles.calls.ray_transport import held_results, unfinished
 from distributed_grid.roles.supervision.managed import Fault, ManagedProcess
 from distributed_grid.roles.supervision.parts import RunParts
 from distributed_grid.roles.supervision.places import NotHeld
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.boosts import BoostRequest
 
 _TRIES: Final = 10
 """How often to look for room with a granted boost: another request may have taken what it brought."""
@@ -67,13 +72,15 @@ class Borrowing:
         granted: list[Borrowed] = []
         for boost in suggested:
             lasts_s = scaling.boost_duration_seconds
-            asked = {
+            asked: BoostRequest = {
+                **boost.body(),
                 "duration_seconds": lasts_s,
                 "label": f"{self._p.name}/{spec.name}",
                 "ends_with": ray.get_runtime_context().get_worker_id(),
+                "wait_seconds": 0.0,
             }
             try:
-                granted_boost = client.request_boost({**boost.body(), **asked}, idempotency_key=uuid.uuid4().hex)
+                granted_boost = client.request_boost(asked, idempotency_key=uuid.uuid4().hex)
             except GridError as error:
                 self._return(granted)  # part of what is missing is of no use
                 return f"{why}; a boost was refused: {error.message}"

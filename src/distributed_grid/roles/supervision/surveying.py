@@ -1,6 +1,7 @@
 """The cluster as a launcher sees it: what is free on which node now, and whether grid leases it."""
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -63,11 +64,11 @@ class Surveyor:
     @cached_property
     def user_and_team(self) -> tuple[str, str]:
         """The owner of what runs here: the user of the token, or of this process if grid does not say."""
-        try:
-            known = {} if self.client is None else self.client.me()
-        except GridError:
-            known = {}
-        return str(known.get("name") or user_name()), str(known.get("team") or "")
+        if self.client is not None:
+            with suppress(GridError):
+                known = self.client.me()
+                return known["name"] or user_name(), known["team"]
+        return user_name(), ""
 
     def lender(self) -> GridClient:
         """The client that leases are requested from."""

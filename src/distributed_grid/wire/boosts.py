@@ -1,0 +1,211 @@
+"""Boosts: asking for them, giving them back, and what runs inside them."""
+
+from typing import Annotated, NotRequired
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from distributed_grid.wire.values import Amount, Amounts, Line, Name, Word, request
+
+
+class Asked(TypedDict):
+    """What every request for capacity says. Its meaning is checked in one place, below the API."""
+
+    target_node: Name
+    resource_type: Name
+    amount: Annotated[Amount, Field(description="Cores, devices or GB")]
+    priority: NotRequired[Annotated[Word, Field(description="Default normal")]]
+    duration_seconds: NotRequired[Annotated[Amount | None, Field(description="Default 3600")]]
+    source_node: NotRequired[Name | None]
+    delivery: NotRequired[Annotated[Word | None, Field(description="transfer, reserve or auto")]]
+
+
+class AskedTerms(Asked):
+    """The terms of a boost, beside what a plan of it needs."""
+
+    grace_seconds: NotRequired[Amount | None]
+    on_grace_end: NotRequired[Annotated[Word | None, Field(description="hold, drain or kill")]]
+    reclaim_url: NotRequired[
+        Annotated[Line | None, Field(description="Where to ask before it is taken back; watch: looks for itself")]
+    ]
+    along: NotRequired[
+        Annotated[
+            dict[Name, Amount] | None,
+            Field(max_length=16, description="What the same lender gives with it, by kind; it is then reserved"),
+        ]
+    ]
+    purpose: NotRequired[
+        Annotated[Word, Field(description="boost (the default); run or task: one program's, and it ends with that")]
+    ]
+    label: NotRequired[Annotated[Line, Field(description="What runs in it; 200 characters of it are kept")]]
+    own_too: NotRequired[
+        Annotated[bool, Field(description="The target may reserve it on itself if no other node lends it")]
+    ]
+    ends_with: NotRequired[
+        Annotated[
+            str | None,
+            Field(
+                max_length=56, description="A Ray process, by its worker id: when Ray says it is gone, the boost ends"
+            ),
+        ]
+    ]
+
+
+@request
+class BoostRequest(AskedTerms):
+    """What `grid boost request` sends."""
+
+    wait_seconds: NotRequired[Annotated[float, Field(ge=0, le=86400, description="Default 0")]]
+
+
+@request
+class ReleaseRequest(TypedDict):
+    amount: NotRequired[Annotated[Amount | None, Field(description="Only so much of it; all, if not given")]]
+    grace_seconds: NotRequired[Amount | None]
+    wait_seconds: NotRequired[Annotated[float, Field(ge=0, le=3600, description="Default 1")]]
+
+
+@request
+class RenewRequest(TypedDict):
+    duration_seconds: NotRequired[Amount | None]
+
+
+class BoostNotice(TypedDict):
+    """After the deadline what is asked is taken."""
+
+    amount: float | int
+    reason: str
+    asked_at: str
+    deadline: str
+
+
+class BoostClaimant(TypedDict):
+    """The request that a boost yields to."""
+
+    request_id: str
+    requester: str
+    team: str
+    priority: str
+    wants: str
+
+
+class BoostEnding(TypedDict):
+    """Why a boost goes home, or is asked for; what still runs in it at the deadline is ended."""
+
+    cause: Annotated[
+        str,
+        Field(
+            description="released, expired, preempted, lender, cooldown, moved, unneeded, orphaned, lost, "
+            "file_removed, ended_before or stopped"
+        ),
+    ]
+    by: Annotated[str, Field(description="Who asked: a person, or grid by its policy")]
+    reason: str
+    asked_at: str | None
+    deadline: Annotated[str | None, Field(description="The end of the grace period, which counts from asked_at")]
+    claimant: BoostClaimant | None
+
+
+class Boost(TypedDict):
+    boost_id: str
+    source_node: str
+    target_node: str
+    resource_type: str
+    amount: float | int
+    priority: str
+    delivery: str
+    delivery_reason: str
+    state: str
+    allocated_at: str
+    expires_at: str
+    placement_group: str | None
+    requester: Annotated[str, Field(description="Who asked for it; grid, if grid did so by itself")]
+    team: str
+    cause: Annotated[str, Field(description="asked; pressure, demand or forecast, if grid made it by itself")]
+    notice: Annotated[BoostNotice | None, Field(description="Its holder is asked to give something up")]
+    checkpointed_at: Annotated[str | None, Field(description="When its holder last said that its work is saved")]
+    resources: Annotated[Amounts, Field(description="All that is lent, with what a reservation brings along")]
+    purpose: Annotated[str, Field(description="boost; run or task: one program's, and it ends with that")]
+    label: Annotated[str, Field(description="What runs in it")]
+    ending: Annotated[BoostEnding | None, Field(description="Who asked for it, for whom and by when, if it goes home")]
+    programs: Annotated[
+        list[str], Field(description="What grid run and grid boost shell have running in it, shortened")
+    ]
+    warnings: list[str]
+
+
+class ListedBoosts(TypedDict):
+    cut: Annotated[bool, Field(description="There are more boosts, and they would have been too much for one answer")]
+    boosts: list[Boost]
+
+
+class BoostTotals(TypedDict):
+    total_active: int
+    resources: Amounts
+
+
+class BoostList(BoostTotals, ListedBoosts):
+    """Totals of the active boosts, then every boost."""
+
+
+class BoostStatus(BoostList):
+    problems: Annotated[list[str], Field(description="What is wrong with the controller or its state files just now")]
+
+
+class RayDriver(TypedDict):
+    """The process at the beginning of a Ray job."""
+
+    job_id: str
+    pid: int
+    address: Annotated[str, Field(description="of its machine")]
+    began_at: Annotated[float, Field(description="in seconds since 1970")]
+    run_id: Annotated[str, Field(description="empty if it belongs to no run, or does not say")]
+    is_hooked: Annotated[bool, Field(description="the hook is in it, which puts its work into the run's lease")]
+
+
+class JobsWork(TypedDict):
+    """The tasks of some Ray jobs, and which of them are not in the boost."""
+
+    running: int
+    waiting: int
+    done: int
+    failed: int
+    actors: int
+    outside: Annotated[dict[str, int], Field(description="how many, by name")]
+    unplaced: Annotated[
+        int, Field(description="of the waiting, and of actors that have yet to start: those that wait for room")
+    ]
+    cpus_in_use: Annotated[float, Field(description="of the boost's, now")]
+    waits_for_its_actors: Annotated[
+        bool, Field(description="some wait for room, and the jobs' own actors hold all CPUs in use")
+    ]
+
+
+class WorkStatus(JobsWork):
+    drivers: Annotated[list[RayDriver], Field(description="of all Ray jobs that began after `since`")]
+
+
+@request
+class ProgramRequest(TypedDict):
+    label: NotRequired[Annotated[str, Field(max_length=200, description="What it is called in boost status")]]
+    is_inside: NotRequired[
+        Annotated[bool, Field(description="false: only a shell is open, and nothing runs in it now")]
+    ]
+
+
+class Attended(TypedDict):
+    boost: Boost
+    ends_in_seconds: Annotated[
+        float | None, Field(description="Until the deadline; null while the boost is not reclaimed")
+    ]
+
+
+@request
+class RayletRequest(TypedDict):
+    head_address: Annotated[str, Field(max_length=200, description="HOST:PORT of the Ray that it joins")]
+
+
+@request
+class RunReport(TypedDict):
+    seconds: Annotated[float, Field(ge=0, le=10**9)]
+    exit_code: Annotated[int, Field(ge=-(2**31), lt=2**31)]

@@ -1,0 +1,132 @@
+"""Requests that wait, plans of requests, and reasons."""
+
+from typing import Annotated, NotRequired
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from distributed_grid.wire.boosts import Asked, AskedTerms, Boost
+from distributed_grid.wire.values import request
+
+
+@request
+class AllocationRequest(AskedTerms):
+    """What `grid resource-sharing request` sends: a boost's request that waits without an open connection."""
+
+    wait_seconds: NotRequired[
+        Annotated[
+            Annotated[float, Field(ge=0, le=366 * 24 * 3600)] | None,
+            Field(description="Give up after this long; null, the default: wait until it is met or released"),
+        ]
+    ]
+
+
+@request
+class PlanRequest(Asked):
+    """What `grid plan` sends."""
+
+
+class QueuedRequest(TypedDict):
+    request_id: str
+    position: Annotated[int | None, Field(description="1 is next; null where it was not looked at yet")]
+    target_node: str
+    resource_type: str
+    amount: float | int
+    priority: str
+    duration_seconds: float
+    team: str
+    requester: str
+    since: str
+    waited_seconds: float
+    until: str | None
+    reason: Annotated[str, Field(description="What it waits for")]
+    expected_start: Annotated[
+        str | None, Field(description="From the known ends of boosts; null where none is in sight")
+    ]
+    expected_source: str | None
+
+
+class QueueStatus(TypedDict):
+    cut: Annotated[bool, Field(description="There are more requests, and they would have been too much for one answer")]
+    requests: list[QueuedRequest]
+
+
+class QueueHead(TypedDict):
+    """Part of every status."""
+
+    waiting: Annotated[int, Field(description="How many requests wait in grid's own queue")]
+    queue: Annotated[list[QueuedRequest], Field(description="The first of them, as `GET /requests` has them")]
+
+
+class Allocation(TypedDict):
+    request_id: Annotated[str, Field(description="Of the request, and of the boost that it becomes")]
+    state: Annotated[str, Field(description="waiting, cancelled, or the boost's state")]
+    waiting: QueuedRequest | None
+    boost: Boost | None
+
+
+class NodeVerdict(TypedDict):
+    node: str
+    verdict: Annotated[str, Field(description="chosen, could lend, or the word for why not")]
+    detail: str
+    could_lend: float | int
+
+
+class Victim(TypedDict):
+    boost_id: str
+    target_node: str
+    resource_type: str
+    amount: float | int
+    takes: Annotated[float | int, Field(description="How much of it would be taken back")]
+    priority: str
+    team: str
+
+
+class PlannedPreemption(TypedDict):
+    source_node: str
+    reason: str
+    takes_own: Annotated[bool, Field(description="The request is within what is guaranteed to its team")]
+    delivery: str
+    at: Annotated[str, Field(description="When they are asked: now, or when the last of their minimum holds is over")]
+    back_by: Annotated[str, Field(description="When the last of it is home, whatever its work does")]
+    victims: list[Victim]
+
+
+class LargestNow(TypedDict):
+    amount: float | int
+    source_node: str | None
+
+
+class Plan(TypedDict):
+    target_node: str
+    resource_type: str
+    amount: float | int
+    priority: str
+    team: str
+    at: str
+    fits: Annotated[bool, Field(description="Whether it would be granted now, without preemption")]
+    summary: str
+    source_node: str | None
+    delivery: str | None
+    delivery_reason: str | None
+    warnings: list[str]
+    preemption: Annotated[
+        PlannedPreemption | None,
+        Field(description="Which boosts yield, if no node can lend it now and preemption brings it forward"),
+    ]
+    ahead: Annotated[int, Field(description="Requests that wait in front of it")]
+    expected_start: Annotated[str | None, Field(description="When it would be granted if it waited; null: no estimate")]
+    expected_wait_s: float | None
+    largest_now: LargestNow
+    team_limit: str | None
+    nodes: list[NodeVerdict]
+
+
+class Why(TypedDict):
+    id: str
+    kind: Annotated[str, Field(description="request or boost")]
+    state: str
+    summary: str
+    facts: list[str]
+    nodes: list[NodeVerdict]
+    expected_start: Annotated[str | None, Field(description="Of a request that waits: as in the queue")]

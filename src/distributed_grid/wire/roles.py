@@ -1,0 +1,116 @@
+"""Runs of roles. docs/api.md has the meaning."""
+
+from typing import Annotated
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from distributed_grid.wire.values import request
+
+
+@request
+class ScaleRole(TypedDict):
+    role: Annotated[str, Field(min_length=1, max_length=200)]
+    count: Annotated[int, Field(ge=0, le=1_000_000, strict=True)]
+
+
+class RunOwner(TypedDict):
+    node: str
+    pid: int
+    job_id: str
+    worker_id: str
+    user: Annotated[str, Field(description="To whom the run belongs: the token's user, or that of the process")]
+    team: str
+
+
+class RunHeader(TypedDict):
+    name: str
+    workload: str
+    state: Annotated[
+        str, Field(description="starting, running, degraded, stopping, ended, failed, or lost: its owner is gone")
+    ]
+    why: Annotated[str, Field(description="Why it failed, is degraded or lost")]
+    progress: Annotated[str, Field(description="How its start is getting on")]
+    owner: Annotated[RunOwner, Field(description="The process that keeps it; the run ends with it")]
+    began_at: str
+    updated_at: str
+
+
+class RoleRunShort(RunHeader):
+    up: Annotated[int, Field(description="Members that answer")]
+    wanted: int
+
+
+class RoleRunList(TypedDict):
+    runs: list[RoleRunShort]
+
+
+class RoleOfRun(TypedDict):
+    role: str
+    asked: Annotated[list[int], Field(description="The least and the most")]
+    wanted: int
+    up: int
+    pool: str | None
+    colocation_group: str | None
+    colocation: str | None
+    needs: dict[str, float]
+    call_deadline_seconds: float | None
+    failure_policy: str
+    failures: int
+    failure_budget: int | None
+    scaling: str
+
+
+class MemberOfRun(TypedDict):
+    role: str
+    rank: int
+    node: str | None
+    gpus: list[int | str]
+    state: Annotated[str, Field(description="starting, up, silent, restarting, leaving, gone")]
+    restarts: int
+    queue: Annotated[int, Field(description="Calls that wait")]
+    running: Annotated[int, Field(description="Calls under way")]
+    pid: int | None
+    actor: str
+    methods: list[str]
+    concurrency: Annotated[int, Field(description="Calls that it works on at a time")]
+    why: str
+
+
+class HoldingOfRun(TypedDict):
+    node: str
+    pool: str | None
+    resources: dict[str, float]
+    boost_id: str | None
+
+
+class EventOfRun(TypedDict):
+    at: str
+    told: str
+
+
+class PendingCommand(TypedDict):
+    counts: dict[str, int]
+    down: bool
+    at: str
+
+
+class RunRecord(RunHeader):
+    """What the owner of a run writes about it."""
+
+    roles: list[RoleOfRun]
+    members: list[MemberOfRun]
+    holdings: Annotated[list[HoldingOfRun], Field(description="What is reserved for it")]
+    events: list[EventOfRun]
+
+
+class RoleRun(RunRecord):
+    pending_command: Annotated[
+        PendingCommand | None, Field(description="What was asked of it, and its owner has not heard yet")
+    ]
+
+
+class RoleRunDown(TypedDict):
+    name: str
+    state: Annotated[str, Field(description="Before it was asked")]
+    removed: Annotated[bool, Field(description="It was over, and is forgotten; else it was asked to end")]

@@ -1,0 +1,131 @@
+"""Scheduling: tasks, their placements, and the accuracy of predictions."""
+
+from typing import Annotated, NotRequired
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from distributed_grid.wire.values import Amount, Amounts, Name, Word, request
+
+
+@request
+class TaskAffinity(TypedDict):
+    """Near to these, or far from them; each part that is given counts."""
+
+    nodes: NotRequired[Annotated[list[Name], Field(max_length=1000)]]
+    labels: NotRequired[Annotated[dict[Name, Name], Field(max_length=100)]]
+    tasks: NotRequired[Annotated[list[Name], Field(max_length=1000, description="Tasks that have a place: id or tag")]]
+    required: NotRequired[Annotated[bool, Field(description="Default true; false: only where it can be had")]]
+
+
+@request
+class TaskRequest(TypedDict):
+    """One task, or a gang of equal ones. Its meaning is checked in one place, below the API."""
+
+    task_id: NotRequired[
+        Annotated[Name, Field(description="Made if it is not given; who asks again with the same gets the same answer")]
+    ]
+    cpu: NotRequired[Annotated[Amount, Field(description="Default 1")]]
+    memory: NotRequired[Annotated[Amount, Field(description="GB; default 0")]]
+    gpu: NotRequired[Annotated[Amount, Field(description="Default 0")]]
+    custom: NotRequired[Annotated[dict[Name, Amount], Field(max_length=16, description="Custom Ray resources")]]
+    target: NotRequired[Annotated[Name | None, Field(description="Whose task it is; the head, if not given")]]
+    node: NotRequired[Annotated[Name | None, Field(description="The only node that will do")]]
+    strategy: NotRequired[Annotated[Word, Field(description="local_first, unless a node is given")]]
+    priority: NotRequired[Annotated[Word, Field(description="Default normal")]]
+    affinity: NotRequired[TaskAffinity | None]
+    anti_affinity: NotRequired[TaskAffinity | None]
+    tags: NotRequired[Annotated[list[Name], Field(max_length=100)]]
+    deadline_seconds: NotRequired[Annotated[Amount | None, Field(description="It must have started by then")]]
+    duration_seconds: NotRequired[Annotated[Amount | None, Field(description="How long it is expected to take")]]
+    count: NotRequired[Annotated[int, Field(ge=1, le=1000, description="Default 1")]]
+    wait: NotRequired[Annotated[bool, Field(description="Where there is no place now, it waits for one")]]
+
+
+class TaskPlacement(TypedDict):
+    node: Annotated[str, Field(description="Where it counts as placed: work in a boost is its target's")]
+    delivery: Annotated[str, Field(description="reserve: a lease made for it; boost: part of one that there was")]
+    runs_on: Annotated[str, Field(description="Whose hardware it is")]
+    lease_id: str | None
+    boost_id: str | None
+    placement_group: str | None
+
+
+class TaskAlternative(TypedDict):
+    node: str
+    score: float
+    why: str
+
+
+class TaskDecision(TypedDict):
+    """What is shown beside `members` is the first one's."""
+
+    task_id: str
+    accepted: bool
+    node: str | None
+    delivery: str | None
+    lease_id: str | None
+    boost_id: str | None
+    placement_group: str | None
+    confidence: Annotated[
+        float,
+        Field(description="0 to 1 that it starts in time and that its node then stays below the high threshold"),
+    ]
+    reasons: Annotated[list[str], Field(description="Why there; or, for every node, why not")]
+    alternatives: list[TaskAlternative]
+    members: list[TaskPlacement]
+    queued: bool
+    position: int | None
+
+
+class TaskStatus(TypedDict):
+    task_id: str
+    state: Annotated[str, Field(description="placed or waiting")]
+    position: int | None
+    target: str | None
+    strategy: str
+    priority: str
+    count: int
+    tags: list[str]
+    resources: Amounts
+    who: str
+    team: str
+    asked_at: str
+    placed_at: str | None
+    started_at: str | None
+    confidence: float
+    members: list[TaskPlacement]
+
+
+ReliabilityBin = TypedDict(
+    "ReliabilityBin", {"from": float, "to": float, "count": int, "said": float, "happened": float}
+)
+"""All placements of which about the same was said."""
+
+
+class Calibration(TypedDict):
+    """null while nothing has happened yet."""
+
+    count: int
+    base_rate: float | None
+    brier_score: Annotated[float | None, Field(description="Mean squared distance of what was said from what happened")]
+    base_rate_brier_score: Annotated[float | None, Field(description="The same for always saying the base rate")]
+    reliability: list[ReliabilityBin]
+
+
+class ListedTasks(TypedDict):
+    cut: Annotated[bool, Field(description="There are more tasks, and they would have been too much for one answer")]
+    tasks: list[TaskStatus]
+
+
+class TaskList(ListedTasks):
+    placed: int
+    waiting: int
+    decisions: dict[str, int]
+    strategies: dict[str, str]
+    calibration: Calibration
+
+
+class TaskDone(TypedDict):
+    task_id: str
+    completed: bool

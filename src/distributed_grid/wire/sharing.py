@@ -1,0 +1,70 @@
+"""Sharing by policy: the policy in force, every node's limits, every team's part, and cooldowns."""
+
+from typing import Annotated, NotRequired
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from distributed_grid.wire.queue import QueueHead
+from distributed_grid.wire.values import Amount, Amounts, Word, request
+
+
+@request
+class PolicyChange(TypedDict):
+    policy: NotRequired[
+        Annotated[Word | None, Field(description="conservative, balanced, aggressive, predictive; or configured")]
+    ]
+    mode: NotRequired[
+        Annotated[Word | None, Field(description="offload_only, share_and_offload, dynamic_balancing; or configured")]
+    ]
+
+
+class PolicyStatus(TypedDict):
+    policy: str
+    mode: str
+    configured_policy: str
+    configured_mode: str
+    numbers: Annotated[
+        dict[str, float | int | bool | None], Field(description="How readily capacity moves: the policy's row")
+    ]
+
+
+class SharingNode(TypedDict):
+    name: str
+    alive: bool
+    can_share: bool
+    cooling: bool
+    limits: Annotated[dict[str, float | int | None], Field(description="null: no limit")]
+    lent: Amounts
+    borrowed: Amounts
+    free: Amounts
+
+
+class TeamStatus(TypedDict):
+    name: str
+    guaranteed: Amounts
+    borrowing_limit: Amounts
+    lending_limit: Amounts
+    weight: float
+    held: Amounts
+    recent_use: Annotated[float, Field(description="Part of the cluster in hours, older use counting less")]
+
+
+class SharingStatus(PolicyStatus, QueueHead):
+    enabled: bool
+    delivery: str
+    nodes: list[SharingNode]
+    teams: list[TeamStatus]
+    cooling: list[str]
+
+
+@request
+class CooldownRequest(TypedDict):
+    on: NotRequired[Annotated[bool, Field(description="Default true")]]
+    grace_seconds: NotRequired[Amount | None]
+
+
+class Cooldown(TypedDict):
+    node: str
+    cooling: bool
+    asked_back: Annotated[list[str], Field(description="Boosts that are on their way home")]
