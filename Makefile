@@ -20,7 +20,7 @@ lint: $(READY)
 
 # Tests on clusters mostly wait for processes, and the others compute: run together, they take as long as the
 # work of all of them needs. Three processes keep two cores busy.
-AT_ONCE = -n 3 --dist loadgroup --no-loadscope-reorder
+AT_ONCE = -n 3 --no-loadscope-reorder
 
 # Real clusters, servers and terminals on a machine that others use, too: what fails is shown, and run once more, by
 # itself. What fails twice has failed; what passes only then is listed as flaky at the end.

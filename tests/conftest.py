@@ -32,22 +32,17 @@ os.environ.setdefault("RAY_worker_niceness", "0")
 sys.path.insert(0, str(Path(__file__).parent / "support"))
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for `bench`, which is no part of the package
 
-from shared_clusters import SharedClusters, Wish, arrange, shares  # noqa: E402
+from shared_clusters import ByCluster, SharedClusters, Wish, arrange, shares  # noqa: E402
 
 _clusters = SharedClusters()
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     arrange(items)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """xdist appends a test's group to its id; a second try looks for the id alone."""
-    name, _, group = report.nodeid.rpartition("@")
-    if name and group.isdecimal():
-        report.nodeid = name
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByCluster:
+    return ByCluster(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)

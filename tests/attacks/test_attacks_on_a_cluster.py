@@ -20,7 +20,7 @@ from distributed_grid.client.connections import Connections, Unreachable
 from distributed_grid.client.whereabouts import Whereabouts
 from distributed_grid.errors import GridError
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
 
 CONFIG = """
 name: attacked

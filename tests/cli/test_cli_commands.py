@@ -159,6 +159,6 @@ def test_without_a_controller_nothing_is_completed_and_nothing_said(
 def test_a_controller_that_hangs_does_not_hold_up_the_shell(
     at_home: ServedGrid, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("distributed_grid.cli.parameters._PATIENCE_S", 0.05)
+    monkeypatch.setattr("distributed_grid.cli.parameters.PATIENCE_S", 0.05)
     monkeypatch.setattr("distributed_grid.client.GridClient.nodes", lambda self: time.sleep(30))
     assert completed("boost", "request", "") == []

@@ -198,7 +198,7 @@ def test_the_command_ends_with_the_exit_code_of_a_failed_check(home: GridHome, m
 def test_a_doctor_that_hears_nothing_does_not_send_people_to_the_doctor(
     home: GridHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("distributed_grid.cli.doctor._PATIENCE_S", 0.01)
+    monkeypatch.setattr("distributed_grid.cli.doctor.PATIENCE_S", 0.01)
 
     with pytest.raises(Unavailable) as told:
         examine(None)

@@ -190,7 +190,7 @@ def test_a_controller_that_goes_away_is_told_and_found_again(served: ServedGrid,
         await eyes.sees("^ c ")
         where = served.home.controller.read_text()
         served.home.controller.write_text(where.replace(served.url, "http://127.0.0.1:1"))
-        eyes.app._looking.close()  # as if the connection broke
+        eyes.app.looking.close()  # as if the connection broke
         await eyes.sees("what is shown is .* old. Trying again")
         await eyes.press("p")
         await eyes.sees("Nodes by pressure")  # it goes on
@@ -205,10 +205,10 @@ def test_a_controller_that_goes_away_is_told_and_found_again(served: ServedGrid,
 def test_an_answer_that_cannot_be_shown_does_not_end_it(served: ServedGrid, monkeypatch: pytest.MonkeyPatch) -> None:
     async def look(eyes: Eyes) -> None:
         await eyes.sees("^ c ")
-        good = eyes.app._looking.cluster_status
-        monkeypatch.setattr(eyes.app._looking, "cluster_status", lambda: good() | {"nodes": [{"name": "x"}]})
+        good = eyes.app.looking.cluster_status
+        monkeypatch.setattr(eyes.app.looking, "cluster_status", lambda: good() | {"nodes": [{"name": "x"}]})
         await eyes.sees("Internal error in grid top; what is shown is")
-        monkeypatch.setattr(eyes.app._looking, "cluster_status", good)
+        monkeypatch.setattr(eyes.app.looking, "cluster_status", good)
         await eyes.until(lambda: not any("foresaw" in line for line in eyes.lines))
 
     on_screen(served.home, look)

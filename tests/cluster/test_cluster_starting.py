@@ -125,24 +125,24 @@ def test_the_machine_decides_how_many_nodes_start_at_once(cores: int, load: floa
 def test_what_was_loaded_ends_with_whoever_should_have_let_it_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(starting, "_WHEN_TOLD", "import sys; sys.stdin.readline() and print('Ray runtime started')")
+    monkeypatch.setattr(starting, "WHEN_TOLD", "import sys; sys.stdin.readline() and print('Ray runtime started')")
     forgotten = NodeStart(node("a"), [], tmp_path / "a.log", {"PATH": ""})
     process = psutil.Process(forgotten.pid)
 
-    assert forgotten._process.stdin is not None
-    forgotten._process.stdin.close()
+    assert forgotten.process.stdin is not None
+    forgotten.process.stdin.close()
 
-    assert forgotten._process.wait(60) == 0
+    assert forgotten.process.wait(60) == 0
     assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     assert (tmp_path / "a.log").read_text() == ""
 
 
 def test_one_that_is_let_go_and_comes_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(starting, "_WHEN_TOLD", "import sys; sys.stdin.readline(); print('Ray runtime started')")
+    monkeypatch.setattr(starting, "WHEN_TOLD", "import sys; sys.stdin.readline(); print('Ray runtime started')")
     started = NodeStart(node("a"), [], tmp_path / "a.log", {"PATH": sys.prefix})
 
     started.let_go()
 
-    assert started._process.wait(60) == 0
+    assert started.process.wait(60) == 0
     assert started.is_up()
     assert not started.has_its_sockets()

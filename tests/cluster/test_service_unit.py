@@ -103,7 +103,7 @@ def test_systemd_hears_of_readiness_status_life_and_end(ear: "tuple[socket.socke
 def test_one_that_does_not_listen_does_not_hold_us_up(
     ear: "tuple[socket.socket, str]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervise, "_PATIENCE_S", 0.001)
+    monkeypatch.setattr(supervise, "PATIENCE_S", 0.001)
     for _ in range(1000):  # more than the socket keeps for a reader that does not come
         ServiceManager({"NOTIFY_SOCKET": ear[1]}).ready()
 

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from distributed_grid.controller.metrics import Seen, _all, as_text, exposition
+from distributed_grid.controller.metrics import Seen, all_metrics, as_text, exposition
 from distributed_grid.decide.monitoring.demand import explain_demand
 from distributed_grid.decide.monitoring.snapshots import take_snapshots
 from distributed_grid.model.demand import Bundle, Pending, Shape
@@ -107,7 +107,7 @@ def test_the_text_says_what_the_library_of_prometheus_would_say() -> None:
     taken = take_snapshots(NodeTable([odd]), [], {}, {}, now=NOON, start_grace=timedelta(seconds=30))
     runs = RunTimes()
     runs.add(5.0)
-    metrics = list(_all(Seen(NOON, snapshots() | taken, leases=[lease()], events={"granted": 3}, runs=runs)))
+    metrics = list(all_metrics(Seen(NOON, snapshots() | taken, leases=[lease()], events={"granted": 3}, runs=runs)))
 
     class Given(Collector):
         def collect(self) -> list[Metric]:

@@ -90,7 +90,7 @@ def test_equal_nodes_are_taken_by_name() -> None:
 
 
 def test_a_strategy_can_be_added(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registered, "_REGISTERED", dict(registered.strategies()))
+    monkeypatch.setattr(registered, "REGISTERED", dict(registered.strategies()))
 
     @register_strategy("last-by-name", "the last name")
     def last(columns: NodeColumns, _: Sought) -> np.ndarray:  # type: ignore[type-arg]
@@ -101,7 +101,7 @@ def test_a_strategy_can_be_added(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_strategy_that_knows_nothing_of_a_node_puts_it_last_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registered, "_REGISTERED", dict(registered.strategies()))
+    monkeypatch.setattr(registered, "REGISTERED", dict(registered.strategies()))
     register_strategy("unsure")(lambda columns, _: np.where(columns.named(["big"]), -7.0, np.nan))
 
     assert chosen(strategy="unsure", cpu=2) == "big"

@@ -181,7 +181,7 @@ def test_when_its_runner_is_killed_nothing_is_left(tmp_path: Path) -> None:
 
 
 def test_a_log_is_read_in_pieces_that_end_between_characters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("distributed_grid.execution.on_node_runner._LARGEST_PIECE", 4)
+    monkeypatch.setattr("distributed_grid.execution.on_node_runner.LARGEST_PIECE", 4)
     log = tmp_path / "log"
     log.write_text("....aäöü\n")
 

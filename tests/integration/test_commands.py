@@ -6,9 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from live_grid import LiveGrid
+from live_grid import PACKAGED, LiveGrid
 
 pytestmark = pytest.mark.cluster
+
+CONFIG = PACKAGED
 
 ROOT = Path(__file__).parents[2]
 BOOST_KEYS = {

@@ -11,7 +11,7 @@ from live_grid import LiveGrid, until
 from bench.storm import Sampler, Storm
 from distributed_grid.orchestration.resource_boost_manager import ResourceBoost
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 CONFIG = """
 name: storm-test

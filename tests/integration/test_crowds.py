@@ -13,7 +13,7 @@ from test_conservation import CONFIG, WITH_FAULTS
 
 from bench.storm import Sampler
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
 
 __all__ = ["CONFIG", "WITH_FAULTS"]  # the same cluster
 COMMANDS = 100

@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
-from live_grid import LiveGrid
+from live_grid import PACKAGED, LiveGrid
 
 from distributed_grid.demo import __main__ as demo
 from distributed_grid.demo import performance
@@ -25,6 +25,8 @@ from distributed_grid.errors import CheckFailed
 from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.scheduling import SchedulingStrategy
 from distributed_grid.store.home import GridHome
+
+CONFIG = PACKAGED
 
 ROOT = Path(__file__).parents[2]
 GRID = str(Path(sys.executable).with_name("grid"))

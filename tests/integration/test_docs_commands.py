@@ -4,10 +4,12 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from live_grid import LiveGrid, until
+from live_grid import PACKAGED, LiveGrid, until
 from page_sessions import ROOT, SHOWN_ADDRESS, Reader, Shell, files, steps
 
 pytestmark = pytest.mark.cluster
+
+CONFIG = PACKAGED
 
 PAGES = (
     "README.md",

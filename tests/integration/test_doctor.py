@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
-from live_grid import LiveGrid, until
+from live_grid import PACKAGED, LiveGrid, until
 from pydantic import TypeAdapter
 
 from distributed_grid.cluster.attach import ask_apart
@@ -24,6 +24,8 @@ from distributed_grid.model.findings import Severity
 from distributed_grid.store.home import GridHome
 
 pytestmark = pytest.mark.cluster
+
+CONFIG = PACKAGED
 
 COMMAND = (sys.executable, "-c", "from distributed_grid.cli import main; main()")
 

@@ -13,11 +13,11 @@ import psutil
 import pytest
 import ray
 import trustme
-from live_grid import GRID, LiveGrid, on, where_am_i
+from live_grid import GRID, LiveGrid, on, until, where_am_i
 
 from distributed_grid.cluster.processes import carrying, child_environment, trees
 from distributed_grid.cluster.record import load
-from distributed_grid.execution.on_node_raylet import _MARK as MARK
+from distributed_grid.execution.on_node_raylet import MARK
 
 pytestmark = pytest.mark.cluster
 
@@ -115,9 +115,11 @@ def test_a_start_on_far_fewer_cores_than_its_nodes_have_cpus_says_what_that_mean
         assert done.returncode == 0, done.stderr
         assert "CPUs together, and this machine has 1 core." in done.stderr
         assert "grid run --cpus 1 -- PROGRAM" in done.stderr
+        assert len(live.supervisors()) == 1
     finally:
         live.client.close()
         live.cli("cluster", "stop")
+    until(lambda: not live.supervisors(), 20, "what watches the controller ends with the cluster")
 
 
 def listening_of(live: LiveGrid) -> set[str]:

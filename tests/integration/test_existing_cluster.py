@@ -1,7 +1,6 @@
 """grid in a Ray cluster that somebody else runs: put in, used, taken out; nothing of it is left."""
 
 import asyncio
-import contextlib
 import json
 import os
 import subprocess
@@ -9,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 import ray
 from live_grid import LiveGrid, is_pending, until, where_am_i
@@ -103,21 +101,12 @@ def test_a_second_controller_is_refused(inside: LiveGrid, tmp_path: Path) -> Non
     assert "grid is in this cluster already" in again.stderr
 
 
-def supervisors(live: LiveGrid) -> list[psutil.Process]:
-    found = []
-    for process in psutil.process_iter(["cmdline"]):
-        with contextlib.suppress(psutil.Error):
-            if (process.info["cmdline"] or [])[-2:] == ["distributed_grid.cluster.supervise", str(live.home.path)]:
-                found.append(process)
-    return found
-
-
 def test_a_controller_that_ray_has_given_up_is_put_back_by_what_grid_start_left_in_the_background(
     inside: LiveGrid,
 ) -> None:
     boost = inside.boost("head", "cpu", 1)
     pid = inside.controller_pid()
-    assert len(supervisors(inside)) == 1
+    assert len(inside.supervisors()) == 1
 
     ray.kill(ray.get_actor("grid-controller", namespace="grid"), no_restart=True)
 
@@ -126,27 +115,27 @@ def test_a_controller_that_ray_has_given_up_is_put_back_by_what_grid_start_left_
     log = inside.home.logs / "supervisor.log"
     until(lambda: "in the cluster again" in log.read_text(), 30, "the supervisor tells what it did")
     assert inside.cli("stop").returncode == 0
-    until(lambda: not supervisors(inside), 20, "no supervisor")
+    until(lambda: not inside.supervisors(), 20, "no supervisor")
 
 
 def test_a_supervisor_that_died_is_replaced_by_the_next_start(inside: LiveGrid) -> None:
-    (first,) = supervisors(inside)
+    (first,) = inside.supervisors()
     first.kill()
-    until(lambda: not supervisors(inside), 20, "no supervisor")
+    until(lambda: not inside.supervisors(), 20, "no supervisor")
 
     again = inside.cli("start", "--address", inside.address)
 
     assert again.returncode == 5
     assert "its supervisor was gone, and was started again" in again.stderr
-    assert len(supervisors(inside)) == 1
-    assert supervisors(inside) != [first]
+    assert len(inside.supervisors()) == 1
+    assert inside.supervisors() != [first]
 
 
 def test_without_a_supervisor_if_none_is_wanted(outside: LiveGrid) -> None:
     started = outside.cli("start", "--address", outside.address, "--no-supervise")
     assert started.returncode == 0, started.stderr
     try:
-        assert not supervisors(outside)
+        assert not outside.supervisors()
     finally:
         assert outside.cli("stop").returncode == 0
 
@@ -314,9 +303,10 @@ def test_configured_names_limits_and_a_switched_off_sharing(outside: LiveGrid, t
     started = outside.cli("start", "--address", outside.address, "--config", str(config))
     assert started.returncode == 0, started.stderr
     try:
-        refused = outside.cli("boost", "request", "head", "cpu", "1")
-        assert refused.returncode == 4
+        refused, planned = (outside.cli(*command, "head", "cpu", "1") for command in (("boost", "request"), ("plan",)))
+        assert refused.returncode == planned.returncode == 4
         assert "Resource sharing not enabled" in refused.stderr
+        assert planned.stderr == refused.stderr, "the plan is refused where the request would be, in the same words"
         nodes = {n["name"]: n["alive"] for n in outside.json("cluster", "status")["nodes"]}
         assert nodes == {"head": True, "worker": True, "absent": False}
     finally:

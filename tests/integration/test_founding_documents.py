@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import ray
-from live_grid import GB, LiveGrid, until
+from live_grid import GB, PACKAGED, LiveGrid, until
 
 from distributed_grid.config import load_config
 from distributed_grid.errors import DoesNotFit
@@ -31,6 +31,8 @@ from distributed_grid.roles import NexRLRole, RayResourceManager
 from distributed_grid.roles.ray_resource_manager import _get_minimal_env_vars
 from examples.process_large_dataset import enough_memory
 from examples.train_model import a_gpu
+
+CONFIG = PACKAGED
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"

@@ -25,10 +25,11 @@ nodes:
 """
 
 
-@pytest.fixture
-def small(tmp_path: Path) -> Iterator[LiveGrid]:
-    with small_disk(tmp_path / "home", "1m"):
-        grid = LiveGrid(tmp_path, CONFIG)
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveGrid]:
+    folder = tmp_path_factory.mktemp("small")
+    with small_disk(folder / "home", "1m"):
+        grid = LiveGrid(folder, CONFIG)
         try:
             grid.start()
             yield grid

@@ -137,18 +137,3 @@ def test_plan_queue_and_why_expect_a_request_for_which_others_yield_after_their_
     assert datetime.fromisoformat(granted["allocated_at"]) <= start_of(queued) + timedelta(seconds=15)
     assert grid.json("cluster", "status")["waiting"] == 0
     ray.cancel(work, force=True)
-
-
-def test_the_plan_is_refused_where_the_request_would_be(tmp_path: Path) -> None:
-    """With sharing disabled both say so, in the same words and with the same exit code."""
-    alone = CONFIG[: CONFIG.index("- {name: one")].replace("enabled: true", "enabled: false")
-    grid = LiveGrid(tmp_path, alone)
-    try:
-        grid.json("cluster", "start", "--config", str(grid.config))
-        answers = [grid.cli(*command, "head", "cpu", "2") for command in (("plan",), ("boost", "request"))]
-        assert answers[0].returncode == answers[1].returncode != 0
-        assert "Resource sharing not enabled" in answers[0].stderr
-        assert answers[0].stderr == answers[1].stderr
-    finally:
-        grid.client.close()
-        grid.cli("cluster", "stop")

@@ -12,13 +12,15 @@ from subprocess import PIPE
 import psutil
 import pytest
 import ray
-from live_grid import GRID, LiveGrid, until
+from live_grid import GRID, PACKAGED, LiveGrid, until
 from page_sessions import Reader, Shell, files, steps
 from role_runs import a_run
 
 from distributed_grid.execution.role_records import NAMESPACE, RoleRecords
 
 pytestmark = pytest.mark.cluster
+
+CONFIG = PACKAGED
 PAGE = "docs/roles.md"
 SUPPORT = str(Path(__file__).parents[1] / "support")
 

@@ -590,6 +590,7 @@ print("through", had_ended)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)  # it starts ten actors, one after the other
 def test_a_program_may_leave_ray_at_any_moment_and_the_next_one_has_its_room(grid: LiveGrid) -> None:
     """Runs that are busy, that scale, that are attached to; the last one ends with its process."""

@@ -6,7 +6,7 @@ import sys
 from ray import cloudpickle
 
 from distributed_grid.monitoring.on_node_probe.probe import Probe
-from distributed_grid.monitoring.probes import _nvml_source, version
+from distributed_grid.monitoring.probes import nvml_source, version
 
 ELSEWHERE = """
 import os, pickle, sys
@@ -24,7 +24,7 @@ print(sorted(Probe(source, 1, os.getpid()).read()))
 
 
 def test_a_probe_works_where_only_ray_is_installed() -> None:
-    parcel = cloudpickle.dumps((Probe, _nvml_source()))
+    parcel = cloudpickle.dumps((Probe, nvml_source()))
 
     done = subprocess.run([sys.executable, "-c", ELSEWHERE], input=parcel, capture_output=True, check=False, timeout=60)
 
@@ -33,5 +33,5 @@ def test_a_probe_works_where_only_ray_is_installed() -> None:
 
 def test_what_travels_to_a_probe_is_small_enough_to_stay_with_it() -> None:
     # Ray keeps up to 100 kB of an argument with the actor; more would be lost with whoever started it.
-    assert len(_nvml_source()) < 90_000
+    assert len(nvml_source()) < 90_000
     assert len(version()) == 8

@@ -38,7 +38,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
 
     yield build
     for grid in reversed(made):
-        grid._ids.stop()
+        grid.ids.stop()
 
 
 def two_boosts(grid: WholeGrid) -> set[str]:

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # a process that was killed l
 
 
 def auditor(grid: WholeGrid) -> Auditor:
-    return grid._engine.auditor
+    return grid.engine.auditor
 
 
 def audited(grid: WholeGrid) -> Report:

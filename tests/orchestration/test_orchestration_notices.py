@@ -230,7 +230,7 @@ def request(lab: WholeGrid, url: str) -> Lease:
     keys = ("duration_seconds", "source_node", "delivery", "grace_seconds", "on_grace_end")
     body = dict.fromkeys(keys) | {"target_node": "b", "resource_type": "cpu", "amount": 1}
     body |= {"priority": "normal", "wait_seconds": 0, "reclaim_url": url}
-    return lab.run(lab._engine.request(body, caller=THE_OWNER.claiming("ana")))
+    return lab.run(lab.engine.request(body, caller=THE_OWNER.claiming("ana")))
 
 
 def test_a_url_that_leads_out_of_the_cluster_is_refused_when_it_is_given(lab: WholeGrid) -> None:

@@ -330,7 +330,7 @@ def test_work_is_not_killed_because_grid_stops_while_it_is_asked(lab: WholeGrid)
     want_back(lab, boost)
 
     with pytest.raises(Refused, match="still in use"):
-        lab.run(lab._engine.give_all_back(wait_s=3.0))
+        lab.run(lab.engine.give_all_back(wait_s=3.0))
 
     assert work in lab.cluster.running("b")
 

@@ -66,7 +66,7 @@ def test_whatever_is_wrong_with_a_file_the_controller_is_back_and_loans_end_on_t
         pytest.skip("then there is another controller: see below")
     asked = ask("b", amount=2, duration_s=LOAN_S, grace_s=LOAN_S, reclaim_hook=WATCHED)
     loan = lab.run(lab.service.request(asked))
-    lab.run(lab._engine.parts.commit_sharing())
+    lab.run(lab.engine.parts.commit_sharing())
     lab.wait(1.0)
     path = FILES[name](lab)
     match name:

@@ -257,11 +257,11 @@ def test_a_controller_that_dies_meanwhile_starts_from_the_last_good_state(
         assert not lab.leases
         assert lab.cluster.is_at_base()
         with pytest.raises(StoreBroken, match=why):
-            lab.run(lab._engine.give_all_back())  # it does not leave with boosts in the file that have ended
+            lab.run(lab.engine.give_all_back())  # it does not leave with boosts in the file that have ended
     lab.wait(2.0)
     agrees(lab)
     assert not lab.on_disk()
-    assert lab.run(lab._engine.give_all_back()) == 0
+    assert lab.run(lab.engine.give_all_back()) == 0
 
 
 def test_a_rename_that_was_done_though_it_says_it_failed_keeps_its_boost(

@@ -17,7 +17,7 @@ def test_what_is_installed_is_known_and_what_cannot_be_loaded_is_left_out(monkey
         EntryPoint("tight-fit", "distributed_grid.decide.scheduler.strategies:best_fit", placement.GROUP),
         EntryPoint("broken", "nowhere:nothing", placement.GROUP),
     ]
-    monkeypatch.setattr(registered, "_REGISTERED", dict(registered.strategies()))
+    monkeypatch.setattr(registered, "REGISTERED", dict(registered.strategies()))
 
     def found(group: str) -> Any:
         return [entry for entry in entries if entry.group == group]

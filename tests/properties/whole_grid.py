@@ -188,8 +188,8 @@ class WholeGrid:
         self._lives = 0
         self._disk_is_full = False
         numbers = itertools.count(first_id)
-        self._ids = patch.object(grant, "new_id", lambda: f"{next(numbers):08d}")
-        self._ids.start()
+        self.ids = patch.object(grant, "new_id", lambda: f"{next(numbers):08d}")
+        self.ids.start()
         self.start()
 
     def now(self) -> datetime:
@@ -248,7 +248,7 @@ class WholeGrid:
 
     def close(self) -> None:
         self.bury()
-        self._ids.stop()
+        self.ids.stop()
 
     # -- doing ---------------------------------------------------------------------------------------------
 

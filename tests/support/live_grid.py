@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import psutil
 import ray
 import ray._private.state as ray_state
 
@@ -23,7 +24,8 @@ from distributed_grid.store.home import GridHome
 GRID = str(Path(sys.executable).with_name("grid"))
 GB = 2**30
 
-# What several modules can share.
+# What several modules can share. The one that comes with the package:
+PACKAGED = None
 ONE_LENDER = """
 name: one-lender
 embedded: true
@@ -149,6 +151,15 @@ class LiveGrid:
 
     def controller_pid(self) -> int:
         return int(json.loads(self.home.controller.read_text())["pid"])
+
+    def supervisors(self) -> list[psutil.Process]:
+        """The processes that put this installation's controller back if Ray gives it up."""
+        found = []
+        for process in psutil.process_iter(["cmdline"]):
+            with contextlib.suppress(psutil.Error):
+                if (process.info["cmdline"] or [])[-2:] == ["distributed_grid.cluster.supervise", str(self.home.path)]:
+                    found.append(process)
+        return found
 
     # -- commands ------------------------------------------------------------------------------------------
 

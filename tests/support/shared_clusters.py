@@ -1,11 +1,15 @@
 """One cluster for all modules that want the same: starting one takes longer than most tests."""
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 if TYPE_CHECKING:
     from live_grid import LiveGrid
@@ -58,50 +62,60 @@ class SharedClusters:
             live.stop()
 
 
-def arrange(items: list[pytest.Item]) -> None:
-    """Order the tests so that few clusters start, and tell xdist which of them belong into one process.
+def scopes(names: Iterable[str]) -> dict[str, str]:
+    """Which tests run in one process: those of modules whose `CONFIG` is the same shape, and otherwise a module's.
 
-    Tests on clusters come first, the largest groups ahead: they last longest, and the others run while they wait. A
-    module that says `CHANGES_ITS_CLUSTER` comes after those with which it shares one.
+    It reads the modules' text, because the process that hands out tests imports none of them.
     """
-    alone: dict[str, list[pytest.Item]] = {}
-    others: dict[str, list[pytest.Item]] = {}
-    shared: dict[Wish, dict[str, list[pytest.Item]]] = {}
+    modules: dict[str, list[str]] = {}
+    for name in names:
+        modules.setdefault(name.partition("::")[0], []).append(name)
+    tests_of: Counter[str] = Counter()
+    found: dict[str, str] = {}
+    for module, tests in modules.items():
+        shape = _SHAPE.search((_ROOT / module).read_text())
+        scope = f"{shape[1]} {tests_of[shape[1]] // _LARGEST_SCOPE}" if shape else module
+        tests_of[shape[1] if shape else module] += len(tests)
+        found |= dict.fromkeys(tests, scope)
+    return found
+
+
+_ROOT = Path(__file__).parents[2]
+_SHAPE = re.compile(r"^CONFIG = ([A-Z_]+)$", re.MULTILINE)
+_LARGEST_SCOPE = 60
+"""More tests than about that are worth a second cluster of the same shape: the other processes would wait for them."""
+
+
+class ByCluster(LoadScopeScheduling):
+    """Hands out to one process what shares a cluster."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return self._scopes[nodeid]
+
+    @cached_property
+    def _scopes(self) -> dict[str, str]:
+        return scopes(self.collection or ())
+
+
+def arrange(items: list[pytest.Item]) -> None:
+    """Order the tests so that few clusters start.
+
+    Tests on clusters come first, the largest groups ahead: they last longest, and the others run while they wait. In a
+    group those come last that need a cluster of their own, or that change the one they share.
+    """
+    scope_of = scopes(item.nodeid for item in items)
+    groups: dict[str, list[pytest.Item]] = {}
     for item in items:
-        module = _module(item)
-        if not item.get_closest_marker("cluster"):
-            group = others
-        elif shares(item):
-            group = shared.setdefault(Wish.of(module.obj), {})
-        else:
-            group = alone
-        group.setdefault(module.nodeid, []).append(item)
-    clustered = [*alone.values(), *(group for modules in shared.values() for group in _together(modules.values()))]
-    items.clear()
-    for number, tests in enumerate([*sorted(clustered, key=len, reverse=True), *others.values()]):
-        for item in tests:
-            item.add_marker(pytest.mark.xdist_group(str(number)))
-        items.extend(tests)
+        groups.setdefault(scope_of[item.nodeid], []).append(item)
+    for group in groups.values():
+        group.sort(key=lambda item: (not shares(item), _changes_its_cluster(item)))
+    in_order = sorted(groups.values(), key=lambda group: -len(group) if group[0].get_closest_marker("cluster") else 0)
+    items[:] = [item for group in in_order for item in group]
 
 
-_LARGEST_GROUP = 60
-"""More tests than that are worth a second cluster of the same shape: otherwise the other processes wait for them."""
-
-
-def _module(item: pytest.Item) -> pytest.Module:
+def _changes_its_cluster(item: pytest.Item) -> bool:
     module = item.getparent(pytest.Module)
-    assert module is not None
-    return module
-
-
-def _together(modules: Iterable[list[pytest.Item]]) -> list[list[pytest.Item]]:
-    """The tests that run on one cluster."""
-    groups: list[list[pytest.Item]] = [[]]
-    for tests in sorted(modules, key=lambda tests: getattr(_module(tests[0]).obj, "CHANGES_ITS_CLUSTER", False)):
-        if groups[-1] and len(groups[-1]) + len(tests) > _LARGEST_GROUP:
-            groups.append([])
-        groups[-1].extend(tests)
-    return groups
+    return getattr(module and module.obj, "CHANGES_ITS_CLUSTER", False)
 
 
 def shares(item: pytest.Item) -> bool:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from distributed_grid.wire.audit import AuditFinding
 
 # Longer than the checkup lets a cluster hang.
-_PATIENCE_S = 100.0
+PATIENCE_S = 100.0
 
 
 @click.command(cls=Command, examples=["grid doctor", "grid doctor --address 10.0.0.5:6379"])
@@ -63,6 +63,6 @@ def examine(address: str | None) -> list[AuditFinding]:
         "distributed_grid.controller.checkup",
         order,
         if_silent="See whether this machine has CPU time and memory to spare, then try again.",
-        patience_s=_PATIENCE_S,
+        patience_s=PATIENCE_S,
     )
     return [finding.to_dict() for finding in diagnose(TypeAdapter(Facts).validate_python(seen))]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from distributed_grid.client import GridClient
 
-_PATIENCE_S: Final = 1.0
+PATIENCE_S: Final = 1.0
 """A shell waits for a completion; a controller that does not answer by then completes nothing."""
 
 Known = Callable[["GridClient"], Iterable[tuple[str, str]]]
@@ -57,7 +57,7 @@ def asked(known: Known) -> list[tuple[str, str]]:
 
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
-    thread.join(_PATIENCE_S)
+    thread.join(PATIENCE_S)
     return [] if thread.is_alive() else found
 
 

@@ -29,7 +29,7 @@ from distributed_grid.execution.ray_start import RUN
 # Leaves out two servers that would delay the head by a second: an API server with nothing in it (without the dashboard
 # it has only Ray's usage statistics, which are off), and a server for ray:// programs at an unpublished port. If the
 # process that should release it ends instead, so does it.
-_WHEN_TOLD: Final = f"""
+WHEN_TOLD: Final = f"""
 {RUN}
 services.start_api_server = lambda *args, **options: ("", None)
 Node.start_ray_client_server = lambda self: None
@@ -47,14 +47,14 @@ class NodeStart:
         self.spec = spec
         self.log = log
         # -P: files in the current folder must not shadow modules.
-        command = [sys.executable, "-P", "-c", _WHEN_TOLD, *arguments]
+        command = [sys.executable, "-P", "-c", WHEN_TOLD, *arguments]
         self._marker = f"{spec.name}@{secrets.token_hex(8)}"
-        self._process = spawn(command, log, {**env, NODE_MARKER: self._marker}, stdin=subprocess.PIPE)
+        self.process = spawn(command, log, {**env, NODE_MARKER: self._marker}, stdin=subprocess.PIPE)
         self._let_go_at = 0.0
 
     @property
     def pid(self) -> int:
-        return self._process.pid
+        return self.process.pid
 
     @property
     def seconds(self) -> float:
@@ -63,12 +63,12 @@ class NodeStart:
 
     def let_go(self) -> None:
         self._let_go_at = time.monotonic()
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError), self._process.stdin as told:  # if it has ended, `is_up` will say why
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError), self.process.stdin as told:  # if it has ended, `is_up` will say why
             told.write(b"\n")
 
     def is_up(self) -> bool:
-        return is_up(self.spec.name, self._process, self.log, self._let_go_at + START_TIMEOUT_S)
+        return is_up(self.spec.name, self.process, self.log, self._let_go_at + START_TIMEOUT_S)
 
     def end(self) -> None:
         """End everything that it has started."""
@@ -77,7 +77,7 @@ class NodeStart:
         except psutil.NoSuchProcess:
             roots = []
         end(roots, gently="", grace_s=0.0, strays=lambda: carrying(self._marker, NODE_MARKER))
-        self._process.wait()
+        self.process.wait()
 
     def has_its_sockets(self) -> bool:
         """Raylets of one host share a folder, and each takes the first names that it finds free for its sockets."""

@@ -37,7 +37,7 @@ from distributed_grid.model.listening import AUTO, Listening
 from distributed_grid.store.durable import bytes_of, json_of, replace_durably
 from distributed_grid.store.home import GridHome
 
-_PATIENCE_S: Final = 2.0
+PATIENCE_S: Final = 2.0
 
 
 class ServiceManager:
@@ -69,7 +69,7 @@ class ServiceManager:
         # A leading @ stands for the zero byte of a socket name that is in no folder.
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as to_it:
-            to_it.settimeout(_PATIENCE_S)  # a manager that does not listen must not delay us
+            to_it.settimeout(PATIENCE_S)  # a manager that does not listen must not delay us
             to_it.sendto(message.encode(), address)
 
 

@@ -88,13 +88,13 @@ class Seen:
 
 def exposition(seen: Seen) -> bytes:
     """All metrics as text, in Prometheus' format."""
-    return as_text(_all(seen))
+    return as_text(all_metrics(seen))
 
 
 _PROCESS: Final = ProcessCollector(registry=None, namespace="grid_controller")
 
 
-def _all(seen: Seen) -> Iterator[Metric]:
+def all_metrics(seen: Seen) -> Iterator[Metric]:
     snapshots = [snapshot for _, snapshot in sorted(seen.snapshots.items())]
     yield from _capacity(snapshots)
     yield from _measured(snapshots, seen.now)

@@ -22,7 +22,7 @@ _LEAST_SHARE = 0.02
 _MOST_TRIES = 5
 _TOO_SLOW = "timed out during startup"
 """What Ray says when its own start timeout, which cannot be set, ends on a busy machine."""
-_MARK = "GRID_OWN_RAY"
+MARK = "GRID_OWN_RAY"
 
 
 class OwnRay:
@@ -52,7 +52,7 @@ class OwnRay:
             start={
                 "command": [*ray, "start", *arguments, *where, *ports, *STAYING],
                 "cwd": os.getcwd(),
-                "env": _clean(os.environ) | self._environment | {_MARK: folder},
+                "env": _clean(os.environ) | self._environment | {MARK: folder},
                 "stdin": None,
                 "stdout": log,
                 "stderr": None,
@@ -146,7 +146,7 @@ def _as_an_argument(labels: Mapping[str, str]) -> str:
 
 def _cpu_seconds(folder: str) -> float:
     """The CPU time that the processes of this Ray have used so far."""
-    mark, ticks = f"{_MARK}={folder}\0".encode(), 0
+    mark, ticks = f"{MARK}={folder}\0".encode(), 0
     for pid in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError, ValueError, IndexError):
             with open(f"/proc/{pid}/environ", "rb") as environ:

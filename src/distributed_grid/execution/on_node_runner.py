@@ -12,7 +12,7 @@ from distributed_grid.execution.on_node_kept import Kept
 
 PREPARED, RUNNING, ENDED, FAILED = "prepared", "running", "ended", "failed"
 _STARTED_S: Final = 30.0
-_LARGEST_PIECE: Final = 256 * 1024
+LARGEST_PIECE: Final = 256 * 1024
 _FROM_RAY: Final = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 
 
@@ -103,10 +103,10 @@ def read_piece(path: str, output_from: int, begin: int) -> dict[str, Any]:
     """Text from a log, cut only between characters, and where the next piece begins."""
     with contextlib.suppress(OSError), open(path, "rb") as file:
         file.seek(output_from + begin)
-        piece = file.read(_LARGEST_PIECE)
+        piece = file.read(LARGEST_PIECE)
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         text = decoder.decode(piece)
-        more = len(piece) == _LARGEST_PIECE
+        more = len(piece) == LARGEST_PIECE
         return {"text": text, "next": begin + len(piece) - len(decoder.getstate()[0]), "more": more}
     return {"text": "", "next": begin, "more": False}
 

@@ -216,7 +216,7 @@ class Probes:
             max_restarts=-1,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False),
         )
-        started = actor.remote(_nvml_source(), self._wanted[node_id])
+        started = actor.remote(nvml_source(), self._wanted[node_id])
         self._kept[node_id] = _Kept(started, self.clock(), started.about.remote())
 
     def _drop_late_answers(self) -> None:
@@ -286,11 +286,11 @@ def version() -> str:
     """Identifies this version of the probe: a digest of all that travels."""
     folder = resources.files(on_node_probe)
     texts = [(part.name, part.read_bytes()) for part in folder.iterdir() if part.name.endswith(".py")]
-    return hashlib.sha256(repr(sorted(texts)).encode() + _nvml_source()).hexdigest()[:8]
+    return hashlib.sha256(repr(sorted(texts)).encode() + nvml_source()).hexdigest()[:8]
 
 
 @cache
-def _nvml_source() -> bytes:
+def nvml_source() -> bytes:
     """nvidia-ml-py as text, small enough to be kept with the actor: a restart must not depend on its starter."""
     source = metadata.distribution("nvidia-ml-py").locate_file("pynvml.py")
     return zlib.compress(Path(str(source)).read_bytes(), 9)

@@ -33,10 +33,10 @@ class TopApp(App[None]):
     def __init__(self, home: GridHome | None = None, *, blocks: bool = True, every_s: float = EVERY_S) -> None:
         super().__init__()
         # The feed asks again soon anyway, so it does not retry; an action of the user is worth a few seconds more.
-        self._looking, self._acting = GridClient(home, retry_s=0.0, plain=True), GridClient(home, plain=True)
+        self.looking, self._acting = GridClient(home, retry_s=0.0, plain=True), GridClient(home, plain=True)
         self._blocks = blocks
         self.overview = Overview(blocks)
-        self._feed = Feed(self._looking, lambda told: self.call_from_thread(self._take, told), every_s)
+        self._feed = Feed(self.looking, lambda told: self.call_from_thread(self._take, told), every_s)
 
     def on_mount(self) -> None:
         self.push_screen(self.overview)
@@ -44,7 +44,7 @@ class TopApp(App[None]):
 
     def on_unmount(self) -> None:
         self._feed.stop()
-        for client in (self._looking, self._acting):
+        for client in (self.looking, self._acting):
             with contextlib.suppress(OSError):
                 client.close()
 
@@ -58,7 +58,7 @@ class TopApp(App[None]):
         self.push_screen(Help())
 
     def on_overview_opened(self, opened: Overview.Opened) -> None:
-        self.push_screen(NodeScreen(opened.name, self._looking, self._blocks))
+        self.push_screen(NodeScreen(opened.name, self.looking, self._blocks))
 
     def action_boost(self) -> None:
         """Request a boost for the open or selected node."""

@@ -31,12 +31,12 @@ class Strategy:
     """What it prefers, in one line."""
 
 
-_REGISTERED: Final[dict[str, Strategy]] = {}
+REGISTERED: Final[dict[str, Strategy]] = {}
 
 
 def strategies() -> Mapping[str, Strategy]:
     """All registered strategies, by name."""
-    return MappingProxyType(_REGISTERED)
+    return MappingProxyType(REGISTERED)
 
 
 def register_strategy(name: str, told: str = "") -> Callable[[Scorer], Scorer]:
@@ -44,7 +44,7 @@ def register_strategy(name: str, told: str = "") -> Callable[[Scorer], Scorer]:
 
     def register(scorer: Scorer) -> Scorer:
         known = strategy_name(name)
-        _REGISTERED[known] = Strategy(known, scorer, told or (scorer.__doc__ or known).strip().splitlines()[0])
+        REGISTERED[known] = Strategy(known, scorer, told or (scorer.__doc__ or known).strip().splitlines()[0])
         return scorer
 
     return register
@@ -52,10 +52,10 @@ def register_strategy(name: str, told: str = "") -> Callable[[Scorer], Scorer]:
 
 def strategy_named(name: str) -> Strategy:
     """Raises `InvalidRequest` if there is no strategy of that name."""
-    found = _REGISTERED.get(name)
+    found = REGISTERED.get(name)
     if found is None:
         raise InvalidRequest(
-            f"Unknown strategy: {name!r}", try_next=f"Use one of: {', '.join(sorted(map(str, _REGISTERED)))}."
+            f"Unknown strategy: {name!r}", try_next=f"Use one of: {', '.join(sorted(map(str, REGISTERED)))}."
         )
     return found
 
