@@ -46,11 +46,11 @@ def typed(served: ServedGrid, *words: str, code: int = 0, width: int = 80) -> st
     )
     assert done.returncode == code, done.stderr
     assert not [line for line in done.stdout.splitlines() if len(line) > width]
-    return done.stdout if code == 0 else done.stderr
+    return done.stdout or done.stderr
 
 
-def told(served: ServedGrid, *words: str) -> Any:
-    return json.loads(typed(served, *words, "--json", width=100_000))
+def told(served: ServedGrid, *words: str, code: int = 0) -> Any:
+    return json.loads(typed(served, *words, "--json", width=100_000, code=code))
 
 
 def test_a_plan_that_fits(served: ServedGrid) -> None:
@@ -63,7 +63,7 @@ def test_a_plan_that_fits(served: ServedGrid) -> None:
 def test_a_plan_that_does_not_fit_says_when_how_much_and_why(served: ServedGrid) -> None:
     for source in ("gpu1", "gpu2"):
         typed(served, "boost", "request", "gpu-master", "cpu", "6", "--source", source, "--duration", "900")
-    shown = typed(served, "plan", "gpu-master", "cpu", "4")
+    shown = typed(served, "plan", "gpu-master", "cpu", "4", code=4)
     assert shown.startswith("Fits: not now")
     assert "expected start, if it waits: " in shown
     assert "the most that fits now: 2 CPUs of gpu1" in shown
@@ -126,7 +126,11 @@ def test_a_refused_boost_says_when_it_would_be_met_and_how_to_wait_for_it(served
     assert re.search(r"- waits for 4 CPUs: 8 come back to gpu\d at \d\d:\d\d UTC; expected in 1\d min", refused)
     assert re.search(r"Try: Wait for it with --wait 9[06]0; or let it wait in the queue: grid resource", refused)
     as_json = json.loads(typed(served, "boost", "request", "gpu-master", "cpu", "4", "--json", code=4))["error"]
-    assert as_json["expected_start"] == told(served, "plan", "gpu-master", "cpu", "4")["expected_start"] is not None
+    assert (
+        as_json["expected_start"]
+        == told(served, "plan", "gpu-master", "cpu", "4", code=4)["expected_start"]
+        is not None
+    )
 
     never = typed(served, "boost", "request", "gpu-master", "cpu", "9", code=4)
     assert "- no node can ever lend 9 CPUs: the most is 8 CPUs, by gpu2" in never

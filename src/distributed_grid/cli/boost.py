@@ -15,7 +15,7 @@ from distributed_grid.cli.connection import with_client
 from distributed_grid.cli.output import json_option, say, show
 from distributed_grid.cli.parameters import BOOST, NODE, ON_GRACE_END
 from distributed_grid.client import GridClient
-from distributed_grid.model.resources import ResourceVector, total, units_of
+from distributed_grid.errors import BoostNotFound, GridError
 
 if TYPE_CHECKING:
     from distributed_grid.wire.boosts import Boost, BoostStatus, ReleaseRequest
@@ -134,7 +134,7 @@ def request(
 def status(client: GridClient, node: str | None, with_runs: bool, watch: bool, as_json: bool) -> None:
     """Totals per resource type, then every boost."""
     from distributed_grid.cli.canvas import Canvas
-    from distributed_grid.cli.tables import boost_table
+    from distributed_grid.cli.tables import boost_table, without_runs
 
     def view(found: BoostStatus) -> str:
         canvas = Canvas.here()
@@ -144,7 +144,9 @@ def status(client: GridClient, node: str | None, with_runs: bool, watch: bool, a
 
     def look() -> BoostStatus:
         found = client.boost_status(node)
-        return found if with_runs else _without_runs(found)
+        if node is not None and not found["boosts"]:
+            client.node(node)  # an unknown name is an error, not an empty list
+        return found if with_runs else without_runs(found)
 
     if watch:
         from distributed_grid.cli.watching import watch as keep_showing
@@ -152,15 +154,6 @@ def status(client: GridClient, node: str | None, with_runs: bool, watch: bool, a
         keep_showing(look, as_json, view)
         return
     show(look(), as_json, view)
-
-
-def _without_runs(found: BoostStatus) -> BoostStatus:
-    """Only the boosts that were requested as boosts, and their totals."""
-    kept = [boost for boost in found["boosts"] if boost["purpose"] == "boost"]
-    active = [boost for boost in kept if boost["state"] == "active"]
-    amounts = [(boost["resource_type"], boost["amount"]) for boost in active]
-    totals = total([ResourceVector({kind: units_of(kind, amount)}) for kind, amount in amounts]).to_amounts()
-    return found | {"total_active": len(active), "resources": totals, "boosts": kept}
 
 
 @boost.command(examples=["grid boost release 3f2a91c0", "grid boost release 3f2a91c0 --amount 2 --grace 5m --wait 10m"])
@@ -186,7 +179,10 @@ def release(client: GridClient, boost_id: str, amount: str | None, grace: str | 
         body["grace_seconds"] = seconds("grace period", grace, zero_allowed=True)
     if amount is not None:
         body["amount"] = amount
-    released = client.release_boost(boost_id, body)
+    try:
+        released = client.release_boost(boost_id, body)
+    except BoostNotFound as error:
+        raise _not_a_boost(client, boost_id, error) from None
 
     def told(boost: Any) -> str:
         what = quantity(boost["resource_type"], boost["amount"])
@@ -199,6 +195,20 @@ def release(client: GridClient, boost_id: str, amount: str | None, grace: str | 
 
     show(released, as_json, told)
     _tell_warnings(released, as_json)
+
+
+def _not_a_boost(client: GridClient, boost_id: str, error: BoostNotFound) -> BoostNotFound:
+    """Why an id that grid knows cannot be released: it still waits in the queue, or it has ended."""
+    try:
+        known = client.why(boost_id)
+    except GridError:
+        return error
+    if known["state"] == "waiting":
+        return BoostNotFound(
+            f"{known['id'][:8]} is a request that waits in the queue",
+            try_next=f"To withdraw it: grid resource-sharing release {known['id'][:8]}",
+        )
+    return BoostNotFound(f"Boost {known['id'][:8]} has ended already: it is {known['state']}")
 
 
 @boost.command(examples=["grid boost checkpointed 3f2a91c0"])
@@ -252,8 +262,6 @@ def shell(client: GridClient, boost_id: str, allow_escapes: bool, command: tuple
 
 def _report(client: GridClient, boost_id: str, seconds: float, exit_code: int) -> None:
     """Report the run time. The user neither waits for this nor sees an error if it fails."""
-
-    from distributed_grid.errors import GridError
 
     hasty = GridClient(client.home, retry_s=0.0)
     with suppress(GridError):

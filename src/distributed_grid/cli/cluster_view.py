@@ -11,7 +11,7 @@ from distributed_grid.cli.columns import fit, fitted_table
 from distributed_grid.cli.node_columns import STATES, kinds_of, node_columns, node_styles
 from distributed_grid.cli.output import labelled, short
 from distributed_grid.cli.resource_sharing import waiting_lines
-from distributed_grid.cli.tables import bold, boost_rows, boost_totals, ends_at
+from distributed_grid.cli.tables import bold, boost_rows, boost_totals, ends_at, hidden_leases, without_runs
 from distributed_grid.model.resources import BUILT_IN
 from distributed_grid.model.times import span
 
@@ -100,12 +100,13 @@ def cluster_view(status: Mapping[str, Any], canvas: Canvas | None = None) -> str
             *_head(status, canvas),
             "",
             *_nodes(status["nodes"], canvas),
+            *_cordoned(status.get("cooling", ()), canvas),
             "",
             *(*problems, "") * bool(problems),
             *_waiting(status, canvas),
             "",
             *(*suggestions, "") * bool(suggestions),
-            *_boosts(status["boosts"], canvas),
+            *_boosts(without_runs(status["boosts"]), canvas),
         ]
     )
 
@@ -206,6 +207,11 @@ def _names(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_NAMES]) + more
 
 
+def _cordoned(names: Sequence[str], canvas: Canvas) -> list[str]:
+    told = (f"{name}: cordoned: it lends and borrows nothing until grid cooldown {name} --off" for name in names)
+    return [click.style(line, fg="yellow") for text in told for line in canvas.wrapped(text, indent="  ", first="")]
+
+
 def _waiting(status: Mapping[str, Any], canvas: Canvas) -> list[str]:
     """The demand in Ray's queues, and the requests in grid's own queue."""
     queue = waiting_lines(status, canvas)
@@ -215,9 +221,9 @@ def _waiting(status: Mapping[str, Any], canvas: Canvas) -> list[str]:
 def _boosts(status: Mapping[str, Any], canvas: Canvas) -> list[str]:
     """The boosts that end next."""
     if not status["boosts"]:
-        return [f"{bold('Boosts:')} none"]
+        return [f"{bold('Boosts:')} none", *hidden_leases(status)]
     soonest = sorted(status["boosts"], key=ends_at)
-    lines = [boost_totals(status, canvas), *boost_rows(soonest[:_NEXT_BOOSTS], canvas)]
+    lines = [boost_totals(status, canvas), *hidden_leases(status), *boost_rows(soonest[:_NEXT_BOOSTS], canvas)]
     if len(soonest) > _NEXT_BOOSTS:
         lines.append(_dim(f"{len(soonest) - _NEXT_BOOSTS} more end later: grid boost status"))
     return lines

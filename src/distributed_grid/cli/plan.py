@@ -1,5 +1,6 @@
 """grid plan, why and cooldown: what would happen, what happened, and cordoned nodes."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from distributed_grid.cli.output import clock, distance, json_option, quantity, 
 from distributed_grid.cli.parameters import NODE, REQUEST
 from distributed_grid.cli.tables import bold
 from distributed_grid.client import GridClient
+from distributed_grid.errors import Refused
 
 _MOST: Final = 50
 _COLOURS: Final = {"chosen": "green", "could lend": "green"}
@@ -20,7 +22,8 @@ _COLOURS: Final = {"chosen": "green", "could lend": "green"}
 
 def plan_view(plan: Mapping[str, Any], canvas: Canvas) -> str:
     """Whether it fits, the lender, the leases that would yield, the expected start, what fits now; then every node."""
-    word, colour = ("yes", "green") if plan["fits"] else ("not now", "yellow")
+    later = ("not now", "yellow") if ": not now" in plan["summary"] else ("no", "red")
+    word, colour = ("yes", "green") if plan["fits"] else later
     lines = canvas.wrapped(plan["summary"], indent="  ", first=f"Fits: {word}   ")
     lines[0] = lines[0].replace(f"Fits: {word}", f"{bold('Fits:')} {click.style(word, fg=colour)}", 1)
     if plan["fits"]:
@@ -91,10 +94,16 @@ def _nodes(nodes: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str]:
 @json_option
 @with_client
 def plan(client: GridClient, as_json: bool, **asked: Any) -> None:
-    """What would happen if AMOUNT of a resource were asked for TARGET now. Nothing is changed."""
+    """What would happen if AMOUNT of a resource were asked for TARGET now. Nothing is changed.
+
+    Ends with 0 if it fits now, else with 4.
+    """
     from distributed_grid.cli.canvas import Canvas
 
-    show(client.plan(body_of(asked)), as_json, lambda answer: plan_view(answer, Canvas.here()))
+    found = client.plan(body_of(asked))
+    show(found, as_json, lambda answer: plan_view(answer, Canvas.here()))
+    if not found["fits"]:
+        sys.exit(Refused.exit_code)
 
 
 @click.command(cls=Command, examples=["grid why 3f2a91c0"])

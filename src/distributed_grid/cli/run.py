@@ -105,7 +105,7 @@ def _detached(run: Any) -> str:
     short = run["task_id"]
     return "\n".join(
         [
-            f"Run {short} {run['state']}: {run['command']} on {run['source_node']}",
+            f"Run {short} {run['state']} on this machine: {run['command']}, with a lease of {run['source_node']}",
             f"  grid tasks logs {short} --follow     its output",
             f"  grid tasks cancel {short}            end it, and give the lease back",
         ]

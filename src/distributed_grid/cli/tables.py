@@ -1,7 +1,7 @@
 """Boosts as text, where JSON is not asked for."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -9,7 +9,12 @@ from distributed_grid.cli.canvas import Canvas
 from distributed_grid.cli.columns import Column, Form, fit, fitted_table
 from distributed_grid.cli.output import clock, distance, quantity
 from distributed_grid.model.endings import why_it_ends
-from distributed_grid.model.resources import GPU
+from distributed_grid.model.resources import GPU, ResourceVector, total, units_of
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.boosts import BoostList, BoostStatus
+
+S = TypeVar("S", "BoostList", "BoostStatus")
 
 STATES = {"active": "green", "granting": "yellow", "releasing": "yellow", "lost": "red"}
 
@@ -23,11 +28,20 @@ def boost_card(boost: Mapping[str, Any]) -> str:
         f"  {what} from {boost['source_node']} to {boost['target_node']}, priority {boost['priority']}",
         f"  until {clock(ends_at(boost))} ({distance(ends_at(boost))})",
         f"  delivery: {boost['delivery']} ({boost['delivery_reason']})",
+        *_companions(boost),
     ]
     lines += [f"  {line}" for line in _asked_back(boost)]
     if boost["state"] == "active":
         lines += [f"  {line}" for line in _how_to_use(boost, short)]
     return "\n".join(lines)
+
+
+def _companions(boost: Mapping[str, Any]) -> list[str]:
+    """What a reservation brings along, such as the CPU that work on a GPU needs."""
+    more = {kind: amount for kind, amount in boost["resources"].items() if kind != boost["resource_type"]}
+    return (
+        [f"  with {', '.join(quantity(kind, amount) for kind, amount in more.items())}"] if any(more.values()) else []
+    )
 
 
 def _how_to_use(boost: Mapping[str, Any], short: str) -> list[str]:
@@ -45,13 +59,34 @@ def _how_to_use(boost: Mapping[str, Any], short: str) -> list[str]:
     ]
 
 
+def without_runs(status: S) -> S:
+    """Only the boosts that were requested as boosts, their totals, and how many other leases there are (`hidden`)."""
+    kept = [boost for boost in status["boosts"] if boost["purpose"] == "boost"]
+    active = [boost for boost in kept if boost["state"] == "active"]
+    amounts = [(boost["resource_type"], boost["amount"]) for boost in active]
+    totals = total([ResourceVector({kind: units_of(kind, amount)}) for kind, amount in amounts]).to_amounts()
+    hidden = len(status["boosts"]) - len(kept)
+    status = status.copy()
+    status.update({"total_active": len(active), "resources": totals, "boosts": kept, "hidden": hidden})
+    return status
+
+
 def boost_table(status: Mapping[str, Any], canvas: Canvas | None = None) -> str:
     """Totals per resource type, then every boost."""
     canvas = canvas or Canvas()
-    head = boost_totals(status, canvas)
+    head = [boost_totals(status, canvas), *hidden_leases(status)]
     if not status["boosts"]:
-        return f"{head}\nTo ask for one:  grid boost request NODE cpu|gpu|memory AMOUNT"
-    return "\n".join([head, "", *boost_rows(status["boosts"], canvas), *not_all(status)])
+        return "\n".join([*head, "To ask for one:  grid boost request NODE cpu|gpu|memory AMOUNT"])
+    return "\n".join([*head, "", *boost_rows(status["boosts"], canvas), *not_all(status)])
+
+
+def hidden_leases(status: Mapping[str, Any]) -> list[str]:
+    """A line about the leases of runs, tasks, roles and moved processes, which are not shown as boosts."""
+    count = status.get("hidden", 0)
+    if not count:
+        return []
+    leases = "1 lease of a running program" if count == 1 else f"{count} leases of running programs"
+    return [click.style(f"{leases}: grid boost status --all", dim=True)]
 
 
 def not_all(answer: Mapping[str, Any]) -> list[str]:
@@ -92,11 +127,14 @@ def boost_rows(boosts: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str]
         (*(("for",) if any(of("label")) else ()), "allocated", "team", "expires", "owner", "delivery"),
         canvas,
     )
+    about: dict[str, list[str]] = {}
+    for boost in boosts:
+        for note in [*_asked_back(boost), *boost["warnings"]]:
+            about.setdefault(note, []).append(boost["boost_id"][:8])
     notes = [
         click.style(line, fg="yellow")
-        for boost in boosts
-        for note in [*_asked_back(boost), *boost["warnings"]]
-        for line in canvas.wrapped(f"{boost['boost_id'][:8]}: {note}", indent="  ", first="")
+        for note, ids in about.items()
+        for line in canvas.wrapped(f"{', '.join(ids)}: {note}", indent="  ", first="")
     ]
     return [fitted_table(fitted, STATES), *(["", *notes] if notes else [])]
 

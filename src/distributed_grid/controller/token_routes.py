@@ -10,6 +10,7 @@ from distributed_grid.leases.state import EngineContext
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.principals import Scope, make_scopes
 from distributed_grid.model.requests import seconds
+from distributed_grid.model.teams import check_known_team
 from distributed_grid.wire.tokens import Me, NewToken, RevokedTokens, TokenList, TokenRequest
 
 
@@ -30,6 +31,7 @@ def add_token_routes(api: APIRouter, tokens: Tokens, parts: EngineContext) -> No
         lasts = None if expires is None else timedelta(seconds=seconds("lifetime", expires))
         most = None if highest is None else AllocationPriority.parse(highest)
         scopes = make_scopes(body.get("scopes", [Scope.VIEW]))
+        check_known_team(team, parts.teams)
         secret, made = await tokens.create(body["name"], team, scopes, lasts, by=asker.name, max_priority=most)
         can = ", ".join([*sorted(scopes), *([] if most is None else [f"priority up to {most}"])])
         journal.note("token_created", f"{made.id} for {made.user.name}: {can}", who=asker.name, token_id=made.id)

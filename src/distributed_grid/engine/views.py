@@ -22,6 +22,7 @@ from distributed_grid.model.demand import Demand
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
 from distributed_grid.model.plans import NO_RULES, Rules
+from distributed_grid.model.policies import SharingMode
 from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.requests import Ask, Waiting
 from distributed_grid.model.resources import BUILT_IN, CPU, GPU, MEMORY, ResourceVector, amount_of
@@ -204,6 +205,7 @@ async def cluster_dict(engine: Engine) -> ClusterSeen:
         **waiting_dict(engine.parts, engine.service.queue),
         "boosts": status_dict(engine.service.boosts(), engine.parts.notes),
         "problems": list(engine.problems()),
+        "cooling": sorted(engine.parts.sharing.cordoned),
     }
 
 
@@ -243,13 +245,18 @@ def sharing_dict(p: EngineContext, queue: Queue, nodes: NodeTable) -> SharingSta
     }
 
 
+def acts_by_itself(p: EngineContext) -> bool:
+    """The policy's word; only one of the modes lets grid act without a request at all."""
+    return numbers(p).acts_by_itself and p.sharing.mode is SharingMode.DYNAMIC_BALANCING
+
+
 def policy_dict(p: EngineContext) -> PolicyStatus:
     return {
         "policy": str(p.sharing.policy),
         "mode": str(p.sharing.mode),
         "configured_policy": str(p.sharing.configured_policy),
         "configured_mode": str(p.sharing.configured_mode),
-        "numbers": asdict(numbers(p)),
+        "numbers": asdict(numbers(p)) | {"acts_by_itself": acts_by_itself(p)},
     }
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from distributed_grid.decide.capacity.lending import counter_offer, plan_grant
 from distributed_grid.decide.queue.admission import Verdict
 from distributed_grid.decide.queue.answers import considered
-from distributed_grid.errors import NoCapacity, SourceNotFound, TargetNotFound
+from distributed_grid.errors import NoCapacity, SourceNotFound, TargetNotFound, UnknownResource
 from distributed_grid.faults import Point, fault_point
 from distributed_grid.leases.applier import GROUP_S
 from distributed_grid.leases.rules import rules_for
@@ -26,7 +26,7 @@ from distributed_grid.model.plans import Grant, Refused
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.requests import Ask
-from distributed_grid.model.resources import amount_of
+from distributed_grid.model.resources import BUILT_IN, amount_of, did_you_mean_kind
 from distributed_grid.model.times import instant, span
 
 if TYPE_CHECKING:
@@ -63,6 +63,13 @@ def check_names(ask: Ask, nodes: NodeTable) -> None:
             because=[f"{ask.target} is configured but not connected to the cluster"],
             try_next="See which nodes are up: grid cluster status",
         )
+    for kind, _ in ask.asked:
+        has = {name for node in nodes.values() for name in node.base}
+        if kind not in (*BUILT_IN, *has):
+            raise UnknownResource(
+                f"No node has a resource {kind!r}{did_you_mean_kind(kind, has)}",
+                try_next=f"Kinds: {', '.join([*BUILT_IN, *sorted(has - {*BUILT_IN})])}",
+            )
     if ask.source is not None and ask.source not in nodes:
         raise SourceNotFound(
             "Source node not found in cluster",

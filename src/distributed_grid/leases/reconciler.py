@@ -403,8 +403,9 @@ class Reconciler:
         told_at = self._told_at.get(lease.id)
         if told_at is None or now - told_at >= _TELL_EVERY:
             self._told_at[lease.id] = now
-            p.notes[lease.id] = (await p.applier.who_holds(lease, units),)
-            p.journal.note("held", f"{lease.describe()}: {p.notes[lease.id][0]}", lease=lease, node=lease.target)
+            before, p.notes[lease.id] = p.notes.get(lease.id), (await p.applier.who_holds(lease, units),)
+            if p.notes[lease.id] != before:
+                p.journal.note("held", f"{lease.describe()}: {p.notes[lease.id][0]}", lease=lease, node=lease.target)
         # The waiting request was promised the capacity: whatever the holder asked for, it ends with the grace period.
         at_the_end = OnGraceEnd.KILL if lease.wanted_back else lease.on_grace_end
         # The gate stands before anything is killed: otherwise the node's queue would take what the kill frees.

@@ -7,7 +7,7 @@ from distributed_grid.decide.queue.claims import charged
 from distributed_grid.errors import SharingDisabled
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.model.plans import Companions, Headroom, Rules, RulesFor
-from distributed_grid.model.policies import SharingMode, check_change
+from distributed_grid.model.policies import CONFIGURED, SharingMode, check_change
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import BUILT_IN, CPU, MEMORY, scale, total
 
@@ -104,7 +104,7 @@ async def set_policy(
     new_policy, new_mode = check_change(policy, mode)
     if policy is not None:
         p.sharing.set_policy = new_policy
-    if mode is not None:
+    if mode is not None or (policy is not None and policy.lower() == CONFIGURED):
         p.sharing.set_mode = new_mode
     await p.commit_sharing()
     p.journal.note("policy_set", f"policy {p.sharing.policy}, mode {p.sharing.mode}", who=who)

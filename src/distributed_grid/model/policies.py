@@ -55,9 +55,11 @@ CONFIGURED: Final = "configured"
 
 
 def check_change(policy: str | None, mode: str | None) -> tuple[SharingPolicy | None, SharingMode | None]:
-    """The policy and mode to apply, None for the configured one; or `InvalidRequest`."""
+    """The policy and mode to apply, None for the configured one; or `InvalidRequest`. `configured` alone is both."""
     if policy is None and mode is None:
         raise InvalidRequest("Neither a policy nor a mode was given", try_next="Give one: policy set balanced")
+    if mode is None and policy is not None and policy.lower() == CONFIGURED:
+        mode = CONFIGURED
     return (
         None if policy is None or policy.lower() == CONFIGURED else SharingPolicy.parse(policy),
         None if mode is None or mode.lower() == CONFIGURED else SharingMode.parse(mode),

@@ -6,11 +6,11 @@ the edges (requests, JSON, Ray's own maps), so sums and differences are exact an
 
 import math
 import re
-from collections.abc import ItemsView, Iterator, Mapping
+from collections.abc import ItemsView, Iterable, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Final, Self
 
-from distributed_grid.errors import InvalidAmount, UnknownResource
+from distributed_grid.errors import InvalidAmount, UnknownResource, did_you_mean
 
 CPU: Final = "cpu"
 GPU: Final = "gpu"
@@ -59,6 +59,12 @@ def kind_of(name: str) -> str:
             try_next="Use cpu, gpu, memory, or the name of a custom Ray resource.",
         )
     return kind
+
+
+def did_you_mean_kind(name: str, custom: Iterable[str] = ()) -> str:
+    """A question to append to a message; empty if nothing is close."""
+    short = next((kind for kind in BUILT_IN if len(name) > 1 and kind.startswith(name.lower().rstrip("s"))), None)
+    return f"; did you mean {short!r}?" if short else did_you_mean(name.lower(), (*BUILT_IN, *custom))
 
 
 def is_internal(ray_name: str) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from distributed_grid.errors import InvalidRequest, did_you_mean
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.resources import ResourceVector
 
@@ -35,6 +36,17 @@ class Team:
         """The part of its guarantee that no other team may hold, even while it is unused."""
         lends = self.lending_limit.get(kind)
         return 0 if lends is None else max(0, self.guaranteed[kind] - lends)
+
+
+def check_known_team(name: str, teams: "Teams") -> str:
+    """A team's name; `InvalidRequest` if teams are configured and it is not one of them."""
+    if not name or not teams or name in (*teams, DEFAULT_TEAM):
+        return name
+    raise InvalidRequest(
+        f"No team {name!r} is configured{did_you_mean(name, teams)}",
+        because=[f"the teams are: {', '.join(teams)}"],
+        try_next="Use one of them, or add it below resource_sharing.teams in the configuration.",
+    )
 
 
 class Teams(Mapping[str, Team]):

@@ -142,6 +142,7 @@ class ListedBoosts(TypedDict):
 class BoostTotals(TypedDict):
     total_active: int
     resources: Amounts
+    hidden: NotRequired[Annotated[int, Field(description="Leases of programs that `grid boost status` leaves out")]]
 
 
 class BoostList(BoostTotals, ListedBoosts):

@@ -233,6 +233,7 @@ class ClusterSeen(NodesSeen, QueueHead):
     cluster: Annotated[str, Field(description="its name in the configuration")]
     boosts: BoostList
     problems: list[str]
+    cooling: Annotated[list[str], Field(description="Nodes that are cordoned: they lend and borrow nothing")]
 
 
 class ControllerPlace(TypedDict):

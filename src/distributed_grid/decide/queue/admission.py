@@ -33,7 +33,8 @@ def why_it_waits(offer: Offer, place: Slot, comes_back: int, ahead: int, now: da
     """ "waits for 4 CPUs: 2 come back to gpu1 at 12:30 UTC; 1 request is ahead of it"."""
     ask, when = offer.ask, moment(place.begin, now)
     if comes_back:
-        what = f"{amount_of(ask.kind, comes_back)} come back to {place.source} at {when}"
+        amount = amount_of(ask.kind, comes_back)
+        what = f"{amount} {'comes' if amount == 1 else 'come'} back to {place.source} at {when}"
     else:
         what = f"{place.source} has room at {when}"
     return f"waits for {describe(ask.kind, ask.units)}: {what}" + (f"; {are_ahead(ahead)}" if ahead else "")

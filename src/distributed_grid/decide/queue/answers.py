@@ -143,7 +143,7 @@ def _summary(ask: Ask, verdict: Verdict, largest: int, largest_source: NodeName 
     what = ask.describe()
     if (grant := verdict.grant) is not None:
         return f"{what}: {grant.source} lends it now ({grant.delivery})"
-    said = [f"{what}: not now", verdict.reason]
+    said = [what if verdict.is_hopeless else f"{what}: not now", verdict.reason]
     if largest_source is not None:
         said.append(f"{describe(ask.kind, largest)} would fit now, from {largest_source}")
     return "; ".join(said)

@@ -1,0 +1,133 @@
+"""What people are told: leases of programs apart from boosts, cordoned nodes, near misses, exit codes."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from click import unstyle
+from click.testing import CliRunner, Result
+from served_grid import ServedGrid
+
+from distributed_grid.cli.app import app
+from distributed_grid.cli.canvas import Canvas
+from distributed_grid.cli.tables import boost_rows
+from distributed_grid.errors import BoostNotFound, GridError, InvalidRequest, TargetNotFound, UnknownResource
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedGrid]:
+    teams = [{"name": "vision", "guaranteed": {"cpu": 2}}, {"name": "speech"}]
+    found = ServedGrid(tmp_path_factory.mktemp("told"), teams=teams)
+    found.measure()
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+@pytest.fixture(autouse=True)
+def _at_home(served: ServedGrid, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("GRID_HOME", str(served.home.path))
+    yield
+    for boost in served.client.boost_status()["boosts"]:
+        served.client.release_boost(boost["boost_id"], {"grace_seconds": 0})
+
+
+def typed(*words: str) -> Result:
+    return CliRunner().invoke(app, words)
+
+
+def error_of(*words: str) -> GridError:
+    error = typed(*words).exception
+    assert isinstance(error, GridError)
+    return error
+
+
+def lease(served: ServedGrid, **more: Any) -> dict[str, Any]:
+    return served.client.request_boost({"target_node": "a", "resource_type": "cpu", "amount": 1} | more)
+
+
+def test_leases_of_programs_are_counted_apart_from_boosts(served: ServedGrid) -> None:
+    lease(served, purpose="run", label="train.py", delivery="reserve")
+    for words in (("boost", "status"), ("cluster", "status")):
+        shown = typed(*words).output
+        assert "1 lease of a running program: grid boost status --all" in shown
+        assert "train.py" not in shown
+    assert "Active boosts: 0   Boosted: nothing" in typed("boost", "status").output
+    assert "train.py" in typed("boost", "status", "--all").output
+
+
+def test_a_cordoned_node_is_named_in_the_clusters_status(served: ServedGrid) -> None:
+    served.client.cooldown("b")
+    try:
+        assert (
+            "b: cordoned: it lends and borrows nothing until grid cooldown b --off" in typed("cluster", "status").output
+        )
+    finally:
+        served.client.cooldown("b", on=False)
+    assert "cordoned" not in typed("cluster", "status").output
+
+
+def test_a_gpu_says_what_comes_with_it(served: ServedGrid) -> None:
+    shown = typed("boost", "request", "b", "gpu", "1").output
+    assert "\n  with 1 CPU" in shown
+
+
+def test_what_is_configured_is_restored_with_one_word(served: ServedGrid) -> None:
+    typed("resource-sharing", "policy", "set", "aggressive", "--mode", "offload_only")
+    shown = typed("resource-sharing", "policy", "show").output
+    assert "acts by itself" in shown
+    assert next(line for line in shown.splitlines() if "acts by itself" in line).split()[-1] == "no"
+    typed("resource-sharing", "policy", "set", "configured")
+    found = served.client.sharing_status()
+    assert (found["policy"], found["mode"]) == (found["configured_policy"], found["configured_mode"])
+
+
+def test_a_token_for_a_team_that_is_not_configured_is_refused(served: ServedGrid) -> None:
+    error = error_of("token", "create", "carl", "--team", "visoin")
+    assert isinstance(error, InvalidRequest)
+    assert error.message == "No team 'visoin' is configured; did you mean 'vision'?"
+    assert typed("token", "create", "carl", "--team", "vision").exit_code == 0
+
+
+@pytest.mark.parametrize(("word", "meant"), [("mem", "memory"), ("gpus", "gpu"), ("cpuu", "cpu")])
+def test_a_resource_that_no_node_has_is_an_error_that_names_what_was_meant(word: str, meant: str) -> None:
+    error = error_of("boost", "request", "a", word, "4")
+    assert isinstance(error, UnknownResource)
+    assert f"did you mean {meant!r}?" in error.message
+
+
+def test_an_unknown_node_is_not_an_empty_list(served: ServedGrid) -> None:
+    error = error_of("boost", "status", "--node", "nowhere")
+    assert isinstance(error, TargetNotFound)
+    assert typed("boost", "status", "--node", "b").exit_code == 0
+
+
+def test_a_plan_that_does_not_fit_ends_with_4_and_says_never_where_it_is_never() -> None:
+    never = typed("plan", "a", "cpu", "99")
+    assert never.exit_code == 4
+    assert never.output.startswith("Fits: no   99 CPUs for a; no node can ever lend 99 CPUs")
+    assert typed("plan", "a", "cpu", "1").exit_code == 0
+
+
+def test_releasing_what_has_ended_or_waits_says_so(served: ServedGrid) -> None:
+    boost = lease(served)
+    served.client.release_boost(boost["boost_id"], {"grace_seconds": 0, "wait_seconds": 10})
+    error = error_of("boost", "release", boost["boost_id"])
+    assert isinstance(error, BoostNotFound)
+    assert error.message == f"Boost {boost['boost_id'][:8]} has ended already: it is released"
+    lease(served, target_node="c", amount=8, source_node="b")
+    body = {"target_node": "a", "resource_type": "cpu", "amount": 8, "source_node": "b"}
+    waiting = served.client.request_allocation(body)["request_id"]
+    try:
+        assert f"grid resource-sharing release {waiting[:8]}" in (error_of("boost", "release", waiting).try_next or "")
+    finally:
+        served.client.release_allocation(waiting)
+
+
+def test_a_warning_of_many_boosts_is_one_line(served: ServedGrid) -> None:
+    boosts = [lease(served) | {"warnings": ["b's machine has fewer cores"]} for _ in range(3)]
+    lines = [
+        line for row in boost_rows(boosts, Canvas()) for line in unstyle(row).splitlines() if "fewer cores" in line
+    ]
+    assert lines == [f"{', '.join(boost['boost_id'][:8] for boost in boosts)}: b's machine has fewer cores"]
