@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from distributed_grid.decide.offload.movable import obstacles_here
 from distributed_grid.decide.offload.recommend import HEAVY_CPU
+from distributed_grid.execution.on_node_processes import details
 from distributed_grid.execution.on_node_processes.ending import stop
 from distributed_grid.execution.on_node_processes.looking import environment, find_here, look_at, scan
 from distributed_grid.execution.on_node_processes.proc import same, stat_of
@@ -192,3 +194,33 @@ def test_another_process_with_the_same_number_is_left_alone(start: Start) -> Non
 
     assert not stop(running.pid, created(running.pid) - 5, 1.0)["was_there"]
     assert running.poll() is None
+
+
+def test_what_the_kernel_makes_at_some_cost_is_read_once_in_a_look(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listens = (
+        "import multiprocessing, socket, sys, time; "
+        "held = socket.create_server(('127.0.0.1', 0)); "
+        "children = [multiprocessing.get_context('fork').Process(target=time.sleep, args=[600]) for _ in range(3)]; "
+        "[child.start() for child in children]; " + SAYS_SO + "time.sleep(600)"
+    )
+    parent = start(listens)
+    paths: list[str] = []
+    read = details.read
+
+    def counted(path: str) -> str:
+        paths.append(path)
+        return read(path)
+
+    monkeypatch.setattr(details, "read", counted)
+    try:
+        found = {one["pid"]: one for one in scan(False, 0.0, 0, parent.pid)["processes"]}
+    finally:
+        for child in psutil.Process(parent.pid).children():
+            child.kill()
+
+    assert len(found[parent.pid]["pids"]) == 4 and found[parent.pid]["listening"] == 1
+    assert all(len(one["pids"]) == 1 and one["listening"] == 1 for pid, one in found.items() if pid != parent.pid)
+    costly = [path for path in paths if path.endswith(("smaps_rollup", "net/tcp", "net/unix"))]
+    assert len(costly) == 4 + 1 + 1

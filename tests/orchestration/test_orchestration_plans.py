@@ -175,6 +175,7 @@ def test_the_plan_is_refused_where_the_request_is(make_grid: Callable[..., Whole
 
 def test_the_plan_is_refused_where_the_disk_takes_no_request(lab: WholeGrid) -> None:
     """Whether a write has failed before or the plan is the first to find out; and no longer once the disk does."""
+    lab.wait(1.0)  # a write a moment ago would prove that the disk takes more
     lab.disk_is_full = True
     assert refused_alike(lab) == "STORE_BROKEN"
     lab.run(lab.parts.try_commit())
@@ -182,6 +183,23 @@ def test_the_plan_is_refused_where_the_disk_takes_no_request(lab: WholeGrid) -> 
     lab.disk_is_full = False
     assert planned(lab)["fits"]
     assert lab.run(lab.service.request(ask("a"))).state is LeaseState.ACTIVE
+
+
+def test_however_many_plans_are_asked_for_the_disk_is_tried_once_in_a_moment(
+    lab: WholeGrid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.wait(1.0)
+    written: list[None] = []
+    save = lab.parts.file.save
+
+    def counted(*args: Any) -> None:
+        written.append(None)
+        save(*args)
+
+    monkeypatch.setattr(lab.parts.file, "save", counted)
+    assert all(planned(lab)["fits"] for _ in range(20))
+
+    assert len(written) == 1
 
 
 def test_a_real_disk_refuses_the_plan_in_the_words_of_the_request(

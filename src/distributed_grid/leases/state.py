@@ -159,6 +159,7 @@ log = logger()
 VIEW_LAG: Final = timedelta(seconds=0.4)
 # The reconciler looks every second; decisions can use its view until it looks again.
 _KNOWN_FOR: Final = timedelta(seconds=1.5)
+_PROVEN_FOR: Final = timedelta(seconds=0.5)
 # Outcomes are written after the answer is sent; those of one moment share a write.
 _SOON_S: Final = 0.005
 
@@ -208,6 +209,7 @@ class EngineContext:
         self._looks = GroupCommit(self._look, self.now, threads.ENGINE)
         self.unwritten: BaseException | None = None
         """Why the last write failed; the reconciler's next turn repeats the write."""
+        self._written_at = self.last_change
         self._committing: set[asyncio.Task[None]] = set()
         self._seen: tuple[datetime, NodeTable] = (self.last_change, NodeTable(()))
 
@@ -238,9 +240,14 @@ class EngineContext:
             if isinstance(error, StoreBroken) and not isinstance(before, StoreBroken):
                 self.journal.note("store_unwritable", "; ".join([error.message, *error.because]))
             raise
-        before, self.unwritten = self.unwritten, None
+        before, self.unwritten, self._written_at = self.unwritten, None, self.now()
         if isinstance(before, StoreBroken):
             self.journal.note("store_written", f"{self.file.path.name} shows all boosts as they are again")
+
+    async def check_writable(self) -> None:
+        """Raise if the disk refuses writes. A write a moment ago proves that it does not: no other one is made."""
+        if self.unwritten is not None or self.now() - self._written_at > _PROVEN_FOR:
+            await self.commit()
 
     async def try_commit(self) -> bool:
         """Write the ledger to disk if possible; for steps that must go on anyway because they return capacity.

@@ -47,7 +47,7 @@ async def plan_answer(p: EngineContext, queue: Queue, ask: Ask) -> Plan:
         told=queue.told,
     )
     if outlook.grant is not None:
-        await p.commit()  # as a request does first: an unwritable disk refuses both
+        await p.check_writable()  # a request is written first: an unwritable disk refuses both
     return plan_dict(outlook, now)
 
 

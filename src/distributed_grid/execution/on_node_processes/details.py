@@ -33,9 +33,17 @@ _UNIX_ACCEPTS: Final = 0x10000
 
 
 def describe(
-    stat: Stat, stats: dict[int, Stat], cores: dict[int, float], wanted: dict[int, float], mounts: dict[str, bool]
+    stat: Stat,
+    stats: dict[int, Stat],
+    cores: dict[int, float],
+    wanted: dict[int, float],
+    mounts: dict[str, bool],
+    texts: dict[str, str],
 ) -> dict[str, Any] | None:
-    """As plain data; None if it ended meanwhile. `cores`: what each process was seen to use; `wanted`: would use."""
+    """As plain data; None if it ended meanwhile. `cores`: what each process was seen to use; `wanted`: would use.
+
+    `texts`: what was read already for other processes of the same look.
+    """
     family = tree(stat.pid, stats)
     command, cwd, uid = command_of(stat.pid), link(f"/proc/{stat.pid}/cwd"), uid_of(stat.pid)
     environment = environment_of(stat.pid)
@@ -43,7 +51,7 @@ def describe(
     # Such a process cannot move. Its memory and files are read roughly: all of them would cost more than the rest.
     stays = uses_ray or stat.pid == 1 or any(member.name in _RAY_NODE for member in family)
     opened = [one for member in ([stat] if stays else family) for one in _open_files(member.pid)]
-    sockets = _sockets(stat.pid, {target for _, _, target, _ in opened if target.startswith("socket:")})
+    sockets = _sockets(stat.pid, {target for _, _, target, _ in opened if target.startswith("socket:")}, texts)
     program = _program(command, cwd, environment)
     if uid < 0:
         return None
@@ -59,7 +67,7 @@ def describe(
         "age_s": max(0.0, uptime() - stat.created_at),
         "cpu": sum(cores.get(member.pid, 0.0) for member in family),
         "cpu_wanted": sum(wanted.get(member.pid, 0.0) for member in family),
-        "memory": _resident(family) if stays else _memory(family),
+        "memory": _resident(family) if stays else _memory(family, texts),
         "gpus": len({target for _, _, target, _ in opened if _GPU.fullmatch(target)}),
         "pids": [member.pid for member in family],
         "state": stat.state,
@@ -83,12 +91,20 @@ def _resident(family: list[Stat]) -> int:
     return sum(member.memory for member in family)
 
 
-def _memory(family: list[Stat]) -> int:
+def _read_once(path: str, texts: dict[str, str], key: str = "") -> str:
+    """A file that the kernel makes anew at some cost, for each who reads it."""
+    if (key or path) not in texts:
+        texts[key or path] = read(path)
+    return texts[key or path]
+
+
+def _memory(family: list[Stat], texts: dict[str, str]) -> int:
     """Pages that forks share count once: the kernel tells each one's part, but has to walk all its pages for that."""
     resident = _resident(family)
     if len(family) == 1 or resident > _MOST_WALKED:
         return resident
-    parts = [re.search(r"^Pss:\s+(\d+)", read(f"/proc/{one.pid}/smaps_rollup"), re.MULTILINE) for one in family]
+    rollups = [_read_once(f"/proc/{one.pid}/smaps_rollup", texts) for one in family]
+    parts = [re.search(r"^Pss:\s+(\d+)", text, re.MULTILINE) for text in rollups]
     return sum(int(part[1]) * 1024 if part else one.memory for part, one in zip(parts, family, strict=True))
 
 
@@ -188,17 +204,23 @@ def _service(pid: int) -> str | None:
     return None
 
 
-def _sockets(pid: int, opened: set[str]) -> tuple[int, int]:
+def _sockets(pid: int, opened: set[str], texts: dict[str, str]) -> tuple[int, int]:
     """On how many of these it listens, and how many lead to somebody else.
 
-    A pair of nameless Unix sockets is how a program talks to its own children, and is not counted.
+    A pair of nameless Unix sockets is how a program talks to its own children, and is not counted. All processes of a
+    network namespace have the same tables.
     """
     inodes = {target[len("socket:[") : -1] for target in opened}
     if not inodes:
         return 0, 0
     listening = established = 0
+    network = link(f"/proc/{pid}/ns/net") or str(pid)
+
+    def table(kind: str) -> list[str]:
+        return _read_once(f"/proc/{pid}/net/{kind}", texts, f"{network} {kind}").splitlines()[1:]
+
     for kind in ("tcp", "tcp6", "udp", "udp6"):
-        for line in read(f"/proc/{pid}/net/{kind}").splitlines()[1:]:
+        for line in table(kind):
             fields = line.split()
             local, state, inode = fields[1], fields[3], fields[9]
             if inode not in inodes:
@@ -209,7 +231,7 @@ def _sockets(pid: int, opened: set[str]) -> tuple[int, int]:
                 listening += 1
             else:
                 established += 1
-    for line in read(f"/proc/{pid}/net/unix").splitlines()[1:]:
+    for line in table("unix"):
         fields = line.split()
         if fields[6] in inodes and int(fields[3], 16) & _UNIX_ACCEPTS:
             listening += 1

@@ -39,8 +39,8 @@ def scan(whole_machine: bool, heavy_cores: float, heavy_memory: int, raylet: int
     weights = [(stat, *_weight(tree(stat.pid, stats, children), wanted)) for stat in ours]
     heavy = [one for one in weights if one[1] >= heavy_cores or one[2] >= heavy_memory]
     heavy.sort(key=lambda one: (-one[1], -one[2], one[0].pid))
-    mounts = mounts_here()
-    told = (describe(stat, stats, cores, wanted, mounts) for stat, _, _ in heavy[:_MOST])
+    mounts, texts = mounts_here(), dict[str, str]()
+    told = (describe(stat, stats, cores, wanted, mounts, texts) for stat, _, _ in heavy[:_MOST])
     return {"machine": machine(), "processes": [one for one in told if one is not None]}
 
 
@@ -48,7 +48,7 @@ def look_at(pid: int) -> dict[str, Any]:
     """The same of one process, whatever it weighs; none if there is no such process."""
     stats, cores, wanted = _measured(lambda seen: tree(pid, seen))
     stat = stats.get(pid)
-    told = None if stat is None or stat.is_kernel else describe(stat, stats, cores, wanted, mounts_here())
+    told = None if stat is None or stat.is_kernel else describe(stat, stats, cores, wanted, mounts_here(), {})
     return {"machine": machine(), "processes": [] if told is None else [told]}
 
 
