@@ -7,6 +7,7 @@ import pytest
 from builders import NOON, amounts, ask, cpu, lease, limits, node, reservation, team
 
 from distributed_grid.decide.capacity.lending import plan_grant
+from distributed_grid.decide.capacity.snapshot import Snapshot
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.policies import POLICIES
 from distributed_grid.decide.queue.claims import Claim
@@ -53,7 +54,7 @@ def plan(
     sources = sorted({one.source for one in leases} | {"gpu1"})
     there = nodes or tuple(lender(name, *(one for one in leases if one.source == name)) for name in sources)
     table = NodeTable([node("gpu-master", cpus=2), *there])
-    return plan_preemption(asked, table, leases, Usage.of(leases), Rules(**rules), POLICIES[policy], NOON)  # type: ignore[arg-type]
+    return plan_preemption(asked, Snapshot(table, Usage.of(leases), leases), Rules(**rules), POLICIES[policy], NOON)  # type: ignore[arg-type]
 
 
 def victims(found: Preemption | None) -> list[str]:
@@ -353,7 +354,9 @@ def foresee(asked: Ask, *leases: Lease, before: datetime | None = None, **rules:
     table = NodeTable([node("gpu-master", cpus=2), lender("gpu1", *leases)])
     usage, in_force = Usage.of(leases), Rules(**rules)  # type: ignore[arg-type]
     claim = Claim.of(asked, usage, in_force.teams)
-    return foresee_preemption(asked, table, leases, usage, in_force, BALANCED, NOON, claim=claim, before=before)
+    return foresee_preemption(
+        asked, Snapshot(table, usage, leases), in_force, BALANCED, NOON, claim=claim, before=before
+    )
 
 
 def test_the_minimum_hold_is_foreseen() -> None:

@@ -10,6 +10,7 @@ from property_examples import examples
 from sharing_worlds import TARGET, World, asks, owners, rule_sets, worlds
 
 from distributed_grid.decide.capacity.lending import plan_grant
+from distributed_grid.decide.capacity.snapshot import Snapshot
 from distributed_grid.decide.policies import POLICIES
 from distributed_grid.decide.queue.admission import plan_queue
 from distributed_grid.decide.queue.answers import CHOSEN, Outlook, considered, look_ahead
@@ -82,7 +83,7 @@ def test_what_grid_plan_says_is_what_the_queue_then_does(
         assert isinstance(allowed, Grant)
         assert said.preemption is None
     elif not said.ahead:
-        then = plan_preemption(asked, nodes, leases, usage, rules, numbers, NOON)  # type: ignore[arg-type]
+        then = plan_preemption(asked, Snapshot(nodes, usage, leases), rules, numbers, NOON)  # type: ignore[arg-type]
         assert then is None or said.preemption == then or said.expected_start <= then.back_by  # type: ignore[operator]
     _names_every_node_once(said, world)
 

@@ -10,7 +10,8 @@ from property_examples import examples
 from sharing_worlds import LENDERS, World, asks, owners, rule_sets, worlds
 
 from distributed_grid.decide.capacity.lending import plan_grant
-from distributed_grid.decide.capacity.returns import after_returns, coming_back, part_of
+from distributed_grid.decide.capacity.returns import coming_back, part_of
+from distributed_grid.decide.capacity.snapshot import Snapshot
 from distributed_grid.decide.policies import POLICIES, PolicyNumbers
 from distributed_grid.decide.queue.claims import Claim
 from distributed_grid.decide.queue.preemption import Preemption, plan_preemption, plan_relief, relief_units
@@ -28,7 +29,7 @@ BALANCED = POLICIES[SharingPolicy.BALANCED]
 
 
 def plan(world: World, asked: Ask, rules: Rules, numbers: PolicyNumbers) -> Preemption | None:
-    return plan_preemption(asked, world.nodes(), world.leases, world.usage(), rules, numbers, NOON)
+    return plan_preemption(asked, Snapshot(world.nodes(), world.usage(), world.leases), rules, numbers, NOON)
 
 
 def less(world: World, *gone: Lease) -> tuple[Lease, ...]:
@@ -181,7 +182,8 @@ def test_equal_inputs_give_equal_plans_in_whatever_order_the_leases_come(
 @MANY
 @given(worlds())
 def test_what_comes_home_leaves_the_nodes_as_if_it_had_never_been_lent(world: World) -> None:
-    home = after_returns(world.nodes(), world.leases, coming_back(world.leases))
+    home = Snapshot(world.nodes(), world.usage(), world.leases)
+    home.give_back(coming_back(world.leases))
     assert home == world.nodes(less(world))
 
 

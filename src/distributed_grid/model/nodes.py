@@ -1,7 +1,8 @@
 """Nodes as seen at one instant."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import ItemsView, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
 from distributed_grid.model.refusals import RefusalCode
@@ -98,10 +99,6 @@ class NodeTable(Mapping[NodeName, Node]):
     def __init__(self, nodes: Iterable[Node] = ()) -> None:
         self._nodes = {n.name: n for n in sorted(nodes, key=lambda n: n.name)}
         self._lendable: dict[str, int] = {}
-        self.lenders = tuple(n for n in self._nodes.values() if n.alive and n.silent is None and n.limits.can_share)
-        """The nodes that may lend at all, in name order."""
-        self.in_use = tuple(n for n in self.lenders if n.in_use is not NOT_IN_USE)
-        """The lenders with measured use that Ray does not count."""
 
     def __getitem__(self, name: NodeName) -> Node:
         return self._nodes[name]
@@ -111,6 +108,19 @@ class NodeTable(Mapping[NodeName, Node]):
 
     def __len__(self) -> int:
         return len(self._nodes)
+
+    def items(self) -> ItemsView[NodeName, Node]:
+        return self._nodes.items()  # same as Mapping's, several times as fast
+
+    @cached_property
+    def lenders(self) -> tuple[Node, ...]:
+        """The nodes that may lend at all, in name order."""
+        return tuple(n for n in self._nodes.values() if n.alive and n.silent is None and n.limits.can_share)
+
+    @cached_property
+    def in_use(self) -> tuple[Node, ...]:
+        """The lenders with measured use that Ray does not count."""
+        return tuple(n for n in self.lenders if n.in_use is not NOT_IN_USE)
 
     def lendable(self, kind: str) -> int:
         """All that the nodes' owners let others have of a kind, lent or not."""

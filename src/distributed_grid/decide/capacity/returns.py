@@ -1,14 +1,14 @@
 """Pending returns: the cluster once certain leases are back, and when each lease is expected back."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Final
 
 from distributed_grid.model.leases import Delivery, Lease, LeaseState, Notice, OnGraceEnd
-from distributed_grid.model.nodes import Node, NodeName, NodeTable
+from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import ResourceVector
 
 
@@ -30,62 +30,6 @@ def part_of(lease: Lease, units: int) -> Lease:
     if units >= lease.units or lease.delivery is not Delivery.TRANSFER:
         return lease
     return replace(lease, units=units, resources=ResourceVector({lease.kind: units}))
-
-
-def after_returns(nodes: NodeTable, leases: Iterable[Lease], back: Collection[Lease]) -> NodeTable:
-    """The nodes once `back`, which holds some of the `leases` or parts of them, has returned."""
-    if not back:
-        return nodes
-    touched = {name for lease in back for name in (lease.source, lease.target)}
-    home = PendingReturns(leases, back)
-    return NodeTable(home.of(node) if node.name in touched else node for node in nodes.values())
-
-
-class PendingReturns:
-    """Pending returns, summed once, for questions about any node and any further leases."""
-
-    def __init__(self, leases: Iterable[Lease], back: Iterable[Lease]) -> None:
-        self._all = _Moves(leases)
-        self._back = _Moves(back)
-
-    def of(self, node: Node, besides: Iterable[Lease] = ()) -> Node:
-        """The node after all pending returns, and after those in `besides`.
-
-        A transfer that winds down may already be partly back. So the node's total moves to what the remaining leases
-        want it to be, and no further than the returns could take it.
-        """
-        more = _Moves(lease for lease in besides if node.name in (lease.source, lease.target))
-        steps = {}
-        for kind in {**self._back.kinds(node.name), **more.kinds(node.name)}:
-            at = (node.name, kind)
-            out, into = self._back.out[at] + more.out[at], self._back.into[at] + more.into[at]
-            wanted = node.base[kind] - (self._all.out[at] - out) + (self._all.into[at] - into)
-            steps[kind] = min(max(wanted - node.total[kind], -into), out)
-        moved = ResourceVector(steps)
-        freed = self._back.freed[node.name] + more.freed[node.name]
-        return replace(node, total=node.total + moved, free=node.free + moved + freed)
-
-
-class _Moves:
-    """What transfers took from each node and brought to it, by kind, and what reservations hold there."""
-
-    def __init__(self, leases: Iterable[Lease]) -> None:
-        self.out: defaultdict[tuple[NodeName, str], int] = defaultdict(int)
-        self.into: defaultdict[tuple[NodeName, str], int] = defaultdict(int)
-        self.freed: defaultdict[NodeName, ResourceVector] = defaultdict(ResourceVector)
-        self._kinds: defaultdict[NodeName, dict[str, None]] = defaultdict(dict)
-        for lease in leases:
-            if not lease.holds_capacity:
-                continue
-            if lease.delivery is Delivery.RESERVE:
-                self.freed[lease.source] += lease.resources
-                continue
-            self.out[lease.source, lease.kind] += lease.units
-            self.into[lease.target, lease.kind] += lease.units
-            self._kinds[lease.source][lease.kind] = self._kinds[lease.target][lease.kind] = None
-
-    def kinds(self, name: NodeName) -> dict[str, None]:
-        return self._kinds.get(name, {})
 
 
 def is_overheld(lease: Lease, at: datetime) -> bool:

@@ -7,16 +7,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from distributed_grid.decide.capacity.delivery import Offer
-from distributed_grid.decide.capacity.feasibility import never, obstacle, room_of, why_not
-from distributed_grid.decide.capacity.lending import best_lender, has_it_itself
-from distributed_grid.decide.capacity.quotas import why_above_its_most, why_kept_by_others, why_over_limit
+from distributed_grid.decide.capacity.feasibility import never, room_of
+from distributed_grid.decide.capacity.quotas import why_above_its_most
 from distributed_grid.decide.capacity.returns import LeaseEnds
+from distributed_grid.decide.capacity.snapshot import Snapshot
 from distributed_grid.decide.capacity.timeline import CommonPool, NodeCalendar, TeamCalendar
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
-from distributed_grid.model.plans import Grant, Headroom, Refusal, Refused
-from distributed_grid.model.refusals import RefusalCode
+from distributed_grid.model.plans import Headroom
 from distributed_grid.model.resources import ResourceVector
 
 
@@ -29,54 +28,6 @@ def room_when_idle(node: Node, kind: str, offer: Offer) -> int:
     if node.name == offer.ask.target:
         return node.base[kind]
     return room_of(replace(node, total=node.base), kind, node.base[kind], 0, offer.rules.headroom)
-
-
-class CurrentUsage:
-    """The lenders as they are now. It reads the nodes once and counts its own grants."""
-
-    def __init__(self, nodes: NodeTable, usage: Usage) -> None:
-        self._table, self._nodes = nodes, dict(nodes)
-        self._lenders = {node.name: node for node in nodes.lenders}
-        self.usage, self._own_usage = usage, False
-
-    def lender(self, offer: Offer, known: NodeName | None = None) -> NodeName | None:
-        """The node that would lend if no other request waited; preferably `known`, which the request was told."""
-        if self.others_keep(offer) is not None:
-            return None
-        told = self._lenders.get(known or "")
-        if told is not None and obstacle(told, offer, self.usage) is None:
-            return told.name
-        return best_lender(offer, self._lenders.values(), self.usage)
-
-    def has_it_itself(self, offer: Offer) -> bool:
-        return self.others_keep(offer) is None and has_it_itself(offer, self._nodes[offer.ask.target], self.usage)
-
-    def others_keep(self, offer: Offer) -> str | None:
-        return why_kept_by_others(offer.ask, offer.need, self._table, self.usage, offer.rules.teams)
-
-    def add(self, grant: Grant) -> None:
-        if not self._own_usage:
-            self.usage, self._own_usage = self.usage.without(()), True
-        self.usage.promise(grant)
-        node = self._nodes[grant.source]
-        node = self._nodes[node.name] = replace(node, free=node.free - grant.resources)
-        if node.name in self._lenders:
-            self._lenders[node.name] = node
-
-    @property
-    def nodes(self) -> NodeTable:
-        return NodeTable(self._nodes.values())
-
-    def refused(self, offer: Offer, ahead: int) -> Refused:
-        """For every node, why it does not lend this now. What could be lent is held for requests ahead."""
-        limit = why_over_limit(offer.ask, offer.need, self._table, self.usage, offer.rules.teams)
-        refusals = (why_not(node, offer, self.usage) or _held(node.name, ahead) for node in self._nodes.values())
-        return Refused(offer.ask, tuple(refusals), limit)
-
-
-def _held(node: NodeName, ahead: int) -> Refusal:
-    requests = "1 request" if ahead == 1 else f"{ahead or 'the'} requests"
-    return Refusal(node, RefusalCode.OTHERS_AHEAD, RefusalCode.OTHERS_AHEAD.told({"ahead": f"{requests} ahead of it"}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +45,8 @@ class CapacityTimeline:
     """
 
     def __init__(self, nodes: NodeTable, leases: Iterable[Lease], usage: Usage, now: datetime) -> None:
-        self.present = CurrentUsage(nodes, usage)
+        leases = tuple(leases)
+        self.present = Snapshot(nodes, usage, leases)
         self._nodes, self._usage, self._now = nodes, usage, now
         self._ends = LeaseEnds(leases, now)
         self._taken: list[tuple[Offer, Slot]] = []

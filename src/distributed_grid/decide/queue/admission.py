@@ -16,7 +16,7 @@ from distributed_grid.decide.capacity.delivery import Offer
 from distributed_grid.decide.capacity.feasibility import never
 from distributed_grid.decide.capacity.quotas import why_above_its_most
 from distributed_grid.decide.capacity.returns import SOON, coming_back, expected_end
-from distributed_grid.decide.capacity.slots import CapacityTimeline, CurrentUsage, Slot, could_when_idle, room_when_idle
+from distributed_grid.decide.capacity.slots import CapacityTimeline, Slot, could_when_idle, room_when_idle
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.policies import PolicyNumbers
 from distributed_grid.decide.queue.claims import Claim, Guarantees, is_overdue, yields_to
@@ -321,13 +321,16 @@ class QueuePlan:
         if not any(yields_to(lease, claim, preempts=preempts) for lease in self._leases):
             return None
         self._tries -= not claim.is_guaranteed
-        present = self._ahead_met()
-        known = (offer.ask, present.nodes, self._leases, present.usage, offer.rules, self._numbers, self._now)
-        held, given_up = self._places.present.usage, self._given_up
-        plan = plan_preemption(*known, claim=claim, given_up=given_up, held=held)
-        if plan is None and (claim.is_guaranteed or self._tries >= MAY_PREEMPT - FORESEEN):
-            before = None if place is None else place.begin
-            plan = foresee_preemption(*known, claim=claim, given_up=given_up, held=held, before=before)
+        present, ahead, given_up = self._places.present, self._grants_ahead(), self._given_up
+        known = (offer.ask, present, offer.rules, self._numbers, self._now)
+        held = present.usage.without(()) if ahead else None
+        with present.trying():
+            for grant in ahead:
+                present.add(grant)
+            plan = plan_preemption(*known, claim=claim, given_up=given_up, held=held)
+            if plan is None and (claim.is_guaranteed or self._tries >= MAY_PREEMPT - FORESEEN):
+                before = None if place is None else place.begin
+                plan = foresee_preemption(*known, claim=claim, given_up=given_up, held=held, before=before)
         if plan is None or (place is not None and place.begin <= plan.back_by):
             return None
         places, parts = self._places, plan.parts
@@ -344,18 +347,10 @@ class QueuePlan:
         self._for_those.append(offer.from_node(found.source))
         return found, plan
 
-    def _ahead_met(self) -> CurrentUsage:
-        """The present in which requests ahead have what they get now, and what they get of pending returns.
-
-        The leases that yield to them are not back yet.
-        """
-        present = CurrentUsage(self._places.present.nodes, self._places.present.usage)
-        for grant in self._for_those:
-            present.add(grant)
-        if self._soon:
-            back = coming_back(self._leases, self._now)
-            until = max((expected_end(lease, self._now) for lease in back), default=self._now)
-            for begin, grant in self._soon:
-                if begin <= until:
-                    present.add(grant)
-        return present
+    def _grants_ahead(self) -> list[Grant]:
+        """What requests ahead get of leases that yield to them, and of pending returns."""
+        if not self._soon:
+            return self._for_those
+        back = coming_back(self._leases, self._now)
+        until = max((expected_end(lease, self._now) for lease in back), default=self._now)
+        return [*self._for_those, *(grant for begin, grant in self._soon if begin <= until)]

@@ -8,7 +8,7 @@ from typing import Final
 from distributed_grid.decide.capacity.delivery import Offer
 from distributed_grid.decide.capacity.feasibility import most_of, why_not
 from distributed_grid.decide.capacity.lending import largest_now
-from distributed_grid.decide.capacity.slots import CurrentUsage
+from distributed_grid.decide.capacity.snapshot import Snapshot
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.policies import PolicyNumbers
 from distributed_grid.decide.queue.admission import NOBODY_WAS_TOLD, QueuePlan, Verdict
@@ -79,11 +79,11 @@ def look_ahead(
     upto = queue[: queue.index(mine) + 1]  # no verdict depends on requests behind it
     walk = QueuePlan(nodes, leases, usage, rules_for, now, numbers=numbers)
     before = [walk.decide(one, number, told.get(one.id)) for number, one in enumerate(upto[:-1], start=1)]
-    after = CurrentUsage(nodes, usage)
+    after = Snapshot(nodes, usage)
     for other in before:
         if other.grant is not None:
             after.add(other.grant)
-    largest, largest_source = largest_now(ask, after.nodes, after.usage, rules, walk.lender_now if before else None)
+    largest, largest_source = largest_now(ask, after, after.usage, rules, walk.lender_now if before else None)
     verdict = walk.decide(mine, len(upto), explained=True)
     return Outlook(
         ask=ask,
@@ -107,9 +107,9 @@ def considered(
     return tuple(_reason(node, offer, usage, node.name == chosen) for node in nodes.values())
 
 
-def _reasons(verdict: Verdict, after: CurrentUsage, rules: Rules) -> tuple[NodeReason, ...]:
+def _reasons(verdict: Verdict, after: Snapshot, rules: Rules) -> tuple[NodeReason, ...]:
     if verdict.grant is not None:
-        return considered(verdict.grant.ask, after.nodes, after.usage, rules, verdict.grant.source)
+        return considered(verdict.grant.ask, after, after.usage, rules, verdict.grant.source)
     return refused_by(verdict)
 
 

@@ -10,7 +10,8 @@ from distributed_grid.decide.capacity.delivery import Offer
 from distributed_grid.decide.capacity.feasibility import obstacle
 from distributed_grid.decide.capacity.lending import plan_grant
 from distributed_grid.decide.capacity.quotas import why_over_limit
-from distributed_grid.decide.capacity.returns import PendingReturns, after_returns, coming_back, part_of
+from distributed_grid.decide.capacity.returns import coming_back, part_of
+from distributed_grid.decide.capacity.snapshot import Snapshot
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.policies import PolicyNumbers
 from distributed_grid.decide.queue.claims import (
@@ -23,7 +24,7 @@ from distributed_grid.decide.queue.claims import (
 )
 from distributed_grid.decide.queue.victims import Standing, Yielding, fewest, needed_of, trimmed
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
-from distributed_grid.model.nodes import NodeName, NodeTable
+from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.plans import Grant, Rules
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.refusals import RefusalCode
@@ -65,9 +66,7 @@ _Choice = tuple[NodeName, tuple[Lease, ...], tuple[Lease, ...], Yielding]
 
 def plan_preemption(
     ask: Ask,
-    nodes: NodeTable,
-    leases: Iterable[Lease],
-    usage: Usage,
+    capacity: Snapshot,
     rules: Rules,
     numbers: PolicyNumbers,
     now: datetime,
@@ -82,11 +81,12 @@ def plan_preemption(
     may have to yield. No lease yields before its minimum hold is over. Preemption does not lift a team's own limits.
 
     `claim`: the request's, where other requests of its team are ahead of it. `given_up`: leases, or parts of them, that
-    yield to requests ahead. `held`: what teams hold now, where `usage` also counts what requests ahead will get.
+    yield to requests ahead. `held`: what teams hold now, where `capacity` also counts what requests ahead will get.
+    The plan is tried in `capacity` and undone.
     """
-    leases = tuple(leases)
+    leases = capacity.leases
     if claim is None:
-        claim = Claim.of(ask, usage, rules.teams)
+        claim = Claim.of(ask, capacity.usage, rules.teams)
     spared = {part.id for part in given_up}
     able = {
         lease.id
@@ -95,27 +95,34 @@ def plan_preemption(
         and lease.id not in spared
         and may_be_asked(lease, numbers.min_hold_s, now)
     }
-    if not able:
+    if not able or _can_be_met(ask, capacity, rules):
         return None
     back = (*coming_back(leases, now), *given_up)
-    home, after = after_returns(nodes, leases, back), usage.without(back)
-    offer = Offer.of(ask, home, rules)
-    if why_over_limit(ask, offer.need, home, after, rules.teams):
+    with capacity.trying():
+        capacity.give_back(back)
+        if _can_be_met(ask, capacity, rules):
+            return None
+        standing = Standing(ask, claim, rules, capacity, capacity.usage if held is None else held.without(back))
+        return _least_harm(standing, able, now)
+
+
+def _least_harm(standing: Standing, able: Collection[str], now: datetime) -> Preemption | None:
+    """The lender where the fewest leases yield, once pending returns are back. `able`: the ids of leases that may."""
+    ask, claim, rules, capacity = standing.ask, standing.claim, standing.rules, standing.capacity
+    offer, leases = Offer.of(ask, capacity, rules), capacity.leases
+    if why_over_limit(ask, offer.need, capacity, capacity.usage, rules.teams):
         return None
-    if _can_be_met(ask, nodes, usage, rules) or _can_be_met(ask, home, after, rules):
-        return None
-    kept = after if held is None else held.without(back)
-    standing = Standing(ask, claim, nodes, rules, PendingReturns(leases, back), after, kept)
     choices: list[_Choice] = []
     for lender, lent, moved_in in _by_lender(offer, leases, able):
-        stop = obstacle(home[lender], offer, after) if lender in home else None
+        stop = obstacle(capacity[lender], offer, capacity.usage) if lender in capacity else None
         # A node that borrows a kind transfers none of it: all that it borrows has to leave first.
         borrows = stop is not None and stop[0] is RefusalCode.IS_BORROWING
         if stop is None or not (stop[0].reason.by_amount or borrows):
             continue
         must_go = moved_in if borrows else ()
         yielding = Yielding(standing, lender, must_go)
-        if borrows and after.moved_in(lender, ask.kind) > sum(part.units for part in yielding.may_take(must_go)):
+        leaves = sum(part.units for part in yielding.may_take(must_go))
+        if borrows and capacity.usage.moved_in(lender, ask.kind) > leaves:
             continue
         if (victims := _victims(lent, yielding, bool(must_go), now)) is not None:
             choices.append((lender, must_go, victims, yielding))
@@ -125,7 +132,7 @@ def plan_preemption(
         gone = (*must_go, *victims)
         reluctant = sorted((yielding.reluctance(victim) for victim in gone), reverse=True)
         order = [yields_first(victim, now)[:-1] for victim in reversed(gone)]  # the ids do not count
-        return [each for each in reluctant if each], len(gone), order, -nodes[lender].limits.priority, lender
+        return [each for each in reluctant if each], len(gone), order, -capacity[lender].limits.priority, lender
 
     by_id = {lease.id: lease for lease in leases}
     for lender, must_go, found, yielding in sorted(choices, key=harm):
@@ -133,8 +140,9 @@ def plan_preemption(
         takes = {lease.id: lease.units for lease in must_go} | needed_of(victims, yielding.enough)
         whole = tuple(by_id[victim.id] for victim in (*must_go, *victims))
         plan = Preemption(lender, whole, offer.from_node(lender), _reason(ask, claim), claim.is_guaranteed, now, takes)
-        parts = (*back, *plan.parts)
-        grant = plan_grant(ask, after_returns(nodes, leases, parts), usage.without(parts), rules)
+        with capacity.trying():
+            capacity.give_back(plan.parts)
+            grant = plan_grant(ask, capacity, capacity.usage, rules)
         if isinstance(grant, Grant) and grant.source == lender:
             return replace(plan, grant=grant)
     return None
@@ -142,9 +150,7 @@ def plan_preemption(
 
 def foresee_preemption(
     ask: Ask,
-    nodes: NodeTable,
-    leases: Iterable[Lease],
-    usage: Usage,
+    capacity: Snapshot,
     rules: Rules,
     numbers: PolicyNumbers,
     now: datetime,
@@ -158,7 +164,7 @@ def foresee_preemption(
 
     With time, leases become old enough to yield, and leases that do not yield end.
     """
-    leases = tuple(leases)
+    leases = capacity.leases
     stay = tuple(lease for lease in leases if lease.state is LeaseState.ACTIVE and lease.notice is None)
 
     def gone_by(moment: datetime) -> tuple[Lease, ...]:
@@ -166,13 +172,15 @@ def foresee_preemption(
 
     def plan_at(moment: datetime) -> Preemption | None:
         gone = gone_by(moment)
-        return plan_preemption(ask, nodes, leases, usage, rules, numbers, moment, claim=claim, given_up=gone, held=held)
+        return plan_preemption(ask, capacity, rules, numbers, moment, claim=claim, given_up=gone, held=held)
 
     def can_be_met_at(moment: datetime) -> bool:
         back = (*coming_back(leases, moment), *gone_by(moment))
         if plan_at(moment) is not None:
             return True
-        return _can_be_met(ask, after_returns(nodes, leases, back), usage.without(back), rules)
+        with capacity.trying():
+            capacity.give_back(back)
+            return _can_be_met(ask, capacity, rules)
 
     spared = {part.id for part in given_up}
     holds = {
@@ -288,10 +296,10 @@ def _back_by(lease: Lease, asked_at: datetime) -> datetime:
     return max(asked_at, since + timedelta(seconds=lease.grace_s))
 
 
-def _can_be_met(ask: Ask, nodes: NodeTable, usage: Usage, rules: Rules) -> bool:
-    offer = Offer.of(ask, nodes, rules)
-    return why_over_limit(ask, offer.need, nodes, usage, rules.teams) is None and any(
-        obstacle(node, offer, usage) is None for node in nodes.values()
+def _can_be_met(ask: Ask, capacity: Snapshot, rules: Rules) -> bool:
+    offer, usage = Offer.of(ask, capacity, rules), capacity.usage
+    return why_over_limit(ask, offer.need, capacity, usage, rules.teams) is None and any(
+        obstacle(node, offer, usage) is None for node in capacity.values()
     )
 
 

@@ -11,7 +11,8 @@ from typing import Final
 
 from distributed_grid.decide.capacity.delivery import Offer
 from distributed_grid.decide.capacity.feasibility import obstacle, room
-from distributed_grid.decide.capacity.returns import PendingReturns, part_of
+from distributed_grid.decide.capacity.returns import part_of
+from distributed_grid.decide.capacity.snapshot import Snapshot
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.queue.claims import Claim, above_guarantee, may_take
 from distributed_grid.model.leases import Delivery, Lease
@@ -110,11 +111,9 @@ class Standing:
 
     ask: Ask
     claim: Claim
-    nodes: NodeTable
     rules: Rules
-    home: PendingReturns
-    usage: Usage
-    """Without pending returns. A what-if takes leases out of these sums and puts them back."""
+    capacity: Snapshot
+    """After pending returns."""
     held: Usage
     """What teams hold, without pending returns."""
 
@@ -127,17 +126,19 @@ class Yielding:
         self._standing = standing
         self._lender = lender
         self._must_go = must_go
-        self._pair = tuple(standing.nodes[name] for name in (lender, standing.ask.target))
-        self.short = self._short()
+        with standing.capacity.trying():
+            standing.capacity.give_back(must_go)
+            self.short = self._short()
 
-    def _offered(self, taken: tuple[Lease, ...]) -> tuple[Node, Offer]:
-        """The lender, and what is asked of it, once pending returns and `taken` are back."""
-        pair = NodeTable(self._standing.home.of(node, taken) for node in self._pair)
-        return pair[self._lender], Offer.of(self._standing.ask, pair, self._standing.rules)
+    def _offered(self) -> tuple[Node, Offer]:
+        """The lender, and what is asked of it."""
+        ask, capacity = self._standing.ask, self._standing.capacity
+        pair = NodeTable((capacity[self._lender], capacity[ask.target]))
+        return pair[self._lender], Offer.of(ask, pair, self._standing.rules)
 
     def _short(self) -> ResourceVector:
-        lender, offer = self._offered(self._must_go)
-        usage, headroom = self._standing.usage, self._standing.rules.headroom
+        lender, offer = self._offered()
+        usage, headroom = self._standing.capacity.usage, self._standing.rules.headroom
         lacks = {kind: max(0, units - room(lender, kind, usage, headroom)) for kind, units in offer.need.items()}
         if not any(lacks.values()) and lender.gpu_parts and GPU in lacks:
             lacks[GPU] = 1  # enough in all, but not on one device: some part has to return
@@ -145,15 +146,10 @@ class Yielding:
 
     def enough(self, victims: tuple[Lease, ...]) -> bool:
         """Whether the lender could lend what is asked if these leases came back, as far as they may be taken."""
-        taken = self.may_take((*self._must_go, *victims))
-        lender, offer = self._offered(taken)
-        usage = self._standing.usage
-        for lease in taken:
-            usage.count(lease, -1)
-        found = obstacle(lender, offer, usage)
-        for lease in taken:
-            usage.count(lease)
-        return found is None
+        taken, capacity = self.may_take((*self._must_go, *victims)), self._standing.capacity
+        with capacity.trying():
+            capacity.give_back(taken)
+            return obstacle(*self._offered(), capacity.usage) is None
 
     def may_take(self, victims: Iterable[Lease]) -> tuple[Lease, ...]:
         """These leases, or the parts of them, that the order of claims lets the request have.

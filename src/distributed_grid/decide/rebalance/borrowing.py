@@ -19,7 +19,6 @@ from distributed_grid.decide.rebalance.observed import (
     pressed_key,
     short_by,
     waiting_key,
-    with_nothing_to_lend,
 )
 from distributed_grid.model.actions import Borrow
 from distributed_grid.model.demand import Demand, Shape
@@ -183,10 +182,10 @@ def _grant(
     rules = rules_for(asked)
     if kind in seen.queued or (need.delivery == "transfer" and rules.no_transfers_because is not None):
         return None
-    lenders = with_nothing_to_lend(seen.nodes, may_not_lend(seen, kind) | _too_busy(seen, need.node, kind) | taken)
+    lenders = seen.without(may_not_lend(seen, kind) | _too_busy(seen, need.node, kind) | taken)
     # To lower use, any whole unit helps; waiting work starts with all that it needs, or not at all.
     least = units if need.cause is Cause.DEMAND else scale(kind)
-    plan = find_lender(asked, lenders, seen.usage, rules, least=least)
+    plan = find_lender(asked, lenders, rules, least=least)
     return plan if isinstance(plan, Grant) else None
 
 

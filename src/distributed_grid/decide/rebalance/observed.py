@@ -5,12 +5,13 @@ something has been true. One round alone changes nothing.
 """
 
 import math
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from distributed_grid.decide.capacity.lending import plan_grant
+from distributed_grid.decide.capacity.snapshot import Snapshot
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.monitoring.demand import only_node
 from distributed_grid.decide.monitoring.pressure import Pressed, Threshold
@@ -96,23 +97,16 @@ def fits_on_one_node(shape: Shape) -> bool:
     return shape.in_group is None and not (shape.strategy == "STRICT_SPREAD" and len(shape.bundles) > 1)
 
 
-def with_nothing_to_lend(nodes: NodeTable, names: Collection[NodeName]) -> NodeTable:
-    """The same nodes, but the named ones have nothing free, so that they are not asked to lend."""
-    if not names:
-        return nodes
-    return NodeTable(replace(n, free=ResourceVector()) if n.name in names else n for n in nodes.values())
-
-
-def find_lender(ask: Ask, nodes: NodeTable, usage: Usage, rules: Rules, *, least: int) -> Grant | Refused:
+def find_lender(ask: Ask, capacity: Snapshot, rules: Rules, *, least: int) -> Grant | Refused:
     """A grant of what is asked, or else of the most that one node can lend, if that is at least `least`."""
-    plan = plan_grant(ask, nodes, usage, rules)
+    plan = plan_grant(ask, capacity, capacity.usage, rules)
     if isinstance(plan, Grant):
         return plan
     most = max((refusal.could_lend for refusal in plan.refusals), default=0)
     units = most - most % scale(ask.kind)
     if units < max(1, least):
         return plan
-    smaller = plan_grant(replace(ask, units=units), nodes, usage, rules)
+    smaller = plan_grant(replace(ask, units=units), capacity, capacity.usage, rules)
     return smaller if isinstance(smaller, Grant) else plan
 
 
@@ -145,6 +139,12 @@ class Observed:
     @property
     def acts_by_itself(self) -> bool:
         return self.numbers.acts_by_itself and self.mode is SharingMode.DYNAMIC_BALANCING
+
+    def without(self, names: Iterable[NodeName]) -> Snapshot:
+        """The cluster in which these nodes have nothing to lend."""
+        capacity = Snapshot(self.nodes, self.usage)
+        capacity.withdraw(names)
+        return capacity
 
     def is_there(self, node: NodeName) -> bool:
         """Whether a node is there: measurements, leases and demand may concern a node that has left since."""

@@ -21,7 +21,6 @@ from distributed_grid.decide.rebalance.observed import (
     reserved,
     short_by,
     waiting_key,
-    with_nothing_to_lend,
 )
 from distributed_grid.model.actions import Move, Relieve
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
@@ -122,7 +121,7 @@ def _moves(
             rules = rules_for(asked)
             if rules.no_transfers_because is not None:
                 return
-            plan = plan_grant(asked, with_nothing_to_lend(seen.nodes, hot), seen.usage, rules)
+            plan = plan_grant(asked, seen.without(hot), seen.usage, rules)
             if isinstance(plan, Grant):
                 left -= lease.units
                 lending.add(plan.source)

@@ -20,7 +20,6 @@ from distributed_grid.decide.rebalance.observed import (
     fits_on_one_node,
     gap,
     short_by,
-    with_nothing_to_lend,
 )
 from distributed_grid.model.demand import Demand, WaitReason
 from distributed_grid.model.leases import Cause, Delivery
@@ -89,7 +88,7 @@ def who_helps(seen: Observed, ask: Ask, rules_for: RulesFor, *, least: int) -> H
     if ask.delivery == Delivery.TRANSFER and rules.no_transfers_because is not None:
         return Help(f"capacity cannot be moved to {ask.target}", because=rules.no_transfers_because)
     short = may_not_lend(seen, ask.kind) - {ask.target}
-    plan = find_lender(ask, with_nothing_to_lend(seen.nodes, short), seen.usage, rules, least=least)
+    plan = find_lender(ask, seen.without(short), rules, least=least)
     if isinstance(plan, Refused):
         return _nobody(plan, short, least)
     asked = replace(plan.ask, source=plan.source, delivery=_said(plan))

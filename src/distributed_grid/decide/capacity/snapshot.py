@@ -1,0 +1,193 @@
+"""A snapshot of capacity: nodes and what leases hold of them at one moment, in which a plan can be tried and undone."""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+
+from distributed_grid.decide.capacity.delivery import Offer
+from distributed_grid.decide.capacity.feasibility import obstacle, why_not
+from distributed_grid.decide.capacity.lending import best_lender, has_it_itself
+from distributed_grid.decide.capacity.quotas import why_kept_by_others, why_over_limit
+from distributed_grid.decide.capacity.usage import Usage
+from distributed_grid.model.leases import Delivery, Lease
+from distributed_grid.model.nodes import Node, NodeName, NodeTable
+from distributed_grid.model.plans import Grant, Refusal, Refused
+from distributed_grid.model.refusals import RefusalCode
+from distributed_grid.model.resources import ResourceVector
+
+_NOTHING = ResourceVector()
+
+
+class Snapshot(NodeTable):
+    """The nodes, with grants that were added and leases that were given back since.
+
+    The table and the sums that it was made from stay as they are.
+    """
+
+    def __init__(self, nodes: NodeTable, usage: Usage, leases: Iterable[Lease] = ()) -> None:
+        self._observed = nodes
+        self._nodes = dict(nodes.items())
+        self._lenders = {node.name: node for node in nodes.lenders}
+        self.usage, self._owns_usage = usage, False
+        self.leases = tuple(leases)
+        """All leases; needed only where leases are given back."""
+        self._back = _Moves()
+        self._granted: dict[NodeName, ResourceVector] = {}
+        self._undo: list[Callable[[], None]] = []
+        self._tries = 0
+
+    @property
+    def lenders(self) -> tuple[Node, ...]:
+        return tuple(self._lenders.values())
+
+    @property
+    def in_use(self) -> tuple[Node, ...]:
+        return self._observed.in_use
+
+    def lendable(self, kind: str) -> int:
+        return self._observed.lendable(kind)
+
+    # -- trying -----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def trying(self) -> Iterator[None]:
+        """Undo at the end all that was changed inside."""
+        self._tries += 1
+        done = len(self._undo)
+        try:
+            yield
+        finally:
+            while len(self._undo) > done:
+                self._undo.pop()()
+            self._tries -= 1
+
+    def add(self, grant: Grant) -> None:
+        """Count a grant as a lease that holds its capacity."""
+        before, usage, source = self._granted.get(grant.source, _NOTHING), self._own_usage(), grant.source
+        self._granted[source] = before + grant.resources
+        usage.promise(grant)
+        self._put(replace(self._nodes[source], free=self._nodes[source].free - grant.resources))
+
+        def undo() -> None:
+            usage.promise(grant, -1)
+            self._granted[source] = before
+
+        self._remember(undo)
+
+    def give_back(self, leases: Collection[Lease]) -> None:
+        """Count leases, or parts of them (`returns.part_of`), as returned."""
+        usage = self._own_usage()
+        for lease in leases:
+            usage.count(lease, -1)
+            self._back.count(lease)
+        for name in {name for lease in leases for name in (lease.source, lease.target)}:
+            if name in self._nodes:
+                self._put(self._after_returns(self._observed[name]))
+
+        def undo() -> None:
+            for lease in leases:
+                usage.count(lease)
+                self._back.count(lease, -1)
+
+        self._remember(undo)
+
+    def withdraw(self, names: Iterable[NodeName]) -> None:
+        """Let these nodes have nothing free, so that they are not asked to lend."""
+        for name in names:
+            if name in self._nodes:
+                self._put(replace(self._nodes[name], free=_NOTHING))
+
+    def _own_usage(self) -> Usage:
+        if not self._owns_usage:
+            self.usage, self._owns_usage = self.usage.without(()), True
+        return self.usage
+
+    def _put(self, node: Node) -> None:
+        before = self._nodes[node.name]
+        self._set(node)
+        self._remember(lambda: self._set(before))
+
+    def _set(self, node: Node) -> None:
+        self._nodes[node.name] = node
+        if node.name in self._lenders:
+            self._lenders[node.name] = node
+
+    def _remember(self, undo: Callable[[], None]) -> None:
+        if self._tries:
+            self._undo.append(undo)
+
+    def _after_returns(self, node: Node) -> Node:
+        """The node as it was seen, after all that was given back and granted.
+
+        A transfer that winds down may already be partly back. So the node's total moves to what the remaining leases
+        want it to be, and no further than the returns could take it.
+        """
+        steps, back, held = {}, self._back, self._moves
+        for kind in back.kinds.get(node.name, ()):
+            at = (node.name, kind)
+            out, into = back.out[at], back.into[at]
+            wanted = node.base[kind] - (held.out[at] - out) + (held.into[at] - into)
+            steps[kind] = min(max(wanted - node.total[kind], -into), out)
+        moved = ResourceVector(steps)
+        free = node.free + moved + back.freed[node.name] - self._granted.get(node.name, _NOTHING)
+        return replace(node, total=node.total + moved, free=free)
+
+    @cached_property
+    def _moves(self) -> "_Moves":
+        found = _Moves()
+        for lease in self.leases:
+            found.count(lease)
+        return found
+
+    # -- questions --------------------------------------------------------------------------------------------
+
+    def lender(self, offer: Offer, known: NodeName | None = None) -> NodeName | None:
+        """The node that would lend if no other request waited; preferably `known`, which the request was told."""
+        if self.others_keep(offer) is not None:
+            return None
+        told = self._lenders.get(known or "")
+        if told is not None and obstacle(told, offer, self.usage) is None:
+            return told.name
+        return best_lender(offer, self.lenders, self.usage)
+
+    def has_it_itself(self, offer: Offer) -> bool:
+        return self.others_keep(offer) is None and has_it_itself(offer, self._nodes[offer.ask.target], self.usage)
+
+    def others_keep(self, offer: Offer) -> str | None:
+        """Why the request would take what other teams keep for themselves; None if it would not."""
+        return why_kept_by_others(offer.ask, offer.need, self, self.usage, offer.rules.teams)
+
+    def refused(self, offer: Offer, ahead: int) -> Refused:
+        """For every node, why it does not lend this now. What could be lent is held for requests ahead."""
+        limit = why_over_limit(offer.ask, offer.need, self, self.usage, offer.rules.teams)
+        refusals = (why_not(node, offer, self.usage) or _held(node.name, ahead) for node in self._nodes.values())
+        return Refused(offer.ask, tuple(refusals), limit)
+
+
+def _held(node: NodeName, ahead: int) -> Refusal:
+    requests = "1 request" if ahead == 1 else f"{ahead or 'the'} requests"
+    return Refusal(node, RefusalCode.OTHERS_AHEAD, RefusalCode.OTHERS_AHEAD.told({"ahead": f"{requests} ahead of it"}))
+
+
+class _Moves:
+    """What transfers took from each node and brought to it, by kind, and what reservations hold there."""
+
+    def __init__(self) -> None:
+        self.out: defaultdict[tuple[NodeName, str], int] = defaultdict(int)
+        self.into: defaultdict[tuple[NodeName, str], int] = defaultdict(int)
+        self.freed: defaultdict[NodeName, ResourceVector] = defaultdict(ResourceVector)
+        self.kinds: defaultdict[NodeName, dict[str, None]] = defaultdict(dict)
+
+    def count(self, lease: Lease, times: int = 1) -> None:
+        """Add a lease, or remove it with `times=-1`."""
+        if not lease.holds_capacity:
+            return
+        if lease.delivery is Delivery.RESERVE:
+            freed = self.freed[lease.source]
+            self.freed[lease.source] = freed + lease.resources if times > 0 else freed - lease.resources
+            return
+        self.out[lease.source, lease.kind] += times * lease.units
+        self.into[lease.target, lease.kind] += times * lease.units
+        self.kinds[lease.source][lease.kind] = self.kinds[lease.target][lease.kind] = None
