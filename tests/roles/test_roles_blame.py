@@ -73,7 +73,7 @@ def fault(of: str, why: str, **others: Any) -> Fault:
 def launched(*looks: list[Fault]) -> MemberFailed:
     """What a launch raises that finds these faults, one look after the other."""
     left = list(looks)
-    process_set = SimpleNamespace(coming=[1], processes={}, look=lambda within_s: left.pop(0) if left else [])
+    process_set = SimpleNamespace(coming=[1], by_name={}, look=lambda within_s: left.pop(0) if left else [])
     parts: Any = SimpleNamespace(process_set=process_set, late=list)
     with pytest.raises(MemberFailed) as caught:
         Launching(parts, lambda _: None).await_up()

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distributed_grid.model.resources import ResourceVector
+from distributed_grid.model.roles.processes import ProcessSpec, ProcessStatus
 from distributed_grid.roles.calls.endpoints import EndpointRegistry
-from distributed_grid.roles.supervision.hosting import ProcessSpec
 from distributed_grid.roles.supervision.managed import ManagedProcess, ProcessSet
 
 
@@ -40,7 +40,7 @@ def started(*nodes_of: list[str]) -> Started:
             spec = ProcessSpec("run-1", (role,), index, node, ResourceVector())
             held: Any = SimpleNamespace(node_id=f"id of {node}")
             unit: Any = None
-            process_set.by_name[spec.name] = ManagedProcess(spec, unit, held, ())
+            process_set.by_name[spec.name] = ManagedProcess(ProcessStatus(spec, unit, held))
     process_set.start([*process_set.by_name.values()])
     return hosting
 

@@ -28,8 +28,7 @@ def scaled(run: KeptRun, role: str, count: int) -> None:
 
 
 def counted(run: KeptRun, rank: int, running: int = 0, waiting: int = 0) -> None:
-    process = run.process("worker", rank)
-    process.running, process.queue, process.counted_at = running, waiting, run.clock.now
+    run.count_calls(run.process("worker", rank), running, waiting)
 
 
 # -- who goes ----------------------------------------------------------------------------------------------------

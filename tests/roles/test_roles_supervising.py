@@ -9,9 +9,9 @@ from builders import place, workload
 from kept_runs import DIED, KeptRun, Ref
 
 from distributed_grid.errors import Unavailable
+from distributed_grid.model.roles.processes import ProcessState, Unanswered
 from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.roles.supervision import health
-from distributed_grid.roles.supervision.managed import ProcessState
 
 Keep = Callable[..., KeptRun]
 
@@ -60,12 +60,12 @@ def test_a_run_that_is_dropped_ends_once_its_calls_are_over(keep: Keep) -> None:
     assert run.ranks("worker") == [], "nobody is led to them any more"
 
     for process in run.parts.process_set.by_name.values():
-        process.running, process.counted_at = int(process is busy), run.clock() + 5
+        run.count_calls(process, running=int(process is busy), at=run.clock() + 5)
     run.round()
     assert [*run.parts.process_set.by_name.values()] == [busy] and not run.ended
     assert len(run.killed) == 2
 
-    busy.running = 0
+    run.count_calls(busy)
     run.round()
     assert not run.parts.process_set.by_name
     assert "neither its manager nor any of its members" in run.ended
@@ -74,14 +74,14 @@ def test_a_run_that_is_dropped_ends_once_its_calls_are_over(keep: Keep) -> None:
 def test_a_run_that_is_dropped_lets_its_calls_run_however_long_they_take(keep: Keep) -> None:
     run = keep(worker(count=1))
     process = run.process("worker")
-    process.running = 1
+    run.count_calls(process, running=1)
     run.supervisor.dropped = True
     run.round()
     run.round(after_s=100_000)
     assert not run.ended and not run.killed
     assert run.supervisor.resizing.leaving.finishing() == ["worker 0 on n1 finishes its calls"]
 
-    process.running, process.counted_at = 0, run.clock()
+    run.count_calls(process)
     run.round()
     assert run.ended and len(run.killed) == 1
 
@@ -103,7 +103,7 @@ def test_an_added_member_that_does_not_start_is_no_failure_of_its_run(keep: Keep
     assert run.parts.failed_additions["worker"] == 1 and not run.parts.failures["worker"]
     assert "worker 2 did not start on n1: KeyError" in run.parts.short["worker"]
     assert "in __init__" in run.parts.short["worker"] and "in __init__" not in run.told
-    assert run.process("worker").restarts == 0
+    assert run.process("worker").status.restarts == 0
 
 
 def test_an_added_member_that_dies_later_is_one_like_all_others(keep: Keep) -> None:
@@ -114,7 +114,7 @@ def test_an_added_member_that_dies_later_is_one_like_all_others(keep: Keep) -> N
 
     die(run, "worker", 1)
 
-    assert run.process("worker", 1).restarts == 1 and run.ranks("worker") == [0, 1]
+    assert run.process("worker", 1).status.restarts == 1 and run.ranks("worker") == [0, 1]
 
 
 # -- gangs -------------------------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ def test_a_gang_can_be_called_again_though_a_mate_was_scaled_away_while_it_start
     run = keep(in_gang(count=(1, 2)))
     run.actors.waits = {"worker/1"}
     die(run, "worker", 0)
-    assert run.ranks("worker") == [] and run.process("worker").state is ProcessState.UP
+    assert run.ranks("worker") == [] and run.process("worker").status.state is ProcessState.UP
 
     scaled(run, "worker", 1)
     run.round()
@@ -136,7 +136,7 @@ def test_a_gang_can_be_called_again_though_a_mate_was_silent_when_the_last_one_c
     run = keep(in_gang())
     run.actors.waits = {"worker/1"}
     die(run, "worker", 0)
-    run.process("worker", 0).state = ProcessState.SILENT
+    run.parts.process_set.send([(run.process("worker", 0), Unanswered())])
     run.process("worker", 1).steps[0].outcome = {"pid": 2, "gpus": [], "failed": None}
 
     run.parts.process_set.look()
@@ -178,7 +178,7 @@ def test_what_fails_as_soon_as_it_starts_is_restarted_after_longer_and_longer_pa
         run.round(0.25)
 
     assert 3 <= len(run.actors.started) <= 6
-    assert run.process("worker").why.startswith("it restarts after ")
+    assert run.process("worker").status.why.startswith("it restarts after ")
 
 
 # -- rounds that raise -------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def test_a_restart_that_ray_did_not_take_is_tried_again(keep: Keep) -> None:
     die(run, "worker")
     run.round()
 
-    assert run.ranks("worker") == [0, 1] and run.process("worker").restarts == 1
+    assert run.ranks("worker") == [0, 1] and run.process("worker").status.restarts == 1
 
 
 def test_a_request_outlives_a_round_in_which_the_store_did_not_answer(
@@ -219,7 +219,7 @@ def test_faults_outlive_a_round_that_raised_after_they_were_found(keep: Keep, mo
     for _ in range(3):
         run.round()
 
-    assert run.process("worker").restarts == 2 and run.ranks("worker") == [0]
+    assert run.process("worker").status.restarts == 2 and run.ranks("worker") == [0]
 
 
 def test_queues_are_counted_again_after_a_count_that_raised(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,13 +14,12 @@ from fake_key_value_store import FakeKeyValueStore
 from distributed_grid.decide.roles.planner import plan_workload
 from distributed_grid.execution.role_records import RoleRecords
 from distributed_grid.model.roles.plan import Inventory, InventoryNode, Placement
+from distributed_grid.model.roles.processes import CallsCounted, Held, Load, ProcessSpec
 from distributed_grid.model.roles.workload import Workload
 from distributed_grid.roles.calls.endpoints import EndpointRegistry
 from distributed_grid.roles.supervision.health import Health
-from distributed_grid.roles.supervision.hosting import ProcessSpec
 from distributed_grid.roles.supervision.managed import ManagedProcess, ProcessSet
 from distributed_grid.roles.supervision.parts import RunParts
-from distributed_grid.roles.supervision.places import Held
 from distributed_grid.roles.supervision.signals import Following, SignalReader
 from distributed_grid.roles.supervision.supervisor import Supervisor
 from distributed_grid.roles.supervision.surveying import Survey
@@ -149,6 +148,11 @@ class KeptRun:
 
     def process(self, role: str, rank: int = 0) -> ManagedProcess:
         return self.parts.process_set.by_name[f"run-1/{role}/{rank}"]
+
+    def count_calls(self, process: ManagedProcess, running: int = 0, queue: int = 0, at: float | None = None) -> None:
+        """As the supervisor does from time to time."""
+        load = Load(running, queue, self.clock() if at is None else at)
+        self.parts.process_set.send([(process, CallsCounted(load))])
 
     def ranks(self, role: str) -> list[int]:
         """Of those that can be called."""

@@ -16,7 +16,7 @@ class Teller:
         self.config = config
         self.calls = 0
 
-    def title(self) -> dict[str, Any]:
+    def who(self) -> dict[str, Any]:
         import ray
 
         context = ray.get_runtime_context()

@@ -210,9 +210,7 @@ class Run:
 
     def _lost(self, endpoint: Endpoint) -> None:
         """A call found that a member is gone: check it now."""
-        for process in [*self._p.process_set.by_name.values()]:
-            if endpoint in process.endpoints:
-                process.pinged_at = 0.0
+        self._p.process_set.suspect(endpoint)
         self._supervisor.poke()
 
     def wait(self, timeout_s: float | None = None) -> bool:

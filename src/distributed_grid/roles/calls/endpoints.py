@@ -187,14 +187,17 @@ class EndpointRegistry:
         if self.closed:  # the run has ended meanwhile
             endpoint.retire(self.closed)
 
-    def drop(self, role: str, rank: int, why: str) -> None:
-        """The member is gone for good and is no longer listed. Existing handles report why."""
+    def drop(self, role: str, rank: int, why: str, *, only: Endpoint | None = None) -> None:
+        """The member is gone for good and is no longer listed. Existing handles report why.
+
+        `only`: this very endpoint, and not one that has replaced it.
+        """
         with self._changing:
             endpoints = self._endpoints.get(role, ())
-            self._endpoints[role] = tuple(one for one in endpoints if one.rank != rank)
-        for endpoint in endpoints:
-            if endpoint.rank == rank:
-                endpoint.retire(why)
+            going = [one for one in endpoints if one.rank == rank and (only is None or one is only)]
+            self._endpoints[role] = tuple(one for one in endpoints if one not in going)
+        for endpoint in [*going, *([only] if only is not None else [])]:
+            endpoint.retire(why)
 
     def close(self, why: str) -> None:
         """The run has ended. Every call raises."""

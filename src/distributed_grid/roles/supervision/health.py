@@ -8,13 +8,14 @@ from typing import Final
 import ray
 
 from distributed_grid.decide.monitoring.naming import Raylet
+from distributed_grid.decide.roles.processes import PING_S
 from distributed_grid.execution.actors import why_gone
 from distributed_grid.execution.ray_gateway import RayGateway
 from distributed_grid.execution.ray_rpc import Worker, workers_on
-from distributed_grid.roles.supervision.managed import LIVES, Fault, ManagedProcess, ProcessSet, ProcessState
+from distributed_grid.model.roles.processes import Answered, CallsCounted, Load, Unanswered
+from distributed_grid.roles.supervision.managed import Fault, ManagedProcess, ProcessSet
 from distributed_grid.roles.supervision.signals import in_background
 
-EVERY_S: Final = 1.0
 _PINGS_A_SECOND: Final = 200
 """With a thousand actors, each is pinged every five seconds: supervision must not become what the actors wait for."""
 _QUEUES_S: Final = 2.0
@@ -32,39 +33,35 @@ class Health:
 
     def look(self) -> list[Fault]:
         """Ping the processes whose turn it is. Returns those that have failed since the last look."""
-        now = time.monotonic()
-        lives = [
-            process
-            for process in self._process_set.by_name.values()
-            if process.handle is not None and process.state in LIVES
-        ]
+        now, found = time.monotonic(), self._process_set
+        found.check_suspects()
+        lives = [one for one in found.by_name.values() if one.handle is not None and one.status.is_alive]
         self._count_queues(now, lives)
         asked = {process.ping: process for process in lives if process.ping is not None}
         done = ray.wait([*asked], num_returns=len(asked), timeout=0, fetch_local=False)[0] if asked else []
-        faults = [fault for ref in done if (fault := self._answered(asked[ref], now)) is not None]
+        faults = [fault for ref in done if (fault := self._answered(asked[ref])) is not None]
         failed = {id(fault.process) for fault in faults}
-        every_s = max(EVERY_S, len(lives) / _PINGS_A_SECOND)
+        every_s = max(PING_S, len(lives) / _PINGS_A_SECOND)
         silent_after_s = max(self._silent_after_s, 2 * every_s)
         for process in lives:
+            status, waited_s = process.status, now - process.status.pinged_at
             if id(process) in failed:
                 continue
-            if process.ping is None and now - process.pinged_at >= every_s:
-                process.ping, process.pinged_at = process.handle.grid_ping.remote(), now
-            elif process.ping is not None and now - process.pinged_at > silent_after_s:
-                faults.append(
-                    Fault(process, f"it has not answered for {now - process.pinged_at:.0f} s", what="was silent")
-                )
-            elif process.ping is not None and now - process.pinged_at > silent_after_s / 3:
-                process.state = ProcessState.SILENT
+            if process.ping is None:
+                if now >= status.ping_due:
+                    found.ping(process, every_s)
+            elif waited_s > silent_after_s:
+                faults.append(Fault(process, f"it has not answered for {waited_s:.0f} s", what="was silent"))
+            elif waited_s > silent_after_s / 3:
+                found.send([(process, Unanswered())])
         return faults
 
-    def _answered(self, process: ManagedProcess, now: float) -> Fault | None:
-        ref, process.ping = process.ping, None
+    def _answered(self, process: ManagedProcess) -> Fault | None:
         try:
-            ray.get(ref)
+            ray.get(self._process_set.answer(process))
         except ray.exceptions.RayError as error:
             return Fault(process, why_gone(error))
-        process.state = ProcessState.UP
+        self._process_set.send([(process, Answered())])
         return None
 
     def _count_queues(self, now: float, lives: list[ManagedProcess]) -> None:
@@ -73,7 +70,7 @@ class Health:
             counting, self._counting = self._counting, None
             with suppress(Exception):  # they are counted again soon
                 self._take_in(counting.result(), lives)
-        every_s = _QUEUES_SOON_S if any(process.leaving_since is not None for process in lives) else _QUEUES_S
+        every_s = _QUEUES_SOON_S if any(process.status.is_leaving for process in lives) else _QUEUES_S
         if self._counting is None and now - self._queues_at >= every_s and lives:
             self._queues_at = now
             nodes = {process.held.node_id for process in lives}
@@ -83,9 +80,10 @@ class Health:
 
     def _take_in(self, workers: dict[str, Worker], lives: list[ManagedProcess]) -> None:
         for process in lives:
-            worker = workers.get(process.handle._actor_id.hex())
+            worker = workers.get(process.handle._actor_id.hex()) if process.handle is not None else None
             if worker is not None:
-                process.queue, process.running, process.counted_at = worker.waiting, worker.running, self._queues_at
+                load = Load(worker.running, worker.waiting, self._queues_at)
+                self._process_set.send([(process, CallsCounted(load))])
             for endpoint in process.endpoints:
                 endpoint.busy = process.running + process.queue
 

@@ -3,8 +3,7 @@
 import functools
 import inspect
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, Final
 
 import ray
@@ -16,44 +15,18 @@ from distributed_grid.execution.actors import once_its_name_is_free
 from distributed_grid.execution.groups import asking_for, group_handle
 from distributed_grid.execution.packing import own_folders, own_module, packed_whole
 from distributed_grid.execution.role_records import NAMESPACE
-from distributed_grid.model.nodes import NodeId, NodeName
-from distributed_grid.model.resources import ResourceVector
-from distributed_grid.model.roles.plan import Unit, UnitKind
+from distributed_grid.model.nodes import NodeId
+from distributed_grid.model.roles.processes import Held, ProcessSpec
 from distributed_grid.model.roles.spec import ConcurrencyOf, RoleSpec, environment_of
 from distributed_grid.model.roles.workload import Workload
 from distributed_grid.roles.on_node import actor, making, peers
 from distributed_grid.roles.role_class import class_of, concurrency_of
-from distributed_grid.roles.supervision.places import Held
 
 GREETING: Final = "grid_greet"
 _INLINE_BYTES: Final = 100_000
 
 for _module in (actor, making, peers):
     cloudpickle.register_pickle_by_value(_module)
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessSpec:
-    """One planned process: its roles and its place."""
-
-    run: str
-    roles: tuple[str, ...]
-    index: int
-    node: NodeName
-    needs: ResourceVector
-
-    @property
-    def name(self) -> str:
-        """The name of its actor."""
-        return f"{self.run}/{'+'.join(self.roles)}/{self.index}"
-
-
-def specs_of(run: str, unit: Unit) -> Iterator[ProcessSpec]:
-    if unit.kind is not UnitKind.BUNDLE:
-        yield ProcessSpec(run, tuple(m.role for m in unit.members), unit.index, unit.node, unit.resources)
-        return
-    for member in unit.members:
-        yield ProcessSpec(run, (member.role,), member.index, unit.node, member.resources)
 
 
 class Hosting:

@@ -1,88 +1,89 @@
-"""The managed processes of a run: started in their places, known by name, and restarted."""
+"""The managed processes of a run: their states change here only, and what the state machine instructs is carried out.
+
+`decide/roles/processes.py` is the state machine.
+"""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Any, Final
+from typing import Any
 
 import ray
 
+from distributed_grid.decide.roles.processes import handle, of_roles, routable
 from distributed_grid.execution.actors import why_gone
 from distributed_grid.model.nodes import NodeId
-from distributed_grid.model.roles.plan import Unit
+from distributed_grid.model.roles.processes import (
+    CallFailed,
+    ConnectEndpoints,
+    Constructed,
+    DisconnectEndpoints,
+    EndAsked,
+    Event,
+    Held,
+    Instruction,
+    MatesReady,
+    OpenEndpoints,
+    PingSent,
+    ProcessSpec,
+    ProcessState,
+    ProcessStatus,
+    Ready,
+    RelocateEndpoints,
+    RetireEndpoints,
+    StartActor,
+    StartAsked,
+    StopActor,
+    specs_of,
+)
 from distributed_grid.roles.calls.endpoints import Endpoint, EndpointRegistry
 from distributed_grid.roles.on_node.making import ON_PEERS
 from distributed_grid.roles.on_node.peers import wire_name
-from distributed_grid.roles.supervision.hosting import GREETING, Hosting, ProcessSpec, specs_of
-from distributed_grid.roles.supervision.places import Held
-
-
-class ProcessState(StrEnum):
-    STARTING = "starting"
-    UP = "up"
-    SILENT = "silent"
-    """It does not answer, though it has not ended."""
-    RESTARTING = "restarting"
-    GONE = "gone"
-
-
-LIVES: Final = (ProcessState.UP, ProcessState.SILENT)
+from distributed_grid.roles.supervision.hosting import GREETING, Hosting
 
 
 @dataclass(slots=True, eq=False)
 class ManagedProcess:
-    """One process of a run, across all of its lives."""
+    """One process of a run: its status, and how to reach it. Only `ProcessSet` assigns these fields."""
 
-    spec: ProcessSpec
-    unit: Unit
-    held: Held
-    endpoints: tuple[Endpoint, ...]
+    status: ProcessStatus
+    endpoints: tuple[Endpoint, ...] = ()
     handle: Any = None
+    """Its actor."""
     steps: list[Any] = field(default_factory=list)
     """References to the steps before it is up: its constructors, then meeting its peers."""
-    state: ProcessState = ProcessState.STARTING
-    since: float = 0.0
-    """When it was last started."""
-    restarts: int = 0
-    pid: int | None = None
-    gpus: tuple[Any, ...] = ()
     ping: Any = None
-    pinged_at: float = 0.0
-    queue: int = 0
-    running: int = 0
-    why: str = ""
-    gang: frozenset[str] | None = None
-    """The processes that restarted together with it. None is called before all of them are up."""
-    routed: bool = False
-    """Callers are routed to it, in this life."""
-    was_up: bool = False
-    """In this life or an earlier one."""
-    leaving_since: float | None = None
-    """Since then it takes no new calls, and it ends when it has finished the calls it has."""
-    finish_s: float = 0.0
-    """How long it may take for them."""
-    counted_at: float = 0.0
-    """When its calls, running and waiting, were counted."""
+    """A reference to the ping that it has not answered yet."""
+
+    @property
+    def spec(self) -> ProcessSpec:
+        return self.status.spec
 
     @property
     def name(self) -> str:
-        return self.spec.name
+        return self.status.spec.name
 
     @property
     def key(self) -> tuple[str, ...]:
-        return self.spec.roles
+        return self.status.spec.roles
 
     @property
-    def life(self) -> int:
-        """Its current life; -1 between two lives, when its name is not in use."""
-        return self.restarts if self.handle is not None else -1
+    def held(self) -> Held:
+        return self.status.held
 
     @property
     def title(self) -> str:
-        """For people: "worker 3"."""
-        return f"{'+'.join(self.key)} {self.spec.index}"
+        return self.status.spec.title
+
+    @property
+    def queue(self) -> int:
+        return self.status.load.queue
+
+    @property
+    def running(self) -> int:
+        return self.status.load.running
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,20 +104,78 @@ class ProcessSet:
     hosting: Hosting
     registry: EndpointRegistry
     by_name: dict[str, ManagedProcess] = field(default_factory=dict)
-    """By name. Each change makes a new dictionary, since other threads read it at any time."""
+    """Each change makes a new dictionary, since other threads read it at any time."""
+    _suspects: deque[Endpoint] = field(default_factory=deque)
+    """Endpoints whose member a call found to be gone. Callers add to it, in threads of their own."""
     _edition: int = 0
     _ports: dict[tuple[str, ...], tuple[NodeId, Any, int]] = field(default_factory=dict)
     """By roles: the node with rank 0, a reference to its address and free ports, and which port is theirs."""
+    _variables: dict[str, dict[str, str]] = field(default_factory=dict)
+    """By name: the ranks of a process, for its environment."""
 
-    # -- coming and going ----------------------------------------------------------------------------------------
+    # -- state changes -------------------------------------------------------------------------------------------
+
+    def send(self, events: Iterable[tuple[ManagedProcess, Event]]) -> None:
+        """Feed events to the state machine, and carry out its instructions: endpoints of all processes first.
+
+        While some of a gang end, none of it may still be called.
+        """
+        now, found = time.monotonic(), list[tuple[ManagedProcess, Instruction]]()
+        for process, event in events:
+            process.status, instructions = handle(process.status, event, now)
+            found += [(process, one) for one in instructions]
+        ended = {id(process) for process, _ in found if process.status.state is ProcessState.ENDED}
+        if ended:
+            self.by_name = {name: one for name, one in self.by_name.items() if id(one) not in ended}
+        for process, instruction in sorted(found, key=lambda one: isinstance(one[1], StartActor | StopActor)):
+            self._carry_out(process, instruction)
+
+    def _carry_out(self, process: ManagedProcess, instruction: Instruction) -> None:
+        match instruction:
+            case StartActor():
+                _, ports, number = self._ports[process.key]
+                variables = self._variables[process.name]
+                process.handle = self.hosting.start(process.spec, process.held, variables, ports, number)
+                process.steps, process.ping = [process.handle.grid_ready.remote()], None
+            case StopActor(stuck_pid):
+                self._stop(process, stuck_pid)
+            case OpenEndpoints():
+                process.endpoints = self._new_endpoints(process.spec)
+            case ConnectEndpoints():
+                for endpoint in process.endpoints:
+                    endpoint.connect(process.handle, node=process.spec.node)
+            case DisconnectEndpoints(why):
+                for endpoint in process.endpoints:
+                    endpoint.disconnect(why)
+            case RetireEndpoints(why):
+                for endpoint in process.endpoints:
+                    self.registry.drop(endpoint.role, endpoint.rank, why, only=endpoint)
+            case RelocateEndpoints(node):
+                for endpoint in process.endpoints:
+                    endpoint.node = node
+
+    def _stop(self, process: ManagedProcess, stuck_pid: int | None) -> None:
+        handle, process.handle, process.steps, process.ping = process.handle, None, [], None
+        if handle is not None and ray.is_initialized():
+            # Whatever the error, other processes must still be ended. Not found: this process has left Ray and
+            # connected again, and Ray has ended its actors meanwhile; Ray also ends actors without any handle.
+            with suppress(Exception):
+                ray.kill(handle)
+                if stuck_pid is not None:
+                    self.hosting.end_stuck(process.held.node_id, stuck_pid)
+
+    # -- starting and ending -------------------------------------------------------------------------------------
 
     def add(self, held: Iterable[Held]) -> list[ManagedProcess]:
         """Start all units of what is held. If that raises, none of them is left."""
-        new: list[ManagedProcess] = []
-        for one in held:
-            for unit in one.holding.units:
-                for spec in specs_of(self.run, unit):
-                    new.append(ManagedProcess(spec, unit, one, self.new_endpoints(spec)))
+        new = [
+            ManagedProcess(ProcessStatus(spec, unit, one))
+            for one in held
+            for unit in one.holding.units
+            for spec in specs_of(self.run, unit)
+        ]
+        for process in new:
+            process.endpoints = self._new_endpoints(process.spec)
         self.by_name = self.by_name | {process.name: process for process in new}
         try:
             self.start(new)
@@ -127,42 +186,15 @@ class ProcessSet:
 
     def start(self, processes: Sequence[ManagedProcess], *, new_ports: bool = False) -> None:
         """Make their actors, all at once. `look` reports when they are up."""
-        self._find_ports(processes, pending=new_ports)
-        ranks = self._ranks({process.key for process in processes})
-        for process in processes:
-            _, ports, number = self._ports[process.key]
-            process.handle = self.hosting.start(process.spec, process.held, ranks[process.name], ports, number)
-            process.steps = [process.handle.grid_ready.remote()]
-            process.since, process.ping, process.pinged_at = time.monotonic(), None, 0.0
-            process.queue, process.running, process.routed = 0, 0, False
+        self._find_ports(processes, new=new_ports)
+        self._variables = self._ranks({process.key for process in processes})
+        self.send([(process, StartAsked()) for process in processes])
         for process, told in self.introduce(processes):
             process.steps += told
 
-    def stop(self, process: ManagedProcess, state: ProcessState, why: str = "") -> None:
-        """End its process, if there is one."""
-        stuck = process.pid if process.state is ProcessState.SILENT else None
-        process.state, process.why, process.pid, process.steps, process.ping = state, why or process.why, None, [], None
-        process.routed = False
-        for endpoint in process.endpoints:
-            (endpoint.retire if state is ProcessState.GONE else endpoint.disconnect)(process.why or "its process ended")
-        handle, process.handle = process.handle, None
-        if handle is not None and ray.is_initialized():
-            # Whatever the error, other processes must still be ended. Not found: this process has left Ray and
-            # connected again, and Ray has ended its actors meanwhile; Ray also ends actors without any handle.
-            with suppress(Exception):
-                ray.kill(handle)
-                if stuck is not None:
-                    self.hosting.end_stuck(process.held.node_id, stuck)
-
     def end(self, processes: Iterable[ManagedProcess], why: str) -> None:
         """End them for good."""
-        leaving = list(processes)
-        gone = {process.name for process in leaving}
-        self.by_name = {name: process for name, process in self.by_name.items() if name not in gone}
-        for process in leaving:
-            self.stop(process, ProcessState.GONE, why)
-            for endpoint in process.endpoints:
-                self.registry.drop(endpoint.role, endpoint.rank, why)
+        self.send([(process, EndAsked(why)) for process in processes])
 
     # -- looking -------------------------------------------------------------------------------------------------
 
@@ -177,25 +209,30 @@ class ProcessSet:
 
     def settle(self) -> None:
         """Make processes that are up callable: each at once, but those of a gang together."""
-        there = {process.name for process in self.by_name.values() if process.state in LIVES and not process.steps}
-        came = []
-        for process in self.by_name.values():
-            mates = [name for name in process.gang or (process.name,) if name in self.by_name]
-            if (
-                not process.routed
-                and process.leaving_since is None
-                and process.name in there
-                and there.issuperset(mates)
-            ):
-                came.append(process)
-        for process in came:
-            process.gang, process.routed = None, True
-            for endpoint in process.endpoints:
-                endpoint.connect(process.handle, node=process.spec.node)
+        self.send([(self.by_name[name], MatesReady()) for name in routable(self.statuses)])
+
+    def ping(self, process: ManagedProcess, next_s: float) -> None:
+        process.ping = process.handle.grid_ping.remote()
+        self.send([(process, PingSent(next_s))])
+
+    def answer(self, process: ManagedProcess) -> Any:
+        """The reference to an answered ping."""
+        ref, process.ping = process.ping, None
+        return ref
+
+    def suspect(self, endpoint: Endpoint) -> None:
+        """A call found that the member is gone. May be called by any thread."""
+        self._suspects.append(endpoint)
+
+    def check_suspects(self) -> None:
+        """Ping suspected processes at the next opportunity."""
+        suspects = [self._suspects.popleft() for _ in range(len(self._suspects))]
+        concerned = [one for one in self.by_name.values() if any(endpoint in one.endpoints for endpoint in suspects)]
+        self.send([(process, CallFailed()) for process in concerned])
 
     def _advance(self, process: ManagedProcess) -> Fault | None:
         """The current step is done: take its outcome."""
-        step = process.steps.pop(0)
+        step, *process.steps = process.steps
         try:
             told = ray.get(step)
         except ray.exceptions.RayTaskError as error:
@@ -204,14 +241,18 @@ class ProcessSet:
         except Exception as error:  # noqa: BLE001 (whatever it is, the process is not up)
             process.steps = []
             return Fault(process, why_gone(error))
-        if isinstance(told, dict) and "failed" in told and process.pid is None:
+        if isinstance(told, dict) and "failed" in told and process.status.pid is None:
             if (failed := told["failed"]) is not None:
                 process.steps = []
                 return Fault(process, failed["error"], failed["role"], failed["traceback"], what="did not start")
-            process.pid, process.gpus = told["pid"], tuple(told["gpus"])
+            self.send([(process, Constructed(told["pid"], tuple(told["gpus"])))])
         if not process.steps:
-            process.state, process.why, process.pinged_at, process.was_up = ProcessState.UP, "", time.monotonic(), True
+            self.send([(process, Ready())])
         return None
+
+    @property
+    def statuses(self) -> Mapping[str, ProcessStatus]:
+        return {name: process.status for name, process in self.by_name.items()}
 
     @property
     def coming(self) -> list[ManagedProcess]:
@@ -220,7 +261,11 @@ class ProcessSet:
     @property
     def staying(self) -> list[ManagedProcess]:
         """All processes except those that are being removed."""
-        return [process for process in self.by_name.values() if process.leaving_since is None]
+        return [process for process in self.by_name.values() if not process.status.is_leaving]
+
+    @property
+    def leaving(self) -> list[ManagedProcess]:
+        return [process for process in self.by_name.values() if process.status.is_leaving]
 
     def introduce(self, processes: Iterable[ManagedProcess]) -> list[tuple[ManagedProcess, list[Any]]]:
         """Tell each process that defines `on_peers` of its peers. Returns each with references to the notifications."""
@@ -231,7 +276,7 @@ class ProcessSet:
         others: dict[str, list[tuple[int, str, int]]] = {}
         for one in sorted(self.staying, key=lambda one: one.spec.index):
             for role in one.key:
-                others.setdefault(role, []).append((one.spec.index, one.name, one.life))
+                others.setdefault(role, []).append((one.spec.index, one.name, one.status.life))
         self._edition += 1
         for process, greets in asking:
             if greets and process.handle is not None:
@@ -242,15 +287,15 @@ class ProcessSet:
 
     def of_roles(self, roles: Iterable[str]) -> list[ManagedProcess]:
         """The processes that host one of these roles, by index, without those that are being removed."""
-        wanted = set(roles)
-        return sorted((p for p in self.staying if wanted & {*p.key}), key=lambda p: p.spec.index)
+        here = self.by_name
+        return [here[one.name] for one in of_roles([process.status for process in here.values()], roles)]
 
     def count(self, role: str) -> int:
         return len(self.of_roles([role]))
 
     # -- who and where -------------------------------------------------------------------------------------------
 
-    def new_endpoints(self, spec: ProcessSpec) -> tuple[Endpoint, ...]:
+    def _new_endpoints(self, spec: ProcessSpec) -> tuple[Endpoint, ...]:
         """An endpoint for each role in the process."""
         hosting, found = self.hosting, []
         for role in spec.roles:
@@ -281,12 +326,12 @@ class ProcessSet:
                     }
         return found
 
-    def _find_ports(self, processes: Sequence[ManagedProcess], *, pending: bool) -> None:
+    def _find_ports(self, processes: Sequence[ManagedProcess], *, new: bool) -> None:
         """For roles whose rank 0 is new or has moved. Each node is asked once for all of them."""
         wanted: dict[NodeId, list[tuple[str, ...]]] = {}
         for key in dict.fromkeys(process.key for process in processes):
             first = self.of_roles(key)[0].held.node_id
-            if pending or key not in self._ports or self._ports[key][0] != first:
+            if new or key not in self._ports or self._ports[key][0] != first:
                 wanted.setdefault(first, []).append(key)
         for node_id, keys in wanted.items():
             ports = self.hosting.ports_on(node_id, len(keys))

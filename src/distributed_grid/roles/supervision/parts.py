@@ -6,14 +6,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from distributed_grid.decide.roles.processes import unneeded
 from distributed_grid.decide.roles.units import holdings
 from distributed_grid.model.roles.plan import Placement, Unit
+from distributed_grid.model.roles.processes import Held
 from distributed_grid.model.roles.runs import RunState
 from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.model.roles.workload import Workload
 from distributed_grid.roles.events import Events
 from distributed_grid.roles.supervision.managed import Fault, ManagedProcess, ProcessSet
-from distributed_grid.roles.supervision.places import Held, Places
+from distributed_grid.roles.supervision.places import Places
 from distributed_grid.roles.supervision.surveying import Survey, Surveyor
 
 _TAKE_S: Final = 3.0
@@ -64,13 +66,13 @@ class RunParts:
         found = []
         for process in self.process_set.coming:
             allowed = min(self.spec(role).startup_deadline_seconds for role in process.key)
-            if now - process.since > allowed:
+            if now - process.status.started_at > allowed:
                 found.append(Fault(process, f"it was not up after {allowed:g} s", what="did not start"))
         return found
 
     def units(self) -> list[Unit]:
         """All current units, each once, even if several processes are in it."""
-        return list(dict.fromkeys(process.unit for process in self.process_set.by_name.values()))
+        return list(dict.fromkeys(process.status.unit for process in self.process_set.by_name.values()))
 
     def occupy(self, placement: Placement, survey: Survey) -> list[ManagedProcess]:
         """Take the places of a plan, all or none, and start its processes there."""
@@ -88,6 +90,6 @@ class RunParts:
 
     def give_back_empty(self) -> None:
         """Release what no process needs any more."""
-        needed = {id(process.held) for process in self.process_set.by_name.values()}
-        self.places.give_back([one for one in self.held if id(one) not in needed])
-        self.held = [one for one in self.held if id(one) in needed]
+        empty = unneeded(self.held, self.process_set.statuses.values())
+        self.places.give_back(empty)
+        self.held = [one for one in self.held if all(one is not other for other in empty)]

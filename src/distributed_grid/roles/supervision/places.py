@@ -8,7 +8,6 @@ import time
 import uuid
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 import ray
@@ -22,6 +21,7 @@ from distributed_grid.model.endings import why_it_ends
 from distributed_grid.model.nodes import NodeId, NodeName
 from distributed_grid.model.resources import CPU, GPU, amount_of
 from distributed_grid.model.roles.plan import Holding
+from distributed_grid.model.roles.processes import Held
 
 if TYPE_CHECKING:
     from distributed_grid.wire.boosts import Boost, BoostEnding
@@ -30,17 +30,6 @@ LEASE_S: Final = 120.0
 """How long a lease lasts without renewal. It ends sooner if Ray reports that its owner is gone."""
 _LOOK_S: Final = 1.0
 """Members must hear soon of a reclaim: the grace period runs from the request."""
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A holding that is held."""
-
-    holding: Holding
-    node_id: NodeId
-    group: str | None
-    """The placement group with its one bundle. None: its units need nothing that could be held."""
-    boost_id: str | None = None
 
 
 class NotHeld(Exception):

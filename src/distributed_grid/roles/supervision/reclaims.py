@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 import ray
 
 from distributed_grid.model.endings import why_it_ends
+from distributed_grid.model.roles.processes import Held
 from distributed_grid.model.times import parse_instant
 from distributed_grid.roles.on_node.peers import wire_name
-from distributed_grid.roles.supervision.managed import LIVES, ManagedProcess
+from distributed_grid.roles.supervision.managed import ManagedProcess
 from distributed_grid.roles.supervision.parts import RunParts
-from distributed_grid.roles.supervision.places import Held
 
 if TYPE_CHECKING:
     from distributed_grid.wire.boosts import BoostEnding
@@ -76,12 +76,8 @@ class Reclaims:
         return told.may_go and not told.waits
 
     def _in(self, held: Held) -> list[ManagedProcess]:
-        processes = self._p.process_set.by_name.values()
-        return [
-            process
-            for process in processes
-            if process.held is held and process.handle is not None and process.state in LIVES
-        ]
+        there = [one for one in self._p.process_set.by_name.values() if one.held is held]
+        return [one for one in there if one.handle is not None and one.status.is_alive]
 
     def _who(self, held: Held) -> str:
         return (

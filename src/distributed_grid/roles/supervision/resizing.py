@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Final
 import ray
 
 from distributed_grid.decide.roles.planner import plan_more
-from distributed_grid.decide.roles.scaling import FINISH_S, may_end
+from distributed_grid.decide.roles.processes import drained
+from distributed_grid.decide.roles.scaling import FINISH_S
 from distributed_grid.errors import GridError, NotFound, Refused
 from distributed_grid.model.roles.plan import DoesNotFit, RemedyKind, Unit
+from distributed_grid.model.roles.processes import EndAsked, LeaveAsked, ProcessState, Recalled
 from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.roles.asked_counts import scaled_counts
 from distributed_grid.roles.calls.ray_transport import held_results, unfinished
@@ -94,12 +96,7 @@ class Borrowing:
 
     def look(self) -> None:
         """Give back boosts for more members than wanted, and renew the rest."""
-        leaving = {
-            role
-            for process in self._p.process_set.by_name.values()
-            if process.leaving_since is not None
-            for role in process.key
-        }
+        leaving = {role for process in self._p.process_set.leaving for role in process.key}
         self._return(
             [one for one in self._borrowed if one.above >= self._p.wanted[one.role] and one.role not in leaving]
         )
@@ -145,83 +142,57 @@ class Leaving:
         self._p = parts
 
     def leave(self, processes: Iterable[ManagedProcess], why: str, *, finish_s: float | None = None) -> None:
-        """Stop counting, listing and announcing these processes. They have `finish_s` for their calls; None: as usual.
-
-        A process that cannot be called now has nothing to finish.
-        """
-        going, now = list(processes), time.monotonic()
-        for process in going:
-            process.leaving_since, process.why = now, why
-            process.finish_s = FINISH_S if finish_s is None else finish_s
-            for endpoint in process.endpoints:
-                self._p.process_set.registry.drop(endpoint.role, endpoint.rank, why)
-        self._end(process for process in going if not process.routed)
+        """Stop counting and listing these processes. They have `finish_s` for their calls; None: as usual."""
+        asked = LeaveAsked(why, FINISH_S if finish_s is None else finish_s)
+        self._p.process_set.send([(process, asked) for process in processes])
+        self._p.give_back_empty()
 
     def look(self) -> None:
-        """End the processes that have finished. Processes that share a place end together."""
-        now, awaited = time.monotonic(), _awaiting(self._leaving)
-        for together in self._by_place().values():
-            for endpoint in [endpoint for process in together for endpoint in process.endpoints]:
-                endpoint.forget_finished(
-                    unfinished
-                )  # they are no longer on the registry, which does this for other endpoints
-            if not all(_may_end(process, now, awaited) for process in together):
-                continue
+        """End the processes that have finished."""
+        processes, leaving = self._p.process_set.by_name, self._p.process_set.leaving
+        awaited = _awaiting(leaving)
+        for endpoint in [endpoint for process in leaving for endpoint in process.endpoints]:
+            endpoint.forget_finished(unfinished)  # the registry, which does this for other endpoints, has dropped it
+
+        def calls(name: str) -> Iterator[int]:
+            yield _calls(processes[name])
+            yield awaited(processes[name])
+
+        for group in drained([process.status for process in leaving], calls, time.monotonic()):
+            together = [processes[name] for name in group]
             for process in together:
-                if calls := _calls(process):
-                    self._p.note(
-                        f"{process.title} had {calls} calls {process.finish_s:g} s after it was to go, and was ended"
-                    )
+                if many := _calls(process):
+                    given_s = process.status.finish_s
+                    self._p.note(f"{process.title} had {many} calls {given_s:g} s after it was to go, and was ended")
             self._end(together)
 
     def finishing(self) -> list[str]:
         """The processes that are being removed and still have calls, for people."""
-        leaving = self._leaving
+        leaving = self._p.process_set.leaving
         awaited = _awaiting(leaving)
         busy = [process for process in leaving if _calls(process) or awaited(process)]
         return [f"{process.title} on {process.spec.node} finishes its calls" for process in busy]
 
     def take(self, faults: Sequence[Fault]) -> list[Fault]:
         """Processes that failed while they were being removed have ended. Returns the faults of the others."""
-        self._end(fault.process for fault in faults if fault.process.leaving_since is not None)
-        return [fault for fault in faults if fault.process.leaving_since is None]
+        self._end([fault.process for fault in faults if fault.process.status.is_leaving])
+        return [fault for fault in faults if fault.process.status.state is not ProcessState.ENDED]
 
     def recall(self, roles: Sequence[str], count: int) -> None:
         """Keep the processes that are being removed but are wanted again at this count and have not ended yet."""
-        for together in self._by_place().values():
+        places: dict[Unit, list[ManagedProcess]] = {}
+        for process in self._p.process_set.leaving:
+            places.setdefault(process.status.unit, []).append(process)
+        for together in places.values():
             index = together[0].spec.index
             if index < count and {*roles} == {role for process in together for role in process.key}:
-                for process in together:
-                    process.leaving_since, process.why, process.routed = None, "", False
-                    process.endpoints = self._p.process_set.new_endpoints(process.spec)
+                self._p.process_set.send([(process, Recalled()) for process in together])
                 self._p.note(f"{'+'.join(roles)} {index} was to go, and stays")
 
-    def _by_place(self) -> dict[Unit, list[ManagedProcess]]:
-        found: dict[Unit, list[ManagedProcess]] = {}
-        for process in self._leaving:
-            found.setdefault(process.unit, []).append(process)
-        return found
-
-    @property
-    def _leaving(self) -> list[ManagedProcess]:
-        return [process for process in self._p.process_set.by_name.values() if process.leaving_since is not None]
-
-    def _end(self, processes: Iterable[ManagedProcess]) -> None:
-        ended = list(processes)
-        if ended:
-            self._p.process_set.end(ended, ended[0].why)
+    def _end(self, processes: Sequence[ManagedProcess]) -> None:
+        if processes:
+            self._p.process_set.send([(process, EndAsked(process.status.why)) for process in processes])
             self._p.give_back_empty()
-
-
-def _may_end(process: ManagedProcess, now: float, awaited: Awaited) -> bool:
-    assert process.leaving_since is not None
-    given = {
-        "leaving_since": process.leaving_since,
-        "counted_at": process.counted_at,
-        "now": now,
-        "finish_s": process.finish_s,
-    }
-    return may_end(calls=_calls(process), **given) and may_end(calls=awaited(process), **given)
 
 
 def _calls(process: ManagedProcess) -> int:
@@ -277,10 +248,10 @@ class Resizing:
             replace(one, processes=tuple(p for p in one.processes if processes.get(p.name) is p))
             for one in self._newcomers
         ]
-        self._newcomers = [one for one in here if not all(process.was_up for process in one.processes)]
+        self._newcomers = [one for one in here if not all(process.status.was_up for process in one.processes)]
         for new in [*self._newcomers]:
             failed = next(
-                (fault for fault in left if fault.process in new.processes and not fault.process.was_up), None
+                (fault for fault in left if fault.process in new.processes and not fault.process.status.was_up), None
             )
             if failed is not None:
                 self._newcomers.remove(new)

@@ -18,7 +18,7 @@ import ray
 from distributed_grid.errors import Unavailable, said_by
 from distributed_grid.execution.actors import why_gone
 from distributed_grid.execution.role_records import RoleRecords
-from distributed_grid.model.roles.runs import LEAVING, Record, RunState
+from distributed_grid.model.roles.runs import Record, RunState
 from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.model.times import instant
 from distributed_grid.roles.asked_counts import scaled_counts
@@ -26,11 +26,11 @@ from distributed_grid.roles.calls.endpoints import Endpoint
 from distributed_grid.roles.calls.ray_transport import unfinished
 from distributed_grid.roles.on_node.making import ON_PEERS
 from distributed_grid.roles.record_rows import member_row, role_row
-from distributed_grid.roles.supervision.failures import Recovery
 from distributed_grid.roles.supervision.health import Health
-from distributed_grid.roles.supervision.managed import Fault, ManagedProcess, ProcessState
+from distributed_grid.roles.supervision.managed import Fault, ManagedProcess
 from distributed_grid.roles.supervision.parts import RunParts
 from distributed_grid.roles.supervision.reclaims import Reclaims
+from distributed_grid.roles.supervision.recovery import Restarts
 from distributed_grid.roles.supervision.resizing import Resizing
 from distributed_grid.roles.supervision.signals import Following
 
@@ -70,7 +70,7 @@ class PeerNotifier:
 
     @staticmethod
     def _there(processes: list[ManagedProcess]) -> frozenset[tuple[str, int]]:
-        return frozenset((process.name, process.life) for process in processes)
+        return frozenset((process.name, process.status.life) for process in processes)
 
 
 def record_of(parts: RunParts, job_id: str, worker_id: str, node: str) -> Record:
@@ -111,7 +111,7 @@ def _role(parts: RunParts, role: RoleSpec, processes: list[ManagedProcess]) -> d
     return role_row(
         role,
         wanted=parts.wanted.get(role.name, role.least),
-        up=len([process for process in processes if role.name in process.key and _state(process) == ProcessState.UP]),
+        up=len([process for process in processes if role.name in process.key and process.status.shown == "up"]),
         failures=parts.failures[role.name],
         scaling=parts.scaling.get(role.name, ""),
     )
@@ -124,21 +124,18 @@ def _members(parts: RunParts, processes: list[ManagedProcess]) -> list[dict[str,
 
 
 def _member(process: ManagedProcess, endpoint: Endpoint) -> dict[str, Any]:
+    status = process.status
     return member_row(
         endpoint,
-        _state(process),
+        status.shown,
         process.name,
-        gpus=process.gpus,
-        restarts=process.restarts,
-        queue=process.queue,
-        running=process.running,
-        pid=process.pid,
-        why=process.why,
+        gpus=status.gpus,
+        restarts=status.restarts,
+        queue=status.load.queue,
+        running=status.load.running,
+        pid=status.pid,
+        why=status.why,
     )
-
-
-def _state(process: ManagedProcess) -> str:
-    return str(process.state) if process.leaving_since is None else LEAVING
 
 
 def _at(moment: float) -> str:
@@ -159,7 +156,7 @@ class Supervisor:
         self._records = records
         self._health = health
         self._following = following
-        self._recovery = Recovery(parts)
+        self._restarts = Restarts(parts)
         self.resizing = Resizing(parts)
         self._peer_notifier = PeerNotifier(parts)
         self._reclaims = Reclaims(parts)
@@ -234,11 +231,11 @@ class Supervisor:
         self._faults += self._p.late() + self._unplaced()
         here = [fault for fault in self._faults if self._p.process_set.by_name.get(fault.process.name) is fault.process]
         faults, self._faults = self.resizing.take(here), []
-        if faults and (why := self._recovery.recover(faults)):
+        if faults and (why := self._restarts.recover(faults)):
             self._on_down(why, RunState.FAILED)
             return
         if not faults:
-            self._recovery.start_pending()
+            self._restarts.start_pending()
         self.resizing.look()
         if self.dropped:
             self._wind_up()
@@ -315,17 +312,14 @@ class Supervisor:
 
     def _judge(self) -> None:
         """Whether the run is as it should be."""
-        away = [process for process in self._p.process_set.staying if process.state is not ProcessState.UP]
+        away = [process for process in self._p.process_set.staying if process.status.shown != "up"]
         few = [role for role, count in self._p.wanted.items() if self._p.process_set.count(role) < count]
-        whys = [f"{process.name.partition('/')[2]} is {process.state}" for process in away]
+        whys = [f"{process.name.partition('/')[2]} is {process.status.shown}" for process in away]
         whys += [f"{role} has {self._p.process_set.count(role)} of {self._p.wanted[role]}" for role in few]
         self._p.state = RunState.DEGRADED if whys else RunState.RUNNING
         self._p.why = "; ".join(whys[:3]) + (f" and {len(whys) - 3} more" if len(whys) > 3 else "")
 
     def _shape(self) -> object:
-        processes = self._p.process_set.by_name.values()
-        return (
-            self._p.state,
-            len(self._p.events),
-            [(p.name, p.state, p.restarts, p.pid, p.spec.node, p.leaving_since) for p in processes],
-        )
+        statuses = [one.status for one in self._p.process_set.by_name.values()]
+        shown = [(one.name, one.shown, one.restarts, one.pid, one.spec.node) for one in statuses]
+        return self._p.state, len(self._p.events), shown
