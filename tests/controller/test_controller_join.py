@@ -8,7 +8,7 @@ import pytest
 
 from distributed_grid.controller import reach
 from distributed_grid.controller.join import connect
-from distributed_grid.errors import GridError, InvalidRequest, NoCluster, NotOnHead
+from distributed_grid.errors import GridError, InvalidRequest, NoCluster, NotOnHead, RayUnsuitable
 from distributed_grid.model.checkup_facts import Trouble, Unreached
 
 
@@ -20,6 +20,7 @@ from distributed_grid.model.checkup_facts import Trouble, Unreached
         (Trouble.NOBODY, NoCluster),
         (Trouble.SILENT, NoCluster),
         (Trouble.OTHER, NoCluster),
+        (Trouble.VERSIONS, RayUnsuitable),
     ],
 )
 def test_the_wrong_machine_is_told_from_a_cluster_that_is_not_up_yet(
@@ -33,6 +34,18 @@ def test_the_wrong_machine_is_told_from_a_cluster_that_is_not_up_yet(
     assert type(raised.value) is error
     assert raised.value.because == ("this is why",)
     assert raised.value.try_next
+
+
+def test_a_cluster_with_an_older_ray_is_told_what_grid_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Ray 2.48 and 2.60 say it."""
+    said = "Version mismatch: The cluster was started with: Ray: 2.48.0 Python: 3.11.7"
+    assert reach._trouble(RuntimeError(said)) is Trouble.VERSIONS
+    monkeypatch.setattr(reach, "connect", lambda _: Unreached(Trouble.VERSIONS, said))
+
+    with pytest.raises(RayUnsuitable, match="has other versions than this command") as raised:
+        connect("192.0.2.10:6379")
+
+    assert "Grid needs Ray 2.55 or newer" in (raised.value.try_next or "")
 
 
 def node(socket: Path, *, is_head: bool = False) -> Any:

@@ -24,6 +24,9 @@ ONLY_RESERVE: Final = (
     "reservations work here."
 )
 
+OLDEST_RAY: Final = "2.55"
+"""The first version that can change a running node's resources."""
+
 HOW_TO_REACH: Final = {
     Trouble.ADDRESS: "Give HOST:PORT of the head's control service (ray start --port, 6379 if not said), or auto.",
     Trouble.NOBODY: "If it was stopped: grid cluster start. Else see where it is with `ray status` on the head.",
@@ -31,7 +34,8 @@ HOW_TO_REACH: Final = {
     "/tmp/ray/session_latest/logs.",
     Trouble.NOT_RAY: "Give the port of the head's control service (ray start --port, 6379 if not said).",
     Trouble.TOKEN: "Set RAY_AUTH_MODE=token, and put the head's ~/.ray/auth_token into the same place here.",
-    Trouble.VERSIONS: "Run grid with the very Python and Ray that the cluster was started with.",
+    Trouble.VERSIONS: "Run grid in an environment with the Python and Ray of the cluster. Grid needs Ray "
+    f"{OLDEST_RAY} or newer: restart a cluster that has an older one with a newer Ray.",
     Trouble.ELSEWHERE: "Run it on a machine of that cluster; grid itself is started on the head.",
     Trouble.OTHER: "Run it on a machine of that cluster, with the Python and Ray that it runs.",
 }

@@ -3,12 +3,9 @@
 import re
 from typing import Final
 
-from distributed_grid.decide.diagnosis.finding import HOW_TO_REACH, START_ONE, not_looked_at
+from distributed_grid.decide.diagnosis.finding import HOW_TO_REACH, OLDEST_RAY, START_ONE, not_looked_at
 from distributed_grid.model.checkup_facts import ClusterFacts, MachineFacts
 from distributed_grid.model.findings import Code, Finding, fail, ok, skip, warn
-
-OLDEST_RAY: Final = "2.55"
-"""The first version that can change a running node's resources."""
 
 
 def is_new_enough(ray: str | None) -> bool:

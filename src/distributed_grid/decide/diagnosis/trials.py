@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from distributed_grid.decide.diagnosis.finding import ONLY_RESERVE, not_looked_at
-from distributed_grid.decide.diagnosis.installation import OLDEST_RAY
+from distributed_grid.decide.diagnosis.finding import OLDEST_RAY, ONLY_RESERVE, not_looked_at
 from distributed_grid.model.checkup_facts import REPORT_PERIOD, ClusterFacts, NodeFacts
 from distributed_grid.model.findings import Code, Finding, fail, ok, skip, warn
 
