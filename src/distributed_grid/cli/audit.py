@@ -1,11 +1,13 @@
 """grid audit: compares the cluster with the ledger. grid audit log: who did what."""
 
+from __future__ import annotations
+
 import json
 import time
 from collections.abc import Iterator, Mapping
 from shutil import get_terminal_size
 from textwrap import fill
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,8 +22,11 @@ from distributed_grid.client import GridClient
 from distributed_grid.errors import CheckFailed
 from distributed_grid.model.times import parse_instant
 
+if TYPE_CHECKING:
+    from distributed_grid.wire.audit import AuditReport
 
-def report_view(report: Mapping[str, Any], canvas: Canvas) -> str:
+
+def report_view(report: AuditReport, canvas: Canvas) -> str:
     """The verdict, a table of the findings, what they mean and what to do."""
     looked = f"{count(report['nodes'], 'node')}, {count(report['boosts'], 'boost')}, {count(report['groups'], 'group')}"
     still = "left" if report["did"] else "open"

@@ -1,7 +1,8 @@
 """grid cluster: start and stop the embedded cluster, and show the status of any cluster."""
 
-from collections.abc import Mapping
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,6 +11,9 @@ from distributed_grid.cli.connection import listening_options, with_client
 from distributed_grid.cli.output import adopt_option, config_option, json_option, say, say_notes, show
 from distributed_grid.client import GridClient
 from distributed_grid.model.listening import Listening
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.nodes import ClusterStatus
 
 
 @click.group(cls=Group)
@@ -75,7 +79,7 @@ def status(client: GridClient, watch: bool, as_json: bool) -> None:
     from distributed_grid.cli.canvas import Canvas
     from distributed_grid.cli.cluster_view import cluster_view
 
-    def view(found: Mapping[str, Any]) -> str:
+    def view(found: ClusterStatus) -> str:
         return cluster_view(found, Canvas.here())
 
     if watch:

@@ -1,8 +1,10 @@
 """The whole cluster on one page: nodes, pending demand, suggestions, and the boosts that end next."""
 
+from __future__ import annotations
+
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final, Literal
 
 import click
 
@@ -15,10 +17,14 @@ from distributed_grid.cli.tables import bold, boost_rows, boost_totals, ends_at,
 from distributed_grid.model.resources import BUILT_IN
 from distributed_grid.model.times import span
 
+if TYPE_CHECKING:
+    from distributed_grid.wire.boosts import BoostList
+    from distributed_grid.wire.nodes import ClusterStatus, DemandStatus, NodeStatus, SuggestionStatus
+
 _MOST: Final = 8
 
 
-def demand_lines(demand: Sequence[Mapping[str, Any]], canvas: Canvas, *, what: str = "Waiting") -> list[str]:
+def demand_lines(demand: Sequence[DemandStatus], canvas: Canvas, *, what: str = "Waiting") -> list[str]:
     """A headline, then the requests that do not fit, then the rest; the longest wait first."""
     if not demand:
         return [f"{bold(f'{what}:')} nothing"]
@@ -31,7 +37,7 @@ def demand_lines(demand: Sequence[Mapping[str, Any]], canvas: Canvas, *, what: s
     return lines
 
 
-def waiting_in_short(demand: Sequence[Mapping[str, Any]]) -> str:
+def waiting_in_short(demand: Sequence[DemandStatus]) -> str:
     """ "5 requests, 3 do not fit"; "nothing"."""
     count = sum(one["count"] for one in demand)
     never = sum(one["count"] for one in demand if one["reason"] == "infeasible")
@@ -39,7 +45,7 @@ def waiting_in_short(demand: Sequence[Mapping[str, Any]]) -> str:
     return f"{told}, {never} {'does' if never == 1 else 'do'} not fit" if never else told
 
 
-def _entry(one: Mapping[str, Any], canvas: Canvas) -> list[str]:
+def _entry(one: DemandStatus, canvas: Canvas) -> list[str]:
     never = one["reason"] == "infeasible"
     why = f"{'does not fit' if never else 'waits for room'}: {one['detail']}"
     text = f"{one['count']} x {one['shape']}, for {span(one['waited_seconds'])}: {why}"
@@ -51,14 +57,14 @@ def _entry(one: Mapping[str, Any], canvas: Canvas) -> list[str]:
 _INDENT = "      "
 
 
-def suggestion_lines(suggestions: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str]:
+def suggestion_lines(suggestions: Sequence[SuggestionStatus], canvas: Canvas) -> list[str]:
     """A headline and the suggestions, the most urgent first; no lines if there are none."""
     if not suggestions:
         return []
     return [bold("Suggestions:"), *(line for one in suggestions for line in _suggestion(one, canvas))]
 
 
-def _suggestion(one: Mapping[str, Any], canvas: Canvas) -> list[str]:
+def _suggestion(one: SuggestionStatus, canvas: Canvas) -> list[str]:
     by_itself = "; grid does this by itself if it lasts" if one["by_itself"] else ""
     return [
         *canvas.wrapped(one["what"], indent=_INDENT, first="  "),
@@ -90,7 +96,7 @@ _NEXT_BOOSTS: Final = 8
 _MOST_NAMES: Final = 8
 
 
-def cluster_view(status: Mapping[str, Any], canvas: Canvas | None = None) -> str:
+def cluster_view(status: ClusterStatus, canvas: Canvas | None = None) -> str:
     """The nodes with their pressure and resources, pending demand, suggestions, and the boosts that end next."""
     canvas = canvas or Canvas()
     problems = [click.style(line, fg="yellow") for each in status.get("problems", ()) for line in canvas.wrapped(each)]
@@ -111,7 +117,7 @@ def cluster_view(status: Mapping[str, Any], canvas: Canvas | None = None) -> str
     )
 
 
-def _head(status: Mapping[str, Any], canvas: Canvas) -> list[str]:
+def _head(status: ClusterStatus, canvas: Canvas) -> list[str]:
     controller = status["controller"]
     return [
         *canvas.flow(
@@ -125,7 +131,7 @@ def _head(status: Mapping[str, Any], canvas: Canvas) -> list[str]:
     ]
 
 
-def counted(nodes: Sequence[Mapping[str, Any]]) -> str:
+def counted(nodes: Sequence[NodeStatus]) -> str:
     """ "3 nodes, 1 stale"."""
     states = Counter(node["state"] for node in nodes)
     total = f"{len(nodes)} node{'s' * (len(nodes) != 1)}"
@@ -133,10 +139,10 @@ def counted(nodes: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join([total, *(click.style(f"{states[state]} {state}", fg=STATES[state]) for state in unwell)])
 
 
-def free_of(nodes: Sequence[Mapping[str, Any]]) -> str:
+def free_of(nodes: Sequence[NodeStatus]) -> str:
     """ "20 of 24 CPUs, 2 of 2 GPUs, 48 of 56 GB": of all nodes together."""
 
-    def whole(part: str, kind: str) -> float:
+    def whole(part: Literal["free", "total"], kind: str) -> float:
         return float(sum(node[part].get(kind, 0) for node in nodes if node["alive"]))
 
     return ", ".join(
@@ -146,12 +152,12 @@ def free_of(nodes: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def _freshness(nodes: Iterable[Mapping[str, Any]]) -> list[str]:
+def _freshness(nodes: Iterable[NodeStatus]) -> list[str]:
     ages = [node["age_seconds"] for node in nodes if node["state"] == "ok" and node["age_seconds"] is not None]
     return [f"{bold('Measured')} {span(max(ages))} ago"] if ages else []
 
 
-def _nodes(nodes: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str]:
+def _nodes(nodes: Sequence[NodeStatus], canvas: Canvas) -> list[str]:
     kinds = kinds_of(nodes)
     custom = [kind for kind in kinds if kind not in BUILT_IN]
     found = node_columns(nodes, canvas.blocks)
@@ -172,7 +178,7 @@ def _nodes(nodes: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str]:
     return [*lines, *(_dim(line) for line in canvas.wrapped(f"free / total (base){hidden}"))]
 
 
-def unwell_lines(nodes: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str]:
+def unwell_lines(nodes: Sequence[NodeStatus], canvas: Canvas) -> list[str]:
     """Why nodes have no pressure, grouped by reason."""
     why: dict[tuple[str, str], list[str]] = defaultdict(list)
     for node in nodes:
@@ -189,7 +195,7 @@ def unwell_lines(nodes: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str
     ]
 
 
-def in_use_lines(nodes: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str]:
+def in_use_lines(nodes: Sequence[NodeStatus], canvas: Canvas) -> list[str]:
     """Use that Ray does not count, grouped by warning."""
     found: dict[str, list[str]] = defaultdict(list)
     for node in nodes:
@@ -212,13 +218,13 @@ def _cordoned(names: Sequence[str], canvas: Canvas) -> list[str]:
     return [click.style(line, fg="yellow") for text in told for line in canvas.wrapped(text, indent="  ", first="")]
 
 
-def _waiting(status: Mapping[str, Any], canvas: Canvas) -> list[str]:
+def _waiting(status: ClusterStatus, canvas: Canvas) -> list[str]:
     """The demand in Ray's queues, and the requests in grid's own queue."""
     queue = waiting_lines(status, canvas)
     return [*(demand_lines(status["demand"], canvas) if status["demand"] or not queue else ()), *queue]
 
 
-def _boosts(status: Mapping[str, Any], canvas: Canvas) -> list[str]:
+def _boosts(status: BoostList, canvas: Canvas) -> list[str]:
     """The boosts that end next."""
     if not status["boosts"]:
         return [f"{bold('Boosts:')} none", *hidden_leases(status)]

@@ -1,13 +1,18 @@
 """Findings as text, for `grid doctor` and `grid audit`."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final, cast
 
 import click
 
 from distributed_grid.cli.canvas import Canvas
 from distributed_grid.cli.columns import GAP
 from distributed_grid.cli.tables import bold
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.audit import AuditFinding, LeftFinding
 
 _COLOURS: Final = {
     **{"ok": "green", "warn": "yellow", "fail": "red", "skip": None},
@@ -17,7 +22,7 @@ _TO_DO: Final = ("warn", "fail", "skip", "open", "left")
 
 
 def findings_view(
-    rows: Sequence[tuple[str, Mapping[str, Any]]],
+    rows: Sequence[tuple[str, AuditFinding | LeftFinding]],
     canvas: Canvas,
     *,
     heading: str = "Finding",
@@ -41,8 +46,8 @@ def findings_view(
     for (status, finding), row in zip(rows, cells, strict=True):
         plain, shown = prefix(row, _COLOURS.get(status))
         told = [finding["detail"], *(f"- {work}" for work in finding.get("work", ()))]
-        if finding.get("left_because"):
-            told.append(f"left because {finding['left_because']}")
+        if (left := cast("LeftFinding", finding).get("left_because")) is not None:
+            told.append(f"left because {left}")
         below = " " * len(plain)
         wrapped = [line for text in told for line in canvas.wrapped(text, indent=below)]
         lines += [shown + wrapped[0][len(plain) :], *wrapped[1:]]
@@ -64,9 +69,9 @@ def findings_view(
     return "\n".join(lines)
 
 
-def _about(finding: Mapping[str, Any]) -> str:
+def _about(finding: AuditFinding) -> str:
     return str(finding["subject"][:8] if finding["subject"] == finding["boost_id"] else finding["subject"])
 
 
-def _listed(lines: Any, canvas: Canvas) -> list[str]:
+def _listed(lines: Iterable[str], canvas: Canvas) -> list[str]:
     return [piece for line in lines for piece in canvas.wrapped(line, indent="    ", first="  ")]

@@ -1,11 +1,13 @@
 """grid login, logout, whoami: a controller on another machine, and the user's identity there."""
 
+from __future__ import annotations
+
 import re
 import sys
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,9 +16,11 @@ from distributed_grid.cli.connection import with_client
 from distributed_grid.cli.output import json_option, say, show
 from distributed_grid.client import GridClient
 from distributed_grid.errors import AccessDenied, InvalidRequest
+from distributed_grid.model.plain_text import plain_data
 
 if TYPE_CHECKING:
     from distributed_grid.client.trust import Trust
+    from distributed_grid.wire.tokens import Me
 
 # A host name or an address, as in a URL; an IPv6 address may have a zone.
 _HOST = re.compile(r"[\w-]{1,63}(\.[\w-]{1,63})*\.?|[0-9a-f:.]+(%[\w.-]+)?")
@@ -50,7 +54,7 @@ def login(url: str, ca: str | None, insecure: bool, as_json: bool) -> None:
     with closing(GridClient(home, at=found, retry_s=0.0)) as client:
         me = client.me()
     remember(home, found)
-    show(me | {"url": found.url}, as_json, lambda known: f"Logged in at {known['url']} as {_person(known)}")
+    show({**me, "url": found.url}, as_json, lambda _: f"Logged in at {found.url} as {_person(plain_data(me))}")
     if home.controller.exists():
         say(f"Note: this GRID_HOME has a controller of its own ({home.controller}), which commands use first.")
 
@@ -65,7 +69,7 @@ def logout(as_json: bool) -> None:
     was_there = login.exists()
     login.unlink(missing_ok=True)
 
-    def told(answer: Mapping[str, Any]) -> str:
+    def told(answer: Mapping[str, bool]) -> str:
         if not answer["logged_out"]:
             return "You were not logged in."
         return "Logged out. The token itself is valid until it is revoked: grid token revoke ID"
@@ -81,7 +85,7 @@ def whoami(client: GridClient, as_json: bool) -> None:
     show(client.me(), as_json, _person)
 
 
-def _person(me: Mapping[str, Any]) -> str:
+def _person(me: Me) -> str:
     from distributed_grid.cli.output import distance
 
     team = f" of team {me['team']}" if me["team"] else ""
@@ -135,7 +139,7 @@ def _token() -> str:
     return token
 
 
-def _trust(ca: str | None, place: str) -> "Trust":
+def _trust(ca: str | None, place: str) -> Trust:
     """How the controller at that address is verified; the authorities are read before anything is sent."""
     from distributed_grid.client.trust import Trust
 

@@ -1,12 +1,17 @@
 """Nodes as table rows for `grid cluster status`, `grid node ls` and `grid top`; fractions as bars."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from distributed_grid.cli.columns import Column, Form
 from distributed_grid.cli.output import first_of, listed, short
 from distributed_grid.model.resources import BUILT_IN, CPU, GPU, MEMORY, unit_label
 from distributed_grid.model.times import span
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.nodes import ListedNode, NodeStatus, OneNode
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _LEVELS = "▁▂▃▄▅▆▇█"
@@ -53,7 +58,7 @@ def percent(fraction: float | None) -> str:
     return "-" if fraction is None else f"{fraction * 100:.0f}%"
 
 
-Node = Mapping[str, Any]
+Node: TypeAlias = "ListedNode | NodeStatus | OneNode"
 
 STATES: Final = {"ok": "green", "starting": "cyan", "stale": "yellow", "down": "red"}
 POINTS: Final = 30
@@ -124,8 +129,7 @@ def _pressure(node: Node, kind: str) -> float | None:
     """The measured pressure; None if the node has no recent measurement."""
     if node["state"] != "ok" or node["pressure"] is None:
         return None
-    found: float | None = node["pressure"][kind]
-    return found
+    return cast("Mapping[str, float | None]", node["pressure"])[kind]
 
 
 def _pressures(node: Node, blocks: bool) -> tuple[str, str, str]:

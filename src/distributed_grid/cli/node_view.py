@@ -1,8 +1,10 @@
 """`grid node ls` and `grid node show`: Ray's counts beside measured use, the last hour, and the forecast."""
 
+from __future__ import annotations
+
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import click
 
@@ -15,12 +17,24 @@ from distributed_grid.cli.tables import bold, boost_rows, ends_at
 from distributed_grid.model.resources import BUILT_IN, CPU, GB, GPU, MEMORY
 from distributed_grid.model.times import parse_instant, span
 
+if TYPE_CHECKING:
+    from distributed_grid.wire.boosts import Boost
+    from distributed_grid.wire.nodes import (
+        History,
+        ListedNode,
+        MeasuredGpu,
+        NodeForecast,
+        NodeStatus,
+        NodeTrend,
+        OneNode,
+    )
+
 _KINDS: Final = (CPU, MEMORY, GPU)
 _WINDOW_S: Final = 3600.0
 _WIDTHS: Final = (40, 30, 24, 16, 10)
 
 
-def outlook_lines(node: Mapping[str, Any], canvas: Canvas) -> list[str]:
+def outlook_lines(node: OneNode, canvas: Canvas) -> list[str]:
     kinds = [kind for kind in _KINDS if any(value is not None for value in node["history"]["series"].get(kind, ()))]
     if not kinds:
         return [f"{bold('Last hour:')} nothing was measured yet"]
@@ -44,7 +58,7 @@ def outlook_lines(node: Mapping[str, Any], canvas: Canvas) -> list[str]:
     return [fitted_table(fitted), *_accuracies(node, kinds, canvas)]
 
 
-def _last_hour(history: Mapping[str, Any], kind: str, points: int) -> list[float | None]:
+def _last_hour(history: History, kind: str, points: int) -> list[float | None]:
     """The means of equal parts of the hour that ends with the newest sample, the oldest first."""
     times = [parse_instant(at).timestamp() for at in history["times"]]
     parts: list[list[float]] = [[] for _ in range(points)]
@@ -55,11 +69,13 @@ def _last_hour(history: Mapping[str, Any], kind: str, points: int) -> list[float
     return [sum(part) / len(part) if part else None for part in parts]
 
 
-def _latest(node: Mapping[str, Any], kind: str) -> str:
-    return percent(node["pressure"][kind]) if node["state"] == "ok" and node["pressure"] else "-"
+def _latest(node: NodeStatus, kind: str) -> str:
+    if node["state"] != "ok" or node["pressure"] is None:
+        return "-"
+    return percent(cast("Mapping[str, float | None]", node["pressure"])[kind])
 
 
-def _slope(trend: Mapping[str, Any] | None) -> str:
+def _slope(trend: NodeTrend | None) -> str:
     """In percentage points per minute."""
     if trend is None or trend["per_minute"] is None:
         return "-"
@@ -67,13 +83,13 @@ def _slope(trend: Mapping[str, Any] | None) -> str:
     return "0%" if abs(value) < 0.05 else f"{value:+.1f}%"
 
 
-def _expected(forecast: Mapping[str, Any] | None) -> str:
+def _expected(forecast: NodeForecast | None) -> str:
     if forecast is None:
         return "-"
     return f"{percent(forecast['value'])} ({percent(forecast['low'])} to {percent(forecast['high'])})"
 
 
-def _accuracies(node: Mapping[str, Any], kinds: list[str], canvas: Canvas) -> list[str]:
+def _accuracies(node: OneNode, kinds: list[str], canvas: Canvas) -> list[str]:
     """How accurate these forecasts have been so far."""
     told: dict[str, list[str]] = defaultdict(list)
     for kind in kinds:
@@ -86,7 +102,7 @@ def _accuracies(node: Mapping[str, Any], kinds: list[str], canvas: Canvas) -> li
     ]
 
 
-def _accuracy(forecast: Mapping[str, Any]) -> str:
+def _accuracy(forecast: NodeForecast) -> str:
     found = forecast["accuracy"]
     if found is None:
         return "no forecast has come due yet, so their accuracy is unknown"
@@ -103,7 +119,7 @@ _PRESSURE: Final = ("pressure", "cpu%", "mem%", "gpu%")
 _GIVE_UP: Final = ("pressure", "memory", "cpu", "gpu", "age", "state", "pressure", "lent", "borrowed", "node")
 
 
-def nodes_view(nodes: Sequence[Mapping[str, Any]], canvas: Canvas) -> str:
+def nodes_view(nodes: Sequence[ListedNode], canvas: Canvas) -> str:
     """A line for each node, then why some have no pressure."""
     kinds = kinds_of(nodes)
     custom = [kind for kind in kinds if kind not in BUILT_IN]
@@ -127,7 +143,7 @@ def nodes_view(nodes: Sequence[Mapping[str, Any]], canvas: Canvas) -> str:
     )
 
 
-def node_view(node: Mapping[str, Any], canvas: Canvas) -> str:
+def node_view(node: OneNode, canvas: Canvas) -> str:
     """Everything about one node."""
     sections = [
         _head(node, canvas),
@@ -140,7 +156,7 @@ def node_view(node: Mapping[str, Any], canvas: Canvas) -> str:
     return "\n\n".join("\n".join(section) for section in sections if section)
 
 
-def _head(node: Mapping[str, Any], canvas: Canvas) -> list[str]:
+def _head(node: OneNode, canvas: Canvas) -> list[str]:
     state = node["state"]
     age = "" if node["age_seconds"] is None else f", measured {span(node['age_seconds'])} ago"
     parts = [
@@ -153,17 +169,17 @@ def _head(node: Mapping[str, Any], canvas: Canvas) -> list[str]:
     return [*canvas.flow(parts), *unwell, *canvas.flow([f"{bold('Ray node')} {node['node_id']}"])]
 
 
-def _pressure(node: Mapping[str, Any], canvas: Canvas) -> str:
+def _pressure(node: OneNode, canvas: Canvas) -> str:
     found = node["pressure"]
     if found is None:
         return "not known"
     if node["state"] != "ok":
-        return f"not known; it was {percent(found['overall'])} {span(node['age_seconds'])} ago"
+        return f"not known; it was {percent(found['overall'])} {span(node['age_seconds'] or 0)} ago"
     overall = found["overall"]
     return click.style(f"{bar(overall, 10, canvas.blocks)} {percent(overall)}", fg=colour(overall))
 
 
-def _amounts_table(node: Mapping[str, Any]) -> str:
+def _amounts_table(node: NodeStatus) -> str:
     """One row for each kind: Ray's counts on the left, measured use on the right."""
     own, host = _measured(node)
     rows = []
@@ -176,7 +192,7 @@ def _amounts_table(node: Mapping[str, Any]) -> str:
     return columns(header, rows, right=header[1:])
 
 
-def _measured(node: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
+def _measured(node: NodeStatus) -> tuple[dict[str, str], dict[str, str]]:
     """Use by the node's own processes, and by the whole machine; empty where nothing was measured."""
     measured = node["measured"]
     if measured is None:
@@ -191,7 +207,7 @@ def _measured(node: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
     )
 
 
-def _host_lines(node: Mapping[str, Any], canvas: Canvas) -> list[str]:
+def _host_lines(node: NodeStatus, canvas: Canvas) -> list[str]:
     measured = node["measured"]
     if measured is None:
         return []
@@ -208,7 +224,7 @@ def _host_lines(node: Mapping[str, Any], canvas: Canvas) -> list[str]:
     return [*canvas.flow(parts), *old]
 
 
-def _gpu_lines(node: Mapping[str, Any], canvas: Canvas) -> list[str]:
+def _gpu_lines(node: NodeStatus, canvas: Canvas) -> list[str]:
     measured = node["measured"]
     if measured is None:
         return []
@@ -218,7 +234,7 @@ def _gpu_lines(node: Mapping[str, Any], canvas: Canvas) -> list[str]:
     return [bold("GPUs"), *(line for gpu in measured["gpus"] for line in _gpu(gpu, canvas))]
 
 
-def _gpu(gpu: Mapping[str, Any], canvas: Canvas) -> Iterable[str]:
+def _gpu(gpu: MeasuredGpu, canvas: Canvas) -> Iterable[str]:
     index = "?" if gpu["index"] is None else gpu["index"]
     name = f"  {index}  {gpu['name'] or 'unknown'}"
     if gpu["silent_because"]:
@@ -243,7 +259,7 @@ def _gpu(gpu: Mapping[str, Any], canvas: Canvas) -> Iterable[str]:
     return [first, *(f"     {line.strip()}" for line in rest)]
 
 
-def _boost_lines(boosts: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str]:
+def _boost_lines(boosts: Sequence[Boost], canvas: Canvas) -> list[str]:
     if not boosts:
         return [f"{bold('Boosts:')} none"]
     return [bold("Boosts"), *boost_rows(sorted(boosts, key=ends_at), canvas)]

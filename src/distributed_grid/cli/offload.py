@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,7 +19,14 @@ from distributed_grid.client import GridClient
 from distributed_grid.model.times import span
 
 if TYPE_CHECKING:
-    from distributed_grid.wire.offload import OffloadRequest
+    from distributed_grid.wire.offload import (
+        OffloadCandidate,
+        OffloadCandidates,
+        OffloadedProcess,
+        OffloadPlan,
+        OffloadRequest,
+        OffloadStatus,
+    )
 
 STATES = {"running": "green", "moving": "yellow", "lost": "red", "failed": "red"}
 _COMMAND = 60
@@ -27,7 +34,7 @@ _STARVED = 0.25
 _INDENT = "      "
 
 
-def candidates_view(found: Mapping[str, Any], canvas: Canvas, *, with_others: bool = False) -> str:
+def candidates_view(found: OffloadCandidates, canvas: Canvas, *, with_others: bool = False) -> str:
     """A line for each process, the reasons for and against moving it, and the command to type."""
     could, others = found["candidates"], found["others"]
     lines: list[str] = []
@@ -45,13 +52,13 @@ def candidates_view(found: Mapping[str, Any], canvas: Canvas, *, with_others: bo
     return "\n".join(lines)
 
 
-def _cores(one: Mapping[str, Any]) -> str:
+def _cores(one: OffloadCandidate) -> str:
     """ "0.9"; "0.2 of 1.0" for a process that gets less than it would use."""
     used, wanted = one["cpu"], one["cpu_wanted"]
     return f"{used:.1f} of {wanted:.1f}" if wanted - used >= _STARVED else f"{used:.1f}"
 
 
-def _process_table(processes: Sequence[Mapping[str, Any]], canvas: Canvas, *, movable: bool) -> str:
+def _process_table(processes: Sequence[OffloadCandidate], canvas: Canvas, *, movable: bool) -> str:
     commands = [shlex.join(one["command"]) for one in processes]
     short = [canvas.cut(text, _COMMAND) for text in commands]
     shown = {
@@ -64,7 +71,7 @@ def _process_table(processes: Sequence[Mapping[str, Any]], canvas: Canvas, *, mo
         "age": Column.of("Age", [span(one["age_seconds"]) for one in processes], right=True),
         **(
             {
-                "to": Column.of("Could go to", [one["destination"] for one in processes]),
+                "to": Column.of("Could go to", [one["destination"] or "-" for one in processes]),
                 "sure": Column.of("Sure", [f"{one['confidence']:.0%}" for one in processes], right=True),
             }
             if movable
@@ -75,11 +82,11 @@ def _process_table(processes: Sequence[Mapping[str, Any]], canvas: Canvas, *, mo
     return fitted_table(fit(shown, ("command", "command", "age", "kind"), canvas))
 
 
-def _reasons(processes: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str]:
+def _reasons(processes: Sequence[OffloadCandidate], canvas: Canvas) -> list[str]:
     return [line for one in processes for line in canvas.wrapped(f"{one['pid']}: {one['reason']}", _INDENT, first="")]
 
 
-def _obstacles(processes: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str]:
+def _obstacles(processes: Sequence[OffloadCandidate], canvas: Canvas) -> list[str]:
     return [
         click.style(line, fg="yellow")
         for one in processes
@@ -88,9 +95,11 @@ def _obstacles(processes: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[s
     ]
 
 
-def plan_view(plan: Mapping[str, Any]) -> str:
+def plan_view(plan: OffloadPlan) -> str:
     """The steps, in order."""
-    needs = ", ".join(labelled(kind, amount) for kind, amount in plan["needs"].items() if amount)
+    asked = plan["needs"]
+    amounts = {"cpu": asked["cpu"], "memory": asked["memory"], "gpu": asked["gpu"]}
+    needs = ", ".join(labelled(kind, amount) for kind, amount in amounts.items() if amount)
     environment = plan["environment"]
     end = (
         "goes on there as well (--keep)"
@@ -117,7 +126,7 @@ def _names(names: Sequence[str], most: int = 12) -> str:
     return (", ".join(names[:most]) or "nothing") + more
 
 
-def moved_view(one: Mapping[str, Any]) -> str:
+def moved_view(one: OffloadedProcess) -> str:
     short = one["offload_id"][:8]
     state = click.style(one["state"], fg=STATES.get(one["state"]))
     return "\n".join(
@@ -130,14 +139,16 @@ def moved_view(one: Mapping[str, Any]) -> str:
     )
 
 
-def offloads_view(found: Mapping[str, Any], canvas: Canvas) -> str:
+def offloads_view(found: OffloadStatus, canvas: Canvas) -> str:
     offloads = found["offloads"]
     if not offloads:
         return "No process was moved.\nTo see which could:  grid offload scan"
     commands = [canvas.cut(one["label"], _COMMAND) for one in offloads]
 
+    fields: Sequence[Mapping[str, object]] = offloads
+
     def of(key: str) -> list[str]:
-        return ["-" if one[key] is None else str(one[key]) for one in offloads]
+        return ["-" if one[key] is None else str(one[key]) for one in fields]
 
     fitted = fit(
         {
@@ -158,7 +169,7 @@ def offloads_view(found: Mapping[str, Any], canvas: Canvas) -> str:
     return "\n".join([fitted_table(fitted, STATES), *(["", *shown] if shown else [])])
 
 
-def ended_view(one: Mapping[str, Any]) -> str:
+def ended_view(one: OffloadedProcess) -> str:
     code = "" if one["exit_code"] is None else f" with exit code {one['exit_code']}"
     if one["state"] in ("running", "moving"):
         return f"Offloaded process {one['offload_id'][:8]} is asked to end on {one['to_node']}"
@@ -242,8 +253,7 @@ def execute(
         say(plan_view(said))
         # The move follows this plan, for the same process.
         body |= {"node": said["node"], "created_at": said["created_at"], "to": said["destination"] or to}
-    moved = client.offload(body)
-    show(moved, as_json, lambda _: moved_view(moved["offload"] or {}))
+    show(client.offload(body), as_json, lambda found: "" if found["offload"] is None else moved_view(found["offload"]))
 
 
 @offload.command(examples=["grid offload status", "grid offload status --watch"])

@@ -1,8 +1,10 @@
 """What a shell completes for the words of a command: fixed words, and names that the controller knows."""
 
+from __future__ import annotations
+
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final
 
 import click
 from click.types import StringParamType
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from distributed_grid.client import GridClient
+    from distributed_grid.wire.boosts import Boost
 
 PATIENCE_S: Final = 1.0
 """A shell waits for a completion; a controller that does not answer by then completes nothing."""
@@ -32,7 +35,7 @@ class Word(StringParamType):
         self._fixed: Sequence[str] = fixed
         self._known = known
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem
 
         found = [*((word, "") for word in self._fixed), *(asked(self._known) if self._known else ())]
@@ -61,48 +64,48 @@ def asked(known: Known) -> list[tuple[str, str]]:
     return [] if thread.is_alive() else found
 
 
-def _nodes(client: "GridClient") -> Iterable[tuple[str, str]]:
+def _nodes(client: GridClient) -> Iterable[tuple[str, str]]:
     return [(node["name"], node["state"]) for node in client.nodes()["nodes"]]
 
 
-def _kinds(client: "GridClient") -> Iterable[tuple[str, str]]:
+def _kinds(client: GridClient) -> Iterable[tuple[str, str]]:
     kinds = {kind for node in client.nodes()["nodes"] for kind in node["total"]}
     return [(kind, "custom resource") for kind in sorted(kinds - {*BUILT_IN})]
 
 
-def _boosts(client: "GridClient") -> Iterable[tuple[str, str]]:
+def _boosts(client: GridClient) -> Iterable[tuple[str, str]]:
     return [(boost["boost_id"][:8], _lent(boost)) for boost in client.boost_status()["boosts"]]
 
 
-def _requests(client: "GridClient") -> Iterable[tuple[str, str]]:
+def _requests(client: GridClient) -> Iterable[tuple[str, str]]:
     return [
         (one["request_id"][:8], f"{one['amount']} {one['resource_type']} for {one['target_node']}, waiting")
         for one in client.queue()["requests"]
     ]
 
 
-def _lent(boost: Mapping[str, Any]) -> str:
+def _lent(boost: Boost) -> str:
     what = f"{boost['amount']} {boost['resource_type']}"
     return f"{what} from {boost['source_node']} to {boost['target_node']}, {boost['state']}"
 
 
-def _teams(client: "GridClient") -> Iterable[tuple[str, str]]:
+def _teams(client: GridClient) -> Iterable[tuple[str, str]]:
     return [(team["name"], "") for team in client.sharing_status()["teams"]]
 
 
-def _tokens(client: "GridClient") -> Iterable[tuple[str, str]]:
+def _tokens(client: GridClient) -> Iterable[tuple[str, str]]:
     return [(token["id"], token["name"]) for token in client.tokens()["tokens"]]
 
 
-def _offloads(client: "GridClient") -> Iterable[tuple[str, str]]:
+def _offloads(client: GridClient) -> Iterable[tuple[str, str]]:
     return [(one["offload_id"][:8], one["label"]) for one in client.offloads()["offloads"]]
 
 
-def _role_runs(client: "GridClient") -> Iterable[tuple[str, str]]:
+def _role_runs(client: GridClient) -> Iterable[tuple[str, str]]:
     return [(run["name"], run["state"]) for run in client.role_runs()["runs"]]
 
 
-def _local_runs(client: "GridClient") -> Iterable[tuple[str, str]]:
+def _local_runs(client: GridClient) -> Iterable[tuple[str, str]]:
     from distributed_grid.run.records import Runs
 
     return [(run.id, run.command) for run in Runs(client.home).all()]

@@ -1,8 +1,10 @@
 """grid plan, why and cooldown: what would happen, what happened, and cordoned nodes."""
 
+from __future__ import annotations
+
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -16,11 +18,15 @@ from distributed_grid.cli.tables import bold
 from distributed_grid.client import GridClient
 from distributed_grid.errors import Refused
 
+if TYPE_CHECKING:
+    from distributed_grid.wire.queue import NodeVerdict, Plan, Why
+    from distributed_grid.wire.sharing import Cooldown
+
 _MOST: Final = 50
 _COLOURS: Final = {"chosen": "green", "could lend": "green"}
 
 
-def plan_view(plan: Mapping[str, Any], canvas: Canvas) -> str:
+def plan_view(plan: Plan, canvas: Canvas) -> str:
     """Whether it fits, the lender, the leases that would yield, the expected start, what fits now; then every node."""
     later = ("not now", "yellow") if ": not now" in plan["summary"] else ("no", "red")
     word, colour = ("yes", "green") if plan["fits"] else later
@@ -34,7 +40,7 @@ def plan_view(plan: Mapping[str, Any], canvas: Canvas) -> str:
     return "\n".join([*lines, "", *_nodes(plan["nodes"], canvas)])
 
 
-def _otherwise(plan: Mapping[str, Any]) -> list[str]:
+def _otherwise(plan: Plan) -> list[str]:
     lines = []
     for victim in (plan["preemption"] or {"victims": []})["victims"]:
         what = quantity(victim["resource_type"], victim["takes"])
@@ -53,18 +59,18 @@ def _otherwise(plan: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def why_view(answer: Mapping[str, Any], canvas: Canvas) -> str:
+def why_view(answer: Why, canvas: Canvas) -> str:
     head = f"{bold(answer['kind'].capitalize())} {answer['id']}  {answer['state']}"
     lines = [head, *canvas.wrapped(answer["summary"], indent="  ")]
     lines += [line for fact in answer["facts"] for line in canvas.wrapped(fact, indent="    ", first="  ")]
-    if answer.get("expected_start"):
-        lines.append(f"  expected start: {clock(answer['expected_start'])} ({distance(answer['expected_start'])})")
+    if (start := answer["expected_start"]) is not None:
+        lines.append(f"  expected start: {clock(start)} ({distance(start)})")
     if answer["nodes"]:
         lines += ["", *_nodes(answer["nodes"], canvas)]
     return "\n".join(lines)
 
 
-def cooldown_view(answer: Mapping[str, Any]) -> str:
+def cooldown_view(answer: Cooldown) -> str:
     node, count = answer["node"], len(answer["asked_back"])
     if not answer["cooling"]:
         return f"{node} lends and borrows again"
@@ -72,7 +78,7 @@ def cooldown_view(answer: Mapping[str, Any]) -> str:
     return f"{node} is cooling down: {boosts}\nIt shares nothing until: grid cooldown {node} --off"
 
 
-def _nodes(nodes: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str]:
+def _nodes(nodes: Sequence[NodeVerdict], canvas: Canvas) -> list[str]:
     width = max((len(node["node"]) for node in nodes), default=0)
     lines: list[str] = []
     for node in nodes[:_MOST]:

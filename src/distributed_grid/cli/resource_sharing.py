@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -20,11 +20,11 @@ from distributed_grid.model.plain_text import plain
 from distributed_grid.model.times import span
 
 if TYPE_CHECKING:
-    from distributed_grid.wire.queue import AllocationRequest
-    from distributed_grid.wire.sharing import PolicyStatus
+    from distributed_grid.wire.queue import Allocation, AllocationRequest, QueueHead, QueueStatus
+    from distributed_grid.wire.sharing import PolicyStatus, SharingNode, SharingStatus
 
 
-def sharing_view(status: Mapping[str, Any], canvas: Canvas) -> str:
+def sharing_view(status: SharingStatus, canvas: Canvas) -> str:
     enabled = click.style("enabled", fg="green") if status["enabled"] else click.style("not enabled", fg="red")
     head = canvas.flow(
         [f"{bold('Resource sharing')} {enabled}", *policy_words(status), f"delivery {status['delivery']}"], gap="   "
@@ -37,18 +37,20 @@ def sharing_view(status: Mapping[str, Any], canvas: Canvas) -> str:
     return "\n\n".join(parts)
 
 
-def policy_words(status: Mapping[str, Any]) -> list[str]:
-    def told(what: str) -> str:
-        configured = status[f"configured_{what}"]
-        return f"{what} {status[what]}" + (f" (set; configured: {configured})" if configured != status[what] else "")
+def policy_words(status: PolicyStatus) -> list[str]:
+    def told(what: str, now: str, configured: str) -> str:
+        return f"{what} {now}" + (f" (set; configured: {configured})" if configured != now else "")
 
-    return [told("mode"), told("policy")]
+    return [
+        told("mode", status["mode"], status["configured_mode"]),
+        told("policy", status["policy"], status["configured_policy"]),
+    ]
 
 
-def _nodes(status: Mapping[str, Any], canvas: Canvas) -> str:
+def _nodes(status: SharingStatus, canvas: Canvas) -> str:
     nodes = status["nodes"]
 
-    def cells(key: str) -> list[str]:
+    def cells(key: Literal["lent", "borrowed", "free"]) -> list[str]:
         return [listed(node[key]) for node in nodes]
 
     table = fit(
@@ -66,22 +68,22 @@ def _nodes(status: Mapping[str, Any], canvas: Canvas) -> str:
     return fitted_table(table, {"cooling": "yellow", "no": "yellow"})
 
 
-def _name(node: Mapping[str, Any]) -> str:
+def _name(node: SharingNode) -> str:
     return str(node["name"]) if node["alive"] else f"{node['name']} (down)"
 
 
-def _lends(node: Mapping[str, Any]) -> str:
+def _lends(node: SharingNode) -> str:
     return "cooling" if node["cooling"] else "yes" if node["can_share"] else "no"
 
 
-def _limits(node: Mapping[str, Any]) -> str:
+def _limits(node: SharingNode) -> str:
     if not node["can_share"]:
         return "-"
     limits = [labelled(kind, limit) for kind, limit in node["limits"].items() if limit is not None]
     return ", ".join(limits) or "whatever is free"
 
 
-def _teams(status: Mapping[str, Any], canvas: Canvas) -> str:
+def _teams(status: SharingStatus, canvas: Canvas) -> str:
     teams = status["teams"]
     table = fit(
         {
@@ -102,7 +104,7 @@ def _limit(limits: Mapping[str, Any], without: str) -> str:
     return ", ".join(labelled(kind, amount) for kind, amount in limits.items()) or without
 
 
-def queue_view(queue: Mapping[str, Any], canvas: Canvas) -> str:
+def queue_view(queue: QueueStatus, canvas: Canvas) -> str:
     """The waiting requests, the next one first, and below each what it waits for."""
     requests = queue["requests"]
     if not requests:
@@ -128,7 +130,7 @@ def queue_view(queue: Mapping[str, Any], canvas: Canvas) -> str:
     return "\n".join([fitted_table(table), "", *reasons, *not_all(queue)])
 
 
-def waiting_lines(status: Mapping[str, Any], canvas: Canvas, most: int | None = None) -> list[str]:
+def waiting_lines(status: QueueHead, canvas: Canvas, most: int | None = None) -> list[str]:
     """The number of requests in grid's own queue, and the first of them; no lines if none waits."""
     count, first = status.get("waiting", 0), status.get("queue", ())[:most]
     if not count:
@@ -143,11 +145,12 @@ def waiting_lines(status: Mapping[str, Any], canvas: Canvas, most: int | None = 
     return [*lines, click.style(f"  {more}: grid resource-sharing queue", dim=True)]
 
 
-def allocation_card(found: Mapping[str, Any], canvas: Canvas) -> str:
+def allocation_card(found: Allocation, canvas: Canvas) -> str:
     """One request: its boost, or its position in the queue."""
     if found["boost"] is not None:
         return boost_card(found["boost"])
     waiting = found["waiting"]
+    assert waiting is not None, "a request waits, or is a boost"
     short = found["request_id"][:8]
     what = quantity(waiting["resource_type"], waiting["amount"])
     place = f"number {waiting['position']} in the queue" if waiting["position"] else "in the queue"
@@ -165,7 +168,7 @@ def allocation_card(found: Mapping[str, Any], canvas: Canvas) -> str:
     return "\n".join(lines)
 
 
-def released_line(found: Mapping[str, Any]) -> str:
+def released_line(found: Allocation) -> str:
     if found["boost"] is None:
         return f"Request {found['request_id']} waits no longer"
     boost = found["boost"]
@@ -175,7 +178,7 @@ def released_line(found: Mapping[str, Any]) -> str:
     return f"{boost['boost_id']} is {boost['state']}: {boost['source_node']} gets its {what} as work ends"
 
 
-def policy_view(status: Mapping[str, Any]) -> str:
+def policy_view(status: PolicyStatus) -> str:
     numbers = {name.replace("_", " "): _shown(value) for name, value in status["numbers"].items()}
     head = f"{bold('Sharing')}  {', '.join(policy_words(status))}"
     return f"{head}\n\n{columns(('Number', 'Value'), list(numbers.items()), right=('Value',))}"

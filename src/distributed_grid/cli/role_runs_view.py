@@ -3,10 +3,12 @@
 Members that are alike share a row.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import click
 
@@ -15,6 +17,9 @@ from distributed_grid.cli.columns import Column, Form, fit, fitted_table
 from distributed_grid.cli.output import clock, distance, listed
 from distributed_grid.cli.tables import bold
 
+if TYPE_CHECKING:
+    from distributed_grid.wire.roles import MemberOfRun, PendingCommand, RoleOfRun, RoleRun, RoleRunList, RunHeader
+
 _EACH: Final = 20
 """Up to this many members each have their own row."""
 _ROWS: Final = 40
@@ -22,7 +27,7 @@ _ROWS: Final = 40
 _NAMED: Final = 2
 """More nodes than this are only counted."""
 
-Member = Mapping[str, Any]
+Member: TypeAlias = "MemberOfRun"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +122,7 @@ _RANKS: Final = 24
 _WHYS: Final = 10
 
 
-def runs_view(found: Mapping[str, Any], canvas: Canvas) -> str:
+def runs_view(found: RoleRunList, canvas: Canvas) -> str:
     """A line for each run."""
     runs = found["runs"]
     if not runs:
@@ -141,7 +146,7 @@ def runs_view(found: Mapping[str, Any], canvas: Canvas) -> str:
     return "\n".join([fitted_table(fitted, STATES), *(["", *notes] if notes else [])])
 
 
-def run_view(run: Mapping[str, Any], canvas: Canvas, *, each: bool = False) -> str:
+def run_view(run: RoleRun, canvas: Canvas, *, each: bool = False) -> str:
     """One run. `each`: every member has its own row, however many there are."""
     up, wanted = (sum(role[key] for role in run["roles"]) for key in ("up", "wanted"))
     head = [
@@ -169,23 +174,23 @@ def run_view(run: Mapping[str, Any], canvas: Canvas, *, each: bool = False) -> s
     return "\n".join(lines)
 
 
-def _owner(run: Mapping[str, Any]) -> str:
+def _owner(run: RunHeader) -> str:
     return f"process {run['owner']['pid']} on {run['owner']['node']}"
 
 
-def _pending_command(command: Mapping[str, Any] | None) -> str:
+def _pending_command(command: PendingCommand | None) -> str:
     if command is None:
         return ""
     counts = [f"{count} of {role}" for role, count in command["counts"].items()]
     return f"asked for, and not yet heard: {', '.join(['its end'] if command['down'] else counts)}"
 
 
-def _roles_table(roles: Sequence[Mapping[str, Any]], canvas: Canvas) -> str:
-    def span(role: Mapping[str, Any]) -> str:
+def _roles_table(roles: Sequence[RoleOfRun], canvas: Canvas) -> str:
+    def span(role: RoleOfRun) -> str:
         least, most = role["asked"]
         return str(least) if least == most else f"{least} to {most}"
 
-    def failures(role: Mapping[str, Any]) -> str:
+    def failures(role: RoleOfRun) -> str:
         budget = role["failure_budget"]
         return str(role["failures"]) if budget is None else f"{role['failures']} of {budget}"
 
@@ -226,7 +231,7 @@ def _members_table(rows: Sequence[Row], canvas: Canvas) -> str:
     return fitted_table(fit(found, ("rank", "running", "rank"), canvas), STATES)
 
 
-def _whys(members: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str]:
+def _whys(members: Sequence[MemberOfRun], canvas: Canvas) -> list[str]:
     """Why some members are away. Only the first reasons, since members often share one."""
     told = [f"{member['role']} {member['rank']}: {member['why']}" for member in members if member["why"]]
     lines = [line for text in told[:_WHYS] for line in canvas.wrapped(text, "  ", first="")]

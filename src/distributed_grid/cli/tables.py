@@ -1,7 +1,9 @@
 """Boosts as text, where JSON is not asked for."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -12,14 +14,16 @@ from distributed_grid.model.endings import why_it_ends
 from distributed_grid.model.resources import GPU, ResourceVector, total, units_of
 
 if TYPE_CHECKING:
-    from distributed_grid.wire.boosts import BoostList, BoostStatus
+    from distributed_grid.wire.boosts import Boost, BoostList, BoostStatus, BoostTotals, ListedBoosts
+    from distributed_grid.wire.queue import QueueStatus
+    from distributed_grid.wire.scheduling import TaskList
 
 S = TypeVar("S", "BoostList", "BoostStatus")
 
 STATES = {"active": "green", "granting": "yellow", "releasing": "yellow", "lost": "red"}
 
 
-def boost_card(boost: Mapping[str, Any]) -> str:
+def boost_card(boost: Boost) -> str:
     """One boost, what it means, and what to do with it."""
     short = boost["boost_id"][:8]
     what = quantity(boost["resource_type"], boost["amount"])
@@ -36,7 +40,7 @@ def boost_card(boost: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _companions(boost: Mapping[str, Any]) -> list[str]:
+def _companions(boost: Boost) -> list[str]:
     """What a reservation brings along, such as the CPU that work on a GPU needs."""
     more = {kind: amount for kind, amount in boost["resources"].items() if kind != boost["resource_type"]}
     return (
@@ -44,7 +48,7 @@ def _companions(boost: Mapping[str, Any]) -> list[str]:
     )
 
 
-def _how_to_use(boost: Mapping[str, Any], short: str) -> list[str]:
+def _how_to_use(boost: Boost, short: str) -> list[str]:
     if boost["delivery"] == "transfer":
         return [
             f"{boost['target_node']} has it now: every Ray program there sees it, unmodified.",
@@ -71,7 +75,7 @@ def without_runs(status: S) -> S:
     return status
 
 
-def boost_table(status: Mapping[str, Any], canvas: Canvas | None = None) -> str:
+def boost_table(status: BoostList, canvas: Canvas | None = None) -> str:
     """Totals per resource type, then every boost."""
     canvas = canvas or Canvas()
     head = [boost_totals(status, canvas), *hidden_leases(status)]
@@ -80,7 +84,7 @@ def boost_table(status: Mapping[str, Any], canvas: Canvas | None = None) -> str:
     return "\n".join([*head, "", *boost_rows(status["boosts"], canvas), *not_all(status)])
 
 
-def hidden_leases(status: Mapping[str, Any]) -> list[str]:
+def hidden_leases(status: BoostList) -> list[str]:
     """A line about the leases of runs, tasks, roles and moved processes, which are not shown as boosts."""
     count = status.get("hidden", 0)
     if not count:
@@ -89,23 +93,25 @@ def hidden_leases(status: Mapping[str, Any]) -> list[str]:
     return [click.style(f"{leases}: grid boost status --all", dim=True)]
 
 
-def not_all(answer: Mapping[str, Any]) -> list[str]:
+def not_all(answer: ListedBoosts | QueueStatus | TaskList) -> list[str]:
     """A line below a list that the controller has cut."""
-    return ["There are more: the controller lists no more at a time."] if answer.get("cut") else []
+    return ["There are more: the controller lists no more at a time."] if answer["cut"] else []
 
 
-def boost_totals(status: Mapping[str, Any], canvas: Canvas) -> str:
+def boost_totals(status: BoostTotals, canvas: Canvas) -> str:
     totals = ", ".join(quantity(kind, amount) for kind, amount in status["resources"].items() if amount) or "nothing"
     return "\n".join(
         canvas.flow([f"{bold('Active boosts:')} {status['total_active']}", f"{bold('Boosted:')} {totals}"])
     )
 
 
-def boost_rows(boosts: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str]:
+def boost_rows(boosts: Sequence[Boost], canvas: Canvas) -> list[str]:
     """A line for each boost, then remarks on some."""
 
+    fields: Sequence[Mapping[str, object]] = boosts
+
     def of(key: str) -> list[str]:
-        return [str(boost[key]) for boost in boosts]
+        return [str(boost[key]) for boost in fields]
 
     left = [distance(ends_at(boost)) for boost in boosts]
     until = [f"{clock(ends_at(boost))} ({far})" for boost, far in zip(boosts, left, strict=True)]
@@ -139,7 +145,7 @@ def boost_rows(boosts: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str]
     return [fitted_table(fitted, STATES), *(["", *notes] if notes else [])]
 
 
-def ends_at(boost: Mapping[str, Any]) -> str:
+def ends_at(boost: Boost) -> str:
     """The end of its use: the deadline if all of it is being returned, else the expiry."""
     ending = boost.get("ending")
     if ending is not None and boost["state"] == "releasing" and ending["deadline"] is not None:
@@ -147,18 +153,18 @@ def ends_at(boost: Mapping[str, Any]) -> str:
     return str(boost["expires_at"])
 
 
-def _asked_back(boost: Mapping[str, Any]) -> list[str]:
+def _asked_back(boost: Boost) -> list[str]:
     """Why it is being returned, for whom, and by when."""
-    notice, ending = boost.get("notice"), boost.get("ending")
+    notice, ending = boost["notice"], boost["ending"]
     why = None if ending is None else why_it_ends(ending)
+    until = None if ending is None else ending["deadline"]
     if notice is not None:
         what = quantity(boost["resource_type"], notice["amount"])
         told = f"asked back: {what} ({why or notice['reason']}); taken at {clock(notice['deadline'])} if not given"
-        return [told if ending is None else f"{told}, and what still runs is ended at {clock(ending['deadline'])}"]
+        return [told if until is None else f"{told}, and what still runs is ended at {clock(until)}"]
     if ending is None:
         return []
-    until = "" if ending["deadline"] is None else f"; kept until {clock(ending['deadline'])}"
-    return [f"goes home: {why}{until}"]
+    return [f"goes home: {why}" if until is None else f"goes home: {why}; kept until {clock(until)}"]
 
 
 def bold(text: str) -> str:

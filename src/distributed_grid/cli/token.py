@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,7 +13,7 @@ from distributed_grid.cli.parameters import PRIORITY, SCOPE, TEAM, TOKEN
 from distributed_grid.client import GridClient
 
 if TYPE_CHECKING:
-    from distributed_grid.wire.tokens import TokenRequest
+    from distributed_grid.wire.tokens import RevokedTokens, Token, TokenList, TokenRequest
 
 
 @click.group(cls=Group)
@@ -84,7 +83,7 @@ def ls(client: GridClient, as_json: bool) -> None:
     from distributed_grid.cli.columns import columns
     from distributed_grid.cli.output import clock, distance
 
-    def table(found: Mapping[str, Any]) -> str:
+    def table(found: TokenList) -> str:
         if not found["tokens"]:
             return "There are no tokens but the installation's own.\nTo make one:  grid token create NAME --scope view"
         return columns(
@@ -113,7 +112,7 @@ def ls(client: GridClient, as_json: bool) -> None:
 def revoke(client: GridClient, id_or_name: str, as_json: bool) -> None:
     """End one token by its id, or all tokens of a user by name, at once."""
 
-    def told(answer: Mapping[str, Any]) -> str:
+    def told(answer: RevokedTokens) -> str:
         return "\n".join(f"Revoked {each['id']} of {_person(each)}" for each in answer["revoked"])
 
     revoked = client.revoke_tokens(id_or_name)
@@ -122,12 +121,12 @@ def revoke(client: GridClient, id_or_name: str, as_json: bool) -> None:
     show(revoked, as_json, told)
 
 
-def _most(entry: Mapping[str, Any]) -> str:
+def _most(entry: Token) -> str:
     """The highest priority that a token may ask for."""
     if "admin" in entry["scopes"]:
         return "any"
     return str(entry["max_priority"] or "normal, or team's")
 
 
-def _person(entry: Mapping[str, Any]) -> str:
+def _person(entry: Token) -> str:
     return f"{entry['name']} ({entry['team']})" if entry["team"] else str(entry["name"])

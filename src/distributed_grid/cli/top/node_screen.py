@@ -1,6 +1,8 @@
 """Everything about one node, kept up to date."""
 
-from typing import Any, ClassVar
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -16,6 +18,9 @@ from distributed_grid.cli.top.feed import EVERY_S, in_background
 from distributed_grid.client import GridClient
 from distributed_grid.errors import GridError
 
+if TYPE_CHECKING:
+    from distributed_grid.wire.nodes import OneNode
+
 
 class NodeScreen(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -29,7 +34,7 @@ class NodeScreen(Screen[None]):
         self._client = client
         self._blocks = blocks
         self._asking = False
-        self._found: dict[str, Any] | None = None
+        self._found: OneNode | None = None
 
     def compose(self) -> ComposeResult:
         with VerticalScroll():
@@ -53,7 +58,7 @@ class NodeScreen(Screen[None]):
             lambda: self._client.node(self.node), lambda found: self.app.call_from_thread(self._answered, found)
         )
 
-    def _answered(self, found: dict[str, Any] | GridError) -> None:
+    def _answered(self, found: OneNode | GridError) -> None:
         self._asking = False
         if not self.is_attached:
             return

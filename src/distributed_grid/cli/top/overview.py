@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import click
 from rich.text import Text
@@ -30,17 +30,19 @@ from distributed_grid.model.resources import BUILT_IN
 from distributed_grid.model.times import parse_instant, span
 
 if TYPE_CHECKING:
+    from distributed_grid.wire.audit import Event
     from distributed_grid.wire.boosts import Boost
+    from distributed_grid.wire.nodes import ClusterStatus, NodeStatus
 
 _EVENT_COLOURS: Final = {"pressure_high": "red", "lost": "red", "granted": "green", "released": "cyan"}
 
 
-def boost_columns(boosts: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Column], dict[str, str]]:
+def boost_columns(boosts: Sequence[Boost]) -> tuple[dict[str, Column], dict[str, str]]:
     now = datetime.now(UTC)
     left = [(parse_instant(ends_at(boost)) - now).total_seconds() for boost in boosts]
     ends = [countdown(seconds) for seconds in left]
     soon = {end: "red" if s < 60 else "yellow" for end, s in zip(ends, left, strict=True) if s < 300}
-    why = [why_it_ends(boost["ending"]) if boost.get("ending") else "" for boost in boosts]
+    why = [why_it_ends(ending) if (ending := boost["ending"]) is not None else "" for boost in boosts]
     return {
         "ends": Column.of("Ends in", ends, right=True),
         "amount": Column.of("Amount", [labelled(boost["resource_type"], boost["amount"]) for boost in boosts]),
@@ -62,7 +64,7 @@ def countdown(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
 
 
-def event_line(event: Mapping[str, Any]) -> Text:
+def event_line(event: Event) -> Text:
     kind = str(event["event"])
     return Text.assemble(
         (f"{clock(event['at'])} ", "dim"), (f"{kind} ", _EVENT_COLOURS.get(kind, "bold")), str(event["message"])
@@ -236,7 +238,7 @@ class Overview(Screen[None]):
             self.query_one("#head", Static).update(Text.from_ansi("\n".join(lines)))
 
     @staticmethod
-    def _waiting(status: Mapping[str, Any]) -> list[str]:
+    def _waiting(status: ClusterStatus) -> list[str]:
         """The demand in Ray's queues; left out where only grid's own queue has requests."""
         if status.get("waiting") and not status["demand"]:
             return []
@@ -267,7 +269,7 @@ class Overview(Screen[None]):
         only = f", {len(nodes)} of {len(everybody)} with {self.wanted!r}" if self.wanted else ""
         table.call_it(f"Nodes by {self.sort}{only}")
 
-    def _is_wanted(self, node: Mapping[str, Any]) -> bool:
+    def _is_wanted(self, node: NodeStatus) -> bool:
         return self.wanted.lower() in str(node["name"]).lower() or self.wanted.lower() == node["state"]
 
     def _draw_boosts(self) -> None:
