@@ -26,7 +26,7 @@ class Controller:
         self.asked.append(name)
         if self._records is None:
             raise GridError("it is away")
-        return KnownRuns(self._records).down(name, only_over=only_over)
+        return KnownRuns(self._records).down(name, only_over=only_over)[0]
 
     def close(self) -> None:
         self.asked.append("closed")

@@ -1,11 +1,13 @@
 """The detached actor `grid-controller`: what Ray starts, restarts for ever, and pins to the head."""
 
+from __future__ import annotations
+
 import asyncio
 import os
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -16,6 +18,9 @@ from distributed_grid.logs import logger
 from distributed_grid.model.listening import Listening
 from distributed_grid.monitoring.telemetry import RayTelemetry
 from distributed_grid.store.home import GridHome
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.controller import Whereabouts
 
 NAME: Final = "grid-controller"
 _RESTART_PAUSE_S: Final = 2.0
@@ -85,7 +90,7 @@ class GridController:
         )
         self._runtime.start()
 
-    def where(self) -> dict[str, Any]:
+    def where(self) -> Whereabouts:
         return self._runtime.where()
 
     def notes(self) -> list[str]:
@@ -113,7 +118,7 @@ async def _leave() -> None:
     _leaving.append(asyncio.create_task(soon()))
 
 
-_leaving: list["asyncio.Task[None]"] = []
+_leaving: list[asyncio.Task[None]] = []
 
 
 def create(
@@ -140,8 +145,8 @@ def create(
         )
         .remote(str(home.path), config.to_dict(), config_source, ray_address, listening.to_dict(), adopt, patient)
     )
-    where: dict[str, Any] = ray.get(controller.where.remote(), timeout=_UP_WITHIN_S)
-    return where | {"notes": ray.get(controller.notes.remote(), timeout=_UP_WITHIN_S)}
+    where: Whereabouts = ray.get(controller.where.remote(), timeout=_UP_WITHIN_S)
+    return {**where, "notes": ray.get(controller.notes.remote(), timeout=_UP_WITHIN_S)}
 
 
 def existing() -> Any | None:

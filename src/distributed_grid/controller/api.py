@@ -49,7 +49,7 @@ from distributed_grid.queue.ownership import check_asks_for, own_boost
 from distributed_grid.queue.service import BoostService
 from distributed_grid.wire.audit import EventList
 from distributed_grid.wire.boosts import Boost, BoostRequest, BoostStatus, RenewRequest
-from distributed_grid.wire.controller import RunningConfig, Stopped, StopRequest
+from distributed_grid.wire.controller import RunningConfig, Stopped, StopRequest, Whereabouts
 from distributed_grid.wire.nodes import ClusterStatus
 from distributed_grid.wire.values import Health
 
@@ -79,7 +79,7 @@ async def while_wanted(request: Request, service: BoostService, key: str, tokens
 def make_app(
     engine: Engine,
     tokens: Tokens,
-    where: Callable[[], dict[str, Any]],
+    where: Callable[[], Whereabouts],
     leave: Callable[[], Awaitable[None]],
     allow_hosts: Sequence[str] = (),
     role_records: RoleRecords | None = None,

@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 from functools import partial
-from typing import Annotated, cast
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 
@@ -16,7 +16,7 @@ from distributed_grid.execution.role_records import RoleRecords
 from distributed_grid.model.principals import Principal, Scope
 from distributed_grid.queue.ownership import check_change
 from distributed_grid.roles.known_runs import KnownRuns
-from distributed_grid.wire.roles import RoleRun, RoleRunDown, RoleRunList, RoleRunShort, ScaleRole
+from distributed_grid.wire.roles import RoleRun, RoleRunDown, RoleRunList, ScaleRole
 
 
 def add_role_routes(api: APIRouter, records: RoleRecords | None, engine: Engine) -> None:
@@ -44,13 +44,13 @@ def add_role_routes(api: APIRouter, records: RoleRecords | None, engine: Engine)
     @needs(Scope.VIEW)
     async def all_runs() -> RoleRunList:
         """All runs of roles in the cluster, in short."""
-        return {"runs": cast("list[RoleRunShort]", await threads.READING.run(runs().all))}
+        return {"runs": await threads.READING.run(runs().all)}
 
     @api.get("/roles/{name}")
     @needs(Scope.VIEW)
     async def one_run(name: str) -> RoleRun:
         """One run: its roles, and every member with its node, its state and its queue."""
-        return cast("RoleRun", await threads.READING.run(runs().one, name))
+        return await threads.READING.run(runs().one, name)
 
     @api.post("/roles/{name}/scale")
     @needs(Scope.RUN)
@@ -59,15 +59,15 @@ def add_role_routes(api: APIRouter, records: RoleRecords | None, engine: Engine)
         await own_run(name, asker, "scale")
         asked = await threads.SLOW.run(runs().scale, name, body["role"], body["count"])
         journal.note("role_scale_asked", f"{name}: {body['count']} of {body['role']}", who=asker.name, run=name)
-        return cast("RoleRun", asked)
+        return asked
 
     @api.delete("/roles/{name}")
     @needs(Scope.RUN)
     async def down(name: str, asker: Asker, only_over: Annotated[bool, Query()] = False) -> RoleRunDown:
         """Ask a run to end; of one that is over, forget what is known. `only_over`: one that goes on is left alone."""
         await own_run(name, asker, "end")
-        done = await threads.SLOW.run(partial(runs().down, name, only_over=only_over))
-        for boost_id in done.pop("held"):  # of a lost run; they would expire, but only later
+        done, left = await threads.SLOW.run(partial(runs().down, name, only_over=only_over))
+        for boost_id in left:  # of a lost run; they would expire, but only later
             await give_back(name, boost_id, asker)
         journal.note("role_run_down_asked", f"{name}, which was {done['state']}", who=asker.name, run=name)
-        return cast("RoleRunDown", done)
+        return done

@@ -18,10 +18,11 @@ from distributed_grid.model.principals import Scope
 from distributed_grid.model.work import driver_dict, work_dict
 from distributed_grid.queue.ownership import check_change, own_boost
 from distributed_grid.wire.boosts import Attended, ProgramRequest, RayletRequest, WorkStatus
+from distributed_grid.wire.controller import Whereabouts
 from distributed_grid.wire.values import Noted
 
 
-def add_run_routes(api: APIRouter, engine: Engine, where: Callable[[], dict[str, Any]]) -> None:
+def add_run_routes(api: APIRouter, engine: Engine, where: Callable[[], Whereabouts]) -> None:
     p = engine.parts
 
     @api.get("/boosts/{boost_id}/work")

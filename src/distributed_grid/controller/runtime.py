@@ -1,5 +1,7 @@
 """The controller's life: a thread with an event loop that runs the engine and answers HTTP."""
 
+from __future__ import annotations
+
 import asyncio
 import gc
 import json
@@ -10,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
 import uvicorn
@@ -35,6 +37,9 @@ from distributed_grid.monitoring.telemetry import Telemetry
 from distributed_grid.store.durable import bytes_of, json_of, replace_durably, stamp
 from distributed_grid.store.home import GridHome
 from distributed_grid.store.token_file import TokenFile
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.controller import Whereabouts
 
 log = logger()
 T = TypeVar("T")
@@ -94,7 +99,7 @@ class ControllerRuntime:
         self.notes: tuple[str, ...] = ()
         """Notes for the person who started the controller."""
 
-    def where(self) -> dict[str, Any]:
+    def where(self) -> Whereabouts:
         """How to reach the controller; the same is written to `controller.json`."""
         return {
             "url": self._url,
@@ -171,7 +176,7 @@ class ControllerRuntime:
         await asyncio.wait([serving, keeping], return_when=asyncio.FIRST_COMPLETED)
         raise RuntimeError("the HTTP server ended")
 
-    async def _until_settled(self, starting: "asyncio.Task[None]") -> None:
+    async def _until_settled(self, starting: asyncio.Task[None]) -> None:
         """Wait for the engine; a patient controller only until it is clear that something prevents the start."""
         until = time.monotonic() + _SETTLE_S
         while not starting.done() and (
@@ -198,7 +203,7 @@ class ControllerRuntime:
                 self._note_trouble("engine", None)
                 return
 
-    async def _open(self, engine: Engine, tokens: Tokens) -> "asyncio.Task[None]":
+    async def _open(self, engine: Engine, tokens: Tokens) -> asyncio.Task[None]:
         listening = checked(self._listening)
         self._fingerprint = fingerprint(listening.tls_cert) if listening.tls_cert else None
         # A requested port is used or is an error. A controller that comes back must be reachable at any port.

@@ -4,13 +4,15 @@ Only the process that owns a run writes its record. Other processes leave comman
 has its own key, so none is lost when two are written at once.
 """
 
+from __future__ import annotations
+
 import json
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import grpc
 import ray._raylet
@@ -21,6 +23,9 @@ from ray.core.generated.gcs_pb2 import GcsNodeInfo, PlacementGroupTableData
 from distributed_grid.errors import InvalidRequest, Unavailable
 from distributed_grid.model.roles import checks
 from distributed_grid.model.roles.runs import Command, Record, RunId, is_over, merged, run_id
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.roles import RunHeader
 
 _ANSWER_S: Final = 5.0
 
@@ -121,12 +126,12 @@ class RoleRecords:
         self._kv = store
 
     @classmethod
-    def at(cls, gcs_address: str) -> "RoleRecords":
+    def at(cls, gcs_address: str) -> RoleRecords:
 
         return cls(RayKeyValueStore(gcs_address, NAMESPACE))
 
     @classmethod
-    def connected(cls) -> "RoleRecords":
+    def connected(cls) -> RoleRecords:
         """The records of the cluster that this process is connected to."""
         import ray
 
@@ -174,7 +179,7 @@ class RoleRecords:
         self._sweep(_HEIR, name)
         return was_there
 
-    def remove_same(self, record: Record) -> bool:
+    def remove_same(self, record: RunHeader) -> bool:
         """Remove the record only while it still belongs to this run: another run may have the name by now."""
         return self._is_here(run_id(record)) and self.remove_record(record["name"])
 
@@ -185,7 +190,7 @@ class RoleRecords:
         there, me = self.read_record(name), ray.get_runtime_context().get_worker_id()
         return there is not None and there["owner"]["worker_id"] == me and self.remove_record(name)
 
-    def clear_away(self, record: Record) -> bool:
+    def clear_away(self, record: RunHeader) -> bool:
         """Remove the record of a run that is over, and the placement groups it left; True if the record was there.
 
         Ray removes groups when their job ends, which is too late if the owner was an actor or a task of that job.

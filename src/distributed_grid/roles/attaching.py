@@ -1,10 +1,12 @@
 """A run of another process: its members can be called from here, and its owner receives requests."""
 
+from __future__ import annotations
+
 import threading
 import time
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import ray
 
@@ -18,6 +20,9 @@ from distributed_grid.roles.calls.ray_transport import RayTransport
 from distributed_grid.roles.ending import RAY_EXIT
 from distributed_grid.roles.known_runs import KnownRuns
 from distributed_grid.roles.supervision.surveying import controller_here
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.roles import MemberOfRun
 
 _FOLLOW_S: Final = 0.5
 _POLL_S: Final = 0.1
@@ -165,8 +170,8 @@ class AttachedRun:
 
     def _take(self, record: Record) -> None:
         """Update the endpoints from the record."""
-        for role in record["roles"]:
-            self._registry.add_role(role["role"])
+        for one in record["roles"]:
+            self._registry.add_role(one["role"])
         there = {(member["role"], member["rank"]): member for member in record["members"] if member["state"] != LEAVING}
         for key, member in there.items():
             self._endpoint(key, member)
@@ -174,7 +179,7 @@ class AttachedRun:
             del self._seen[role, rank]
             self._registry.drop(role, rank, "it has gone")
 
-    def _endpoint(self, key: tuple[str, int], member: Record) -> None:
+    def _endpoint(self, key: tuple[str, int], member: MemberOfRun) -> None:
         life = (member["actor"], member["restarts"], member["pid"])
         endpoint = self._registry.endpoint(*key)
         if endpoint is None or endpoint.retired:

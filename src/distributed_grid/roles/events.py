@@ -1,12 +1,17 @@
 """The events of a run as people see them, the same on Ray and in this process."""
 
+from __future__ import annotations
+
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from distributed_grid.model.times import instant
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.roles import EventOfRun
 
 _MOST: Final = 20
 
@@ -18,7 +23,7 @@ class Event:
     times: int = 1
     """How many times in a row; `at` is the last."""
 
-    def row(self) -> dict[str, str]:
+    def row(self) -> EventOfRun:
         told = self.told if self.times == 1 else f"{self.told} ({self.times} times)"
         return {"at": instant(self.at), "told": told}
 
@@ -44,5 +49,5 @@ class Events:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def rows(self) -> list[dict[str, str]]:
+    def rows(self) -> list[EventOfRun]:
         return [event.row() for event in self]

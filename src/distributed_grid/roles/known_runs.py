@@ -5,17 +5,22 @@ a controller, the next run that starts does that. The record is removed when a c
 takes its name.
 """
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from distributed_grid.client import GridClient
-from distributed_grid.decide.roles.runs import counts_for, down_answer, is_old, not_ended, short_run
+from distributed_grid.decide.roles.runs import counts_for, is_old, left_behind, not_ended, short_run
 from distributed_grid.errors import GridError, RoleRunNotFound
 from distributed_grid.execution.role_records import RoleRecords
 from distributed_grid.model.roles.runs import Record, RunState, as_seen, is_over
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.roles import RoleRun, RoleRunDown, RoleRunShort
 
 _LOOK_S: Final = 0.1
 _SURE_S: Final = 1.0
@@ -32,7 +37,7 @@ class KnownRuns:
         self._records = records
         self._find_controller = find_controller
 
-    def all(self) -> list[dict[str, Any]]:
+    def all(self) -> list[RoleRunShort]:
         """A summary of each run, the youngest first."""
         read = map(self._records.read_record, self._records.names())
         found = [record for record in read if record is not None]  # None: the record was removed meanwhile
@@ -40,7 +45,7 @@ class KnownRuns:
         seen = [as_seen(record, owner_is_dead=record["name"] in dead) for record in found]
         return sorted(map(short_run, seen), key=lambda run: (run["began_at"], run["name"]), reverse=True)
 
-    def one(self, name: str) -> dict[str, Any]:
+    def one(self, name: str) -> RoleRun:
         """Its record, and the requests that its owner has not seen yet."""
         record = self._records.read_record(name)
         if record is None:
@@ -48,23 +53,25 @@ class KnownRuns:
         dead = not is_over(record) and self._records.owner_is_dead(record)
         return {**as_seen(record, owner_is_dead=dead), "pending_command": self._records.pending_command(name)}
 
-    def scale(self, name: str, role: str, count: int) -> dict[str, Any]:
+    def scale(self, name: str, role: str, count: int) -> RoleRun:
         """Ask for another count of a role, and of the roles that share its place."""
         self._records.send_command(name, counts=counts_for(self.one(name), role, count))
         return self.one(name)
 
-    def down(self, name: str, *, only_over: bool = False) -> dict[str, Any]:
+    def down(self, name: str, *, only_over: bool = False) -> tuple[RoleRunDown, list[str]]:
         """Ask a run to end. If it has already ended, clean up what is left and remove its record.
+
+        Also returns the leases that a run which is over has left behind.
 
         `only_over`: do not ask a running run to end: another run may have taken the name meanwhile.
         """
         seen = self.one(name)
         if is_over(seen):
             self._records.clear_away(seen)
-            return down_answer(seen, removed=True)
+            return {"name": name, "state": seen["state"], "removed": True}, left_behind(seen)
         if not only_over:
             self._records.send_command(name, down=True)
-        return down_answer(seen, removed=False)
+        return {"name": name, "state": seen["state"], "removed": False}, []
 
     def end(self, name: str, within_s: float | None) -> None:
         """Ask a run to end, and wait until it has. Raises if it has not after `within_s`; None: no limit."""
@@ -102,7 +109,7 @@ class KnownRuns:
             for run in held & self._records.lost():
                 self._records.remove_groups(run)
 
-    def _seen(self, name: str) -> dict[str, Any] | None:
+    def _seen(self, name: str) -> RoleRun | None:
         try:
             return self.one(name)
         except RoleRunNotFound:

@@ -1,13 +1,18 @@
 """The rows of a run's record: its roles and its members, as JSON."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from distributed_grid.model.resources import amount_of
 from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.roles.calls.endpoints import Endpoint
 
+if TYPE_CHECKING:
+    from distributed_grid.wire.roles import MemberOfRun, RoleOfRun
 
-def role_row(spec: RoleSpec, *, wanted: int, up: int, failures: int = 0, scaling: str = "") -> dict[str, Any]:
+
+def role_row(spec: RoleSpec, *, wanted: int, up: int, failures: int = 0, scaling: str = "") -> RoleOfRun:
     together = spec.colocation_group is not None
     return {
         "role": spec.name,
@@ -37,7 +42,7 @@ def member_row(
     running: int = 0,
     pid: int | None = None,
     why: str | None = None,
-) -> dict[str, Any]:
+) -> MemberOfRun:
     return {
         "role": endpoint.role,
         "rank": endpoint.rank,

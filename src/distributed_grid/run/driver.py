@@ -1,5 +1,7 @@
 """The user's program: its command line, its environment, and its process, which ends with all its children."""
 
+from __future__ import annotations
+
 import ctypes
 import json
 import os
@@ -10,7 +12,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import psutil
 
@@ -20,6 +22,9 @@ from distributed_grid.errors import InvalidRequest
 from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.work import RUN_MARK
 from distributed_grid.run.signals import let_in
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.boosts import Boost
 
 
 def command_of(words: Sequence[str], environ: Mapping[str, str], own_python: str) -> list[str]:
@@ -80,7 +85,7 @@ _JOB_CONFIG: Final = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 
 def captured(
     client: GridClient,
-    boost: Mapping[str, Any],
+    boost: Boost,
     report: Path | None = None,
     *,
     run_id: str = "",
@@ -96,7 +101,7 @@ def captured(
         | {
             "RAY_ADDRESS": client.ray_address(),
             "GRID_BOOST": boost["boost_id"],
-            "GRID_PLACEMENT_GROUP": boost["placement_group"],
+            "GRID_PLACEMENT_GROUP": boost["placement_group"] or "",
             "GRID_LEASE_NODE": _node_id(client, boost["source_node"]),
             "GRID_LEASE_RESOURCES": json.dumps(ResourceVector.of(**boost["resources"]).to_ray()),
             "GRID_CAPTURE_WORKERS": os.environ.get("GRID_CAPTURE_WORKERS", "1"),
@@ -107,7 +112,7 @@ def captured(
     )
 
 
-def private(boost: Mapping[str, Any], ray_address: str, auth_mode: str) -> dict[str, str]:
+def private(boost: Boost, ray_address: str, auth_mode: str) -> dict[str, str]:
     """The environment of a program with a private Ray cluster."""
     return os.environ | {"RAY_ADDRESS": ray_address, "RAY_AUTH_MODE": auth_mode, "GRID_BOOST": boost["boost_id"]}
 

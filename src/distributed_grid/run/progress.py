@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from distributed_grid.client import GridClient
 from distributed_grid.errors import GridError
@@ -13,7 +13,7 @@ from distributed_grid.run.reports import Reports
 from distributed_grid.run.signals import kept_back
 
 if TYPE_CHECKING:
-    from distributed_grid.wire.boosts import RayDriver, WorkStatus
+    from distributed_grid.wire.boosts import Boost, RayDriver, WorkStatus
 
 _EVERY_S: Final = 1.0
 _SETTLED_S: Final = 1.5
@@ -29,12 +29,10 @@ _NOT_HOOKED: Final = (
 _NOT_ITS_OWN: Final = "it is connected to the shared cluster, not to the private one that RAY_ADDRESS names"
 
 
-def of_the_run(
-    drivers: Iterable[Mapping[str, Any]], run_id: str, is_below: Callable[[int, str], bool]
-) -> list[Mapping[str, Any]]:
+def of_the_run(drivers: Iterable[RayDriver], run_id: str, is_below: Callable[[int, str], bool]) -> list[RayDriver]:
     """The drivers that name the run, and those that name none but descend from its program."""
 
-    def is_silent_below(driver: Mapping[str, Any]) -> bool:
+    def is_silent_below(driver: RayDriver) -> bool:
         says = driver["run_id"] or driver["is_hooked"]
         return not says and is_below(driver["pid"], driver["address"])
 
@@ -50,7 +48,7 @@ class Progress:
     def __init__(
         self,
         client: GridClient,
-        boost: Mapping[str, Any],
+        boost: Boost,
         run_id: str,
         is_below: Callable[[int, str], bool],
         reports: Reports,

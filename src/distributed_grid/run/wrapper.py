@@ -3,12 +3,14 @@
 Whatever happens, the lease is released and nothing is left over.
 """
 
+from __future__ import annotations
+
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from distributed_grid.client import GridClient
 from distributed_grid.cluster.ports import ClaimedPorts, own_address
@@ -24,6 +26,9 @@ from distributed_grid.run.records import Run, Runs
 from distributed_grid.run.reports import Reports
 from distributed_grid.run.signals import Cancelled, Signals, kept_back
 
+if TYPE_CHECKING:
+    from distributed_grid.wire.boosts import Boost
+
 _STANDS_STILL_S: Final = 60.0
 """A head that makes progress may take as long as it needs on a busy machine."""
 
@@ -31,7 +36,7 @@ _STANDS_STILL_S: Final = 60.0
 class PrivateCluster:
     """A private Ray cluster. It starts with the object, and is gone after `end` or when this process ends."""
 
-    def __init__(self, client: GridClient, boost: Mapping[str, Any]) -> None:
+    def __init__(self, client: GridClient, boost: Boost) -> None:
         self._client, self._boost_id = client, boost["boost_id"]
         self._has_joined = False
         with ClaimedPorts() as ports:

@@ -5,6 +5,8 @@ attempts (`REFUSED`), and no number of either pushes out changes of access (`SEC
 files as one, in order of time.
 """
 
+from __future__ import annotations
+
 import asyncio
 import errno
 import fcntl
@@ -13,14 +15,14 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from heapq import merge
 from itertools import chain, pairwise, takewhile
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
@@ -28,6 +30,9 @@ from distributed_grid import threads
 from distributed_grid.errors import StoreBroken
 from distributed_grid.store.durable import json_of
 from distributed_grid.store.lease_codec import encode_instant
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.audit import Entry
 
 _BLOCK: Final = 64 * 1024
 _CLOCKS_DIFFER: Final = timedelta(minutes=1)
@@ -54,7 +59,7 @@ REFUSED: Final = frozenset({"access_refused", "put_off"})
 """Attempts without permission: any client can cause these events."""
 
 
-class Found(list[dict[str, Any]]):
+class Found(list["Entry"]):
     """Entries of the log, oldest first. `is_cut`: more entries match, but they would exceed the limit."""
 
     is_cut = False
@@ -72,7 +77,7 @@ class Wanted:
     event: str | None = None
     since: datetime | None = None
 
-    def matches(self, entry: Mapping[str, Any]) -> bool:
+    def matches(self, entry: Entry) -> bool:
         if self.since is not None and not _is_from(entry, self.since):
             return False
         return (
@@ -87,7 +92,7 @@ class Wanted:
         told = (self.who, self.event, self.node, self.boost and self.boost.lower())
         return tuple(json.dumps(text)[1:-1].encode() for text in told if text)
 
-    def may_come_before(self, entry: Mapping[str, Any]) -> bool:
+    def may_come_before(self, entry: Entry) -> bool:
         """False once a backwards read can find no more matches. Writers' clocks may differ a little."""
         return self.since is None or _is_from(entry, self.since, _CLOCKS_DIFFER)
 
@@ -170,7 +175,7 @@ class AuditLog:
         """The last `limit` entries, or all, oldest first, including rotated files. Torn lines are left out."""
         return self.find(Wanted(), limit)
 
-    def find(self, wanted: "Wanted", limit: int | None = None) -> Found:
+    def find(self, wanted: Wanted, limit: int | None = None) -> Found:
         """The last `limit` matching entries, oldest first, including rotated files; torn lines are left out.
 
         Reads backwards, and no further than necessary. Returns at most `MOST_BYTES`.
@@ -191,7 +196,7 @@ class AuditLog:
         found.reverse()
         return found
 
-    def _newest_first(self, path: Path, wanted: "Wanted") -> Iterator[tuple[int, dict[str, Any]]]:
+    def _newest_first(self, path: Path, wanted: Wanted) -> Iterator[tuple[int, Entry]]:
         """The entries of one file and of its rotated predecessors, with their lengths."""
         lines = _in_slices(chain.from_iterable(_lines_backwards(each) for each in (path, *self._older(path))))
         if wanted.since is None and (texts := wanted.texts()):  # then most lines need not be parsed as JSON
@@ -265,7 +270,7 @@ class QueuedAuditLog(AuditLog):
         for error in self._broken.values():
             raise error
 
-    def find(self, wanted: "Wanted", limit: int | None = None) -> Found:
+    def find(self, wanted: Wanted, limit: int | None = None) -> Found:
         """Like `AuditLog.find`, but writes the queued lines first, unless the disk takes too long."""
         if self.waiting and self._writing.acquire(timeout=_FLUSH_S):
             self._write_all()
@@ -332,7 +337,7 @@ def _ends_a_line(fd: int) -> bool:
     return size == 0 or os.pread(fd, 1, size - 1) == b"\n"
 
 
-def _entry(line: bytes) -> dict[str, Any] | None:
+def _entry(line: bytes) -> Entry | None:
     if len(line) > _LONGEST_LINE:
         return None  # grid writes no such line
     try:
@@ -349,7 +354,7 @@ def _json(line: bytes) -> Any:
         return json_of(line)  # accepts what is not quite JSON: NaN
 
 
-def _is_from(entry: Mapping[str, Any], since: datetime, give_or_take: timedelta = timedelta()) -> bool:
+def _is_from(entry: Entry, since: datetime, give_or_take: timedelta = timedelta()) -> bool:
     """True if an entry is not older than `since`, or if its time is unreadable."""
     try:
         return since - datetime.fromisoformat(str(entry.get("at"))) <= give_or_take
@@ -357,7 +362,7 @@ def _is_from(entry: Mapping[str, Any], since: datetime, give_or_take: timedelta 
         return True
 
 
-def _moment(entry: Mapping[str, Any]) -> datetime:
+def _moment(entry: Entry) -> datetime:
     """The sort key; an entry without a readable time sorts as the newest."""
     try:
         at = datetime.fromisoformat(str(entry.get("at")))

@@ -8,6 +8,20 @@ from typing_extensions import TypedDict
 from distributed_grid.wire.values import request
 
 
+class Whereabouts(TypedDict):
+    """How to reach the controller, as `controller.json` says it."""
+
+    url: str
+    tls_sha256: str | None
+    pid: int
+    ray_address: str
+    ray_auth_mode: str
+    cluster: str
+    config_source: str
+    config_digest: str
+    started_at: str
+
+
 class RunningConfig(TypedDict):
     digest: str
     source: str

@@ -64,7 +64,7 @@ class RoleOfRun(TypedDict):
 class MemberOfRun(TypedDict):
     role: str
     rank: int
-    node: str | None
+    node: str
     gpus: list[int | str]
     state: Annotated[str, Field(description="starting, up, silent, restarting, leaving, gone")]
     restarts: int

@@ -1,22 +1,37 @@
 """Which changes of a run of roles are valid, and short summaries of a run."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from distributed_grid.errors import InvalidRequest, RoleNotFound, RoleRunOver, Unavailable
 from distributed_grid.model.leases import Lease, Purpose
 from distributed_grid.model.roles.runs import LEAVING, Record, RunState, is_over
 from distributed_grid.model.times import parse_instant
 
-_SHORT = ("name", "workload", "state", "why", "progress", "owner", "began_at", "updated_at")
+if TYPE_CHECKING:
+    from distributed_grid.wire.roles import RoleRun, RoleRunShort, RunHeader
+
 _OLD: Final = timedelta(days=1)
 
 
-def short_run(record: Record) -> dict[str, Any]:
+def short_run(record: Record) -> RoleRunShort:
     """A run as one line of a list."""
-    up, wanted = (sum(role[key] for role in record["roles"]) for key in ("up", "wanted"))
-    return {key: record[key] for key in _SHORT} | {"up": up, "wanted": wanted}
+    up, wanted = sum(role["up"] for role in record["roles"]), sum(role["wanted"] for role in record["roles"])
+    return {
+        "name": record["name"],
+        "workload": record["workload"],
+        "state": record["state"],
+        "why": record["why"],
+        "progress": record["progress"],
+        "owner": record["owner"],
+        "began_at": record["began_at"],
+        "updated_at": record["updated_at"],
+        "up": up,
+        "wanted": wanted,
+    }
 
 
 def counts_for(record: Record, role: str, count: int) -> dict[str, int]:
@@ -44,13 +59,12 @@ def counts_for(record: Record, role: str, count: int) -> dict[str, int]:
     return {one["role"]: count for one in together}
 
 
-def down_answer(record: Record, *, removed: bool) -> dict[str, Any]:
-    """`held`: the leases that a run which is over has left behind."""
-    held = [one["boost_id"] for one in record["holdings"] if one["boost_id"] is not None] if removed else []
-    return {"name": record["name"], "state": record["state"], "removed": removed, "held": held}
+def left_behind(record: Record) -> list[str]:
+    """The leases that a run which is over has left behind."""
+    return [one["boost_id"] for one in record["holdings"] if one["boost_id"] is not None]
 
 
-def is_old(record: Record, now: datetime) -> bool:
+def is_old(record: RunHeader, now: datetime) -> bool:
     """Whether a run ended so long ago that its record is no longer of interest."""
     return is_over(record) and now - parse_instant(record["updated_at"]) > _OLD
 
@@ -79,7 +93,7 @@ class Reached:
     """Its owner knows the request and nothing moves: there is no room, or something else sets the count."""
 
 
-def reached(seen: Record, role: str, count: int) -> Reached:
+def reached(seen: RoleRun, role: str, count: int) -> Reached:
     """`seen`: the run as the API shows it, with its pending commands."""
     command = seen.get("pending_command")
     if command is not None and role in command["counts"]:

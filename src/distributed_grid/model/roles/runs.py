@@ -1,15 +1,20 @@
 """The record of a run of roles, as plain data that travels as JSON; and failures of its actors."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from distributed_grid.model.nodes import NodeName
 
-Record = Mapping[str, Any]
+if TYPE_CHECKING:
+    from distributed_grid.wire.roles import MemberOfRun, PendingCommand, RoleOfRun, RunHeader, RunRecord
+
+Record: TypeAlias = "RunRecord"
 """See docs/api.md for its fields."""
-Command = dict[str, Any]
+Command: TypeAlias = "PendingCommand"
 """{"counts": {role: count}, "down": bool, "at": ISO}"""
 
 
@@ -38,11 +43,11 @@ LEAVING = "leaving"
 OVER = frozenset({RunState.ENDED, RunState.FAILED, RunState.LOST})
 
 
-def run_id(record: Record) -> RunId:
+def run_id(record: RunHeader) -> RunId:
     return RunId(str(record["name"]), str(record["owner"]["worker_id"]), str(record["began_at"]))
 
 
-def is_over(record: Record) -> bool:
+def is_over(record: RunHeader) -> bool:
     return record["state"] in OVER
 
 
@@ -52,8 +57,8 @@ def as_seen(record: Record, *, owner_is_dead: bool) -> Record:
         return record
     owner = record["owner"]
     why = f"the process that kept it, {owner['pid']} on {owner['node']}, is gone; Ray ended its actors"
-    members = [{**member, "state": "gone"} for member in record["members"]]
-    roles = [{**role, "up": 0} for role in record["roles"]]
+    members: list[MemberOfRun] = [{**member, "state": "gone"} for member in record["members"]]
+    roles: list[RoleOfRun] = [{**role, "up": 0} for role in record["roles"]]
     return {**record, "state": RunState.LOST, "why": why, "progress": "", "members": members, "roles": roles}
 
 

@@ -1,5 +1,7 @@
 """A workload in this process, without Ray: for tests, for debuggers, and for what fits into one process."""
 
+from __future__ import annotations
+
 import os
 import platform
 import threading
@@ -8,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
 from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from distributed_grid.client import user_name
 from distributed_grid.errors import Refused
@@ -21,6 +23,9 @@ from distributed_grid.roles.events import Events
 from distributed_grid.roles.local.members import LocalProcessSet
 from distributed_grid.roles.record_rows import member_row, role_row
 from distributed_grid.roles.supervision.signals import Counted, Followed, Following, SignalReader
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.roles import RunRecord
 
 _TICK_S: Final = 0.05
 
@@ -154,13 +159,13 @@ class LocalRun:
             self._note("it was shut down")
             self._over.set()
 
-    def __enter__(self) -> "LocalRun":
+    def __enter__(self) -> LocalRun:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.shutdown()
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> RunRecord:
         """The record, in the same form as on Ray."""
         endpoints = {role: self._process_set.registry.endpoints(role) for role in self.roles}
         counts = {role: len(found) for role, found in endpoints.items()}

@@ -3,6 +3,8 @@
 It also tells members of their peers, and writes the run's record.
 """
 
+from __future__ import annotations
+
 import math
 import os
 import threading
@@ -11,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import ray
 
@@ -33,6 +35,9 @@ from distributed_grid.roles.supervision.reclaims import Reclaims
 from distributed_grid.roles.supervision.recovery import Restarts
 from distributed_grid.roles.supervision.resizing import Resizing
 from distributed_grid.roles.supervision.signals import Following
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.roles import MemberOfRun, RoleOfRun
 
 
 class PeerNotifier:
@@ -107,7 +112,7 @@ def record_of(parts: RunParts, job_id: str, worker_id: str, node: str) -> Record
     }
 
 
-def _role(parts: RunParts, role: RoleSpec, processes: list[ManagedProcess]) -> dict[str, Any]:
+def _role(parts: RunParts, role: RoleSpec, processes: list[ManagedProcess]) -> RoleOfRun:
     return role_row(
         role,
         wanted=parts.wanted.get(role.name, role.least),
@@ -117,13 +122,13 @@ def _role(parts: RunParts, role: RoleSpec, processes: list[ManagedProcess]) -> d
     )
 
 
-def _members(parts: RunParts, processes: list[ManagedProcess]) -> list[dict[str, Any]]:
+def _members(parts: RunParts, processes: list[ManagedProcess]) -> list[MemberOfRun]:
     found = [_member(process, endpoint) for process in processes for endpoint in process.endpoints]
     order = {role.name: number for number, role in enumerate(parts.workload.roles)}
     return sorted(found, key=lambda one: (order[one["role"]], one["rank"]))
 
 
-def _member(process: ManagedProcess, endpoint: Endpoint) -> dict[str, Any]:
+def _member(process: ManagedProcess, endpoint: Endpoint) -> MemberOfRun:
     status = process.status
     return member_row(
         endpoint,
