@@ -326,7 +326,7 @@ sys.stdin.readline()
 
 def controllers(home: Path, count: int) -> "list[subprocess.Popen[str]]":
     tests = Path(__file__).parents[1]
-    command = [sys.executable, "-c", CONTROLLER, str(home), str(tests / "support"), str(tests / "properties")]
+    command = [sys.executable, "-c", CONTROLLER, str(home), str(tests / "support")]
     started = [
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(count)
     ]

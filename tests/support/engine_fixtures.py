@@ -1,15 +1,11 @@
-"""These tests share the engine-on-a-fake-cluster with the properties."""
+"""The whole engine on a fake cluster, for tests of what its parts do together. A folder's conftest imports these."""
 
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "properties"))
-
 from builders import LENDS_ALL
 from fake_cluster import FakeCluster
 from fake_telemetry import FakeTelemetry
