@@ -28,6 +28,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedGrid]:
 @pytest.fixture(autouse=True)
 def _at_home(served: ServedGrid, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("GRID_HOME", str(served.home.path))
+    monkeypatch.setenv("COLUMNS", "200")
     yield
     for boost in served.client.boost_status()["boosts"]:
         served.client.release_boost(boost["boost_id"], {"grace_seconds": 0})
