@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from eyes import Eyes, on_screen
 from looks import lively
 from served_grid import ServedGrid
-from textual.widgets import Input
+from textual.widgets import Input, Select
 
 from distributed_grid.cli import top
 from distributed_grid.cli.top.overview import countdown
@@ -183,6 +183,50 @@ def test_a_boost_is_asked_for_and_released_for_real(served: ServedGrid) -> None:
         await eyes.sees("released")
 
     on_screen(served.home, look)
+
+
+def test_a_boost_the_queue_the_teams_and_the_workloads_have_pages(served: ServedGrid) -> None:
+    boost_id = served.client.boost_status()["boosts"][0]["boost_id"]
+
+    async def look(eyes: Eyes) -> None:
+        await eyes.sees("^ c ")
+        await eyes.press("tab", "home", "enter")
+        await eyes.sees(f"Boost {boost_id}")
+        await eyes.sees("team default; since")
+        for key, shown in (("w", "Queue: empty"), ("t", "Resource sharing enabled"), ("l", "grid roles up")):
+            await eyes.press("escape")
+            await eyes.sees("Nodes by name")
+            await eyes.press(key)
+            await eyes.sees(shown)
+
+    on_screen(served.home, look)
+
+
+def test_the_form_has_lender_priority_and_delivery_and_a_typo_stays_here(served: ServedGrid) -> None:
+    async def look(eyes: Eyes) -> None:
+        await eyes.sees("^ c ")
+        await eyes.press("b")
+        await eyes.sees("A boost for a")
+        screen = eyes.app.screen
+        screen.query_one("#amount", Input).value = "two"
+        await eyes.press("enter")
+        await eyes.sees("'two' is not a number")
+        screen.query_one("#amount", Input).value = "1"
+        for name, value in (("priority", "low"), ("source", "c"), ("delivery", "reserve")):
+            screen.query_one(f"#{name}", Select).value = value
+        await eyes.press("enter")
+        await eyes.until(lambda: len(served.client.boost_status()["boosts"]) == 2)
+
+    on_screen(served.home, look)
+    made = served.client.boost_status()["boosts"][-1]
+    assert (made["source_node"], made["target_node"], made["priority"], made["delivery"]) == (
+        "c",
+        "a",
+        "low",
+        "reserve",
+    )
+    assert "two" not in str(served.client.audit_log(event="refused"))
+    served.client.release_boost(made["boost_id"], {"grace_seconds": 0})
 
 
 def test_a_controller_that_goes_away_is_told_and_found_again(served: ServedGrid, tmp_path: Path) -> None:

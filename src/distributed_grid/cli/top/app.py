@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import App
 from textual.binding import Binding, BindingType
 
-from distributed_grid.cli.output import quantity
+from distributed_grid.cli.canvas import Canvas
+from distributed_grid.cli.node_view import node_view
+from distributed_grid.cli.output import clock, quantity
+from distributed_grid.cli.plan import why_view
+from distributed_grid.cli.resource_sharing import queue_view, sharing_view
+from distributed_grid.cli.role_runs_view import runs_view
+from distributed_grid.cli.tables import boost_card
 from distributed_grid.cli.top.dialogs import BoostForm, Confirm, Help, told
 from distributed_grid.cli.top.feed import EVERY_S, Feed, Seen, in_background
-from distributed_grid.cli.top.node_screen import NodeScreen
 from distributed_grid.cli.top.overview import Overview
+from distributed_grid.cli.top.page import Page
 from distributed_grid.client import GridClient
 from distributed_grid.errors import GridError
 from distributed_grid.store.home import GridHome
@@ -58,13 +65,35 @@ class TopApp(App[None]):
         self.push_screen(Help())
 
     def on_overview_opened(self, opened: Overview.Opened) -> None:
-        self.push_screen(NodeScreen(opened.name, self.looking, self._blocks))
+        if opened.boost_id is not None:
+            self._open(f"Boost {opened.boost_id}", lambda: self._boost(str(opened.boost_id)), boost_page)
+        else:
+            self._open(opened.name, lambda: self.looking.node(opened.name), node_view, node=opened.name)
+
+    def action_queue(self) -> None:
+        self._open("Queue", self.looking.queue, queue_view)
+
+    def action_teams(self) -> None:
+        self._open("Teams", self.looking.sharing_status, sharing_view)
+
+    def action_workloads(self) -> None:
+        self._open("Workloads", self.looking.role_runs, runs_view)
+
+    def _open(
+        self, title: str, fetch: Callable[[], Any], render: Callable[[Any, Canvas], str], node: str | None = None
+    ) -> None:
+        self.push_screen(Page(title, fetch, render, blocks=self._blocks, node=node))
+
+    def _boost(self, boost_id: str) -> dict[str, Any]:
+        """A boost, and why it was granted as it was."""
+        return {"boost": self.looking.boost(boost_id), "why": self.looking.why(boost_id)}
 
     def action_boost(self) -> None:
         """Request a boost for the open or selected node."""
-        target = self.screen.node if isinstance(self.screen, NodeScreen) else self.overview.selected_node
+        open_node = self.screen.node if isinstance(self.screen, Page) else None
+        target = open_node or self.overview.selected_node
         if target is not None:
-            form = BoostForm(target, self.overview.kinds, self._acting.request_boost)
+            form = BoostForm(target, self.overview.kinds, self.overview.nodes, self._acting.request_boost)
             self.push_screen(form, self._granted)
 
     def _granted(self, boost: Boost | None) -> None:
@@ -102,6 +131,13 @@ class TopApp(App[None]):
             self.notify(told(result), severity="error", markup=False)
         else:
             self.notify(f"Boost {result['boost_id'][:8]} is {result['state']}")
+
+
+def boost_page(found: Mapping[str, Any], canvas: Canvas) -> str:
+    boost = found["boost"]
+    owner = f"  of {boost['requester']}, team {boost['team']}; since {clock(boost['allocated_at'])}"
+    inside = [f"  inside: {program}" for program in boost["programs"]]
+    return "\n".join([boost_card(boost), owner, *inside, "", why_view(found["why"], canvas)])
 
 
 def _what(boost: Boost) -> str:

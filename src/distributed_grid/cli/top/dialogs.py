@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -14,22 +14,27 @@ from textual.widgets import Button, Input, Label, Select, Static
 
 from distributed_grid.cli.top.feed import in_background
 from distributed_grid.errors import GridError
-from distributed_grid.model.requests import seconds
+from distributed_grid.model.policies import AllocationPriority
+from distributed_grid.model.requests import DELIVERIES, make_ask
 
 if TYPE_CHECKING:
     from distributed_grid.wire.boosts import Boost, BoostRequest
 
+_ANY: Final = "automatic"
+
 KEYS = """\
 Up, Down  move                       Tab     nodes, boosts, events
-Enter     everything about a node    Escape  back
+Enter     all about a node or boost  Escape  back
 /         filter by name or state    s       sort by the next of these:
 n name   p pressure   c cpu   m memory   g gpu   f free CPUs
 b         a boost for the selected node
 r         release the selected boost
-q         quit
+w         the queue                  t       limits and teams
+l         workloads of roles         q       quit
 
-Pressure is measured: 0.3 cpu + 0.3 memory + 0.4 gpu. A node that is
-starting, stale or down has none. Amounts are free/total (base)."""
+Pressure is measured: 0.3 cpu + 0.3 memory + 0.4 gpu, or half and half
+on a node without GPUs. A node that is starting, stale or down has none.
+Amounts are free/total (base)."""
 
 
 class Help(ModalScreen[None]):
@@ -75,30 +80,42 @@ class BoostForm(ModalScreen["Boost | None"]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "Back")]
 
-    def __init__(self, target: str, kinds: Sequence[str], request: Callable[..., Boost]) -> None:
+    def __init__(self, target: str, kinds: Sequence[str], nodes: Sequence[str], request: Callable[..., Boost]) -> None:
         super().__init__()
         self._target = target
-        self._kinds = kinds
+        self._choices: dict[str, tuple[str, Sequence[str]]] = {
+            "kind": ("Kind", kinds),
+            "priority": ("Priority", [*AllocationPriority]),
+            "source": ("From", [_ANY, *(node for node in nodes if node != target)]),
+            "delivery": ("Delivery", [_ANY, *DELIVERIES]),
+        }
         self._request = request
         self._tries: dict[tuple[str, ...], str] = {}
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
             yield Label(f"A boost for {self._target}", classes="title", markup=False)
-            with Horizontal(classes="field"):
-                yield Label("Kind")
-                yield Select([(kind, kind) for kind in self._kinds], value="cpu", allow_blank=False, compact=True)
+            yield from self._choice("kind", "cpu")
             with Horizontal(classes="field"):
                 yield Label("Amount")
                 yield Input(placeholder="cores, devices or GB", id="amount", compact=True)
             with Horizontal(classes="field"):
                 yield Label("For")
                 yield Input("1h", placeholder="30m, 1h, or seconds", id="duration", compact=True)
+            yield from self._choice("priority", AllocationPriority.NORMAL)
+            yield from self._choice("source", _ANY)
+            yield from self._choice("delivery", _ANY)
             with VerticalScroll(id="trouble"):
                 yield Static("", id="told", markup=False)
             with Horizontal(classes="buttons"):
                 yield Button("Request", id="request", variant="primary", compact=True)
                 yield Button("Cancel (Esc)", id="cancel", compact=True)
+
+    def _choice(self, name: str, value: str) -> ComposeResult:
+        label, words = self._choices[name]
+        with Horizontal(classes="field"):
+            yield Label(label)
+            yield Select([(word, word) for word in words], value=value, allow_blank=False, compact=True, id=name)
 
     def on_mount(self) -> None:
         self.query_one("#amount").focus()
@@ -120,20 +137,34 @@ class BoostForm(ModalScreen["Boost | None"]):
         if button.disabled:
             return
         amount, duration = (self.query_one(f"#{name}", Input).value.strip() for name in ("amount", "duration"))
-        kind = str(self.query_one(Select).value)
+        chosen = {name: str(self.query_one(f"#{name}", Select).value) for name in self._choices}
+        source, delivery = (None if chosen[name] == _ANY else chosen[name] for name in ("source", "delivery"))
         try:
-            duration_s = seconds("duration", duration)
+            # A typo is told here: the controller would record it as a refused attempt.
+            ask = make_ask(
+                self._target,
+                chosen["kind"],
+                amount,
+                priority=chosen["priority"],
+                duration_s=duration,
+                source=source,
+                delivery=delivery,
+                fractional_gpus=True,
+            )
         except GridError as error:
             self._tell(told(error))
             return
         body: BoostRequest = {
             "target_node": self._target,
-            "resource_type": kind,
+            "resource_type": chosen["kind"],
             "amount": amount,
-            "duration_seconds": duration_s,
+            "duration_seconds": ask.duration_s,
+            "priority": chosen["priority"],
+            "source_node": source,
+            "delivery": delivery,
         }
         # A retry after a lost answer gets the boost of the first try; different values are a different boost.
-        key = self._tries.setdefault((kind, amount, duration), uuid.uuid4().hex)
+        key = self._tries.setdefault((amount, duration, *chosen.values()), uuid.uuid4().hex)
         button.disabled = True
         self._tell("Asking ...")
         in_background(

@@ -148,15 +148,19 @@ class Overview(Screen[None]):
         Binding("slash", "filter", "Filter", key_display="/"),
         Binding("b", "app.boost", "Boost"),
         Binding("r", "app.release", "Release"),
+        Binding("w", "app.queue", "Waiting", show=False),
+        Binding("t", "app.teams", "Teams", show=False),
+        Binding("l", "app.workloads", "Workloads", show=False),
         Binding("escape", "no_filter", "All nodes", show=False),
     ]
 
     class Opened(Message):
-        """The user opens a node."""
+        """The user opens a node or a boost."""
 
-        def __init__(self, name: str) -> None:
+        def __init__(self, name: str = "", boost_id: str | None = None) -> None:
             super().__init__()
             self.name = name
+            self.boost_id = boost_id
 
     def __init__(self, blocks: bool) -> None:
         super().__init__()
@@ -318,6 +322,8 @@ class Overview(Screen[None]):
         event.stop()
         if event.data_table.id == "nodes" and (name := self.selected_node) is not None:
             self.post_message(self.Opened(name))
+        elif event.data_table.id == "boosts" and (boost := self.selected_boost) is not None:
+            self.post_message(self.Opened(boost_id=boost["boost_id"]))
 
     @property
     def selected_node(self) -> str | None:
@@ -331,6 +337,10 @@ class Overview(Screen[None]):
             return None
         boosts = self.seen.status["boosts"]["boosts"]
         return next((boost for boost in boosts if boost["boost_id"] == table.selected), None)
+
+    @property
+    def nodes(self) -> Sequence[str]:
+        return [node["name"] for node in self.seen.status["nodes"]] if self.seen else ()
 
     @property
     def kinds(self) -> Sequence[str]:

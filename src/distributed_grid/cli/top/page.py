@@ -1,8 +1,7 @@
-"""Everything about one node, kept up to date."""
+"""A screen of text over the overview, kept up to date: a node, a boost, the queue, the teams, the workloads."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -12,34 +11,40 @@ from textual.screen import Screen
 from textual.widgets import Footer, Static
 
 from distributed_grid.cli.canvas import Canvas
-from distributed_grid.cli.node_view import node_view
 from distributed_grid.cli.top.dialogs import told
 from distributed_grid.cli.top.feed import EVERY_S, in_background
-from distributed_grid.client import GridClient
 from distributed_grid.errors import GridError
 
-if TYPE_CHECKING:
-    from distributed_grid.wire.nodes import OneNode
 
-
-class NodeScreen(Screen[None]):
+class Page(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,backspace", "dismiss", "Back"),
         Binding("b", "app.boost", "Boost"),
     ]
 
-    def __init__(self, name: str, client: GridClient, blocks: bool) -> None:
+    def __init__(
+        self,
+        title: str,
+        fetch: Callable[[], Any],
+        render: Callable[[Any, Canvas], str],
+        *,
+        blocks: bool,
+        node: str | None = None,
+    ) -> None:
+        """`node`: the node that the page is about, for a boost from here."""
         super().__init__()
-        self.node = name
-        self._client = client
+        self.node = node
+        self._called = title
+        self._fetch = fetch
+        self._show = render
         self._blocks = blocks
         self._asking = False
-        self._found: OneNode | None = None
+        self._found: Any = None
 
     def compose(self) -> ComposeResult:
         with VerticalScroll():
-            yield Static(f"{self.node} ...", id="node", markup=False)
-        yield Static("", id="node-trouble", markup=False)
+            yield Static(f"{self._called} ...", id="page", markup=False)
+        yield Static("", id="page-trouble", markup=False)
         yield Footer()
 
     def on_mount(self) -> None:
@@ -54,15 +59,13 @@ class NodeScreen(Screen[None]):
         if self._asking:
             return
         self._asking = True
-        in_background(
-            lambda: self._client.node(self.node), lambda found: self.app.call_from_thread(self._answered, found)
-        )
+        in_background(self._fetch, lambda found: self.app.call_from_thread(self._answered, found))
 
-    def _answered(self, found: OneNode | GridError) -> None:
+    def _answered(self, found: Any) -> None:
         self._asking = False
         if not self.is_attached:
             return
-        trouble = self.query_one("#node-trouble", Static)
+        trouble = self.query_one("#page-trouble", Static)
         trouble.display = isinstance(found, GridError)
         if isinstance(found, GridError):
             trouble.update(told(found))
@@ -73,4 +76,4 @@ class NodeScreen(Screen[None]):
     def _draw(self) -> None:
         if self._found is not None:
             canvas = Canvas(max(40, self.size.width - 4), self._blocks)
-            self.query_one("#node", Static).update(Text.from_ansi(node_view(self._found, canvas)))
+            self.query_one("#page", Static).update(Text.from_ansi(self._show(self._found, canvas)))
