@@ -233,10 +233,12 @@ def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
 # -- a cluster as a file describes it ------------------------------------------------------------------------
 
 
-def test_a_configuration_is_an_empty_cluster(write: Callable[[str], Path]) -> None:
+def test_a_configuration_is_an_empty_cluster_with_its_policys_headroom(
+    write: Callable[[str], Path],
+) -> None:
     loaded = load_config(
         write(
-            "resource_sharing: {enabled: true}\n"
+            "resource_sharing: {enabled: true, thresholds: {excess_threshold: 0.25}}\n"
             "nodes:\n"
             "- {name: a, cpu_count: 8, gpu_count: 2, memory_gb: 64, resources: {disk: 1}, tags: [zone=1, old],\n"
             "   resource_sharing: {max_share_cpu: 6, max_share_gpu: 0}}\n"
@@ -251,7 +253,7 @@ def test_a_configuration_is_an_empty_cluster(write: Callable[[str], Path]) -> No
                 gpus=2,
                 disk=1,
                 labels={"grid/name": "a", "zone": "1"},
-                lends=amounts(cpu=6, memory=64, disk=1),
+                lends=amounts(cpu=6, memory=48, disk=0.75),
             ),
             place("b", cpus=4, memory=0, labels={"grid/name": "b"}),
         ]

@@ -3,9 +3,14 @@
 from distributed_grid.config.loader import LoadedConfig
 from distributed_grid.config.models import NodeConfig
 from distributed_grid.config.values import units
+from distributed_grid.decide.capacity.feasibility import lendable
+from distributed_grid.decide.capacity.usage import Usage
+from distributed_grid.decide.policies import headroom_under
 from distributed_grid.errors import ConfigInvalid
+from distributed_grid.model.nodes import Node, NodeTable
+from distributed_grid.model.plans import Rules
 from distributed_grid.model.resources import BUILT_IN, CPU, GPU, MEMORY, ResourceVector
-from distributed_grid.model.roles.plan import Inventory, InventoryNode
+from distributed_grid.model.roles.plan import Inventory
 
 _FIELDS = {CPU: "cpu_count", GPU: "gpu_count", MEMORY: "memory_gb"}
 
@@ -20,7 +25,11 @@ def inventory_of(loaded: LoadedConfig) -> Inventory:
             because=[f"{name}: cpu_count is missing" for name in silent] or ["it has no nodes"],
             try_next="Write cpu_count, gpu_count and memory_gb of each node, or use --cluster live.",
         )
-    return Inventory(_node(node, config.resource_sharing.enabled) for node in config.nodes)
+    sharing = config.resource_sharing
+    nodes = NodeTable(_node(node) for node in config.nodes)
+    rules = Rules(headroom=headroom_under(sharing.policy, float(sharing.thresholds.excess_threshold)))
+    lends = {node.name: lendable(node, Usage(), rules) for node in nodes.values()} if sharing.enabled else {}
+    return Inventory.of_nodes(nodes, lends)
 
 
 def not_said(loaded: LoadedConfig, kinds: set[str]) -> list[str]:
@@ -33,18 +42,11 @@ def not_said(loaded: LoadedConfig, kinds: set[str]) -> list[str]:
     ]
 
 
-def _node(node: NodeConfig, sharing: bool) -> InventoryNode:
+def _node(node: NodeConfig) -> Node:
     given = {kind: getattr(node, field) or 0 for kind, field in _FIELDS.items()} | node.resources
     has = ResourceVector({kind: units(kind, amount) for kind, amount in given.items()})
-    limits = node.resource_sharing.limits()
-    lends = {k: u if (limit := limits.limit(k)) is None else min(u, limit) for k, u in has.items()}
-    return InventoryNode(
-        name=node.name,
-        free=has,
-        total=has,
-        labels={"grid/name": node.name} | _labels(node.tags),
-        lends=ResourceVector(lends if sharing and limits.can_share else {}),
-    )
+    labels = {"grid/name": node.name} | _labels(node.tags)
+    return Node(node.name, "", has, has, has, limits=node.resource_sharing.limits(), labels=labels)
 
 
 def _labels(tags: tuple[str, ...]) -> dict[str, str]:

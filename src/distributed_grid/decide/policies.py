@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from distributed_grid.model.plans import Headroom
 from distributed_grid.model.policies import SharingPolicy
 
 
@@ -77,3 +78,10 @@ POLICIES: Final[Mapping[SharingPolicy, PolicyNumbers]] = {
         changes_per_round=2,
     ),
 }
+
+
+def headroom_under(policy: SharingPolicy, excess_threshold: float) -> Headroom:
+    """What a lender keeps under a policy, as long as nothing is forecast."""
+    numbers = POLICIES[policy]
+    of_base = None if numbers.foresees else numbers.keeps_of_base
+    return Headroom(str(policy), excess_threshold if of_base is None else of_base, numbers.keeps_of_idle)

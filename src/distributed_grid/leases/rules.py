@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from distributed_grid.decide.policies import POLICIES, PolicyNumbers
+from distributed_grid.decide.policies import POLICIES, PolicyNumbers, headroom_under
 from distributed_grid.decide.queue.claims import charged
 from distributed_grid.errors import SharingDisabled
 from distributed_grid.leases.state import EngineContext
@@ -74,21 +74,19 @@ def _why_no_transfers(p: EngineContext) -> str | None:
 
 
 def _headroom(p: EngineContext, ask: Ask) -> Headroom:
-    policy = numbers(p)
     excess = float(p.config.resource_sharing.thresholds.excess_threshold)
-    of_base = policy.keeps_of_base or 0.0
+    found = headroom_under(p.sharing.policy, excess)
+    if p.forecast is None or not POLICIES[p.sharing.policy].foresees:
+        return found
     foreseen: dict[tuple[str, str], float] = {}
-    if policy.foresees and p.forecast is not None:
-        horizon = min(ask.duration_s, _LONGEST_HORIZON_S)
-        for name in p.observer.naming.raylets:
-            for kind in BUILT_IN:
-                expected = p.forecast(name, kind, horizon)
-                # Until the accuracy is known, the interval is 0 to 1: keep as much as `balanced` would.
-                if expected is not None:
-                    foreseen[name, kind] = expected.high if expected.accuracy is not None else expected.value + excess
-    if policy.foresees and not foreseen:
-        of_base = excess
-    return Headroom(str(p.sharing.policy), of_base, policy.keeps_of_idle, foreseen)
+    horizon = min(ask.duration_s, _LONGEST_HORIZON_S)
+    for name in p.observer.naming.raylets:
+        for kind in BUILT_IN:
+            expected = p.forecast(name, kind, horizon)
+            # Until the accuracy is known, the interval is 0 to 1: keep as much as `balanced` would.
+            if expected is not None:
+                foreseen[name, kind] = expected.high if expected.accuracy is not None else expected.value + excess
+    return replace(found, of_base=0.0, foreseen=foreseen) if foreseen else found
 
 
 def charge(p: EngineContext) -> None:
