@@ -37,6 +37,31 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveGrid]:
             grid.stop()
 
 
+def test_a_token_that_was_revoked_while_the_disk_was_full_stays_revoked(small: LiveGrid, tmp_path: Path) -> None:
+    token = small.json("token", "create", "eve", "--scope", "view")["token"]
+    home = GridHome(tmp_path / "eve")
+
+    def eve(*command: str, **options: str) -> int:
+        return small.cli(*command, env={"GRID_HOME": str(home.path)}, **options).returncode
+
+    assert eve("login", small.client.url(), stdin=token) == 0
+    assert eve("boost", "status") == 0
+
+    tokens = small.home.path / "tokens.json"
+    before = tokens.read_bytes()
+    with filled(small.home.path):
+        revoked = small.cli("token", "revoke", "eve")
+        assert (revoked.returncode, "No space left on device" in revoked.stderr) == (0, True), revoked.stderr
+        assert eve("boost", "status") == AccessDenied.exit_code
+        assert tokens.read_bytes() == before
+
+    until(lambda: tokens.read_bytes() != before, 30, "it is written, now that there is room")
+    os.kill(pid := small.controller_pid(), signal.SIGKILL)
+    until(lambda: small.controller_pid() != pid, 60, "another controller")
+    assert small.cli("boost", "status").returncode == 0
+    assert eve("boost", "status") == AccessDenied.exit_code
+
+
 def test_a_full_disk_refuses_boosts_and_keeps_none(small: LiveGrid) -> None:
     kept = small.boost("head", "cpu", 1, duration_seconds=600)
     ended = small.boost("head", "cpu", 2, delivery="reserve", duration_seconds=600)
@@ -65,28 +90,3 @@ def test_a_full_disk_refuses_boosts_and_keeps_none(small: LiveGrid) -> None:
     until(lambda: not json.loads(small.home.boosts.read_text())["boosts"], 10, "the file caught up")
     until(lambda: not small.json("cluster", "status")["problems"], 10)
     assert small.boost("head", "cpu", 1)["state"] == "active"
-
-
-def test_a_token_that_was_revoked_while_the_disk_was_full_stays_revoked(small: LiveGrid, tmp_path: Path) -> None:
-    token = small.json("token", "create", "eve", "--scope", "view")["token"]
-    home = GridHome(tmp_path / "eve")
-
-    def eve(*command: str, **options: str) -> int:
-        return small.cli(*command, env={"GRID_HOME": str(home.path)}, **options).returncode
-
-    assert eve("login", small.client.url(), stdin=token) == 0
-    assert eve("boost", "status") == 0
-
-    tokens = small.home.path / "tokens.json"
-    before = tokens.read_bytes()
-    with filled(small.home.path):
-        revoked = small.cli("token", "revoke", "eve")
-        assert (revoked.returncode, "No space left on device" in revoked.stderr) == (0, True), revoked.stderr
-        assert eve("boost", "status") == AccessDenied.exit_code
-        assert tokens.read_bytes() == before
-
-    until(lambda: tokens.read_bytes() != before, 30, "it is written, now that there is room")
-    os.kill(pid := small.controller_pid(), signal.SIGKILL)
-    until(lambda: small.controller_pid() != pid, 60, "another controller")
-    assert small.cli("boost", "status").returncode == 0
-    assert eve("boost", "status") == AccessDenied.exit_code
