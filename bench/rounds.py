@@ -77,7 +77,7 @@ async def _settled(shows: Shows, *, lent: bool) -> None:
     deadline = time.monotonic() + _VIEW_PATIENCE_S
     while not shows(lent):
         if time.monotonic() > deadline:
-            raise TimeoutError(f"the cluster's view does not show the capacity {'lent' if lent else 'back home'}")
+            raise TimeoutError(f"the cluster's view does not show the capacity {'lent' if lent else 'returned'}")
         await asyncio.sleep(_VIEW_POLL_S)
     # Not time.sleep: in library mode grid's own loop has work to finish here, as it would between two requests.
     await asyncio.sleep(random.uniform(0, _PAUSE_S))

@@ -350,7 +350,8 @@ def test_a_lease_without_a_known_owner_is_for_admins_and_the_lenders_owners(
 
 async def given_to_grid(grid: ServedGrid, boost_id: str, requester: str = "grid") -> None:
     ledger = grid.engine.parts.ledger
-    ledger.put(replace(ledger.find(boost_id), requester=requester, team="default"))
+    boost = ledger.find(boost_id)
+    ledger.restore(replace(boost, requester=requester, team="default"))
 
 
 def test_a_program_runs_inside_a_boost_of_its_own_and_not_of_anothers(

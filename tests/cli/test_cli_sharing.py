@@ -170,7 +170,7 @@ def test_a_policy_is_shown_and_set_and_put_back(served: ServedGrid) -> None:
 def test_a_node_cools_down_and_is_warm_again(served: ServedGrid) -> None:
     typed(served, "boost", "request", "gpu-master", "cpu", "2", "--source", "gpu1")
     assert typed(served, "cooldown", "gpu1") == (
-        "gpu1 is cooling down: 1 boost goes home\nIt shares nothing until: grid cooldown gpu1 --off\n"
+        "gpu1 is cooling down: 1 boost is returned\nIt shares nothing until: grid cooldown gpu1 --off\n"
     )
     assert "cooling" in typed(served, "resource-sharing", "status")
     refused = typed(served, "boost", "request", "gpu-master", "cpu", "2", "--source", "gpu1", code=4)

@@ -344,7 +344,7 @@ def test_a_boost_that_was_given_back_and_is_still_held_after_its_grace_period_is
     found = plan(OWN, held, teams=Teams([ML]))
     assert found is not None
     assert (victims(found), found.back_by) == (["b"], NOON)
-    assert plan(OWN, replace(held, wanted_back=True), teams=Teams([ML])) is None, "it was asked for"
+    assert plan(OWN, replace(held, state=LeaseState.RECLAIMING), teams=Teams([ML])) is None, "it was asked for"
 
 
 # -- later ---------------------------------------------------------------------------------------------------

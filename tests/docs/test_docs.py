@@ -27,7 +27,8 @@ from distributed_grid.decide.policies import POLICIES, PolicyNumbers
 from distributed_grid.decide.scheduler import strategies
 from distributed_grid.model.checkup_facts import ControllerFacts, Facts, HomeFacts, MachineFacts
 from distributed_grid.model.findings import DEVIATIONS
-from distributed_grid.model.leases import LEGAL, LeaseState
+from distributed_grid.model.lease_changes import LEGAL
+from distributed_grid.model.leases import LeaseState
 from distributed_grid.model.offload import ObstacleCode, OffloadState
 from distributed_grid.model.principals import Scope
 from distributed_grid.model.refusals import RefusalCode
@@ -355,7 +356,9 @@ def test_the_states_of_a_lease() -> None:
     told = {codes_in(row["State"])[0]: set(codes_in(row["May become"])) for row in rows}
 
     assert told == {str(state): {str(next_one) for next_one in LEGAL[state]} for state in LeaseState}
-    assert {codes_in(row["State"])[0] for row in table("docs/boosts.md", "State", "Meaning")} == {*map(str, LeaseState)}
+    assert {codes_in(row["State"])[0] for row in table("docs/boosts.md", "State", "Meaning")} == {
+        state.shown for state in LeaseState
+    }
 
 
 def test_the_reasons_of_refusals() -> None:

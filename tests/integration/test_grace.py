@@ -172,8 +172,8 @@ def test_a_run_whose_boost_is_released_is_told_finishes_its_work_and_ends_by_its
     [told], [saved] = program.seen("told"), program.seen("saved")
     assert (told["cause"], told["deadline"]) == ("released", shown["ending"]["deadline"])
     assert saved["group"] == boost["placement_group"] == program.seen("began")[0]["group"]
-    assert f"boost {boost['boost_id'][:8]} goes home: released by" in said
-    assert "goes home: released by" in table
+    assert f"boost {boost['boost_id'][:8]} is being returned: released by" in said
+    assert "is being returned: released by" in table
     assert "in 60 min" not in table
     until(lambda: grid.state(boost) == "released", 20, "the boost goes home long before its deadline")
     grid.settled()
@@ -244,7 +244,7 @@ def test_a_run_that_is_preempted_hears_for_whom_and_until_when_and_stays_until_t
     assert "Owner" in table and "Team" in table
     [row] = [line for line in table.splitlines() if boost["boost_id"][:8] in line and "releasing" in line]
     assert shown["requester"] in row and shown["team"] in row and "in 60 min" not in row
-    assert "goes home: preempted by" in table
+    assert "is being returned: preempted by" in table
     assert re.match(r" *0:\d\d .*releasing", on_top[0]) and shown["requester"] in on_top[0]
     grid.release(granted[0])
     grid.settled()
@@ -328,7 +328,7 @@ def test_a_command_in_a_boosts_shell_keeps_its_place_until_the_deadline_and_is_e
     assert (code, term["at"] >= at(deadline)) == (7, True), said  # the program's own exit code
     worked = [step["group"] for step in program.seen("step") if step["at"] > asked_at]
     assert {*worked, last["group"]} == {boost["placement_group"]}  # also between two tasks, when it is idle
-    assert f"boost {boost['boost_id'][:8]} goes home: released by" in said
+    assert f"boost {boost['boost_id'][:8]} is being returned: released by" in said
     until(lambda: grid.state(boost) == "released", 30, "the boost is home")
     grid.settled()
 
@@ -437,7 +437,7 @@ def test_members_of_roles_are_told_and_keep_their_processes_until_the_deadline(g
         last = last_heard(run, pid)
 
         assert (notice["cause"], notice["deadline"]) == ("released", deadline)
-        assert "goes home: released by" in told(run)
+        assert "is being returned: released by" in told(run)
         assert last > at(notice["asked_at"])
         assert time.time() >= at(deadline)  # and only then it was another process
         until(lambda: restarts(run, "member", 0) == 1, 60, "it restarts in another place")

@@ -7,6 +7,7 @@ from builders import ask, cpu
 from whole_grid import WholeGrid, at_home, together
 
 from distributed_grid.errors import BoostNotFound, GridError, NoCapacity, TargetNotFound
+from distributed_grid.leases.release import begin_release
 from distributed_grid.model.leases import LeaseState, OnGraceEnd
 from distributed_grid.model.nodes import NodeTable
 
@@ -49,6 +50,22 @@ def test_an_unknown_target_or_boost_is_told(lab: WholeGrid) -> None:
         lab.run(lab.service.request(ask("nowhere")))
     with pytest.raises(BoostNotFound):
         lab.run(lab.service.release("nothing"))
+
+
+@pytest.mark.parametrize("kind", ["gpu", "cpu"])
+def test_a_grant_that_is_released_while_it_is_under_way_does_not_come_back(lab: WholeGrid, kind: str) -> None:
+    """As when grid stops, and everything ends."""
+
+    def release() -> None:
+        (granting,) = lab.parts.ledger
+        begin_release(lab.parts, granting, "grid stops", grace_s=0.0, wanted_back=False)
+
+    lab.cluster.upcoming(0, release, call="reserve" if kind == "gpu" else "resize", after=True)
+    boost = lab.run(lab.service.request(ask("b", kind, 1, source="a")))
+    assert boost.is_winding_down
+    lab.wait(1.0)
+    at_home(lab)
+    assert not lab.cluster.groups()
 
 
 def test_many_at_once_never_get_more_than_there_is(lab: WholeGrid) -> None:

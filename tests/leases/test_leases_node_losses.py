@@ -10,6 +10,7 @@ from fake_cluster import FakeCluster, LostReply
 from whole_grid import WholeGrid, at_home, raising
 
 from distributed_grid.errors import Unavailable
+from distributed_grid.model.lease_changes import Delivered
 from distributed_grid.model.leases import Delivery, LeaseState
 from distributed_grid.model.roles.runs import RunId
 
@@ -153,16 +154,14 @@ def test_a_reservation_that_was_made_again_without_an_answer_is_known_by_its_new
 def test_a_group_that_is_made_while_reconciler_looks_is_left_alone(lab: WholeGrid, listed: bool) -> None:
     """The list was drawn up before the group was there, or before it had its place; then its grant was complete."""
     new = lease("new", "a", "b", kind="gpu", amount=1, state=LeaseState.GRANTING, delivery=Delivery.RESERVE)
-    lab.parts.in_flight.add(new.id)
-    lab.parts.ledger.put(new)
+    lab.parts.ledger.add(new)
     made = lab.cluster.reserve(new, lab.cluster.ids()["a"], 2) if listed else None
     lab.cluster.set_standing(made, False)
 
     def grant() -> None:
         group = made or lab.cluster.reserve(new, lab.cluster.ids()["a"], 2)
         lab.cluster.set_standing(group, True)
-        lab.parts.ledger.put(new.to(ACTIVE, placement_group=group))
-        lab.parts.in_flight.discard(new.id)
+        lab.parts.ledger.apply(new, Delivered(group))
 
     lab.cluster.upcoming(0, grant, call="groups", after=True)
     lab.wait(3.0)

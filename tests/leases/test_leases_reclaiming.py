@@ -13,7 +13,8 @@ from distributed_grid.model.leases import WATCHED, Lease, LeaseState, OnGraceEnd
 from distributed_grid.model.principals import THE_OWNER
 from distributed_grid.model.resources import CPU, scale
 
-ACTIVE, RELEASED, RELEASING = LeaseState.ACTIVE, LeaseState.RELEASED, LeaseState.RELEASING
+ACTIVE, RELEASED = LeaseState.ACTIVE, LeaseState.RELEASED
+RELEASING, RECLAIMING = LeaseState.RELEASING, LeaseState.RECLAIMING
 CPUS = scale(CPU)
 GRACE_S = 10.0
 
@@ -131,7 +132,7 @@ def test_work_of_a_silent_holder_is_ended_with_the_grace_period_and_not_before(l
 
     lab.wait(GRACE_S / 2 + 0.5)
     taken = lab.leases[boost.id]
-    assert (taken.state, taken.wanted_back, taken.notice) == (RELEASING, True, None)
+    assert (taken.state, taken.notice) == (RECLAIMING, None)
     assert taken.grace_s == pytest.approx(GRACE_S / 2, abs=0.2)
     lab.wait(GRACE_S / 2 - 1.5)
     assert work in lab.cluster.running("b")
@@ -148,7 +149,7 @@ def test_only_what_is_asked_is_taken_of_a_silent_holder(lab: WholeGrid) -> None:
 
     lab.wait(GRACE_S / 2 + 0.5)
     part = the_other(lab, boost)
-    assert (part.state, part.wanted_back, part.units) == (RELEASING, True, 2 * CPUS)
+    assert (part.state, part.units) == (RECLAIMING, 2 * CPUS)
     lab.wait(GRACE_S)
 
     assert lab.leases[boost.id].units == CPUS
@@ -162,7 +163,7 @@ def test_a_holder_that_wants_no_notice_is_not_asked(lab: WholeGrid) -> None:
 
     taken = want_back(lab, boost, 2)
 
-    assert (taken.state, taken.wanted_back, taken.units) == (RELEASING, True, 2 * CPUS)
+    assert (taken.state, taken.units) == (RECLAIMING, 2 * CPUS)
     assert taken.grace_s == GRACE_S
     lab.wait(1.0)
     assert lab.leases[boost.id].units == CPUS
@@ -173,7 +174,7 @@ def test_a_boost_without_a_grace_period_is_taken_at_once(lab: WholeGrid) -> None
     boost = lab.run(lab.service.request(ask("b", source="a", grace_s=0.0, reclaim_hook=WATCHED)))
     lab.cluster.start("b", 6)
 
-    assert want_back(lab, boost).state is RELEASING
+    assert want_back(lab, boost).state is RECLAIMING
 
     lab.wait(3.0)
     at_home(lab)

@@ -131,7 +131,7 @@ def test_where_no_version_can_be_read_loans_stay_for_a_minute_and_then_go_home(l
         lab.start(strict=False)
         lab.wait(HOLD.total_seconds() - 10.0)
         assert lab.cluster.true_totals() == lent
-        assert "takes all capacity home" in lab.problems()
+        assert "takes all capacity back" in lab.problems()
         lab.wait(20.0)
         assert lab.cluster.is_at_base()
     lab.wait(15.0)

@@ -5,69 +5,213 @@ from datetime import timedelta
 
 import pytest
 from builders import NOON, lease
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distributed_grid.model.leases import LEGAL, Delivery, IllegalTransition, LeaseState, Notice
+from distributed_grid.leases.ledger import Ledger
+from distributed_grid.model.endings import EndCause, Ending
+from distributed_grid.model.lease_changes import (
+    CHANGES,
+    LEGAL,
+    Change,
+    Checkpointed,
+    Claimed,
+    Delivered,
+    EndForced,
+    GraceChanged,
+    GroupLost,
+    IllegalTransition,
+    Interrupted,
+    KeyTaken,
+    NodeLost,
+    NotDelivered,
+    NoticeGiven,
+    ProgramsChanged,
+    Reclaimed,
+    Regrouped,
+    ReleaseAsked,
+    RenewalUndone,
+    Renewed,
+    Resumed,
+    Returned,
+    changed,
+    split,
+)
+from distributed_grid.model.leases import Delivery, Lease, LeaseState, Notice, Program
 from distributed_grid.model.resources import CPU, ResourceVector
 
-ILLEGAL = [(a, b) for a in LeaseState for b in LeaseState if b not in LEGAL[a]]
+WINDING = (LeaseState.RELEASING, LeaseState.RECLAIMING, LeaseState.LOST)
+ENDING = Ending(EndCause.PREEMPTED, "ann")
+LATER = NOON + timedelta(minutes=5)
+NOTICE = Notice(1, "needed", NOON, NOON + timedelta(seconds=15))
+ONE_OF_EACH: tuple[Change, ...] = (
+    Delivered("g1"),
+    NotDelivered("busy", NOON),
+    Interrupted(),
+    Resumed(),
+    Regrouped("g2"),
+    Renewed(LATER, 300.0),
+    RenewalUndone(NOON, 60.0),
+    NoticeGiven(NOTICE, ENDING),
+    Checkpointed(NOON),
+    GraceChanged(5.0),
+    ProgramsChanged((Program("p", "train", LATER),)),
+    KeyTaken("k2"),
+    ReleaseAsked("released", NOON, 30.0, ENDING),
+    Reclaimed("needed", NOON, 30.0, ENDING),
+    Claimed(ENDING),
+    EndForced(),
+    NodeLost("gpu1 left", NOON, ENDING),
+    GroupLost("it vanished", NOON),
+    Returned(),
+)
 
 
-def test_every_state_is_in_the_table() -> None:
-    assert set(LEGAL) == set(LeaseState)
+def test_every_change_is_in_the_table_and_here() -> None:
+    assert set(CHANGES) == {type(change) for change in ONE_OF_EACH}
+    assert {each.__name__ for each in CHANGES} == {each.__name__ for each in Change.__subclasses__()}
 
 
-@pytest.mark.parametrize(("now", "then"), [(a, b) for a in LeaseState for b in sorted(LEGAL[a])])
-def test_a_legal_step_changes_the_state_and_what_was_given(now: LeaseState, then: LeaseState) -> None:
-    before = lease(state=now)
-    after = before.to(then, release_reason="because")
-    assert (after.state, after.release_reason, after.id) == (then, "because", before.id)
-    assert before.state is now
-
-
-@pytest.mark.parametrize(("now", "then"), ILLEGAL)
-def test_an_illegal_step_is_a_bug_and_says_which(now: LeaseState, then: LeaseState) -> None:
-    with pytest.raises(IllegalTransition, match=f"b1: {now} -> {then}"):
-        lease(state=now).to(then)
+@pytest.mark.parametrize("change", ONE_OF_EACH, ids=lambda change: type(change).__name__)
+@pytest.mark.parametrize("state", LeaseState)
+def test_a_change_is_made_where_the_table_has_it_and_nowhere_else(state: LeaseState, change: Change) -> None:
+    before = lease(state=state)
+    if state not in CHANGES[type(change)]:
+        with pytest.raises(IllegalTransition, match=f"b1: {type(change).__name__} while it is {state}"):
+            changed(before, change)
+        return
+    after = changed(before, change)
+    assert after.state is CHANGES[type(change)][state]
+    assert before.state is state
+    assert replace(after, state=state, **{name: getattr(before, name) for name in change.__slots__}) == before
 
 
 def test_what_is_released_stays_released() -> None:
     assert LEGAL[LeaseState.RELEASED] == frozenset()
 
 
-@given(st.lists(st.integers(0, 4), min_size=10, max_size=30))
-def test_any_path_without_renewals_ends_and_ends_released(choices: list[int]) -> None:
-    state = LeaseState.GRANTING
-    for steps, choice in enumerate(choices):
-        onward = sorted(LEGAL[state] - {state})
-        if not onward:
-            assert state is LeaseState.RELEASED
-            assert steps <= len(LeaseState)
-            return
-        state = onward[choice % len(onward)]
-    raise AssertionError("a lease went round in circles")
-
-
 def test_nothing_comes_back_from_winding_down() -> None:
-    reachable, todo = set(), [LeaseState.RELEASING, LeaseState.LOST]
-    while todo:
-        state = todo.pop()
-        reachable.add(state)
-        todo += [s for s in LEGAL[state] if s not in reachable]
-    assert reachable == {LeaseState.RELEASING, LeaseState.LOST, LeaseState.RELEASED}
+    for state in WINDING:
+        assert LEGAL[state] <= {*WINDING, LeaseState.RELEASED}
+    assert LeaseState.RELEASING not in LEGAL[LeaseState.RECLAIMING], "a promise is not taken back"
+
+
+def test_every_state_leads_to_the_end() -> None:
+    ends = {LeaseState.RELEASED}
+    while more := {state for state in LeaseState if LEGAL[state] & ends} - ends:
+        ends |= more
+    assert ends == set(LeaseState)
 
 
 @pytest.mark.parametrize("state", LeaseState)
-def test_a_lease_holds_capacity_until_it_is_home(state: LeaseState) -> None:
+def test_a_lease_holds_capacity_until_it_is_returned(state: LeaseState) -> None:
     found = lease(state=state)
     assert found.holds_capacity is (state is not LeaseState.RELEASED)
-    assert found.is_winding_down is (state in (LeaseState.RELEASING, LeaseState.LOST))
+    assert found.is_winding_down is (state in WINDING)
 
 
-def test_a_renewed_lease_is_the_same_lease_with_a_later_end() -> None:
-    later = NOON + timedelta(days=1)
-    assert lease().to(LeaseState.ACTIVE, expires_at=later).expires_at == later
+def test_only_an_active_lease_has_a_notice() -> None:
+    noticed = changed(lease(), NoticeGiven(NOTICE, ENDING))
+    assert noticed.notice == NOTICE
+    for change in (Reclaimed("", NOON, 0.0, ENDING), NodeLost("", NOON, ENDING), GroupLost("", NOON)):
+        assert changed(noticed, change).notice is None
+
+
+@pytest.mark.parametrize("change", [GraceChanged(31.0), ReleaseAsked("", NOON, 31.0, ENDING)])
+def test_a_promised_deadline_is_not_put_off(change: Change) -> None:
+    noticed = changed(lease(grace_s=30.0), NoticeGiven(NOTICE, ENDING))
+    with pytest.raises(IllegalTransition, match="promised"):
+        changed(noticed, change)
+    assert changed(lease(grace_s=30.0), change).grace_s == 31.0
+
+
+seconds = st.floats(0.0, 600.0)
+instants = seconds.map(lambda after: NOON + timedelta(seconds=after))
+endings = st.builds(Ending, st.sampled_from(EndCause), st.just("ann"))
+notices = st.builds(
+    lambda units, at, span: Notice(units, "needed", at, at + timedelta(seconds=span)),
+    st.integers(1, 9),
+    instants,
+    seconds,
+)
+some_change = st.one_of(
+    *(st.just(change) for change in ONE_OF_EACH),
+    st.builds(Renewed, instants, seconds),
+    st.builds(NoticeGiven, notices, endings),
+    st.builds(GraceChanged, seconds),
+    st.builds(ReleaseAsked, st.just(""), instants, seconds, endings),
+    st.builds(Reclaimed, st.just(""), instants, seconds, endings),
+)
+
+
+@given(st.lists(some_change | st.integers(1, 9), max_size=30))
+@settings(deadline=None)
+def test_whatever_is_done_to_a_lease_it_keeps_its_promises(steps: list[Change | int]) -> None:
+    """A number splits that many units off. What is not legal is refused and changes nothing."""
+    units = 10
+    ledger = Ledger((lease(state=LeaseState.GRANTING, units=units, resources=ResourceVector({CPU: units})),))
+    for number, step in enumerate(steps):
+        for before in ledger:
+            try:
+                if isinstance(step, int):
+                    ledger.split(before, step, f"{before.id}-{number}")
+                else:
+                    ledger.apply(before, step)
+            except (IllegalTransition, ValueError):
+                assert ledger.get(before.id) == before
+            else:
+                check_step(before, ledger.get(before.id), step)
+        assert sum(one.units for one in ledger) <= units
+        assert all(one.resources == ResourceVector({CPU: one.units}) for one in ledger)
+
+
+def check_step(before: Lease, after: Lease | None, step: Change | int) -> None:
+    if after is None:
+        assert before.is_winding_down, "it was released first"
+        return
+    assert after.state in LEGAL[before.state]
+    assert after.is_winding_down or not before.is_winding_down, "a release is never undone"
+    assert after.wanted_back or after.state is LeaseState.LOST or not before.wanted_back
+    assert after.notice is None or after.state is LeaseState.ACTIVE
+    assert after.units == before.units or isinstance(step, int)
+    assert after.units <= before.units
+    if after.expires_at != before.expires_at:
+        assert isinstance(step, Renewed | RenewalUndone)
+    if before.is_claimed and after.deadline is not None and before.deadline is not None and after.grace_s > 0:
+        assert after.deadline <= before.deadline + timedelta(milliseconds=1)
+
+
+def test_an_old_copy_of_a_lease_cannot_undo_its_release() -> None:
+    """A keeper that read the lease before it was released renews it afterwards."""
+    ledger = Ledger((lease(),))
+    old = ledger.find("b1")
+    released = ledger.apply(old, ReleaseAsked("released", NOON, 30.0, ENDING))
+
+    with pytest.raises(IllegalTransition, match="Renewed while it is releasing"):
+        ledger.apply(old, Renewed(LATER, 300.0))
+    with pytest.raises(IllegalTransition):
+        ledger.restore(old)
+    with pytest.raises(IllegalTransition):
+        ledger.add(old)
+
+    assert ledger.find("b1") is released
+
+
+def test_a_lease_that_has_ended_does_not_come_back_by_a_late_change() -> None:
+    ledger = Ledger((lease(state=LeaseState.RELEASING),))
+    old = ledger.find("b1")
+    ledger.apply(old, Returned())
+    with pytest.raises(IllegalTransition, match="has ended"):
+        ledger.apply(old, Checkpointed(NOON))
+    assert len(ledger) == 0
+
+
+def test_a_change_keeps_what_others_changed_meanwhile() -> None:
+    ledger = Ledger((lease(),))
+    old = ledger.find("b1")
+    ledger.apply(old, Renewed(LATER, 300.0))
+    after = ledger.apply(old, Checkpointed(NOON))
+    assert (after.expires_at, after.checkpointed_at) == (LATER, NOON)
 
 
 def test_a_lease_says_what_it_is() -> None:
@@ -80,7 +224,7 @@ def test_the_two_parts_of_a_lease_are_what_it_was(units: int, data: st.DataObjec
     before = lease(units=units, resources=ResourceVector({CPU: units}), idempotency_key="k", team="vision")
     part = data.draw(st.integers(1, units - 1))
 
-    kept, given_up = before.split(part, "b2")
+    kept, given_up = split(before, part, "b2")
 
     assert (kept.id, kept.units, kept.idempotency_key) == ("b1", units - part, "k")
     assert (given_up.id, given_up.units, given_up.idempotency_key) == ("b2", part, None)
@@ -92,12 +236,12 @@ def test_the_two_parts_of_a_lease_are_what_it_was(units: int, data: st.DataObjec
 @pytest.mark.parametrize("units", [0, -1, 20_000, 30_000])
 def test_nothing_all_and_more_cannot_be_split_off(units: int) -> None:
     with pytest.raises(ValueError, match="cannot be split off"):
-        lease(amount=2).split(units, "b2")
+        split(lease(amount=2), units, "b2")
 
 
 def test_a_reservation_cannot_be_split() -> None:
     with pytest.raises(ValueError, match="cannot be split off"):
-        lease(delivery=Delivery.RESERVE).split(1, "b2")
+        split(lease(delivery=Delivery.RESERVE), 1, "b2")
 
 
 def test_a_notice_is_due_before_its_lease_expires_or_with_it() -> None:

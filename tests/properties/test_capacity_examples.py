@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from itertools import chain, repeat
 
 import pytest
@@ -298,6 +299,6 @@ def test_a_loan_elsewhere_is_not_held_up_by_a_source_that_came_back_whole() -> N
     bench.cluster.kill_node("a")
     bench.cluster.return_node("a")
     bench.cluster.clock.sleep(0.1)
-    done = bench.converge(old.to(LeaseState.LOST), new)
+    done = bench.converge(replace(old, state=LeaseState.LOST), new)
     assert done.delivered(new)
     assert bench.totals["d"] == cpu(6)

@@ -80,14 +80,14 @@ class CapacityMachine(RuleBasedStateMachine):
         done = self.converge()
         if done is not None:
             state = LeaseState.ACTIVE if done.delivered(new) else LeaseState.RELEASING
-            self.leases[new.id] = new.to(state)
+            self.leases[new.id] = replace(new, state=state)
 
     @precondition(lambda self: self.leases)
     @rule(data=st.data())
     def release(self, data: st.DataObject) -> None:
         chosen = data.draw(st.sampled_from(sorted(self.leases)))
         if not self.leases[chosen].is_winding_down:
-            self.leases[chosen] = self.leases[chosen].to(LeaseState.RELEASING)
+            self.leases[chosen] = replace(self.leases[chosen], state=LeaseState.RELEASING)
         self.turn()
 
     @rule()
@@ -98,7 +98,7 @@ class CapacityMachine(RuleBasedStateMachine):
         for found in list(self.leases.values()):
             if found.state is LeaseState.GRANTING:
                 state = LeaseState.ACTIVE if done.delivered(found) else LeaseState.RELEASING
-                self.leases[found.id] = found.to(state)
+                self.leases[found.id] = replace(found, state=state)
             elif found.is_winding_down and done.returned(found):
                 del self.leases[found.id]
 
@@ -161,7 +161,7 @@ class CapacityMachine(RuleBasedStateMachine):
             self.cluster.kill_node(name)
             for found in list(self.leases.values()):
                 if name in (found.source, found.target) and found.state is not LeaseState.LOST:
-                    self.leases[found.id] = found.to(LeaseState.LOST)
+                    self.leases[found.id] = replace(found, state=LeaseState.LOST)
 
     @rule(name=names)
     def node_returns(self, name: str) -> None:

@@ -1,6 +1,7 @@
 """What is saved is loaded, stays private and readable, and ends when somebody removes it."""
 
 import json
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,7 @@ def test_the_version_before_is_kept_and_nothing_else_is_left(boosts: BoostFile, 
 def test_a_changed_lease_is_written_anew(boosts: BoostFile, a_lease: Any, lab: Lab) -> None:
     first, second = a_lease("b1"), a_lease("b2")
     boosts.save((first, second), lab)
-    changed = first.to(LeaseState.RELEASING, release_reason="asked")
+    changed = replace(first, state=LeaseState.RELEASING, release_reason="asked")
     boosts.save((changed, second), lab)
     assert boosts.load().leases == (changed, second)
 

@@ -14,6 +14,7 @@ from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.policies import PolicyNumbers
 from distributed_grid.decide.queue.admission import Verdict, plan_queue
 from distributed_grid.decide.queue.preemption import Preemption
+from distributed_grid.model.lease_changes import split
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
 from distributed_grid.model.plans import NO_RULES, Grant, Rules
@@ -85,15 +86,17 @@ class World:
             units = preemption.takes[victim.id]
             assert self.leases[victim.id] == victim, "nobody is asked twice"
             if units < victim.units:
-                kept, given = victim.split(units, f"{victim.id}-{len(self.leases)}")
+                kept, given = split(victim, units, f"{victim.id}-{len(self.leases)}")
                 self.leases[victim.id] = kept
             else:
                 given = victim
-            self.leases[given.id] = given.to(LeaseState.RELEASING, release_asked_at=self.now, wanted_back=True)
+            self.leases[given.id] = replace(given, state=LeaseState.RECLAIMING, release_asked_at=self.now)
 
     def release(self, id: str, grace_s: float) -> None:
         """Its holder gives it back, and its work uses up the grace period."""
-        self.leases[id] = self.leases[id].to(LeaseState.RELEASING, release_asked_at=self.now, grace_s=grace_s)
+        self.leases[id] = replace(
+            self.leases[id], state=LeaseState.RELEASING, release_asked_at=self.now, grace_s=grace_s
+        )
 
     def go_on_to(self, now: datetime) -> None:
         self.now = now

@@ -276,17 +276,25 @@ def _tell_warnings(boost: Boost, as_json: bool) -> None:
 
 
 def _keep_renewing(client: GridClient, granted: Boost, duration_s: float) -> None:
-    """Renew after each third of the duration until this process ends; the boost then expires."""
+    """Renew until this process ends; the boost then expires."""
     import time
 
     from distributed_grid.cli.output import clock
+    from distributed_grid.client.lease_keeper import LeaseKeeper
 
     short = granted["boost_id"][:8]
     say(f"Renewing {short} while this runs; Ctrl-C stops that.")
     current = granted
+
+    def renew() -> None:
+        nonlocal current
+        current = client.renew_boost(granted["boost_id"])
+
+    keeper = LeaseKeeper(duration_s)
     try:
-        while True:
-            time.sleep(duration_s / 3)
-            current = client.renew_boost(granted["boost_id"])
+        while keeper.ended is None:
+            time.sleep(keeper.pause_s)
+            keeper.renew(renew)
+        raise keeper.ended
     except KeyboardInterrupt:
         say(f"\nNo longer renewed: {short} ends at {clock(current['expires_at'])}. Now: grid boost release {short}")

@@ -74,7 +74,7 @@ def cooldown_view(answer: Cooldown) -> str:
     node, count = answer["node"], len(answer["asked_back"])
     if not answer["cooling"]:
         return f"{node} lends and borrows again"
-    boosts = {0: "no boost has to end", 1: "1 boost goes home"}.get(count, f"{count} boosts go home")
+    boosts = {0: "no boost has to end", 1: "1 boost is returned"}.get(count, f"{count} boosts are returned")
     return f"{node} is cooling down: {boosts}\nIt shares nothing until: grid cooldown {node} --off"
 
 
@@ -126,7 +126,7 @@ def why(client: GridClient, request_or_boost: str, as_json: bool) -> None:
 @click.command(cls=Command, examples=["grid cooldown gpu1 --grace 5m", "grid cooldown gpu1 --off"])
 @click.argument("node", type=NODE)
 @click.option("--off", is_flag=True, help="Let it lend and borrow again.")
-@click.option("--grace", metavar=TIME, help="How long work on what comes home may go on.")
+@click.option("--grace", metavar=TIME, help="How long work on what is returned may go on.")
 @json_option
 @with_client
 def cooldown(client: GridClient, node: str, off: bool, grace: str | None, as_json: bool) -> None:

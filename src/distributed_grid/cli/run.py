@@ -55,7 +55,7 @@ def run(
 ) -> int:
     """Run a Ray script, unmodified, or any command, with its tasks and actors inside a lease.
 
-    The exit code is the program's own. Ctrl-C cancels it, and the lease goes home.
+    The exit code is the program's own. Ctrl-C cancels it, and the lease is returned.
     """
     import os
     import sys

@@ -164,7 +164,7 @@ def _asked_back(boost: Boost) -> list[str]:
         return [told if until is None else f"{told}, and what still runs is ended at {clock(until)}"]
     if ending is None:
         return []
-    return [f"goes home: {why}" if until is None else f"goes home: {why}; kept until {clock(until)}"]
+    return [f"is being returned: {why}" if until is None else f"is being returned: {why}; kept until {clock(until)}"]
 
 
 def bold(text: str) -> str:

@@ -75,7 +75,7 @@ def logs(task_id: str, follow: bool) -> None:
 @click.option("--wait", default="15s", metavar=TIME, show_default=True, help="For it to be gone.")
 @json_option
 def cancel(task_id: str, wait: str, as_json: bool) -> None:
-    """End it; its lease goes home."""
+    """End it; its lease is returned."""
     import signal
     import time
 

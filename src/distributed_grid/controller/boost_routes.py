@@ -31,7 +31,7 @@ def add_giving_back_routes(api: APIRouter, engine: Engine) -> None:
         idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
         body: Annotated[ReleaseRequest | None, Body()] = None,
     ) -> Boost:
-        """Give the capacity back: `released` when it is home, `releasing` while the target still uses it.
+        """Give the capacity back: `released` when it is returned, `releasing` while the target still uses it.
 
         With `amount`, only so much of it: the answer is about that part, which has an id of its own.
         """

@@ -208,7 +208,7 @@ def _waiting(demand: Sequence[Demand], now: datetime) -> Iterator[Metric]:
 def _lending(leases: Sequence[Lease], events: Mapping[str, int]) -> Iterator[Metric]:
     states: dict[tuple[str, str, str], int] = {}
     for lease in leases:
-        key = (str(lease.state), str(lease.delivery), lease.kind if lease.kind in BUILT_IN else "custom")
+        key = (lease.state.shown, str(lease.delivery), lease.kind if lease.kind in BUILT_IN else "custom")
         states[key] = states.get(key, 0) + 1
     yield _gauge(
         "grid_boosts",

@@ -42,7 +42,7 @@ POLICIES: Final[Mapping[SharingPolicy, PolicyNumbers]] = {
         foresees=False,
         preempts=False,
         min_hold_s=300.0,
-        changes_per_round=0,
+        changes_per_round=1,
     ),
     SharingPolicy.BALANCED: PolicyNumbers(
         keeps_of_base=None,

@@ -99,7 +99,7 @@ class Story:
             say=lambda seen: f"ran on {seen[0]} with {seen[1]:g} CPUs",
         )
         self._give_back(boost)
-        self._check("They are back home", self._view.totals, self._base, within_s=_VIEW_S, say=cpus)
+        self._check("They are returned", self._view.totals, self._base, within_s=_VIEW_S, say=cpus)
 
     def a_gpu_is_reserved(self) -> None:
         boost = self._request(TARGET, GPU, "1", "--duration", _AT_MOST_S)
@@ -146,7 +146,7 @@ class Story:
         late_s = (datetime.now(UTC) - boost.expires_at).total_seconds()
         self._found(
             Finding(
-                f"When its {SHORT_S} s were over it went home, and no client had to ask",
+                f"When its {SHORT_S} s were over it was returned, and no client had to ask",
                 seen == self._base and late_s >= 0,
                 f"{cpus(seen)}, {SHORT_S + late_s:.1f} s after the grant",
                 f"{cpus(self._base)}, at least {SHORT_S} s after the grant",

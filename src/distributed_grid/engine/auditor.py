@@ -27,7 +27,7 @@ from distributed_grid.leases.reconciler import Reconciler
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.model.audit import AuditedGroup, AuditedNode, AuditFacts, OnDisk
 from distributed_grid.model.findings import Finding
-from distributed_grid.model.leases import OnGraceEnd
+from distributed_grid.model.lease_changes import EndForced
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.times import instant
@@ -136,7 +136,7 @@ class Auditor:
             did.append(f"removed the placement group {group_id}, in which nothing ran")
         for lease_id in plan.kill_for:
             if (lease := p.ledger.get(lease_id)) is not None and lease.is_winding_down:
-                p.ledger.put(replace(lease, grace_s=0.0, on_grace_end=OnGraceEnd.KILL))
+                p.ledger.apply(lease, EndForced())
                 did.append(f"let work be ended that still holds boost {lease.id[:8]}")
         if plan.kill_for:
             await p.commit()
@@ -155,9 +155,9 @@ class Auditor:
         """A consistent look: repeated if boosts changed meanwhile, but not for ever on a busy cluster."""
         for _ in range(_STEADY_TRIES):
             await self._p.flush()
-            before = self._p.ledger.snapshot(), frozenset(self._p.in_flight)
+            before = self._p.ledger.snapshot()
             facts = await self._look_once()
-            if before == (facts.leases, facts.in_flight):
+            if before == facts.leases:
                 break
         return await self._with_work(facts)
 
@@ -191,7 +191,6 @@ class Auditor:
             on_disk=OnDisk(stored.leases, "; ".join(stored.problems) or None),
             nodes=tuple(_audited(node.name, node.base, said.get(node.name), node.total) for node in nodes.alive),
             groups=tuple(groups),
-            in_flight=frozenset(p.in_flight),
         )
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +25,8 @@ from distributed_grid.leases.state import EngineContext, utc_now
 from distributed_grid.logs import logger
 from distributed_grid.model.demand import Pending
 from distributed_grid.model.endings import EndCause, Ending
-from distributed_grid.model.leases import Lease, OnGraceEnd, Purpose
+from distributed_grid.model.lease_changes import EndForced
+from distributed_grid.model.leases import Lease, Purpose
 from distributed_grid.model.nodes import NodeName, NodeTable
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.principals import Principal
@@ -304,7 +304,7 @@ class Engine:
                 stops = Ending(EndCause.STOPPED, who)
                 winding = begin_release(p, lease, "grid stops", grace_s=0.0, who=who, wanted_back=False, ending=stops)
             if force:
-                p.ledger.put(replace(winding, grace_s=0.0, on_grace_end=OnGraceEnd.KILL))
+                p.ledger.apply(winding, EndForced())
         await p.try_commit()
         p.something_changed()
         deadline = p.now() + timedelta(seconds=wait_s)

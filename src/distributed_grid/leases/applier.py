@@ -11,7 +11,7 @@ from distributed_grid.execution.capacity import Capacity, Convergence
 from distributed_grid.execution.port import Cluster, Group, Holder, NodeView, says_who, youngest_covering
 from distributed_grid.faults import Point, fault_point
 from distributed_grid.leases.ledger import Ledger
-from distributed_grid.model.leases import Delivery, Lease
+from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import CPU, ResourceVector, scale
 from distributed_grid.model.roles.runs import RunId
@@ -108,7 +108,7 @@ class Applier:
 
     async def look_ahead(self, lease: Lease) -> None:
         """Read ahead what a round for this lease needs, while the caller waits for something else."""
-        if lease.delivery is Delivery.TRANSFER:
+        if lease.delivery.moves_totals:
             await threads.ENGINE.run(self._capacity.look_ahead)
 
     async def reserve(self, lease: Lease, within_s: int = GROUP_S) -> str | None:
@@ -173,11 +173,11 @@ class Applier:
 
     async def holders(self, lease: Lease) -> tuple[Holder, ...]:
         """The work that uses this lease's capacity; the work to end first comes first."""
-        place = lease.source if lease.delivery is Delivery.RESERVE else lease.target
+        place = lease.source if lease.delivery.makes_group else lease.target
         raylet = self._observer.naming.raylets.get(place)
         if raylet is None:
             return ()
-        if lease.delivery is Delivery.TRANSFER:
+        if not lease.delivery.makes_group:
             return await threads.ENGINE.run(self._cluster.holders_of, raylet, lease.kind)
         if lease.placement_group is None:
             return ()

@@ -20,7 +20,8 @@ from distributed_grid.leases.applier import GROUP_S
 from distributed_grid.leases.rules import rules_for
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.leases.view import considered_dicts
-from distributed_grid.model.leases import Delivery, Lease, LeaseState, OnGraceEnd, Purpose
+from distributed_grid.model.lease_changes import Delivered, Interrupted, NotDelivered, Returned
+from distributed_grid.model.leases import Lease, LeaseState, OnGraceEnd, Purpose
 from distributed_grid.model.nodes import NodeTable
 from distributed_grid.model.plans import Grant, Refused
 from distributed_grid.model.policies import AllocationPriority
@@ -127,9 +128,7 @@ def begin_grant(p: EngineContext, plan: Grant, nodes: NodeTable, lease_id: str |
     """
     lease = _lease(p, plan, lease_id or new_id())
     p.reasons[lease.id] = _reasons(p, plan, nodes)
-    p.ledger.put(lease)
-    p.in_flight.add(lease.id)
-    return lease
+    return p.ledger.add(lease)
 
 
 async def carry_out(p: EngineContext, lease: Lease, group_s: int = GROUP_S) -> Lease | None:
@@ -147,10 +146,16 @@ async def carry_out(p: EngineContext, lease: Lease, group_s: int = GROUP_S) -> L
         fault_point(Point.GRANT_DELIVERED)
         p.commit_soon()
     finally:
-        p.in_flight.discard(lease.id)
+        leave_off(p, lease)
         p.reasons.pop(lease.id, None)
         p.something_changed()
     return granted
+
+
+def leave_off(p: EngineContext, lease: Lease) -> None:
+    """A grant that is neither complete nor undone by now is left to the reconciler."""
+    if p.ledger.is_being_granted(lease.id):
+        p.ledger.apply(lease, Interrupted())
 
 
 def _reasons(p: EngineContext, plan: Grant, nodes: NodeTable) -> list[NodeVerdict]:
@@ -166,41 +171,41 @@ def _lease(p: EngineContext, plan: Grant, lease_id: str) -> Lease:
     return Lease(
         id=lease_id,
         source=plan.source,
-        target=ask.target,
-        kind=ask.kind,
-        units=ask.units,
         resources=plan.resources,
-        priority=ask.priority,
         delivery=plan.delivery,
         delivery_reason=plan.delivery_reason,
         state=LeaseState.GRANTING,
         allocated_at=now,
         expires_at=now + timedelta(seconds=ask.duration_s),
-        duration_s=ask.duration_s,
-        grace_s=sharing.grace_seconds if ask.grace_s is None else ask.grace_s,
-        on_grace_end=ask.on_grace_end or OnGraceEnd(sharing.on_grace_end),
-        requester=ask.requester,
-        idempotency_key=ask.idempotency_key,
         warnings=plan.warnings,
-        team=ask.team,
-        cause=ask.cause,
-        reclaim_hook=ask.reclaim_hook,
-        purpose=ask.purpose,
-        label=ask.label,
-        ends_with=ask.ends_with,
+        **ask.terms
+        | {
+            "grace_s": sharing.grace_seconds if ask.grace_s is None else ask.grace_s,
+            "on_grace_end": ask.on_grace_end or OnGraceEnd(sharing.on_grace_end),
+        },
     )
 
 
 async def deliver(p: EngineContext, lease: Lease, group_s: int = GROUP_S) -> Lease | None:
-    """Deliver a granting lease in the cluster. It becomes active, or the change is undone."""
-    changes: dict[str, object] = {}
-    if lease.delivery is Delivery.RESERVE:
+    """Deliver a granting lease in the cluster. It becomes active, or the change is undone: None.
+
+    If the lease was released meanwhile, it goes on winding down.
+    """
+    group: str | None = None
+    if lease.delivery.makes_group:
         group = await p.applier.reserve(lease, group_s)
-        delivered, changes["placement_group"] = group is not None, group
+        is_delivered = group is not None
     else:
-        delivered = (await p.applier.converge()).delivered(lease)
-    if delivered:
-        active = p.ledger.put(lease.to(LeaseState.ACTIVE, **changes))
+        is_delivered = (await p.applier.converge()).delivered(lease)
+    if p.ledger.get(lease.id) is None:
+        if group is not None:
+            await p.applier.remove_group(group, in_use=False)
+        return None
+    if not is_delivered:
+        await _undo(p, lease)
+        return None
+    active = p.ledger.apply(lease, Delivered(group))
+    if active.state is LeaseState.ACTIVE:
         p.journal.note(
             "granted",
             f"{active.describe()} until {active.expires_at:%H:%M:%S} UTC",
@@ -209,16 +214,19 @@ async def deliver(p: EngineContext, lease: Lease, group_s: int = GROUP_S) -> Lea
             who=active.requester,
             considered=p.reasons.get(active.id, []),
         )
-        return active
-    undone = p.ledger.put(
-        lease.to(LeaseState.RELEASING, release_reason="the source was busy after all", release_asked_at=p.now())
-    )
-    if lease.delivery is Delivery.RESERVE or (await p.applier.converge()).returned(undone):
-        p.ledger.put(undone.to(LeaseState.RELEASED))
+    return active
+
+
+async def _undo(p: EngineContext, lease: Lease) -> None:
+    undone = lease
+    if p.ledger.is_being_granted(lease.id):
+        undone = p.ledger.apply(lease, NotDelivered("the source was busy after all", p.now()))
+    gone = undone.delivery.makes_group or (await p.applier.converge()).returned(undone)
+    if gone and p.ledger.get(lease.id) is not None:
+        p.ledger.apply(lease, Returned())
     p.journal.note(
         "not_granted",
         f"{lease.describe()}: the source was busy after all",
         lease=undone,
         who=lease.requester,
     )
-    return None

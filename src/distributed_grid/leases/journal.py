@@ -140,7 +140,7 @@ class Journal:
                 "target": lease.target,
                 "resource_type": lease.kind,
                 "units": lease.units,
-                "state": str(lease.state),
+                "state": lease.state.shown,
             } | details
         message, node, details = _cut(message), _cut(node), _bounded(details)
         self._keep(Event(self._number, instant(at), event, message, boost_id, node, details))

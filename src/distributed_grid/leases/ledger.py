@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.errors import AmbiguousBoost, BoostNotFound
+from distributed_grid.model.lease_changes import Change, IllegalTransition, changed, split
 from distributed_grid.model.leases import Lease, LeaseState
 
 
@@ -27,13 +28,26 @@ class Ledger:
     def get(self, lease_id: str) -> Lease | None:
         return self._leases.get(lease_id)
 
-    def put(self, lease: Lease) -> Lease:
-        """Add a lease or its next state; released ones are dropped."""
-        self.forget(lease)
-        if lease.state is not LeaseState.RELEASED:
-            self._leases[lease.id] = lease
-            self.usage.count(lease)
-        return lease
+    def add(self, lease: Lease) -> Lease:
+        """Add a new lease. A known one changes only by `apply`."""
+        if lease.id in self._leases:
+            raise IllegalTransition(f"boost {lease.id} is in the ledger already")
+        return self._set(lease)
+
+    def restore(self, lease: Lease) -> Lease:
+        """Put in a lease from disk. It replaces what an older file said, but undoes no release."""
+        known = self._leases.get(lease.id)
+        if known is not None and known.is_winding_down and not lease.is_winding_down:
+            raise IllegalTransition(f"boost {lease.id} is {known.state}, and the file says {lease.state}")
+        return self._set(lease)
+
+    def apply(self, lease: Lease, change: Change) -> Lease:
+        """Change the entry of this lease; an ended one is dropped.
+
+        The change applies to the entry as it is now, whatever the caller's copy says: an old copy cannot undo what has
+        happened since. Raises `IllegalTransition` if the change is not legal any more.
+        """
+        return self._set(changed(self._entry(lease), change))
 
     def forget(self, lease: Lease) -> None:
         """Remove a lease that was never carried out."""
@@ -42,8 +56,24 @@ class Ledger:
 
     def split(self, lease: Lease, units: int, given_id: str) -> tuple[Lease, Lease]:
         """Split a lease into the part that is kept and the part that is given up. The usage stays the same."""
-        kept, given = lease.split(units, given_id)
-        return self.put(kept), self.put(given)
+        kept, given = split(self._entry(lease), units, given_id)
+        return self._set(kept), self.add(given)
+
+    def _entry(self, lease: Lease) -> Lease:
+        if (current := self._leases.get(lease.id)) is None:
+            raise IllegalTransition(f"boost {lease.id} has ended")
+        return current
+
+    def _set(self, lease: Lease) -> Lease:
+        self.forget(lease)
+        if lease.state is not LeaseState.RELEASED:
+            self._leases[lease.id] = lease
+            self.usage.count(lease)
+        return lease
+
+    def is_being_granted(self, lease_id: str) -> bool:
+        """Whether a request is completing this grant now."""
+        return (lease := self._leases.get(lease_id)) is not None and lease.state is LeaseState.GRANTING
 
     def with_key(self, idempotency_key: str | None) -> Lease | None:
         """The lease that an earlier try of the same request created."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +11,7 @@ from distributed_grid.decide.leases.hooks import private_head
 from distributed_grid.errors import InvalidRequest, NotReserved
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.leases.view import boost_dict
+from distributed_grid.model.lease_changes import ProgramsChanged
 from distributed_grid.model.leases import Lease, LeaseState, Program
 from distributed_grid.model.resources import CPU, GPU, whole
 from distributed_grid.model.work import Work, together
@@ -73,7 +73,7 @@ async def attend(p: EngineContext, lease: Lease, program_id: str, label: str, *,
             raise InvalidRequest(f"Boost {lease.id[:8]} has {_MOST_PROGRAMS} programs inside, and takes no more")
     others = tuple(program for program in there if program.id != program_id)
     here = Program(program_id, label, now + timedelta(seconds=lasts_s))
-    attended = p.ledger.put(replace(lease, programs=(*others, here)))
+    attended = p.ledger.apply(lease, ProgramsChanged((*others, here)))
     if known is None:
         told = f"{lease.describe()}: {label or program_id} runs inside"
         p.journal.note("program_entered", told, lease=lease, node=lease.source, who=who, program=program_id)
@@ -87,7 +87,7 @@ async def leave(p: EngineContext, lease: Lease, program_id: str, *, who: str = "
     left = tuple(program for program in lease.programs if program.id != program_id)
     if left == lease.programs:
         return lease
-    alone = p.ledger.put(replace(lease, programs=left))
+    alone = p.ledger.apply(lease, ProgramsChanged(left))
     told = f"{lease.describe()}: a program inside has ended"
     p.journal.note("program_left", told, lease=lease, node=lease.source, who=who, program=program_id)
     await p.try_commit()
@@ -104,7 +104,7 @@ def attended_dict(p: EngineContext, lease: Lease) -> Attended:
 def _group_of(lease: Lease) -> str:
     if lease.placement_group is None or lease.state is not LeaseState.ACTIVE:
         raise NotReserved(
-            f"Boost {lease.id[:8]} is {lease.state}, by {lease.delivery}: nothing to run inside of",
+            f"Boost {lease.id[:8]} is {lease.state.shown}, by {lease.delivery}: nothing to run inside of",
             try_next="Ask for one with --delivery reserve.",
         )
     return lease.placement_group

@@ -26,7 +26,8 @@ from distributed_grid.leases.state import EngineContext
 from distributed_grid.leases.view import ending_of
 from distributed_grid.logs import logger
 from distributed_grid.model.endings import Claimant, EndCause, Ending
-from distributed_grid.model.leases import WATCHED, Delivery, Lease, LeaseState, Notice
+from distributed_grid.model.lease_changes import Checkpointed, Claimed, NoticeGiven, as_returned
+from distributed_grid.model.leases import WATCHED, Lease, LeaseState, Notice
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.notices import Reply, asks_more, reply_of, told_dict
 from distributed_grid.model.requests import Waiting, grace_period
@@ -59,17 +60,16 @@ def ask_back(p: EngineContext, lease: Lease, reason: str, ending: Ending, *, uni
     """
     current = p.ledger.get(lease.id)
     if current is None:
-        return replace(lease, state=LeaseState.RELEASED)
-    if current.state is LeaseState.RELEASING and not current.wanted_back:
+        return as_returned(lease)
+    if current.state is LeaseState.RELEASING:
         # It winds down already, and now its capacity is needed. Its reason and deadline stay.
         before = current.ending or ending
-        waited_for = p.ledger.put(
-            replace(current, wanted_back=True, ending=replace(before, claimant=before.claimant or ending.claimant))
-        )
+        claimant = before.claimant or ending.claimant
+        waited_for = p.ledger.apply(current, Claimed(replace(before, claimant=claimant)))
         _tell(p, f"{current.describe()}: {reason}", waited_for, ending.by)
         p.something_changed()
         return waited_for
-    if current.state is not LeaseState.ACTIVE or current.id in p.in_flight:
+    if current.state is not LeaseState.ACTIVE:
         return current
     wanted = _can_come(current, units)
     told = f"{describe(current.kind, wanted)} of {current.describe()}"
@@ -83,7 +83,7 @@ def ask_back(p: EngineContext, lease: Lease, reason: str, ending: Ending, *, uni
     notice = Notice(wanted, reason, now, now + timedelta(seconds=current.grace_s / 2))
     if current.notice is not None:  # asking for more gives the holder no more time
         notice = replace(current.notice, units=wanted, reason=reason)
-    asked = p.ledger.put(current.to(LeaseState.ACTIVE, notice=notice, ending=ending))
+    asked = p.ledger.apply(current, NoticeGiven(notice, ending))
     fault_point(Point.NOTICE_GIVEN)
     until = f"{notice.deadline:%H:%M:%S} UTC"
     _tell(p, f"{told}: {reason}; taken at {until} if not given", asked, ending.by)
@@ -111,10 +111,7 @@ def take_what_is_due(p: EngineContext) -> bool:
     due = [lease for lease in p.ledger if lease.notice is not None and lease.notice.deadline <= now]
     for lease in due:
         assert lease.notice is not None
-        if lease.state is LeaseState.ACTIVE:
-            take(p, lease, _can_come(lease, lease.notice.units), lease.notice.reason)
-        else:
-            p.ledger.put(replace(lease, notice=None))  # it winds down already, so no notice is needed
+        take(p, lease, _can_come(lease, lease.notice.units), lease.notice.reason)
     return bool(due)
 
 
@@ -142,14 +139,14 @@ async def take_reply(p: EngineContext, asked: Lease, reply: Reply, *, who: str) 
 
 def note_checkpoint(p: EngineContext, lease: Lease, *, who: str) -> Lease:
     """Record that the holder has saved its work: if a lease must yield, this one loses little. The caller commits."""
-    saved = p.ledger.put(replace(lease, checkpointed_at=p.now()))
+    saved = p.ledger.apply(lease, Checkpointed(p.now()))
     p.journal.note("checkpointed", f"{saved.describe()}: its work is saved", lease=saved, node=saved.target, who=who)
     return saved
 
 
 def _can_come(lease: Lease, units: int | None) -> int:
     """How much of a lease to take when `units` are needed: a placement group cannot shrink."""
-    if units is None or lease.delivery is not Delivery.TRANSFER:
+    if units is None or not lease.delivery.can_split:
         return lease.units
     return max(1, min(units, lease.units))
 
@@ -176,7 +173,7 @@ class Notices:
 
     async def tell(self) -> None:
         """Write every notice's file and call every hook, without waiting for the hooks."""
-        asked = {lease.id: lease for lease in self._p.ledger if lease.notice and lease.state is LeaseState.ACTIVE}
+        asked = {lease.id: lease for lease in self._p.ledger if lease.notice}
         wanted = {lease_id: orjson.dumps(told_dict(lease)) + b"\n" for lease_id, lease in asked.items()}
         if self._files.differ(wanted):
             await self._show(wanted)

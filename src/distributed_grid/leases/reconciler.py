@@ -4,23 +4,24 @@ It ends what expires, drains what winds down, completes grants that a crash inte
 missing placement groups are made again, unknown ones removed.
 """
 
-import asyncio
 import contextlib
 from datetime import datetime, timedelta
 from typing import Final
 
-from distributed_grid.errors import GridError, StoreBroken
+from distributed_grid.errors import StoreBroken
 from distributed_grid.execution.capacity import Convergence
 from distributed_grid.execution.port import Group
-from distributed_grid.leases.grant import deliver
+from distributed_grid.leases.grant import deliver, leave_off
 from distributed_grid.leases.reclaim import Notices, reclaim_from_cordoned, take_what_is_due
 from distributed_grid.leases.recovery import Recovery
 from distributed_grid.leases.release import begin_release, end_all_if_file_was_removed, try_finish
 from distributed_grid.leases.rules import charge
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.logs import logger
+from distributed_grid.loops import Loop
 from distributed_grid.model.endings import EndCause, Ending
-from distributed_grid.model.leases import Delivery, Lease, LeaseState, OnGraceEnd
+from distributed_grid.model.lease_changes import Delivered, GroupLost, NodeLost, Regrouped, Resumed
+from distributed_grid.model.leases import Lease, LeaseState, OnGraceEnd
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import describe
 from distributed_grid.model.roles.runs import RunId
@@ -75,8 +76,7 @@ async def _reserve_again(p: EngineContext, lease: Lease) -> None:
         p.journal.note("reserved_again", f"{lease.describe()}: its reservation was made again", lease=lease)
     else:
         told = "its reservation vanished"
-        lost = current.to(LeaseState.LOST, release_reason=told, placement_group=None, release_asked_at=p.now())
-        p.ledger.put(lost)
+        lost = p.ledger.apply(current, GroupLost(told, p.now()))
         p.journal.note("lost", f"{lease.describe()}: {told} and could not be made again", lease=lost)
         p.commit_soon()
 
@@ -84,7 +84,7 @@ async def _reserve_again(p: EngineContext, lease: Lease) -> None:
 def _keep(p: EngineContext, lease: Lease, group_id: str) -> None:
     """Record the group of a lease that may have been renewed meanwhile."""
     if (current := _still_active(p, lease)) is not None:
-        p.ledger.put(current.to(LeaseState.ACTIVE, placement_group=group_id))
+        p.ledger.apply(current, Regrouped(group_id))
         p.commit_soon()
 
 
@@ -94,7 +94,7 @@ def _still_active(p: EngineContext, lease: Lease) -> Lease | None:
 
 
 def _reserved(p: EngineContext) -> list[Lease]:
-    return [lease for lease in p.ledger if lease.delivery is Delivery.RESERVE]
+    return [lease for lease in p.ledger if lease.delivery.makes_group]
 
 
 log = logger()
@@ -133,19 +133,14 @@ class Reconciler:
         self._warned: set[tuple[str, datetime]] = set()
         self._last_full: datetime | None = None
         self._charged_at = self._charges_kept_at = parts.now()
-        self._task: asyncio.Task[None] | None = None
-        self._stopping = False
-        self._one_turn = asyncio.Lock()
+        self._loop = Loop("the reconciler", self._turn, self._pause, news=parts.changed, sets_news=True)
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._run())
+        self._loop.start()
 
     async def stop(self) -> None:
         """Stop after the current turn: an interrupted turn would leave the next writer more to repair."""
-        self._stopping = True
-        self._p.changed.set()
-        if self._task:
-            await self._task
+        await self._loop.stop()
         await self._notices.stop()
         await self._tidy()
 
@@ -156,29 +151,16 @@ class Reconciler:
         except Exception:
             log.exception("markers are left on nodes; the next start of grid removes them")
 
-    async def _run(self) -> None:
-        while not self._stopping:
-            await self.try_turn()
-            self._p.changed.clear()
-            if self._stopping:
-                return
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._pause()):
-                    await self._p.changed.wait()
-
     async def try_turn(self) -> bool:
         """Run a turn, and log a failure instead of raising it: the next turn repeats what is missing."""
+        return await self._loop.try_turn()
+
+    async def _turn(self) -> None:
         try:
-            async with self._one_turn:
-                await self.turn()
-        except GridError as error:
-            log.error("reconciler", error=error.message, because=error.because)
+            await self.turn()
         except Exception:
-            log.exception("reconciler turn failed; trying again")
-        else:
-            return True
-        self._last_full = None  # the next turn is a full one
-        return False
+            self._last_full = None  # the next turn is a full one
+            raise
 
     async def turn_fully(self) -> bool:
         """Run a full turn for a caller that waits for it, beside the regular ones."""
@@ -261,15 +243,12 @@ class Reconciler:
         changed = False
         for lease in p.ledger:
             missing = sorted({lease.source, lease.target} & gone)
-            if not missing or lease.state is LeaseState.LOST or lease.id in p.in_flight:
+            if not missing or lease.state in (LeaseState.LOST, LeaseState.GRANTING):
                 continue
-            # A reservation lives on its source; its target is only a name.
-            if lease.delivery is Delivery.RESERVE and lease.source not in gone:
+            if not lease.delivery.needs_target and lease.source not in gone:
                 continue
             why, ending = f"{missing[0]} left the cluster", Ending(EndCause.LOST, "grid")
-            lost = p.ledger.put(
-                lease.to(LeaseState.LOST, release_reason=why, release_asked_at=now, notice=None, ending=ending)
-            )
+            lost = p.ledger.apply(lease, NodeLost(why, now, ending))
             p.journal.note("lost", f"{lost.describe()}: {why}", lease=lost, node=missing[0])
             changed = True
         if changed:
@@ -341,17 +320,17 @@ class Reconciler:
         """Complete or undo grants that a crash interrupted."""
         p = self._p
         for lease in p.ledger:
-            if lease.state is not LeaseState.GRANTING or lease.id in p.in_flight:
+            if lease.state is not LeaseState.INTERRUPTED:
                 continue
-            p.in_flight.add(lease.id)  # a release waits until the grant is settled
+            p.ledger.apply(lease, Resumed())  # a release waits until the grant is settled
             try:
-                groups = await p.applier.groups() if lease.delivery is Delivery.RESERVE else {}
+                groups = await p.applier.groups() if lease.delivery.makes_group else {}
                 if (group := await without_remnant(p, groups.get(lease.group_name))) is not None:
-                    p.ledger.put(lease.to(LeaseState.ACTIVE, placement_group=group))
+                    p.ledger.apply(lease, Delivered(group))
                 else:
                     await deliver(p, lease)
             finally:
-                p.in_flight.discard(lease.id)
+                leave_off(p, lease)
             p.commit_soon()
 
     async def _drain(self, full: bool) -> None:
@@ -368,7 +347,7 @@ class Reconciler:
             current = await try_finish(p, lease, convergence)
             if current.state is LeaseState.RELEASED:
                 finished = True
-            elif lease.delivery is Delivery.TRANSFER and await self._press(current, convergence):
+            elif lease.delivery.moves_totals and await self._press(current, convergence):
                 gated.add(lease.target)
         self._told_at = {key: at for key, at in self._told_at.items() if p.ledger.get(key)}
         await p.applier.gate(gated, convergence.totals)

@@ -54,7 +54,7 @@ class Adoption:
             for lease in loaded.leases:
                 known = p.ledger.get(lease.id)
                 if lease.id not in ended and not (known is not None and known.is_winding_down):
-                    p.ledger.put(lease)
+                    p.ledger.restore(lease)
         elif loaded.leases:
             aside.keep(loaded.leases, loaded.cluster)
         for problem in loaded.problems:
@@ -76,7 +76,7 @@ class Adoption:
             SetAside(p.file.path).leave(kept, left)
 
     def _return(self, p: EngineContext, kept: Kept) -> None:
-        back = [p.ledger.put(lease) for lease in kept.leases if p.ledger.get(lease.id) is None]
+        back = [p.ledger.restore(lease) for lease in kept.leases if p.ledger.get(lease.id) is None]
         self._settled.append((kept, ()))
         if back:
             self.notes.append(f"{_boosts(len(back))} of this cluster came back from {kept.path.name}")
@@ -85,7 +85,7 @@ class Adoption:
     def _adopt(self, p: EngineContext, kept: Kept, nodes: NodeTable) -> None:
         plan = plan_adoption(kept.leases, p.ledger, nodes, now=p.now())
         for lease in plan.taken:
-            p.ledger.put(lease)
+            p.ledger.restore(lease)
         self._settled.append((kept, tuple(lease for lease, _ in plan.left)))
         if plan.taken:
             self.notes.append(f"took over {_boosts(len(plan.taken))} of the {_name(kept)}")
@@ -249,7 +249,7 @@ class Recovery:
         loaded = self._instead
         if loaded.cluster is None or loaded.cluster.same_cluster(p.identity):
             for lease in loaded.leases:
-                p.ledger.put(lease)
+                p.ledger.restore(lease)
 
     async def _read_again(self) -> None:
         p = self._p
@@ -301,10 +301,10 @@ class Recovery:
         if self.holds:
             until = HOLD - (self._p.now() - self._began)
             return (
-                f"No boosts are known. grid tries again, and takes all capacity home in {until.total_seconds():.0f} s "
+                f"No boosts are known. grid tries again, and takes all capacity back in {until.total_seconds():.0f} s "
                 "if it cannot be read by then"
             )
-        return "No boosts are known, and all capacity was taken home. grid tries again"
+        return "No boosts are known, and all capacity was taken back. grid tries again"
 
     # -- the rest ------------------------------------------------------------------------------------------
 

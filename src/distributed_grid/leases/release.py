@@ -5,7 +5,6 @@ a part, grid splits the lease in two, and the second one winds down.
 """
 
 import uuid
-from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
@@ -16,7 +15,8 @@ from distributed_grid.leases import grant
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.leases.view import boost_dict, ending_of
 from distributed_grid.model.endings import ENDING_S, EndCause, Ending
-from distributed_grid.model.leases import Delivery, Lease, LeaseState
+from distributed_grid.model.lease_changes import GraceChanged, Reclaimed, ReleaseAsked, Returned, as_returned
+from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.resources import amount_of, describe, units_of
 
 _PARTS: Final = uuid.UUID("5b0ff39e-5f0c-4c0e-8a52-8f6b0f0f2c51")
@@ -44,7 +44,7 @@ def part_to_give(p: EngineContext, lease: Lease, units: int, given_id: str, *, w
         )
     if units == lease.units:
         return lease
-    if lease.delivery is not Delivery.TRANSFER:
+    if not lease.delivery.can_split:
         left = amount_of(lease.kind, lease.units - units)
         raise Refused(
             f"Boost {lease.id[:8]} is reserved, and cannot be given back in part",
@@ -60,17 +60,7 @@ def split_off(p: EngineContext, lease: Lease, units: int, given_id: str, *, who:
 
     The split is atomic on disk: one lease before the next write, two after it.
     """
-    kept, given = p.ledger.split(lease, units, given_id)
-    if (notice := lease.notice) is not None:
-        left = notice.units - units
-        p.ledger.put(
-            replace(
-                kept,
-                notice=replace(notice, units=left) if left > 0 else None,
-                ending=lease.ending if left > 0 else None,
-            )
-        )
-        given = p.ledger.put(replace(given, notice=replace(notice, units=min(units, notice.units))))
+    _, given = p.ledger.split(lease, units, given_id)
     fault_point(Point.RELEASE_SPLIT)
     p.journal.note(
         "split",
@@ -105,16 +95,9 @@ def begin_release(
     if wanted_back and lease.notice is not None:
         spent_s = (now - lease.notice.asked_at).total_seconds()
         grace_s = max(0.0, min(grace_s, lease.grace_s - spent_s))
-    winding = p.ledger.put(
-        lease.to(
-            LeaseState.RELEASING,
-            release_reason=reason,
-            release_asked_at=now,
-            grace_s=grace_s,
-            wanted_back=wanted_back,
-            notice=None,
-            ending=ending or lease.ending or Ending(EndCause.RELEASED, who),
-        )
+    change = Reclaimed if wanted_back else ReleaseAsked
+    winding = p.ledger.apply(
+        lease, change(reason, now, grace_s, ending or lease.ending or Ending(EndCause.RELEASED, who))
     )
     until = "" if winding.deadline is None else f"; kept until {winding.deadline:%H:%M:%S} UTC"
     p.journal.note(
@@ -133,13 +116,12 @@ def change_grace(p: EngineContext, lease: Lease, grace_s: float, *, who: str) ->
 
     A lease that another request waits for keeps its deadline or gets an earlier one, never a later one.
     """
-    is_claimed = lease.wanted_back or lease.notice is not None
-    if grace_s == lease.grace_s or (is_claimed and grace_s > lease.grace_s):
+    if grace_s == lease.grace_s or (lease.is_claimed and grace_s > lease.grace_s):
         return lease
     if lease.is_winding_down:
         told = f"{lease.describe()}: the grace period is {grace_s:g} s, not {lease.grace_s:g} s"
         p.journal.note("grace_changed", told, lease=lease, node=lease.target, who=who)
-    return p.ledger.put(replace(lease, grace_s=grace_s))
+    return p.ledger.apply(lease, GraceChanged(grace_s))
 
 
 async def try_finish(
@@ -149,16 +131,16 @@ async def try_finish(
 
     `convergence`: a round that began after the lease started to wind down. `idle`: its group was seen idle since then.
     """
-    if lease.delivery is Delivery.TRANSFER:
-        home = (convergence or await p.applier.converge()).returned(lease)
+    if lease.delivery.moves_totals:
+        is_back = (convergence or await p.applier.converge()).returned(lease)
     else:
-        home = await _reservation_gone(p, lease, idle=idle)
+        is_back = await _reservation_gone(p, lease, idle=idle)
     current = p.ledger.get(lease.id)
     if current is None:  # it was finished elsewhere meanwhile
-        return replace(lease, state=LeaseState.RELEASED)
-    if not home:
+        return as_returned(lease)
+    if not is_back:
         return current
-    done = p.ledger.put(current.to(LeaseState.RELEASED))
+    done = p.ledger.apply(current, Returned())
     p.last_return = p.now()
     fault_point(Point.RELEASE_HOME)
     p.notes.pop(lease.id, None)
@@ -197,7 +179,7 @@ async def end_all_if_file_was_removed(p: EngineContext) -> None:
     """End all boosts if their state file was removed. Users may delete it at any time."""
     if not p.file.was_removed():
         return
-    live = [lease for lease in p.ledger if not lease.is_winding_down and lease.id not in p.in_flight]
+    live = [lease for lease in p.ledger if lease.state in (LeaseState.INTERRUPTED, LeaseState.ACTIVE)]
     if p.unwritten is None or live:  # the file stays missing until a write succeeds
         p.journal.note("state_file_removed", f"{p.file.path.name} was removed: {len(live)} boosts end")
     for lease in live:

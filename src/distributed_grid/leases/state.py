@@ -24,7 +24,7 @@ from distributed_grid.leases.applier import Applier
 from distributed_grid.leases.journal import Journal
 from distributed_grid.leases.ledger import Ledger
 from distributed_grid.logs import logger
-from distributed_grid.model.leases import Delivery, Lease, LeaseState
+from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.nodes import NodeName, NodeTable
 from distributed_grid.model.policies import SharingMode, SharingPolicy
 from distributed_grid.model.requests import Waiting
@@ -200,7 +200,6 @@ class EngineContext:
         self.changed = asyncio.Event()
         self.news_for_the_queue = asyncio.Event()
         self.news_for_the_scheduler = asyncio.Event()
-        self.in_flight: set[str] = set()
         self.last_change = self.last_return = datetime.min.replace(tzinfo=UTC)
         self.identity = ClusterIdentity(self.config.name, frozenset(node.name for node in self.config.nodes))
         self._store = GroupCommit(self._save, self.ledger.snapshot)
@@ -316,7 +315,7 @@ class EngineContext:
         return [
             lease
             for lease in self.ledger
-            if lease.state is LeaseState.GRANTING or (lease.state is LeaseState.ACTIVE and lease.allocated_at > instant)
+            if lease.is_granting or (lease.state is LeaseState.ACTIVE and lease.allocated_at > instant)
         ]
 
     def addresses(self) -> dict[NodeName, str]:
@@ -338,7 +337,7 @@ class EngineContext:
 
 def _is_shown(lease: Lease) -> bool:
     """A transfer is active only once the cluster shows what its source gave up; a reservation is active at once."""
-    return lease.delivery is Delivery.TRANSFER and lease.state is LeaseState.ACTIVE
+    return lease.delivery.moves_totals and lease.state is LeaseState.ACTIVE
 
 
 def _less(nodes: NodeTable, leases: Iterable[Lease]) -> NodeTable:

@@ -78,7 +78,7 @@ def boost_dict(lease: Lease, notes: tuple[str, ...] = ()) -> Boost:
         "priority": str(lease.priority),
         "delivery": str(lease.delivery),
         "delivery_reason": lease.delivery_reason,
-        "state": str(lease.state),
+        "state": lease.state.shown,
         "allocated_at": instant(lease.allocated_at),
         "expires_at": instant(lease.expires_at),
         "placement_group": lease.placement_group,

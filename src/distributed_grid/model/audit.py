@@ -70,7 +70,5 @@ class AuditFacts:
     on_disk: OnDisk
     nodes: tuple[AuditedNode, ...]
     groups: tuple[AuditedGroup, ...] = ()
-    in_flight: frozenset[str] = frozenset()
-    """Ids of leases that a request is working on at this moment."""
     work: Mapping[tuple[NodeName, str], tuple[str, ...]] = field(default_factory=dict)
     """(node, kind) -> what holds it there, in words; only where that matters."""

@@ -1,7 +1,6 @@
-"""Leases: time-bounded grants, and the only legal changes of their state."""
+"""Leases: time-bounded grants. `model.lease_changes` has their legal changes."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
@@ -14,25 +13,58 @@ from distributed_grid.model.teams import DEFAULT_TEAM
 
 
 class LeaseState(StrEnum):
-    GRANTING = "granting"  # on disk, not yet complete in the cluster
+    GRANTING = "granting"  # on disk, and a request is completing it in the cluster
+    INTERRUPTED = "interrupted"  # a grant that was cut off, for example by a crash; the reconciler resumes it
     ACTIVE = "active"
     RELEASING = "releasing"  # draining; stays here while the target still uses it
+    RECLAIMING = "reclaiming"  # draining for a request that waits: nothing new starts, and its end is enforced
     RELEASED = "released"
     LOST = "lost"  # its source or target node is gone
 
+    @property
+    def shown(self) -> str:
+        """The state as users, files and metrics know it: they need not tell all states apart."""
+        return str(_SHOWN_AS.get(self, self))
 
-LEGAL: Final[Mapping[LeaseState, frozenset[LeaseState]]] = {
-    LeaseState.GRANTING: frozenset({LeaseState.ACTIVE, LeaseState.RELEASING, LeaseState.LOST}),
-    LeaseState.ACTIVE: frozenset({LeaseState.ACTIVE, LeaseState.RELEASING, LeaseState.LOST}),  # ACTIVE: renewed
-    LeaseState.RELEASING: frozenset({LeaseState.RELEASED, LeaseState.LOST}),
-    LeaseState.LOST: frozenset({LeaseState.RELEASED}),  # once the other side has settled
-    LeaseState.RELEASED: frozenset(),
+
+_SHOWN_AS: Final = {
+    LeaseState.INTERRUPTED: LeaseState.GRANTING,
+    LeaseState.RECLAIMING: LeaseState.RELEASING,
 }
 
 
+@dataclass(frozen=True, slots=True)
+class _Traits:
+    moves_totals: bool = False
+    makes_group: bool = False
+    can_split: bool = False
+    needs_target: bool = False
+
+
 class Delivery(StrEnum):
-    TRANSFER = "transfer"  # the source's raylet shrinks, the target's grows
-    RESERVE = "reserve"  # a placement group on the source, for the target's work
+    """How a lease reaches its target, with what that means for the rest of grid: other modules ask for that."""
+
+    _value_: str
+    moves_totals: bool
+    """The nodes' totals change: the source has less, the target more, and every Ray program sees it."""
+    makes_group: bool
+    """A placement group on the source holds the capacity, and the work runs there, inside the group."""
+    can_split: bool
+    """A part of it can be returned."""
+    needs_target: bool
+    """It ends if its target leaves the cluster; otherwise the target is only a name."""
+
+    def __new__(cls, value: str, traits: _Traits) -> "Delivery":
+        self = str.__new__(cls, value)
+        self._value_ = value
+        for each in fields(traits):
+            setattr(self, each.name, getattr(traits, each.name))
+        return self
+
+    # The source's raylet shrinks, the target's grows.
+    TRANSFER = "transfer", _Traits(moves_totals=True, can_split=True, needs_target=True)
+    # A placement group on the source, for the target's work. Ray cannot make it smaller.
+    RESERVE = "reserve", _Traits(makes_group=True)
 
 
 class OnGraceEnd(StrEnum):
@@ -62,10 +94,6 @@ class Purpose(StrEnum):
     RUN = "run"  # one program that runs inside it; the lease ends with the program
     TASK = "task"  # one task of an executor
     ROLES = "roles"  # members of a workload of roles
-
-
-class IllegalTransition(Exception):
-    """A bug in grid, never a user's mistake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +149,10 @@ class Lease:
     warnings: tuple[str, ...] = field(default=())
     team: str = DEFAULT_TEAM
     cause: Cause = Cause.ASKED
-    wanted_back: bool = False
-    """A request waits for it: while it winds down nothing new starts on it, and after its grace period it is taken."""
     reclaim_hook: str | None = None
     """How its holder wants to be notified before a reclaim: a URL, or `WATCHED`. None: no notice."""
     notice: Notice | None = None
-    """The notice that its holder has now."""
+    """The notice that its holder has now; only an active lease has one."""
     checkpointed_at: datetime | None = None
     """The holder's last checkpoint: a recent one means that a reclaim loses little."""
     purpose: Purpose = Purpose.BOOST
@@ -166,8 +192,24 @@ class Lease:
         return self.state is not LeaseState.RELEASED
 
     @property
+    def is_granting(self) -> bool:
+        """Its grant is not complete."""
+        return self.state in (LeaseState.GRANTING, LeaseState.INTERRUPTED)
+
+    @property
     def is_winding_down(self) -> bool:
-        return self.state in (LeaseState.RELEASING, LeaseState.LOST)
+        return self.state in (LeaseState.RELEASING, LeaseState.RECLAIMING, LeaseState.LOST)
+
+    @property
+    def wanted_back(self) -> bool:
+        """A request waits for it: while it winds down nothing new starts on it, and after its grace period it is
+        taken."""
+        return self.state is LeaseState.RECLAIMING
+
+    @property
+    def is_claimed(self) -> bool:
+        """Its capacity is promised to another: its deadline can only become earlier."""
+        return self.wanted_back or self.notice is not None
 
     @property
     def coming_back(self) -> int:
@@ -190,22 +232,3 @@ class Lease:
         return (
             f"{what} from {self.source} to {self.target}" if self.source != self.target else f"{what} on {self.source}"
         )
-
-    def split(self, units: int, given_id: str) -> tuple["Lease", "Lease"]:
-        """Split off a second lease of `units`; the rest keeps this lease's id. Together they equal the original.
-
-        Only for transfers: a placement group cannot shrink.
-        """
-        if self.delivery is not Delivery.TRANSFER or not 0 < units < self.units:
-            raise ValueError(f"boost {self.id}: {units} of {self.units} units of a {self.delivery} cannot be split off")
-        kept, given = ResourceVector({self.kind: self.units - units}), ResourceVector({self.kind: units})
-        return (
-            replace(self, units=self.units - units, resources=kept),
-            replace(self, id=given_id, units=units, resources=given, idempotency_key=None, notice=None, programs=()),
-        )
-
-    def to(self, state: LeaseState, **changes: object) -> "Lease":
-        """The lease in its next state; anything not in `LEGAL` is a bug."""
-        if state not in LEGAL[self.state]:
-            raise IllegalTransition(f"boost {self.id}: {self.state} -> {state}")
-        return replace(self, state=state, **changes)  # type: ignore[arg-type]

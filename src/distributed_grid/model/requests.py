@@ -4,10 +4,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from distributed_grid.errors import InvalidAmount, InvalidDuration, InvalidRequest, SameNode
-from distributed_grid.model.leases import Cause, Lease, OnGraceEnd, Purpose
+from distributed_grid.model.leases import Cause, Delivery, Lease, OnGraceEnd, Purpose
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.plain_text import plain
 from distributed_grid.model.policies import AllocationPriority
@@ -19,7 +19,7 @@ DEFAULT_DURATION_S: Final = 3600.0
 LONGEST_S: Final = 366 * 24 * 3600.0
 _LONGEST_LABEL: Final = 200
 _RAY_PROCESS: Final = re.compile(r"[0-9a-fA-F]{56}")
-DELIVERIES: Final = ("transfer", "reserve", "auto")
+DELIVERIES: Final = (*map(str, Delivery), "auto")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,11 @@ class Ask:
     def again(cls, lease: Lease) -> "Ask":
         """The request for the same lease from any lender: everything that a request says and a lease keeps."""
         return cls(**{name: getattr(lease, name) for name in _KEPT_BY_A_LEASE})
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        """What the lease that meets it takes from it, by field."""
+        return {name: getattr(self, name) for name in (*_KEPT_BY_A_LEASE, "idempotency_key")}
 
     def describe(self) -> str:
         what = ", ".join(describe(kind, units) for kind, units in self.asked)
@@ -105,7 +110,8 @@ def make_ask(
             try_next="Ask for 1, or allow parts with resource_sharing.fractional_gpus: true.",
         )
     more = _along(kind, along or {})
-    if more and delivery == "transfer":
+    moves_totals = any(delivery == each and each.moves_totals for each in Delivery)
+    if more and moves_totals:
         raise InvalidRequest(
             "Several kinds together cannot be transferred",
             try_next="Use --delivery reserve, or ask for one kind after the other.",
@@ -114,7 +120,7 @@ def make_ask(
         raise SameNode(f"{target} cannot lend to itself", try_next="Leave --source out, or name another node.")
     if delivery is not None and delivery not in DELIVERIES:
         raise InvalidRequest(f"Unknown delivery: {delivery!r}", try_next=f"Use one of: {', '.join(DELIVERIES)}.")
-    if delivery == "transfer" and kind == GPU:
+    if moves_totals and kind == GPU:
         raise InvalidRequest(
             "Ray cannot transfer GPUs between nodes",
             because=["a running raylet's GPUs are fixed: Ray refuses to resize them"],

@@ -3,7 +3,6 @@
 The actor that runs a process holds its record, so a new controller finds all of them again.
 """
 
-import asyncio
 import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,6 +15,7 @@ from distributed_grid.execution.processes import ProcessControl, RunnerGone
 from distributed_grid.leases.programs import attend
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.logs import logger
+from distributed_grid.loops import Loop
 from distributed_grid.model.endings import TERM_S
 from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.offload import Offloaded, OffloadState
@@ -40,32 +40,23 @@ class OffloadedProcesses:
         self.moving: set[str] = set()
         """Moves under way in this controller; any other unfinished move was interrupted."""
         self.cancelled: set[str] = set()
-        self._task: asyncio.Task[None] | None = None
-        self._news = asyncio.Event()
-        self._stopping = False
+        self._has_found = False
+        """Whether the processes that an earlier controller moved are known."""
+        self._loop = Loop("offloaded processes", self._follow, self._pause, sets_news=True)
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._run())
+        self._loop.start()
 
     async def stop(self) -> None:
-        self._stopping = True
-        self._news.set()
-        if self._task is not None:
-            await self._task
+        await self._loop.stop()
 
-    async def _run(self) -> None:
-        found = False
-        while not self._stopping:
-            try:
-                found = found or await self._find_again()
-                await self.turn()
-            except Exception:
-                log.exception("following offloaded processes failed; trying again")
-            self._news.clear()
-            is_busy = any(not one.is_over for one in self._known.values())
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_S if is_busy or not found else None):
-                    await self._news.wait()
+    async def _follow(self) -> None:
+        self._has_found = self._has_found or await self._find_again()
+        await self.turn()
+
+    def _pause(self) -> float | None:
+        is_busy = any(not one.is_over for one in self._known.values())
+        return _LOOK_S if is_busy or not self._has_found else None
 
     # -- what is known -------------------------------------------------------------------------------------
 
@@ -87,7 +78,7 @@ class OffloadedProcesses:
 
     def put(self, one: Offloaded) -> Offloaded:
         self._known[one.id] = one
-        self._news.set()
+        self._loop.wake()
         return one
 
     # -- following -----------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from distributed_grid.leases.rules import numbers, rules_of_one_look
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.leases.view import considered_dicts, ending_of, plan_dict
 from distributed_grid.model.endings import why_it_ends
-from distributed_grid.model.leases import Cause, Lease, LeaseState
+from distributed_grid.model.leases import Cause, Lease
 from distributed_grid.model.requests import Ask, Waiting
 from distributed_grid.model.times import instant
 from distributed_grid.queue.queue import Queue
@@ -84,12 +84,12 @@ async def _why_it_is_so(p: EngineContext, lease: Lease) -> Why:
     facts = [
         f"{lease.describe()}, priority {lease.priority}, until {_ends_at(lease):%H:%M:%S} UTC",
         f"{lease.cause}, by {lease.requester or 'an unknown caller'} of team {lease.team}",
-        *_going_home(lease),
+        *_its_return(lease),
     ]
     return {
         "id": lease.id,
         "kind": "boost",
-        "state": str(lease.state),
+        "state": lease.state.shown,
         "summary": f"{lease.delivery}: {lease.delivery_reason}",
         "facts": [*facts, *_story(entries), *p.notes.get(lease.id, ())],
         "nodes": granted.get("considered", []),
@@ -98,16 +98,15 @@ async def _why_it_is_so(p: EngineContext, lease: Lease) -> Why:
 
 
 def _ends_at(lease: Lease) -> datetime:
-    is_going = lease.state is LeaseState.RELEASING and lease.deadline is not None
-    return lease.deadline if is_going and lease.deadline is not None else lease.expires_at
+    return lease.deadline if lease.is_winding_down and lease.deadline is not None else lease.expires_at
 
 
-def _going_home(lease: Lease) -> list[str]:
+def _its_return(lease: Lease) -> list[str]:
     """By whom the boost is asked for, for whom, and by when."""
     if (ending := ending_of(lease)) is None:
         return []
     until = "" if lease.deadline is None else f"; what runs in it is ended at {lease.deadline:%H:%M:%S} UTC"
-    return [f"goes home: {why_it_ends(ending)}{until}"]
+    return [f"is being returned: {why_it_ends(ending)}{until}"]
 
 
 async def _ended(p: EngineContext, prefix: str, not_found: RequestNotFound) -> Why:

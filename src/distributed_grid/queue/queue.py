@@ -19,13 +19,11 @@ from distributed_grid.leases.grant import begin_grant, carry_out, check_names, r
 from distributed_grid.leases.reclaim import ask_back, preempted_by
 from distributed_grid.leases.rules import charge, check_enabled, numbers, rules_of_one_look
 from distributed_grid.leases.state import EngineContext
-from distributed_grid.logs import logger
+from distributed_grid.loops import Loop
 from distributed_grid.model.endings import ENDING_S
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeName, NodeTable
 from distributed_grid.model.requests import Waiting
-
-log = logger()
 
 # Capacity also comes back when other work ends. Ray does not report that, so the queue polls.
 _HASTY_S: Final = 0.05
@@ -56,9 +54,9 @@ class Queue:
         self._verdicts: dict[str, Verdict] = {}
         self._put_off: dict[str, datetime] = {}
         """By request: since when its preemption waits for a newer view."""
-        self._task: asyncio.Task[None] | None = None
-        self._stopping = False
-        self._one_round = asyncio.Lock()
+        self._loop = Loop(
+            "the queue", self._turn, self._pause, news=parts.news_for_the_queue, waits_first=True, retry_s=_SOON_S
+        )
         self.is_open = True
         """While False, no request is admitted."""
         self.tasks: TasksInQueue | None = None
@@ -67,13 +65,10 @@ class Queue:
         return len(self._p.sharing.waiting)
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._run())
+        self._loop.start()
 
     async def stop(self) -> None:
-        self._stopping = True
-        self._p.news_for_the_queue.set()
-        if self._task is not None:
-            await self._task
+        await self._loop.stop()
 
     # -- coming and going -----------------------------------------------------------------------------------
 
@@ -120,7 +115,7 @@ class Queue:
     def abandon(self, idempotency_key: str) -> None:
         """Drop a request whose caller is gone, so that it is not granted in vain. A grant under way is completed."""
         waiting = self.with_key(idempotency_key)
-        if waiting is not None and not waiting.is_kept and waiting.id not in self._p.in_flight:
+        if waiting is not None and not waiting.is_kept and not self._p.ledger.is_being_granted(waiting.id):
             self._end(waiting, NoCapacity(f"No request waits for {waiting.ask.describe()} any more"))
 
     def find(self, prefix: str) -> Waiting:
@@ -163,7 +158,7 @@ class Queue:
 
     def verdict_now(self, waiting: Waiting, nodes: NodeTable) -> Verdict | None:
         """What the next round will say about one request, with every node's reason."""
-        if waiting.id in self._p.in_flight:  # it is being granted
+        if self._p.ledger.is_being_granted(waiting.id):
             return self._verdicts.get(waiting.id)
         queue = self.in_order()
         upto = queue[: queue.index(waiting) + 1] if waiting in queue else ()
@@ -190,15 +185,9 @@ class Queue:
 
     # -- rounds ---------------------------------------------------------------------------------------------
 
-    async def _run(self) -> None:
-        news = self._p.news_for_the_queue
-        while not self._stopping:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._pause()):
-                    await news.wait()
-            news.clear()
-            if self._p.sharing.waiting and not self._stopping and not await self.try_round():
-                await asyncio.sleep(_SOON_S)  # a failed round is not repeated at once
+    async def _turn(self) -> None:
+        if self._p.sharing.waiting:
+            await self.round()
 
     def _pause(self) -> float | None:
         waiting = self._p.sharing.waiting.values()
@@ -211,16 +200,7 @@ class Queue:
 
     async def try_round(self) -> bool:
         """Run a round, and log a failure. Requests keep waiting, and the next round tries again."""
-        try:
-            async with self._one_round:
-                await self.round()
-        except GridError as error:
-            log.error("the queue", error=error.message, because=error.because)
-        except Exception:
-            log.exception("a round of the queue failed; trying again")
-        else:
-            return True
-        return False
+        return await self._loop.try_turn()
 
     async def round(self) -> None:
         """1 look, 2 decide, 3 grant, 4 ask back what yields, 5 end requests whose time is over."""
@@ -270,7 +250,7 @@ class Queue:
         p, now = self._p, self._p.now()
         if plan.at > now:
             return False
-        if self._may_not_be_seen(waiting.id, now) or any(victim.id in p.in_flight for victim in plan.victims):
+        if self._may_not_be_seen(waiting.id, now):
             self._be_patient(waiting, now + _SEEN_AFTER)  # a later round sees what became of that
             return False
         self._put_off.pop(waiting.id, None)
@@ -316,6 +296,6 @@ class Queue:
 def _stopping() -> Refused:
     return Refused(
         "Grid is stopping, and grants nothing",
-        because=["all capacity that is lent goes home"],
+        because=["all lent capacity is being returned"],
         try_next="Ask again once it has started again; if boosts in use keep it from stopping, it goes on by itself.",
     )

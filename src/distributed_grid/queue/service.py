@@ -28,6 +28,7 @@ from distributed_grid.leases.release import (
     try_finish,
 )
 from distributed_grid.leases.state import VIEW_LAG, EngineContext
+from distributed_grid.model.lease_changes import RenewalUndone, Renewed, as_returned
 from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.plans import Grant
 from distributed_grid.model.requests import Ask, Waiting, grace_period, seconds
@@ -139,7 +140,7 @@ class BoostService:
 
     async def _settled(self, lease: Lease) -> Lease:
         """A lease once its grant is complete; for a client that asks a second time."""
-        while lease.id in self._p.in_flight:
+        while self._p.ledger.is_being_granted(lease.id):
             await self._something_new(_LOOK_AGAIN_S)
         return self._p.ledger.get(lease.id) or lease
 
@@ -189,7 +190,7 @@ class BoostService:
         p.something_changed()  # the reconciler drains what is still in use; this call only watches for a moment
         while lease.state is not LeaseState.RELEASED and p.now() < deadline:
             await asyncio.sleep(_LOOK_AGAIN_S)
-            lease = p.ledger.get(lease.id) or replace(lease, state=LeaseState.RELEASED)
+            lease = p.ledger.get(lease.id) or as_returned(lease)
         if lease.state is LeaseState.RELEASED:
             lease = replace(lease, warnings=())  # they no longer apply
         if not written and p.unwritten is not None:
@@ -212,13 +213,11 @@ class BoostService:
         lease = await self._settled(p.ledger.find(boost_id))
         if lease.state is not LeaseState.ACTIVE:
             raise NotRenewable(
-                f"Boost {lease.id[:8]} is {lease.state} and cannot be renewed",
+                f"Boost {lease.id[:8]} is {lease.state.shown} and cannot be renewed",
                 try_next=f"Ask for a new one: grid boost request {lease.target} {lease.kind} AMOUNT",
             )
         length = lease.duration_s if duration_s is None else seconds("duration", duration_s)
-        renewed = p.ledger.put(
-            lease.to(LeaseState.ACTIVE, expires_at=p.now() + timedelta(seconds=length), duration_s=length)
-        )
+        renewed = p.ledger.apply(lease, Renewed(p.now() + timedelta(seconds=length), length))
         fault_point(Point.RENEW_BEGUN)
         try:
             await p.commit()
@@ -236,7 +235,7 @@ class BoostService:
         """Undo a renewal that could not be written; other changes to the boost stay."""
         current = self._p.ledger.get(was.id)
         if current is not None and current.expires_at == renewed.expires_at:
-            self._p.ledger.put(replace(current, expires_at=was.expires_at, duration_s=was.duration_s))
+            self._p.ledger.apply(current, RenewalUndone(was.expires_at, was.duration_s))
 
     def find(self, prefix: str, shows: Callable[[Lease], bool] = lambda _: True) -> Lease | Waiting:
         """A waiting request, or the boost that it became, by its id or the start of it.

@@ -22,8 +22,10 @@ from distributed_grid.leases.release import begin_release
 from distributed_grid.leases.rules import numbers, rules_of_one_look
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.logs import logger
+from distributed_grid.loops import Loop
 from distributed_grid.model.actions import Action, Borrow, Move, Relieve, Renew, Return
 from distributed_grid.model.endings import EndCause
+from distributed_grid.model.lease_changes import KeyTaken
 from distributed_grid.model.leases import Cause, Lease, LeaseState
 from distributed_grid.model.nodes import NodeName, NodeTable
 from distributed_grid.model.plans import RulesFor
@@ -144,13 +146,16 @@ class ActionRunner:
             return
         new = await self._service.request(replace(action.grant.ask, idempotency_key=f"moved:{action.lease.id}"))
         old = self._still_active(action.lease)
+        new = self._still_active(new) or new
+        if new.state is not LeaseState.ACTIVE:
+            return
         if old is None:  # it ended meanwhile: the new one is not needed
             begin_release(p, new, "what it was to replace has ended", ending=by_policy(p, EndCause.UNNEEDED))
         else:
             told = f"moved to {new.source} as boost {new.id[:8]}: {action.reason}"
             begin_release(p, old, told, wanted_back=True, ending=by_policy(p, EndCause.MOVED))
             # A repeated request with the key of the old lease now gets the new one.
-            p.ledger.put(replace(new, idempotency_key=old.idempotency_key))
+            p.ledger.apply(new, KeyTaken(old.idempotency_key))
             what = describe(new.kind, new.units)
             told = f"{what} for {new.target} now come from {new.source}, not {old.source}, as boost {new.id[:8]}"
             self._note("move", told, action.reason, new, moved_from=old.id, old_source=old.source)
@@ -197,45 +202,32 @@ class Rebalancing:
         self._streaks: Streaks = {}
         self._seen_at: datetime | None = None
         self.suggestions = Suggestions(parts, collector)
-        self._stopping = asyncio.Event()
-        self._one_round = asyncio.Lock()
-        self._task: asyncio.Task[None] | None = None
+        interval_s = float(parts.config.resource_sharing.rebalance_interval_seconds)
+        self._loop = Loop("rebalancing", self._round, lambda: interval_s, waits_first=True)
 
     def start(self) -> None:
         if self._p.config.resource_sharing.enabled:
-            self._task = asyncio.create_task(self._run())
+            self._loop.start()
 
     async def stop(self) -> None:
         """Stop after the current round."""
-        self._stopping.set()
-        if self._task is not None:
-            await self._task
+        await self._loop.stop()
 
     @contextlib.asynccontextmanager
     async def at_rest(self) -> AsyncIterator[None]:
         """Pause rebalancing while all capacity is returned; if that succeeds, stop it for good."""
-        async with self._one_round:
+        async with self._loop.one_turn:
             yield
-            self._stopping.set()
-
-    async def _run(self) -> None:
-        interval_s = float(self._p.config.resource_sharing.rebalance_interval_seconds)
-        while not self._stopping.is_set():
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(interval_s):
-                    await self._stopping.wait()
-                    return
-            try:
-                await self.round()
-            except Exception as error:  # noqa: BLE001 - whatever it is, the next round looks again
-                log.error("a round of rebalancing failed; the next one tries again", error=repr(error))
+            self._loop.end()
 
     async def round(self) -> tuple[Action, ...]:
         """Look, decide, act. One measurement counts as one round, however often it is looked at."""
-        async with self._one_round:
-            return () if self._stopping.is_set() else await self._round()
+        async with self._loop.one_turn:
+            return await self._round()
 
     async def _round(self) -> tuple[Action, ...]:
+        if self._loop.is_stopping:
+            return ()
         measured = max((one.taken_at for one in self._collector.snapshots().values()), default=None)
         if measured is None or measured == self._seen_at:
             return ()

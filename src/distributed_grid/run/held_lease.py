@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from distributed_grid.client import GridClient
-from distributed_grid.errors import GridError, InvalidRequest, NotFound, NotReserved, Refused
+from distributed_grid.client.lease_keeper import LeaseKeeper
+from distributed_grid.errors import GridError, InvalidRequest, NotFound, NotReserved
 from distributed_grid.model.endings import why_it_ends
 from distributed_grid.run.signals import kept_back
 
@@ -157,16 +158,15 @@ class HeldLease:
                 self._client.release_boost(self.id, {"grace_seconds": 0, "wait_seconds": 20})
 
     def _keep(self) -> None:
-        """Renew the lease after each third of its length, and check more often that it still exists."""
+        """Keep the lease alive unless it is asked back, and check more often that it still exists."""
         length = _length(self.boost)
         look_s = min(_LOOK_S, length / 6)
-        renew_at = time.monotonic() + length / 3
+        keeper = LeaseKeeper(length)
         client = GridClient(self._client.home)
         while not self._stop.wait(look_s):
-            renews = self.is_ours and self.asked is None and time.monotonic() >= renew_at
-            if renews:
-                renew_at = time.monotonic() + length / 3
-            if self._look(client, renews=renews) is not None:
+            if self.is_ours and self.asked is None and keeper.is_due:
+                keeper.renew(lambda: client.renew_boost(self.id))
+            if self._look(client) is not None:
                 break
         client.close()
 
@@ -174,11 +174,8 @@ class HeldLease:
         """Asks the controller now: a program that fails for want of its lease may be the first to notice."""
         return self.ended or self._look(self._client)
 
-    def _look(self, client: GridClient, *, renews: bool = False) -> str | None:
+    def _look(self, client: GridClient) -> str | None:
         try:
-            if renews:
-                with suppress(Refused):  # the lease is ending: the next answer says why
-                    client.renew_boost(self.id)
             self._take_in(self._ask(client))
         except NotFound as error:
             self.ended = error.message

@@ -127,11 +127,11 @@ class ReclaimTold:
 def in_words(asked: AskedBack, boost_id: str, who: str) -> str:
     why, left_s = why_it_ends(asked.ending), asked.left_s
     if left_s <= 0:
-        return f"boost {boost_id[:8]} goes home: {why}. Its grace period is over."
+        return f"boost {boost_id[:8]} is being returned: {why}. Its grace period is over."
     at = time.strftime("%H:%M:%S", time.localtime(time.time() + left_s))
     return (
-        f"boost {boost_id[:8]} goes home: {why}. {who} keeps it until {at} (for {span(left_s)}), and has to save its "
-        f"work by then."
+        f"boost {boost_id[:8]} is being returned: {why}. {who} keeps it until {at} (for {span(left_s)}), and has to "
+        f"save its work by then."
     )
 
 

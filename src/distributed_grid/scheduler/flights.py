@@ -342,17 +342,17 @@ class Flights:
             if whole is not None:
                 self._placed_in(whole, task)
                 is_new = True
-            elif not any(lease.id in self._p.in_flight or lease.state is LeaseState.GRANTING for lease in leases):
+            elif not any(lease.is_granting for lease in leases):
                 left.append(task)
         return left, is_new
 
     def _carries(self, lease: Lease, task: ScheduledTask) -> bool:
-        is_there = lease.state is LeaseState.ACTIVE and lease.id not in self._p.in_flight
+        is_there = lease.state is LeaseState.ACTIVE
         return is_there and task.request.count == 1 and lease.resources.covers(ResourceVector(task.needs))
 
     def left_over(self, task: ScheduledTask) -> list[Lease]:
         """Leases of a waiting task, not being placed, that cannot serve as its place."""
-        leases = (lease for lease in self._leases.of(task.id, who=task.who) if lease.id not in self._p.in_flight)
+        leases = self._leases.of(task.id, who=task.who)
         return [lease for lease in leases if lease.state is LeaseState.ACTIVE and not self._carries(lease, task)]
 
     def _placed_in(self, lease: Lease, task: ScheduledTask) -> None:

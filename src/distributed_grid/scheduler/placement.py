@@ -22,7 +22,7 @@ from distributed_grid.leases.rules import rules_for
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.logs import logger
 from distributed_grid.model.demand import Demand
-from distributed_grid.model.leases import Cause, Delivery, Lease, LeaseState, Purpose
+from distributed_grid.model.leases import Cause, Lease, LeaseState, Purpose
 from distributed_grid.model.nodes import Node, NodeId, NodeName, NodeTable
 from distributed_grid.model.plans import Rules
 from distributed_grid.model.principals import Principal, Scope
@@ -37,7 +37,7 @@ def carries_tasks(lease: Lease) -> bool:
     """Whether tasks can run in this boost: its group stands, and it is not asked back."""
     return (
         lease.purpose is Purpose.BOOST
-        and lease.delivery is Delivery.RESERVE
+        and lease.delivery.makes_group
         and lease.state is LeaseState.ACTIVE
         and lease.placement_group is not None
         and lease.notice is None

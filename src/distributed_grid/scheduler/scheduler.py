@@ -5,7 +5,6 @@ promised to one task is promised to no other.
 """
 
 import asyncio
-import contextlib
 from dataclasses import replace
 from typing import Final
 
@@ -13,10 +12,10 @@ from distributed_grid.decide.capacity.delivery import lent_resources
 from distributed_grid.decide.capacity.feasibility import own_room
 from distributed_grid.decide.leases.ownership import check_may_change, owned_task
 from distributed_grid.decide.scheduler.strategies import strategy_named
-from distributed_grid.errors import GridError, InvalidRequest, TargetNotFound
+from distributed_grid.errors import InvalidRequest, TargetNotFound
 from distributed_grid.leases.rules import rules_for
 from distributed_grid.leases.state import VIEW_LAG, EngineContext
-from distributed_grid.logs import logger
+from distributed_grid.loops import Loop
 from distributed_grid.model.leases import Delivery
 from distributed_grid.model.nodes import NodeTable
 from distributed_grid.model.principals import Principal, Scope
@@ -128,8 +127,6 @@ def _lease_of(member: Placement) -> str:
     return member.lease_id or member.boost_id or ""
 
 
-log = logger()
-
 _RECHECK_S: Final = 0.05
 _TICK_S: Final = 1.0
 
@@ -152,18 +149,21 @@ class Scheduling:
         self._watch = TaskWatch(parts, self._judge, self._book, self.leases)
         self._queue = service.queue
         self._queue.tasks = self.flights
-        self._task: asyncio.Task[None] | None = None
-        self._stopping = False
+        self._loop = Loop(
+            "the scheduler",
+            self.turn,
+            lambda: _TICK_S if self.state.tasks else None,
+            news=parts.news_for_the_scheduler,
+            waits_first=True,
+            retry_s=_TICK_S,
+        )
 
     def start(self) -> None:
         load_strategies()
-        self._task = asyncio.create_task(self._run())
+        self._loop.start()
 
     async def stop(self) -> None:
-        self._stopping = True
-        self._p.news_for_the_scheduler.set()
-        if self._task is not None:
-            await self._task
+        await self._loop.stop()
         await self.flights.all_landed()
 
     # -- asking ---------------------------------------------------------------------------------------------
@@ -264,23 +264,6 @@ class Scheduling:
         return task is not None or freed > 0
 
     # -- while time passes ----------------------------------------------------------------------------------
-
-    async def _run(self) -> None:
-        news = self._p.news_for_the_scheduler
-        while not self._stopping:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_TICK_S if self.state.tasks else None):
-                    await news.wait()
-            news.clear()
-            if self._stopping:
-                return
-            try:
-                await self.turn()
-            except GridError as error:
-                log.error("the scheduler", error=error.message, because=error.because)
-            except Exception:
-                log.exception("a turn of the scheduler failed; trying again")
-                await asyncio.sleep(_TICK_S)
 
     async def turn(self) -> None:
         """Judge predictions that are due, end tasks that are over, and try again for waiting ones."""

@@ -11,6 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
+from distributed_grid.client.lease_keeper import LeaseKeeper
 from distributed_grid.config import ConfigLike
 from distributed_grid.errors import BoostNotFound, GridError, Refused
 from distributed_grid.logs import logger
@@ -295,7 +296,7 @@ class ResourceBoostManager(Connected):
         boost = ResourceBoost.from_dict(granted)
         if request.auto_renew:
             length = (boost.expires_at - boost.allocated_at).total_seconds()
-            self._renewals[boost.boost_id] = asyncio.create_task(self._keep_renewing(boost.boost_id, length))
+            self._renewals[boost.boost_id] = asyncio.create_task(self._keep(boost.boost_id, length))
         if request.on_reclaim is not None:
             self._reclaims.add(boost.boost_id, request.on_reclaim)
         return boost.boost_id
@@ -336,11 +337,6 @@ class ResourceBoostManager(Connected):
         """The same as `grid boost status --json`."""
         return await (await self._ready()).status()
 
-    async def _keep_renewing(self, boost_id: str, length_s: float) -> None:
-        while True:
-            await asyncio.sleep(length_s / 3)
-            try:
-                await self.renew_boost(boost_id)
-            except GridError as error:
-                log.warning("auto-renew ended", boost=boost_id, message=error.message)
-                return
+    async def _keep(self, boost_id: str, length_s: float) -> None:
+        why = await LeaseKeeper(length_s).keep(lambda: self.renew_boost(boost_id))
+        log.warning("auto-renew ended", boost=boost_id, message=why.message)

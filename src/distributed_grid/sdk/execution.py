@@ -13,6 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from distributed_grid.client.lease_keeper import LeaseKeeper
 from distributed_grid.decide.offload.secrets import choose_environment
 from distributed_grid.errors import GridError, InvalidRequest, NoCapacity, RequestNotFound
 from distributed_grid.logs import logger
@@ -137,7 +138,8 @@ class ExecutedTask:
 log = logger()
 
 _FOLLOW_S: Final = 0.1
-_RENEW_S: Final = 30.0
+_LASTS_S: Final = 90.0
+"""A task's lease is treated as if it lasted no longer, whatever the scheduler gave it."""
 _UP_TO_S: Final = 300.0
 """How far each renewal extends a lease: if this process dies, its place stays taken for that long."""
 
@@ -234,20 +236,16 @@ async def _renewing(lease_id: str | None, backend: Backend) -> AsyncIterator[Non
     if lease_id is None:
         yield
         return
-    renewal = asyncio.create_task(_renew(lease_id, backend))
+    renewal = asyncio.create_task(_keep(lease_id, backend))
     try:
         yield
     finally:
         renewal.cancel()
 
 
-async def _renew(lease_id: str, backend: Backend) -> None:
-    while True:
-        await asyncio.sleep(_RENEW_S)
-        try:
-            await backend.renew(lease_id, _UP_TO_S)
-        except GridError as error:
-            log.warning("a task's lease cannot be renewed", lease=lease_id, message=error.message)
+async def _keep(lease_id: str, backend: Backend) -> None:
+    why = await LeaseKeeper(_LASTS_S).keep(lambda: backend.renew(lease_id, _UP_TO_S))
+    log.warning("a task's lease is no longer renewed", lease=lease_id, message=why.message)
 
 
 _LOOK_AGAIN_S: Final = 0.3

@@ -268,9 +268,10 @@ class BoostFile:
 
 def _entry(lease: Lease) -> bytes:
     """A lease's text, one key per line. A lease that would not load again is refused while its maker can be told."""
-    fields = [f"      {json.dumps(key)}: {_json(value)}" for key, value in encode_lease(lease).items()]
+    encoded = encode_lease(lease)
+    fields = [f"      {json.dumps(key)}: {_json(value)}" for key, value in encoded.items()]
     text = "{\n" + ",\n".join(fields) + "\n    }"
-    if decode_lease(json.loads(text)) != lease:
+    if encode_lease(decode_lease(json.loads(text))) != encoded:
         raise ValueError(f"boost {lease.id!r} would not come back from the file as it is")
     return f"\n    {text}".encode()
 

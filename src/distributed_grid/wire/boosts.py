@@ -90,7 +90,7 @@ class BoostClaimant(TypedDict):
 
 
 class BoostEnding(TypedDict):
-    """Why a boost goes home, or is asked for; what still runs in it at the deadline is ended."""
+    """Why a boost is being returned or asked for; what still runs in it at the deadline is ended."""
 
     cause: Annotated[
         str,
@@ -127,7 +127,7 @@ class Boost(TypedDict):
     resources: Annotated[Amounts, Field(description="All that is lent, with what a reservation brings along")]
     purpose: Annotated[str, Field(description="boost; run or task: one program's, and it ends with that")]
     label: Annotated[str, Field(description="What runs in it")]
-    ending: Annotated[BoostEnding | None, Field(description="Who asked for it, for whom and by when, if it goes home")]
+    ending: Annotated[BoostEnding | None, Field(description="Who asked for it back, for whom and by when")]
     programs: Annotated[
         list[str], Field(description="What grid run and grid boost shell have running in it, shortened")
     ]

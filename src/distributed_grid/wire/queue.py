@@ -88,7 +88,7 @@ class PlannedPreemption(TypedDict):
     takes_own: Annotated[bool, Field(description="The request is within what is guaranteed to its team")]
     delivery: str
     at: Annotated[str, Field(description="When they are asked: now, or when the last of their minimum holds is over")]
-    back_by: Annotated[str, Field(description="When the last of it is home, whatever its work does")]
+    back_by: Annotated[str, Field(description="When the last of it is returned, whatever its work does")]
     victims: list[Victim]
 
 

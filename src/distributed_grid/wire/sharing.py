@@ -67,4 +67,4 @@ class CooldownRequest(TypedDict):
 class Cooldown(TypedDict):
     node: str
     cooling: bool
-    asked_back: Annotated[list[str], Field(description="Boosts that are on their way home")]
+    asked_back: Annotated[list[str], Field(description="Boosts that are being returned")]

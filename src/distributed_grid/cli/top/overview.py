@@ -53,7 +53,7 @@ def boost_columns(boosts: Sequence[Boost]) -> tuple[dict[str, Column], dict[str,
         "id": Column.of("ID", [boost["boost_id"][:8] for boost in boosts]),
         "owner": Column.of("Owner", [str(boost["requester"]) for boost in boosts]),
         "team": Column.of("Team", [str(boost["team"]) for boost in boosts]),
-        **({"why": Column.of("Goes home", why)} if any(why) else {}),
+        **({"why": Column.of("Is returned", why)} if any(why) else {}),
     }, STATES | soon
 
 

@@ -8,7 +8,7 @@ from typing import Final
 from distributed_grid.decide.audit.nodes import LATE, is_late
 from distributed_grid.model.audit import AuditedGroup, AuditFacts
 from distributed_grid.model.findings import Code, Finding
-from distributed_grid.model.leases import Delivery, Lease, LeaseState
+from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.nodes import NodeName
 
 _BY_ITSELF = "Nothing: grid does it within seconds, or with grid audit --repair. If it stays, see the controller's log."
@@ -17,12 +17,12 @@ _BY_ITSELF = "Nothing: grid does it within seconds, or with grid audit --repair.
 def about_leases(facts: AuditFacts) -> Iterator[Finding]:
     there = {node.name for node in facts.nodes}
     for lease in facts.leases:
-        if lease.id in facts.in_flight:
+        if lease.state is LeaseState.GRANTING:
             continue
         if lease.state is LeaseState.ACTIVE and facts.now > lease.expires_at + LATE:
             over = (facts.now - lease.expires_at).total_seconds()
-            yield _finding(Code.EXPIRED, lease, f"it expired {over:.0f} s ago, and has not begun to go home")
-        if lease.state is LeaseState.GRANTING:
+            yield _finding(Code.EXPIRED, lease, f"it expired {over:.0f} s ago, and its return has not begun")
+        if lease.state is LeaseState.INTERRUPTED:
             cut_off = "its grant was cut off, and neither completed nor undone"
             yield _finding(Code.UNFINISHED_GRANT, lease, cut_off)
         gone = sorted(_needed(lease) - there)
@@ -34,7 +34,7 @@ def about_leases(facts: AuditFacts) -> Iterator[Finding]:
 
 def _needed(lease: Lease) -> set[NodeName]:
     """The nodes that a lease cannot exist without. A reservation needs only its source."""
-    return {lease.source} if lease.delivery is Delivery.RESERVE else {lease.source, lease.target}
+    return {lease.source, lease.target} if lease.delivery.needs_target else {lease.source}
 
 
 def _finding(kind: Code, lease: Lease, detail: str, node: NodeName | None = None) -> Finding:
@@ -64,7 +64,7 @@ def about_groups(facts: AuditFacts) -> Iterator[Finding]:
     for group in facts.groups:
         by_name[group.name].append(group)
     for name, lease in reserved.items():
-        if lease.state is LeaseState.ACTIVE and lease.id not in facts.in_flight:
+        if lease.state is LeaseState.ACTIVE:
             yield from _about_its_group(lease, by_name[name])
 
 
@@ -79,7 +79,7 @@ def groups_where_work_matters(facts: AuditFacts) -> frozenset[str]:
 
 
 def _reserved(facts: AuditFacts) -> dict[str, Lease]:
-    return {lease.group_name: lease for lease in facts.leases if lease.delivery is Delivery.RESERVE}
+    return {lease.group_name: lease for lease in facts.leases if lease.delivery.makes_group}
 
 
 def _is_another(group: AuditedGroup, lease: Lease, groups: tuple[AuditedGroup, ...]) -> bool:
@@ -152,8 +152,9 @@ def about_the_file(facts: AuditFacts) -> Iterator[Finding]:
     if facts.on_disk.problem is not None:
         yield Finding(Code.STORE_DIFFERS, FILE, facts.on_disk.problem, _WRITE)
         return
-    known = {lease.id: lease for lease in facts.leases if lease.id not in facts.in_flight}
-    stored = {lease.id: lease for lease in facts.on_disk.leases if lease.id not in facts.in_flight}
+    in_flux = {lease.id for lease in facts.leases if lease.state is LeaseState.GRANTING}
+    known = {lease.id: lease for lease in facts.leases if lease.id not in in_flux}
+    stored = {lease.id: lease for lease in facts.on_disk.leases if lease.id not in in_flux}
     for lease in known.values():
         if lease.id not in stored:
             yield _store_finding(lease, "is not in the file: a restart would lose it")

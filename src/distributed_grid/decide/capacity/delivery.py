@@ -81,7 +81,7 @@ def lent_resources(ask: Ask, delivery: Delivery, companions: Companions) -> Reso
     If the request states how much of a kind comes along, that amount comes.
     """
     asked = {ask.kind: ask.units, **dict(ask.along)}
-    if delivery is Delivery.TRANSFER or ask.kind == CPU:
+    if delivery.moves_totals or ask.kind == CPU:
         return ResourceVector(asked)
     if ask.kind != GPU:
         return ResourceVector({CPU: companions.cpu_otherwise} | asked)
@@ -95,7 +95,7 @@ def most_within(ask: Ask, delivery: Delivery, companions: Companions, rooms: Map
     said = dict(ask.along)
     if any(rooms.get(kind, 0) < units for kind, units in said.items()):
         return 0
-    if delivery is Delivery.TRANSFER or ask.kind == CPU:
+    if delivery.moves_totals or ask.kind == CPU:
         return own
     if ask.kind != GPU:
         return own if CPU in said or rooms.get(CPU, 0) >= companions.cpu_otherwise else 0
@@ -121,7 +121,7 @@ class Offer:
 
     @property
     def is_transfer(self) -> bool:
-        return self.choice.delivery is Delivery.TRANSFER
+        return self.choice.delivery.moves_totals
 
     @classmethod
     def of(cls, ask: Ask, nodes: NodeTable, rules: Rules) -> "Offer":
@@ -130,7 +130,7 @@ class Offer:
             ask, target, rules.default_delivery, rules.no_transfers_because, why_not_there=_too_busy(ask, nodes)
         )
         need = lent_resources(ask, choice.delivery, rules.companions)
-        reserves = choice.delivery is Delivery.RESERVE
+        reserves = choice.delivery.makes_group
         busy = {
             n.name: _strain(n) for n in nodes.in_use if reserves and n.in_use.crowded and n.machine != target.machine
         }

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Final
 
-from distributed_grid.model.leases import Delivery, Lease, LeaseState, Notice, OnGraceEnd
+from distributed_grid.model.leases import Lease, LeaseState, Notice, OnGraceEnd
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import ResourceVector
 
@@ -27,7 +27,7 @@ def coming_back(leases: Iterable[Lease], now: datetime | None = None) -> tuple[L
 
 def part_of(lease: Lease, units: int) -> Lease:
     """The lease as if it were for `units` only; a reservation comes back whole."""
-    if units >= lease.units or lease.delivery is not Delivery.TRANSFER:
+    if units >= lease.units or not lease.delivery.can_split:
         return lease
     return replace(lease, units=units, resources=ResourceVector({lease.kind: units}))
 
@@ -39,7 +39,7 @@ def is_overheld(lease: Lease, at: datetime) -> bool:
     """
     return (
         lease.state is LeaseState.RELEASING
-        and lease.delivery is Delivery.TRANSFER
+        and lease.delivery.moves_totals
         and not lease.wanted_back
         and lease.on_grace_end is not OnGraceEnd.KILL
         and lease.release_asked_at is not None
@@ -125,7 +125,7 @@ class LeaseEnds:
         found: defaultdict[NodeName, list[Lease]] = defaultdict(list)
         for lease in self._holding:
             found[lease.source].append(lease)
-            if lease.delivery is Delivery.TRANSFER:
+            if lease.delivery.moves_totals:
                 found[lease.target].append(lease)
         return found
 

@@ -12,7 +12,6 @@ from distributed_grid.decide.capacity.feasibility import free_of, headroom_of
 from distributed_grid.decide.capacity.quotas import limited
 from distributed_grid.decide.capacity.returns import Ends
 from distributed_grid.decide.capacity.usage import Usage
-from distributed_grid.model.leases import Delivery
 from distributed_grid.model.nodes import Node, NodeTable
 from distributed_grid.model.plans import Grant, Headroom
 from distributed_grid.model.resources import GPU, ResourceVector
@@ -117,7 +116,7 @@ class NodeCalendar:
                     self._calendar.add(("taken", kind), -units, end)
                     if lease.target != node.name:
                         self._calendar.add(("lent", kind), -units, end)
-            elif lease.delivery is Delivery.TRANSFER:
+            elif lease.delivery.moves_totals:
                 # The part in use leaves with its work, so the free amount does not drop below zero.
                 gone = min(lease.units, max(0, free.get(lease.kind, 0)))
                 free[lease.kind] = free.get(lease.kind, 0) - gone

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from distributed_grid.model.leases import Delivery, Lease, LeaseState
+from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import ResourceVector
 
@@ -32,7 +32,7 @@ class Growth:
 
 def moved(leases: Iterable[Lease]) -> tuple[Lease, ...]:
     """The leases that change totals."""
-    return tuple(lease for lease in leases if lease.delivery is Delivery.TRANSFER and lease.holds_capacity)
+    return tuple(lease for lease in leases if lease.delivery.moves_totals and lease.holds_capacity)
 
 
 def desired_totals(bases: Totals, leases: Iterable[Lease]) -> dict[NodeName, ResourceVector]:
@@ -193,7 +193,7 @@ def _keep_within(
         over -= held_back
     over = max(0, over - (budget.for_leases - budget.for_anybody))
     for lease in youngest_first:
-        if over > 0 and lease.state is LeaseState.GRANTING and lease.target in limits:
+        if over > 0 and lease.is_granting and lease.target in limits:
             growth = max(0, limits[lease.target] - reached[lease.target])
             held_back = min(over, growth, lease.units - untaken.get(lease.id, 0))
             if held_back:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from distributed_grid.model.leases import Delivery, Lease
+from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.plans import Grant
 from distributed_grid.model.resources import ResourceVector
@@ -34,14 +34,14 @@ class Usage:
         """Add a lease, or remove one with `times=-1`; for callers that keep the sums as leases come and go."""
         if lease.holds_capacity:
             self._count(lease.source, lease.target, lease.team, lease.resources, times)
-            if lease.delivery is Delivery.TRANSFER:
+            if lease.delivery.moves_totals:
                 _add(self._moved_in, lease.target, lease.kind, times * lease.units)
 
     def promise(self, grant: Grant, times: int = 1) -> None:
         """The same for a grant that is to become a lease."""
         ask = grant.ask
         self._count(grant.source, ask.target, ask.team, grant.resources, times)
-        if grant.delivery is Delivery.TRANSFER:
+        if grant.delivery.moves_totals:
             _add(self._moved_in, ask.target, ask.kind, times * ask.units)
 
     def _count(self, source: NodeName, target: NodeName, team: str, resources: ResourceVector, times: int) -> None:

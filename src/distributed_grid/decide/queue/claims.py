@@ -18,7 +18,7 @@ from typing import Final
 from distributed_grid.decide.capacity.quotas import is_within
 from distributed_grid.decide.capacity.returns import is_overheld
 from distributed_grid.decide.capacity.usage import Usage
-from distributed_grid.model.leases import Delivery, Lease, LeaseState
+from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.requests import DEFAULT_DURATION_S, Ask, Waiting
 from distributed_grid.model.resources import ResourceVector, scale
@@ -210,7 +210,7 @@ def may_take(lease: Lease, claim: Claim, above: Mapping[str, int]) -> int:
     """
     if claim.is_guaranteed and lease.team == claim.team:
         return lease.units  # the team stays within its guarantee with either, and the request is worth more to it
-    if lease.delivery is Delivery.TRANSFER:
+    if lease.delivery.can_split:
         return max(0, min(lease.units, above.get(lease.kind, lease.units)))
     least = 1 if claim.is_guaranteed else None
     return lease.units if all(units >= (least or lease.resources[kind]) for kind, units in above.items()) else 0

@@ -23,7 +23,7 @@ from distributed_grid.decide.queue.claims import (
     yields_to,
 )
 from distributed_grid.decide.queue.victims import Standing, Yielding, fewest, needed_of, trimmed
-from distributed_grid.model.leases import Delivery, Lease, LeaseState
+from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.plans import Grant, Rules
 from distributed_grid.model.policies import AllocationPriority
@@ -268,7 +268,7 @@ def _by_lender(
     for lease in leases:
         if lease.id in able:
             lent[lease.source].append(lease)
-            if offer.is_transfer and lease.delivery is Delivery.TRANSFER and lease.kind == offer.ask.kind:
+            if offer.is_transfer and lease.delivery.moves_totals and lease.kind == offer.ask.kind:
                 moved_in[lease.target].append(lease)
     for lender in sorted({*lent, *moved_in}):
         yield lender, lent[lender], tuple(moved_in[lender])

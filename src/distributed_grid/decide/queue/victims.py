@@ -15,7 +15,7 @@ from distributed_grid.decide.capacity.returns import part_of
 from distributed_grid.decide.capacity.snapshot import Snapshot
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.queue.claims import Claim, above_guarantee, may_take
-from distributed_grid.model.leases import Delivery, Lease
+from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
 from distributed_grid.model.plans import Rules
 from distributed_grid.model.requests import Ask
@@ -44,7 +44,7 @@ def needed_of(victims: Sequence[Lease], enough: Enough) -> dict[str, int]:
     parts = list(victims)
     for at in reversed(range(len(parts))):
         whole = parts[at]
-        if whole.delivery is Delivery.TRANSFER:
+        if whole.delivery.can_split:
 
             def does(units: int, at: int = at, whole: Lease = whole) -> bool:
                 return enough((*parts[:at], part_of(whole, units), *parts[at + 1 :]))

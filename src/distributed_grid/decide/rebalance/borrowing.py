@@ -22,7 +22,7 @@ from distributed_grid.decide.rebalance.observed import (
 )
 from distributed_grid.model.actions import Borrow
 from distributed_grid.model.demand import Demand, Shape
-from distributed_grid.model.leases import Cause, Delivery
+from distributed_grid.model.leases import Cause
 from distributed_grid.model.nodes import Node, NodeName
 from distributed_grid.model.plans import Grant, RulesFor
 from distributed_grid.model.policies import AllocationPriority
@@ -84,7 +84,7 @@ def _for_use(seen: Observed, name: NodeName, kind: str, use: float, cause: Cause
     one, base = scale(kind), seen.snapshots[name].base[kind]
     left = base - sum(lease.units for lease in mine)
     # Capacity that is reserved elsewhere for the node is not in its total, but serves its work.
-    elsewhere = sum(lease.units for lease in mine if lease.delivery is Delivery.RESERVE)
+    elsewhere = sum(lease.units for lease in mine if lease.delivery.makes_group)
     lacking = short_by(kind, use, seen.snapshots[name].total[kind], seen.thresholds[kind]) - elsewhere
     units = min(lacking, left - left % one)
     if units >= one:

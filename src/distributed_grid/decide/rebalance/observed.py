@@ -18,7 +18,7 @@ from distributed_grid.decide.monitoring.pressure import Pressed, Threshold
 from distributed_grid.decide.policies import PolicyNumbers
 from distributed_grid.model.actions import Renew, Return
 from distributed_grid.model.demand import Demand, Shape
-from distributed_grid.model.leases import Cause, Delivery, Lease, LeaseState
+from distributed_grid.model.leases import Cause, Lease, LeaseState
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
 from distributed_grid.model.plans import Grant, Refused, Rules
 from distributed_grid.model.policies import SharingMode
@@ -36,7 +36,7 @@ def reserved(leases: Iterable[Lease]) -> dict[NodeName, ResourceVector]:
     """
     found: dict[NodeName, ResourceVector] = {}
     for lease in leases:
-        if lease.delivery is Delivery.RESERVE and lease.holds_capacity and lease.target != lease.source:
+        if lease.delivery.makes_group and lease.holds_capacity and lease.target != lease.source:
             found[lease.source] = found.get(lease.source, ResourceVector()) + lease.resources
     return found
 
@@ -245,7 +245,7 @@ def _use_without(seen: Observed, lease: Lease, value: float) -> float:
     """
     snapshot = seen.snapshots[lease.target]
     total = snapshot.total[lease.kind]
-    if lease.delivery is not Delivery.TRANSFER or not snapshot.shares_its_host or total <= lease.units:
+    if not lease.delivery.moves_totals or not snapshot.shares_its_host or total <= lease.units:
         return value
     return value * total / (total - lease.units)
 

@@ -23,7 +23,7 @@ from distributed_grid.decide.rebalance.observed import (
     waiting_key,
 )
 from distributed_grid.model.actions import Move, Relieve
-from distributed_grid.model.leases import Delivery, Lease, LeaseState
+from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.plans import Grant, RulesFor
 from distributed_grid.model.requests import Ask
@@ -116,7 +116,7 @@ def _moves(
             if lease.source != name or lease.kind != kind or not _is_movable(seen, lease):
                 continue
             left_s = (lease.expires_at - seen.now).total_seconds()
-            asked = replace(Ask.again(lease), duration_s=left_s, delivery=str(Delivery.TRANSFER))
+            asked = replace(Ask.again(lease), duration_s=left_s, delivery=str(lease.delivery))
             hot = (may_not_lend(seen, kind) | lending | {name}) - {lease.target}
             rules = rules_for(asked)
             if rules.no_transfers_because is not None:
@@ -131,7 +131,7 @@ def _moves(
 def _is_movable(seen: Observed, lease: Lease) -> bool:
     """Whether a lease can move. One that is nearly over comes back by itself before another could replace it."""
     return (
-        lease.delivery is Delivery.TRANSFER
+        lease.delivery.moves_totals
         and lease.state is LeaseState.ACTIVE
         and seen.is_there(lease.target)
         and not _comes_of(lease)

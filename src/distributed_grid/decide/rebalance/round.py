@@ -33,10 +33,10 @@ def rebalance(seen: Observed, before: Streaks, rules_for: RulesFor) -> tuple[tup
     3. Leases that are still needed and would end are renewed: where grid acts by itself.
     4. Nodes that are short borrow: where grid acts by itself.
 
-    At most `changes_per_round` actions, and one for each lease; one action, under a policy that does nothing by itself.
+    At most `changes_per_round` actions, and one for each lease.
     """
     streaks = count(seen, before)
-    allowed = max(1, seen.numbers.changes_per_round)
+    allowed = seen.numbers.changes_per_round
     actions: list[Action] = []
     touched: set[str] = set()
     for together in _wanted(seen, streaks, rules_for):

@@ -92,7 +92,7 @@ def who_helps(seen: Observed, ask: Ask, rules_for: RulesFor, *, least: int) -> H
     if isinstance(plan, Refused):
         return _nobody(plan, short, least)
     asked = replace(plan.ask, source=plan.source, delivery=_said(plan))
-    verb = "lend" if plan.delivery is Delivery.TRANSFER else "reserve"
+    verb = "lend" if plan.delivery.moves_totals else "reserve"
     told = f"{plan.source} can {verb} {describe(asked.kind, asked.units)}"
     return Help(told, asked, command(asked))
 
@@ -108,7 +108,7 @@ def command(ask: Ask) -> str:
 
 def _said(plan: Grant) -> str | None:
     """The delivery, where a plain request would be delivered otherwise."""
-    return str(Delivery.RESERVE) if plan.delivery is Delivery.RESERVE and plan.ask.kind != GPU else None
+    return None if plan.delivery.moves_totals or plan.ask.kind == GPU else str(plan.delivery)
 
 
 def _nobody(refused: Refused, short: set[NodeName], least: int) -> Help:

@@ -52,13 +52,15 @@ class Reclaims:
                 self._told[boost_id] = self._tell(held, ending)
             elif self._are_done(self._told[boost_id]):
                 self._told[boost_id].may_go = False  # once
-                self._p.note(f"{self._who(held)}: done, and the place on {held.holding.node} goes home")
+                self._p.note(f"{self._who(held)}: done, and the place on {held.holding.node} is returned")
                 self._p.places.let_go(held)
 
     def _tell(self, held: Held, ending: BoostEnding) -> _Told:
         processes = self._in(held)
         until = "" if ending["deadline"] is None else f"; kept until {parse_instant(ending['deadline']):%H:%M:%S} UTC"
-        self._p.note(f"the place of {self._who(held)} on {held.holding.node} goes home: {why_it_ends(ending)}{until}")
+        self._p.note(
+            f"the place of {self._who(held)} on {held.holding.node} is being returned: {why_it_ends(ending)}{until}"
+        )
         notice = {"boost_id": held.boost_id, **ending}
         told: list[Any] = []
         has_all = bool(processes)

@@ -131,7 +131,7 @@ class Borrowing:
             if client is not None:
                 with suppress(GridError):
                     client.release_boost(one.boost_id)
-                self._p.note(f"a boost of {one.role} goes home")
+                self._p.note(f"a boost of {one.role} is returned")
 
 
 Awaited = Callable[[ManagedProcess], int]

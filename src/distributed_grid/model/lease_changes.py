@@ -1,0 +1,249 @@
+"""The legal changes of leases: what may happen to a lease, in which state, and which state it leads to.
+
+Every change to a lease goes through `changed` or `split`. A change names the fields that it sets; `CHANGES` has the
+rest. Whatever the order of changes: a release is never undone, and the deadline of a lease whose capacity is promised
+to another is never put off.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from distributed_grid.model.endings import Ending
+from distributed_grid.model.leases import Lease, LeaseState, Notice, OnGraceEnd, Program
+from distributed_grid.model.resources import ResourceVector
+
+
+class IllegalTransition(Exception):
+    """A bug in grid, never a user's mistake."""
+
+
+class Change:
+    """Its fields are the fields of the lease that it sets."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered(Change):
+    """The cluster shows the lease; a reservation has its placement group."""
+
+    placement_group: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted(Change):
+    """No request completes the grant any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed(Change):
+    """The reconciler completes a grant that was cut off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Regrouped(Change):
+    """The reservation has a new placement group."""
+
+    placement_group: str
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed(Change):
+    expires_at: datetime
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RenewalUndone(Change):
+    """The renewal could not be written."""
+
+    expires_at: datetime
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeGiven(Change):
+    """The holder is asked to give something up by itself."""
+
+    notice: Notice
+    ending: Ending
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpointed(Change):
+    checkpointed_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class GraceChanged(Change):
+    grace_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramsChanged(Change):
+    """A program inside has reported, or has ended."""
+
+    programs: tuple[Program, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyTaken(Change):
+    """It replaces another lease: requests with that lease's key now get this one."""
+
+    idempotency_key: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseAsked(Change):
+    release_reason: str
+    release_asked_at: datetime
+    grace_s: float
+    ending: Ending
+
+
+@dataclass(frozen=True, slots=True)
+class Reclaimed(Change):
+    """Like `ReleaseAsked`, because the capacity is needed elsewhere."""
+
+    release_reason: str
+    release_asked_at: datetime
+    grace_s: float
+    ending: Ending
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed(Change):
+    """It winds down already, and now its capacity is needed elsewhere."""
+
+    ending: Ending
+
+
+@dataclass(frozen=True, slots=True)
+class NotDelivered(Change):
+    """The source could not give it after all."""
+
+    release_reason: str
+    release_asked_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class EndForced(Change):
+    """What still runs in it is ended now."""
+
+    grace_s: float = 0.0
+    on_grace_end: OnGraceEnd = OnGraceEnd.KILL
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLost(Change):
+    release_reason: str
+    release_asked_at: datetime
+    ending: Ending
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLost(Change):
+    """The placement group vanished and could not be made again."""
+
+    release_reason: str
+    release_asked_at: datetime
+    placement_group: None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Returned(Change):
+    """Its capacity is back."""
+
+
+_GRANTING, _INTERRUPTED, _ACTIVE = LeaseState.GRANTING, LeaseState.INTERRUPTED, LeaseState.ACTIVE
+_RELEASING, _RECLAIMING = LeaseState.RELEASING, LeaseState.RECLAIMING
+_LOST, _RELEASED = LeaseState.LOST, LeaseState.RELEASED
+
+
+def _stays(*states: LeaseState) -> dict[LeaseState, LeaseState]:
+    return {state: state for state in states}
+
+
+CHANGES: Final[Mapping[type[Change], Mapping[LeaseState, LeaseState]]] = {
+    # A grant that was released while it was under way may still be delivered: it goes on winding down.
+    Delivered: {_GRANTING: _ACTIVE} | _stays(_RELEASING, _RECLAIMING),
+    NotDelivered: {_GRANTING: _RELEASING},
+    Interrupted: {_GRANTING: _INTERRUPTED},
+    Resumed: {_INTERRUPTED: _GRANTING},
+    Regrouped: _stays(_ACTIVE),
+    Renewed: _stays(_ACTIVE),
+    RenewalUndone: _stays(_ACTIVE, _RELEASING, _RECLAIMING, _LOST),
+    NoticeGiven: _stays(_ACTIVE),
+    Checkpointed: _stays(_GRANTING, _INTERRUPTED, _ACTIVE, _RELEASING, _RECLAIMING, _LOST),
+    GraceChanged: _stays(_GRANTING, _INTERRUPTED, _ACTIVE, _RELEASING, _RECLAIMING, _LOST),
+    ProgramsChanged: _stays(_ACTIVE, _RELEASING, _RECLAIMING, _LOST),
+    KeyTaken: _stays(_ACTIVE),
+    ReleaseAsked: dict.fromkeys((_GRANTING, _INTERRUPTED, _ACTIVE), _RELEASING),
+    Reclaimed: dict.fromkeys((_GRANTING, _INTERRUPTED, _ACTIVE), _RECLAIMING),
+    Claimed: {_RELEASING: _RECLAIMING},
+    EndForced: _stays(_RELEASING, _RECLAIMING, _LOST),
+    NodeLost: dict.fromkeys((_INTERRUPTED, _ACTIVE, _RELEASING, _RECLAIMING), _LOST),
+    GroupLost: {_ACTIVE: _LOST},
+    Returned: dict.fromkeys((_RELEASING, _RECLAIMING, _LOST), _RELEASED),
+}
+LEGAL: Final[Mapping[LeaseState, frozenset[LeaseState]]] = {
+    state: frozenset(steps[state] for steps in CHANGES.values() if state in steps) for state in LeaseState
+}
+"""The states that each state can lead to, its own included if a change keeps it."""
+
+_SPLITTABLE: Final = (_INTERRUPTED, _ACTIVE)
+_ROUNDING: Final = timedelta(milliseconds=1)
+
+
+def changed(lease: Lease, change: Change) -> Lease:
+    """The lease after the change; a change that is not in `CHANGES` is a bug."""
+    then = CHANGES[type(change)].get(lease.state)
+    if then is None:
+        raise IllegalTransition(f"boost {lease.id}: {type(change).__name__} while it is {lease.state}")
+    sets: dict[str, object] = {each.name: getattr(change, each.name) for each in fields(change)}  # type: ignore[arg-type]
+    if then is not _ACTIVE:
+        sets["notice"] = None
+    after = replace(lease, state=then, **sets)  # type: ignore[arg-type]
+    if lease.is_claimed and _is_put_off(lease.deadline, after):
+        raise IllegalTransition(f"boost {lease.id}: its capacity is promised for {lease.deadline}, not later")
+    return after
+
+
+def _is_put_off(promised: datetime | None, after: Lease) -> bool:
+    """A release without a grace period puts nothing off, even if it comes late."""
+    if promised is None or after.deadline is None or not after.grace_s:
+        return False
+    return after.deadline > promised + _ROUNDING
+
+
+def split(lease: Lease, units: int, given_id: str) -> tuple[Lease, Lease]:
+    """Split off a second lease of `units`; the rest keeps this lease's id. Together they equal the original.
+
+    The second one takes over that much of the notice. Only for leases whose delivery can be split.
+    """
+    if lease.state not in _SPLITTABLE:
+        raise IllegalTransition(f"boost {lease.id}: split while it is {lease.state}")
+    if not lease.delivery.can_split or not 0 < units < lease.units:
+        raise ValueError(f"boost {lease.id}: {units} of {lease.units} units of a {lease.delivery} cannot be split off")
+    kept = replace(lease, units=lease.units - units, resources=ResourceVector({lease.kind: lease.units - units}))
+    given = replace(
+        lease,
+        id=given_id,
+        units=units,
+        resources=ResourceVector({lease.kind: units}),
+        idempotency_key=None,
+        programs=(),
+    )
+    if (notice := lease.notice) is not None:
+        given = replace(given, notice=replace(notice, units=min(units, notice.units)))
+        left = notice.units - units
+        kept = replace(kept, notice=replace(notice, units=left) if left > 0 else None)
+        kept = kept if left > 0 else replace(kept, ending=None)
+    return kept, given
+
+
+def as_returned(lease: Lease) -> Lease:
+    """How a lease looks that has left the ledger meanwhile: for answers only."""
+    return replace(lease, state=_RELEASED)
