@@ -80,7 +80,7 @@ def test_a_class_is_a_type_or_says_where_it_is(cls: Any) -> None:
         ("resources", ["disk"], "must be a mapping, not a list"),
         ("max_concurrency", 0, "must be from 1 to 1000000, not 0"),
         ("env_allow", "HOME", "must be a list, not 'HOME'"),
-        ("env_allow", ["MY VAR"], "'MY VAR' is no name of a variable"),
+        ("env_allow", ["MY VAR"], "'MY VAR' is no name of a variable, and no pattern such as WANDB_*"),
         ("env", {"A": 1}, 'A must be text, not 1; quotes make it text: "1"'),
         ("env_profile", "all", "must be one of none, documented, not 'all'"),
         ("pool", "a/b", "a name has no spaces and no '/', unlike 'a/b'"),
@@ -321,3 +321,26 @@ def test_a_selector(words: list[str], allowed: bool, touched: bool) -> None:
 
     assert (selector.allows("n1", labels), selector.touches("n1", labels)) == (allowed, touched)
     assert NodeSelector.parse(selector.words()) == selector
+
+
+def test_an_allow_list_has_patterns_that_never_bring_ranks_or_devices() -> None:
+    caller = {
+        "LLM_JUDGE_URL": "u",
+        "LLM_JUDGE_KEY": "k",
+        "RANK": "9",
+        "ROLE_RANK": "9",
+        "llm_judge_x": "x",
+        "HOME": "h",
+    }
+    role = RoleSpec("r", env_allow=["LLM_JUDGE_*", "R*"])
+
+    assert role.environment(caller) == {"LLM_JUDGE_URL": "u", "LLM_JUDGE_KEY": "k"}
+    assert role.environment(caller, also=["HOM?"])["HOME"] == "h"
+
+
+def test_the_documented_list_has_the_variables_of_newer_versions() -> None:
+    caller = {"SWANLAB_API_KEY": "s", "LLM_JUDGE_MODEL": "m", "LOG_STREAM": "1", "OTHER": "o"}
+    found = RoleSpec("r", env_profile="documented").environment(caller)
+    assert {key: value for key, value in found.items() if key in caller} == {
+        k: v for k, v in caller.items() if k != "OTHER"
+    }

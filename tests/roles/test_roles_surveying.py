@@ -7,7 +7,8 @@ import pytest
 import ray
 from fake_cluster import FakeCluster
 
-from distributed_grid.errors import ControllerUnreachable
+from distributed_grid.config import GridConfig
+from distributed_grid.errors import ConfigInvalid, ControllerUnreachable
 from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.model.roles.workload import Workload
 from distributed_grid.roles.supervision import parts, supervisor, surveying
@@ -27,6 +28,9 @@ class Controller:
         ids = [*self.world.ids().items(), ("dead", "dead-1")]
         return {"nodes": [self._node(name, node_id) for name, node_id in ids]}
 
+    def config(self) -> dict[str, Any]:
+        return {"config": GridConfig.from_dict({"roles": {"env_allow": ["LLM_JUDGE_*"]}}).to_dict()}
+
     def _node(self, name: str, node_id: str) -> dict[str, Any]:
         alive = name != "dead"
         said = {"free": {"cpu": 1.0}, "withheld": {}, "total": {"cpu": 1.0}, "labels": {}, "lendable": {}}
@@ -43,6 +47,17 @@ def world(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     monkeypatch.setattr(surveying, "RayCluster", lambda _: world)
     monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(gcs_address="here"))
     return world
+
+
+def test_what_all_actors_may_have_of_the_environment_is_in_the_configuration_of_the_running_grid(
+    world: FakeCluster,
+) -> None:
+    controller: Any = Controller(world)
+    assert Surveyor(controller).env_allow == ("LLM_JUDGE_*",)
+    assert Surveyor(None).env_allow == ()
+    with pytest.raises(ConfigInvalid) as raised:
+        GridConfig.from_dict({"roles": {"env_allow": ["RANK"]}})
+    assert "RANK is set for each actor" in str(raised.value.because)
 
 
 def test_while_the_controller_is_away_ray_is_looked_at_with_the_names_that_it_gave_last(world: FakeCluster) -> None:

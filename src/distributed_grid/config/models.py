@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Self
 
-from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator
+from pydantic import AfterValidator, Field, ValidationError, ValidatorFunctionWrapHandler, field_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from distributed_grid.config.checking import check
@@ -38,6 +38,8 @@ from distributed_grid.config.values import (
 from distributed_grid.errors import ConfigInvalid
 from distributed_grid.model.nodes import SharingLimits
 from distributed_grid.model.resources import CPU, GPU, MEMORY
+from distributed_grid.model.roles.checks import Wrong
+from distributed_grid.model.roles.environment import allow_list
 
 
 class NodeRole(StrEnum):
@@ -114,6 +116,22 @@ class CallerLimits(Settings):
     waiting: Count = Field(default=200, description="Most requests and tasks of one user that may wait at a time.")
 
 
+def _variables(names: tuple[str, ...]) -> tuple[str, ...]:
+    try:
+        return allow_list(names)
+    except Wrong as error:
+        raise wrong(str(error)) from None
+
+
+class RolesConfig(Settings):
+    """What holds for the actors of all roles."""
+
+    env_allow: Annotated[tuple[Text, ...], EmptyList, AfterValidator(_variables)] = Field(
+        default=(),
+        description="Variables of the launching process that all actors get: names, or patterns such as `LLM_JUDGE_*`.",
+    )
+
+
 class GridConfig(Settings):
     """A cluster's configuration, normalised: however the file spelled a setting, it has one name here."""
 
@@ -129,6 +147,9 @@ class GridConfig(Settings):
 
     limits: Annotated[CallerLimits, EmptySection] = Field(
         default=CallerLimits(), description="What one user's token may ask of the controller."
+    )
+    roles: Annotated[RolesConfig, EmptySection] = Field(
+        default=RolesConfig(), description="What the actors of all roles get."
     )
 
     @field_validator("nodes", mode="wrap")

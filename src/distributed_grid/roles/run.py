@@ -111,7 +111,7 @@ class Run:
         self._registry = EndpointRegistry(name)
         for role in workload.roles:
             self._registry.add_role(role.name)
-        process_set = ProcessSet(name, Hosting(workload), self._registry)
+        process_set = ProcessSet(name, Hosting(workload, env_allow=surveyor.env_allow), self._registry)
         self._p = RunParts(name, workload, process_set, places, surveyor)
         self._transport = RayTransport(self._lost)
         self._records = RoleRecords.connected()

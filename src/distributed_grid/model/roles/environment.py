@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from typing import Final
 
 from distributed_grid.model.roles.checks import Wrong, mapping, texts
@@ -32,12 +33,16 @@ PROTECTED: Final = frozenset(
 """Each actor has its own rank, and Ray assigns devices: the caller's values would be wrong for all actors but one."""
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PATTERN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_*?]*")
 
 
 def allow_list(value: object) -> tuple[str, ...]:
-    """Names of variables to pass on."""
+    """Names of variables to pass on, or patterns of names as in a shell: `SWANLAB_*`."""
     found = texts(value)
-    _check_names(found)
+    for one in found:
+        if not _PATTERN.fullmatch(one):
+            raise Wrong(f"{one!r} is no name of a variable, and no pattern such as WANDB_*")
+        _check_not_protected(one)
     return found
 
 
@@ -57,8 +62,12 @@ def _check_names(names: Iterable[str]) -> None:
     for one in names:
         if not _NAME.fullmatch(one):
             raise Wrong(f"{one!r} is no name of a variable")
-        if one in PROTECTED:
-            raise Wrong(f"{one} is set for each actor (ranks by grid, devices by Ray) and cannot be chosen")
+        _check_not_protected(one)
+
+
+def _check_not_protected(name: str) -> None:
+    if name in PROTECTED:
+        raise Wrong(f"{name} is set for each actor (ranks by grid, devices by Ray) and cannot be chosen")
 
 
 def chosen(
@@ -66,10 +75,10 @@ def chosen(
 ) -> dict[str, str]:
     """The variables to pass on and set: for each allowed name the caller's value, else the default; additions win.
 
-    Protected variables are never included, even if an unchecked list names them: the code that starts the actor sets
-    them.
+    Protected variables are never included, even if a pattern matches them: the code that starts the actor sets them.
     """
-    passed = {key: caller[key] for key in allow if key in caller}
+    patterns = list(allow)
+    passed = {key: value for key, value in caller.items() if any(fnmatchcase(key, one) for one in patterns)}
     return {key: value for key, value in {**defaults, **passed, **added}.items() if key not in PROTECTED}
 
 
@@ -87,6 +96,9 @@ DOCUMENTED_ALLOW: Final = (
     "EXPERIMENT_PATH",
     "WANDB_HOST",
     "WANDB_KEY",
+    "LLM_JUDGE_*",
+    "SWANLAB_*",
+    "LOG_STREAM",
     "RANK",
     "WORLD_SIZE",
     "CUDA_VISIBLE_DEVICES",

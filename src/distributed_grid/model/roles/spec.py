@@ -184,10 +184,13 @@ class RoleSpec:
         """The nodes that it must not be on."""
         return NodeSelector.parse(self.node_anti_affinity)
 
-    def environment(self, caller: Mapping[str, str]) -> dict[str, str]:
-        """The environment of its actors, from the caller's and the role's own variables, without ranks and devices."""
+    def environment(self, caller: Mapping[str, str], also: Sequence[str] = ()) -> dict[str, str]:
+        """The environment of its actors, from the caller's and the role's own variables, without ranks and devices.
+
+        `also`: names and patterns that the configuration allows for all roles.
+        """
         allow, defaults = profile_parts(EnvProfile(self.env_profile))
-        return chosen(caller, (*allow, *self.env_allow), self.env, defaults)
+        return chosen(caller, (*allow, *self.env_allow, *also), self.env, defaults)
 
     @property
     def follows(self) -> Scaling | None:
@@ -211,11 +214,11 @@ class RoleSpec:
             problems.add(("scaling", "signal"), said)
 
 
-def environment_of(together: Sequence[RoleSpec], caller: Mapping[str, str]) -> dict[str, str]:
+def environment_of(together: Sequence[RoleSpec], caller: Mapping[str, str], also: Sequence[str] = ()) -> dict[str, str]:
     """The environment of roles that share a process: everything each chose. Set variables win over passed-on ones."""
     found: dict[str, str] = {}
     for role in together:
-        found = role.environment(caller) | found
+        found = role.environment(caller, also) | found
     for role in together:
         found |= role.env
     return found

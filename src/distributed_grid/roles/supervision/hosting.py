@@ -3,7 +3,7 @@
 import functools
 import inspect
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import ray
@@ -32,8 +32,11 @@ for _module in (actor, making, peers):
 class Hosting:
     """Makes the actors of one workload. Classes and configurations are packed once for each role."""
 
-    def __init__(self, workload: Workload, caller: Mapping[str, str] | None = None) -> None:
-        self._workload = workload
+    def __init__(
+        self, workload: Workload, caller: Mapping[str, str] | None = None, env_allow: Sequence[str] = ()
+    ) -> None:
+        """`env_allow`: names and patterns of the caller's variables that all actors get."""
+        self._workload, self._env_allow = workload, tuple(env_allow)
         self._caller = dict(os.environ if caller is None else caller)
         self._classes = {role.name: class_of(role) for role in workload.roles}
         self._kinds = {name: _kinds_of(cls) for name, cls in self._classes.items()}
@@ -64,7 +67,7 @@ class Hosting:
 
     def start(self, spec: ProcessSpec, held: Held, ranks: Mapping[str, str], ports: Any, port: int) -> Any:
         """The actor's handle, at once. The actor comes up in the background."""
-        env = environment_of([self._spec(role) for role in spec.roles], self._caller)
+        env = environment_of([self._spec(role) for role in spec.roles], self._caller, self._env_allow)
         made = self._actor_class(spec.roles).options(
             name=spec.name,
             namespace=NAMESPACE,

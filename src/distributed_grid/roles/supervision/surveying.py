@@ -70,6 +70,15 @@ class Surveyor:
                 return known["name"] or user_name(), known["team"]
         return user_name(), ""
 
+    @cached_property
+    def env_allow(self) -> tuple[str, ...]:
+        """The variables that the configuration of the running grid lets all actors have: names and patterns."""
+        try:
+            config = {} if self.client is None else self.client.config()["config"]
+        except GridError:
+            config = {}
+        return tuple(config.get("roles", {}).get("env_allow", ()))
+
     def lender(self) -> GridClient:
         """The client that leases are requested from."""
         if self.client is None:
