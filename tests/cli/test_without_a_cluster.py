@@ -280,3 +280,15 @@ def test_an_unknown_command_is_a_message_and_exit_code_2(tmp_path: Path) -> None
 
     assert done.returncode == 2
     assert "No such command" in done.stderr
+
+
+def test_the_modules_of_the_commands_load_without_the_definitions_and_what_those_need() -> None:
+    """`wire` needs pydantic: it is there for mypy and for the controller."""
+    modules = "boost, plan, resource_sharing, node_view, cluster_view, role_runs, role_runs_view, audit, token, tasks"
+    code = (
+        f"import sys; from distributed_grid.cli import app, {modules}; import distributed_grid.client; "
+        "print([m for m in ('pydantic', 'typing_extensions', 'distributed_grid.wire.boosts') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+
+    assert done.stdout == "[]\n"

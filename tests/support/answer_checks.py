@@ -58,15 +58,16 @@ class AnswersChecked:
             self._wrong.append(f"{scope['method']} {scope['path']}: {found}")
 
 
-def check_client_answers() -> None:
-    """From now on, what a client's method returns must be what it says it returns."""
+def checked(client: GridClient) -> GridClient:
+    """The client; what its methods return must be what they say they return. For controllers in other processes."""
     modules = [importlib.import_module(f"{wire.__name__}.{one.name}") for one in pkgutil.iter_modules(wire.__path__)]
     names = {name: value for module in modules for name, value in vars(module).items()}
     for name, method in list(vars(GridClient).items()):
         if callable(method) and not name.startswith("_"):
             kind = typing.get_type_hints(method, localns=names).get("return")
             if _is_defined(kind):
-                setattr(GridClient, name, _checked(method, kind))
+                setattr(client, name, _checked(getattr(client, name), kind))
+    return client
 
 
 def _is_defined(kind: Any) -> bool:

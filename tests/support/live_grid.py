@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import ray
 import ray._private.state as ray_state
+from answer_checks import checked
 
 from bench.raylets import Raylets
 from distributed_grid.client import GridClient
@@ -106,7 +107,9 @@ class LiveGrid:
         self.config = folder / "cluster.yaml" if config else None
         if config:
             self.config.write_text(config)
-        self.client = GridClient(self.home, retry_s=60.0)  # a controller needs a while to start on a busy machine
+        self.client = checked(
+            GridClient(self.home, retry_s=60.0)
+        )  # a controller needs a while to start on a busy machine
         self.orders = folder / "orders"
         """For the fault points of a cluster that was started with them."""
 
