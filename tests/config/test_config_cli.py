@@ -119,3 +119,14 @@ def test_starting_the_command_loads_nothing_heavy() -> None:
     )
 
     assert found.stdout.strip() == "[]"
+
+
+def test_check_warns_of_guarantees_that_all_nodes_together_cannot_keep(folder: Path) -> None:
+    (folder / "much.yaml").write_text(
+        "nodes:\n- {name: a, cpu_count: 4}\nresource_sharing:\n  teams:\n  - {name: t, guaranteed: {cpu: 9999}}\n"
+    )
+
+    result = grid_config("check", "much.yaml")
+
+    assert result.exit_code == 0
+    assert "Warning: resource_sharing.teams: 9999 of cpu guaranteed, and all nodes have 4\n" in result.stderr

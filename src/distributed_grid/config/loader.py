@@ -75,10 +75,21 @@ def load_config(source: ConfigSource | str | Path) -> LoadedConfig:
         raise invalid(file, problems)
     return LoadedConfig(
         config=config,
-        warnings=tuple(problem.line(file) for problem in unknown_keys(GridConfig, root)),
+        warnings=(*(problem.line(file) for problem in unknown_keys(GridConfig, root)), *_too_much_guaranteed(config)),
         source=source,
         origins=_origins(config, root, file),
     )
+
+
+def _too_much_guaranteed(config: GridConfig) -> list[str]:
+    """Kinds of which the teams are guaranteed more than all nodes have; only where every node says how much it has."""
+    found = []
+    for kind, field in (("cpu", "cpu_count"), ("gpu", "gpu_count"), ("memory_gb", "memory_gb")):
+        has = [getattr(node, field) for node in config.nodes]
+        given = sum(getattr(team.guaranteed, kind) or 0 for team in config.resource_sharing.teams)
+        if has and None not in has and given > sum(has):
+            found.append(f"resource_sharing.teams: {given:g} of {kind} guaranteed, and all nodes have {sum(has):g}")
+    return found
 
 
 def text_of(source: ConfigSource, what: str = "configuration") -> str:
