@@ -37,7 +37,7 @@ cluster-tests: $(READY)
 test-slow: export HYPOTHESIS_PROFILE = thorough
 test-slow: $(READY)
 	$(call PYTEST,-m slow)
-	$(call PYTEST,-m "hypothesis and not cluster and not slow",$(AT_ONCE))
+	$(call PYTEST,-m "hypothesis and not cluster and not slow" --timeout 900,$(AT_ONCE))
 
 bench: $(READY)
 	$(BIN)/python -m bench

@@ -76,6 +76,12 @@ def boost(text: str) -> dict[str, object]:
         "allocated_at": "2025-06-01T12:00:00Z",
         "expires_at": "2025-06-01T13:00:00Z",
         "notice": {"amount": 1, "reason": text, "asked_at": "2025-06-01T12:00:00Z", "deadline": "2025-06-01T12:00:00Z"},
+        "ending": {
+            **dict.fromkeys(("cause", "by", "reason"), text),
+            "asked_at": "2025-06-01T12:00:00Z",
+            "deadline": "2025-06-01T12:00:30Z",
+            "claimant": dict.fromkeys(("request_id", "requester", "team", "priority", "wants"), text),
+        },
         "checkpointed_at": None,
         "placement_group": None,
         "warnings": [text],
@@ -86,7 +92,7 @@ def boost(text: str) -> dict[str, object]:
 @example(EVIL)
 @settings(max_examples=examples(50))
 def test_tables_cards_log_lines_and_errors_show_any_text_harmlessly(text: str) -> None:
-    status = {"total_active": 1, "resources": {text: 1}, "boosts": [boost(text)]}
+    status = {"total_active": 1, "resources": {text: 1}, "boosts": [boost(text)], "problems": [text], "cut": True}
     entry = {"at": text, "event": text, "who": text, "boost_id": text, "node": text, "message": text}
 
     def shown(runner: CliRunner, doing: object) -> str:

@@ -68,7 +68,6 @@ def test_refused_requests_and_tasks_are_in_the_audit_log_with_their_callers_name
         ({"team": "vision"}, "high"),
         ({"team": "vision", "max_priority": "critical"}, "high"),
         ({"team": "audio"}, "normal"),
-        ({"team": "unknown"}, "normal"),
     ],
 )
 def test_a_token_gets_what_it_and_its_team_may_have_and_no_more(

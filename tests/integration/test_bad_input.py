@@ -14,7 +14,7 @@ REQUESTS = [
     (["head", "cpu", "1", "--source", "nowhere"], 3, "Source node not found in cluster"),
     (["head", "node:__internal_head__", "1"], 2, "says what a node is"),
     (["head", "object_store_memory", "1"], 2, "Unknown resource type"),
-    (["head", "unicorns", "1"], 4, "No nodes have sufficient available resources"),
+    (["head", "unicorns", "1"], 2, "No node has a resource 'unicorns'"),
     (["head", "cpu", "0"], 2, "must be above zero"),
     (["head", "cpu", "-1"], 2, "must be above zero"),
     (["head", "cpu", "-0.5"], 2, "must be above zero"),

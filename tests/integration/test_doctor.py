@@ -111,10 +111,10 @@ def test_a_token_that_others_can_read_is_found_and_the_table_tells_a_person(home
     lines = done.stdout.splitlines()
     assert [line.split()[0] for line in lines if " fail " in line] == ["secrets"], done.stdout
     assert f"chmod 600 {home.token}" in done.stdout + done.stderr
-    assert [line.split()[:3] for line in lines if line.startswith("node ")] == [
-        ["node", "gpu-master", "ok"],
-        ["node", "gpu1", "ok"],
-        ["node", "gpu2", "ok"],
+    assert [line.split()[:3] for line in lines if line.startswith("nodes ")] == [
+        ["nodes", "gpu-master", "ok"],
+        ["nodes", "gpu1", "ok"],
+        ["nodes", "gpu2", "ok"],
     ]
 
 
