@@ -13,7 +13,10 @@ from hypothesis import HealthCheck, settings
 # The same examples in every run, so that a green run means the same thing everywhere. `make test` runs a quarter of
 # those that `make test-slow` runs. To look for new ones: HYPOTHESIS_PROFILE=explore pytest -m hypothesis
 # No test fails because the machine is busy.
-_PATIENT: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+_PATIENT: dict[str, Any] = {
+    "deadline": None,
+    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.filter_too_much],
+}
 settings.register_profile("quick", derandomize=True, max_examples=25, **_PATIENT)
 settings.register_profile("thorough", derandomize=True, max_examples=100, **_PATIENT)
 settings.register_profile("explore", max_examples=1000, **_PATIENT)

@@ -194,7 +194,7 @@ TABLE = [
     ("ray_cluster", unreached(Trouble.TOKEN, "it asks for a token"), "fail", "token",
      "RAY_AUTH_MODE=token"),
     ("ray_cluster", unreached(Trouble.VERSIONS, "Version mismatch"), "fail", "mismatch",
-     "very Python and Ray"),
+     "the Python and Ray of the cluster"),
     ("ray_cluster", unreached(Trouble.SILENT, "no answer in 5 s"), "fail", "5 s", "gcs_server.out"),
     ("ray_cluster", unreached(Trouble.NOT_RAY, "not like a Ray head"), "fail", "Ray head",
      "ray start --port"),

@@ -13,7 +13,7 @@ NOTICE = Notice(15_000, "ana needs it", NOON, NOON + timedelta(seconds=15))
 
 def test_a_notice_survives_its_json() -> None:
     asked = lease(notice=NOTICE)
-    shown = {"boost_id": asked.id, "resource_type": "cpu", "notice": notice_dict("cpu", NOTICE)}
+    shown = {"boost_id": asked.id, "resource_type": "cpu", "notice": notice_dict("cpu", NOTICE), "ending": None}
 
     read = notice_in(shown)
 
