@@ -1,6 +1,7 @@
 """Sharing by policy on a real cluster: who gets what, who waits, who yields. Ray says whether it is true."""
 
 import asyncio
+import json
 import os
 import time
 from pathlib import Path
@@ -40,6 +41,14 @@ def burn_until(path: str) -> None:
 
 def state_of(grid: LiveGrid, allocation: str) -> str:
     return str(grid.client.allocation(allocation)["state"])
+
+
+def planned(grid: LiveGrid, *request: str) -> dict[str, Any]:
+    """What `grid plan` says. Its exit code is the request's: 4 if the request would be refused now."""
+    done = grid.cli("plan", *request, "--json")
+    plan: dict[str, Any] = json.loads(done.stdout)
+    assert done.returncode == (0 if plan["fits"] else 4), done.stderr
+    return plan
 
 
 def made_by_grid(grid: LiveGrid, target: str, cause: str) -> list[dict[str, Any]]:
@@ -111,7 +120,7 @@ class TestWhoYields:
         low = grid.boost("head", "cpu", 4, source_node="one", priority="low")
         high = grid.boost("head", "cpu", 4, source_node="two", priority="high")
 
-        plan = grid.json("plan", "head", "cpu", "4", "--priority", "critical")
+        plan = planned(grid, "head", "cpu", "4", "--priority", "critical")
         assert [boost["boost_id"] for boost in plan["preemption"]["victims"]] == [low["boost_id"]]
         critical = grid.boost("head", "cpu", 4, priority="critical", wait_seconds=30)
 
@@ -230,12 +239,12 @@ def test_plans_come_true(grid: LiveGrid, tmp_path: Path) -> None:
     busy = hold_until.options(**on("two", num_cpus=3)).remote(str(stop))
     until(lambda: grid.free("two").get("CPU", 0.0) == 1.0, 15)
     try:
-        plan = grid.json("plan", "head", "cpu", "4")
+        plan = planned(grid, "head", "cpu", "4")
         assert (plan["fits"], plan["source_node"], plan["delivery"]) == (True, "one", "transfer")
         first = grid.boost("head", "cpu", 4)
         assert first["source_node"] == "one"
 
-        plan = grid.json("plan", "head", "cpu", "4")
+        plan = planned(grid, "head", "cpu", "4")
         assert (plan["fits"], plan["largest_now"]) == (False, {"amount": 1, "source_node": "two"})
         assert plan["expected_start"] == first["expires_at"]
         with pytest.raises(NoCapacity):

@@ -61,7 +61,7 @@ def test_the_json_of_status(grid: LiveGrid) -> None:
 
     status = grid.json("boost", "status")
 
-    assert set(status) == {"total_active", "resources", "boosts", "problems", "cut", "hidden"}
+    assert set(status) == {"total_active", "resources", "boosts", "problems", "cut"}
     assert status["total_active"] == 3
     assert status["resources"] == {"cpu": 4, "gpu": 1, "memory": 0}
     assert all(set(boost) == BOOST_KEYS for boost in status["boosts"])

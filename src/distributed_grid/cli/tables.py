@@ -71,7 +71,9 @@ def without_runs(status: S) -> S:
     totals = total([ResourceVector({kind: units_of(kind, amount)}) for kind, amount in amounts]).to_amounts()
     hidden = len(status["boosts"]) - len(kept)
     status = status.copy()
-    status.update({"total_active": len(active), "resources": totals, "boosts": kept, "hidden": hidden})
+    status.update({"total_active": len(active), "resources": totals, "boosts": kept})
+    if hidden:
+        status["hidden"] = hidden
     return status
 
 
