@@ -162,8 +162,8 @@ def test_boosts_on_a_ray_with_a_token(inside: Guarded) -> None:
 def test_the_doctor_finds_nothing_wrong_with_it(inside: Guarded) -> None:
     findings = {f["code"]: f for f in inside.json("doctor", **inside.ray_auth)["findings"]}
 
-    assert findings["controller"]["status"] == "ok", findings["controller"]
-    assert findings["authentication"]["status"] == "ok", findings["authentication"]
+    assert findings["controller"]["severity"] == "ok", findings["controller"]
+    assert findings["authentication"]["severity"] == "ok", findings["authentication"]
 
 
 def test_a_user_elsewhere_logs_in_boosts_and_is_named(inside: Guarded, tmp_path: Path) -> None:
