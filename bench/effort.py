@@ -35,9 +35,9 @@ class Effort:
     programs: int
     """Runs of that program, on each side."""
     attacks: int
-    """Measurements of clients beside hostile ones, and as many without."""
+    """Measurements of clients beside hostile ones of each kind, and as many without."""
     attack_s: float
-    """The length of each."""
+    """The length of each, in seconds."""
 
 
 FULL: Final = Effort(
@@ -56,8 +56,8 @@ FULL: Final = Effort(
     placements=5_000,
     parts=50,
     programs=4,
-    attacks=6,
-    attack_s=10.0,
+    attacks=3,
+    attack_s=60.0,
 )
 QUICK: Final = Effort(
     rounds=15,

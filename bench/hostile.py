@@ -1,10 +1,12 @@
-"""Whether ten hostile clients slow down ninety others: long fields, slow bodies, slow and costly calls, many streams.
+"""Whether ten hostile clients slow down ninety others: long fields, slow bodies and slow calls; or also costly calls
+and many streams.
 
 `python -m bench.hostile` runs the hostile ten in a separate process, so that their own Python costs do not count.
 """
 
 import contextlib
 import http.client
+import itertools
 import json
 import os
 import random
@@ -37,28 +39,31 @@ _LIMITS: Final = Limits(times_baseline=1.5)
 
 
 def run(stage: Stage, effort: Effort) -> Outcome:
-    """In turns, so that other load on the machine affects both sides."""
-    without, beside = [], []
-    counts: dict[str, list[float]] = {way.__name__.strip("_"): [] for way in _WAYS}
+    """In turns, so that other load on the machine affects all sides."""
+    without: list[float] = []
+    beside: dict[str, list[float]] = {name: [] for name in _ATTACKS}
+    counts: dict[tuple[str, str], list[float]] = {}
     with _users(stage, "user", CLIENTS, ["view", "lend"]) as tokens, _attackers(stage) as attack:
         _latencies(stage, tokens, 2.0)  # opens connections and warms caches
         for _ in range(effort.attacks):
             without.append(_p99(_latencies(stage, tokens, effort.attack_s)))
-            with attack() as made:
-                beside.append(_p99(_latencies(stage, tokens, effort.attack_s)))
-            for way, count in made.items():
-                counts[way].append(count)
+            for name, ways in _ATTACKS.items():
+                with attack(ways) as made:
+                    beside[name].append(_p99(_latencies(stage, tokens, effort.attack_s)))
+                for way, count in made.items():
+                    counts.setdefault((name, way), []).append(count)
+
+    def lines(name: str) -> Iterator[Line]:
+        yield Line(f"p99 of {CLIENTS} clients' calls, {name}", Samples.of(beside[name]), Samples.of(without), _LIMITS)
+        # An attacker that the machine starves proves nothing, so read these lines beside the one above.
+        for (attack_name, way), found in counts.items():
+            if attack_name == name:
+                yield Line(f"  hostile: {way.strip('_').replace('_', ' ')}", Samples.of(found), unit="calls")
+
     return Outcome(
         f"hostile, {HOSTILE} of {CLIENTS + HOSTILE} clients",
         f"the {CLIENTS} others alone",
-        (
-            Line(f"p99 of {CLIENTS} clients' calls", Samples.of(beside), Samples.of(without), _LIMITS),
-            # An attacker that the machine starves proves nothing, so read these lines beside the one above.
-            *(
-                Line(f"hostile: {way.replace('_', ' ')}", Samples.of(found), unit="calls")
-                for way, found in counts.items()
-            ),
-        ),
+        tuple(line for name in _ATTACKS for line in lines(name)),
     )
 
 
@@ -119,11 +124,11 @@ def _lend(client: GridClient) -> Iterator[Callable[[], Any]]:
 
 
 @contextlib.contextmanager
-def _attackers(stage: Stage) -> Iterator[Callable[[], contextlib.AbstractContextManager[dict[str, int]]]]:
+def _attackers(stage: Stage) -> Iterator[Callable[["_Ways"], contextlib.AbstractContextManager[dict[str, int]]]]:
     """Users with their own tokens. During an attack, their process attacks as fast as it can, and counts its calls."""
 
     @contextlib.contextmanager
-    def attack() -> Iterator[dict[str, int]]:
+    def attack(ways: "_Ways") -> Iterator[dict[str, int]]:
         made: dict[str, int] = {}
         # Real attackers are on other machines: only their requests may count, not their computation.
         process = subprocess.Popen(
@@ -134,7 +139,7 @@ def _attackers(stage: Stage) -> Iterator[Callable[[], contextlib.AbstractContext
             preexec_fn=lambda: os.nice(19) and None,
         )
         assert process.stdin is not None and process.stdout is not None
-        process.stdin.write(json.dumps(order).encode() + b"\n")
+        process.stdin.write(json.dumps({**order, "ways": [way.__name__ for way in ways]}).encode() + b"\n")
         process.stdin.flush()
         process.stdout.readline()  # the attack has begun
         try:
@@ -152,12 +157,11 @@ def _attackers(stage: Stage) -> Iterator[Callable[[], contextlib.AbstractContext
 
 def main() -> None:
     order = json.loads(sys.stdin.readline())
-    for number, token in enumerate(order["tokens"]):
-        way = _WAYS[number % len(_WAYS)]
-        threading.Thread(target=_again, args=[way, order["url"], token], daemon=True).start()
+    for token, way in zip(order["tokens"], itertools.cycle(order["ways"]), strict=False):
+        threading.Thread(target=_again, args=[globals()[way], order["url"], token], daemon=True).start()
     print("begun", flush=True)
     sys.stdin.read()
-    print(json.dumps({way.__name__.strip("_"): _made[way.__name__] for way in _WAYS}), flush=True)
+    print(json.dumps({way: _made[way] for way in order["ways"]}), flush=True)
     os._exit(0)  # without waiting for the threads
 
 
@@ -249,7 +253,12 @@ def _many_streams(url: str, token: str) -> None:
         time.sleep(5.0)
 
 
-_WAYS: Final = (_long_fields, _slow_bodies, _slow_calls, _costly_calls, _many_streams)
+_Ways = tuple[Callable[[str, str], None], ...]
+_SLOW_AND_LONG: Final[_Ways] = (_long_fields, _slow_bodies, _slow_calls)
+_ATTACKS: Final[dict[str, _Ways]] = {
+    "slow and long": _SLOW_AND_LONG,
+    "all kinds": (*_SLOW_AND_LONG, _costly_calls, _many_streams),
+}
 
 
 if __name__ == "__main__":

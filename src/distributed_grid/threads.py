@@ -31,7 +31,8 @@ used: Final[contextvars.ContextVar[Callable[[float], None] | None]] = contextvar
 
 SURVEYS: Final = "surveys"
 ALL_AUDITS: Final = "audits"
-_SHARED: Final = {SURVEYS: "surveys of the nodes' processes", ALL_AUDITS: "audits"}
+LOG_READS: Final = "reads of the audit log"
+_SHARED: Final = {SURVEYS: "surveys of the nodes' processes", ALL_AUDITS: "audits", LOG_READS: LOG_READS}
 """The names under which calls that all callers share take their turns, and what such calls are. Token ids are not
 words, so no caller has one of these names."""
 

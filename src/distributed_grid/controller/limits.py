@@ -1,9 +1,10 @@
 """How much of the controller one caller may use, so that no caller keeps the others waiting.
 
 Every caller has a bucket of requests, which refills at `limits.requests_per_second`. A request takes one from it, and
-one more for each further `REQUEST_S` of the controller's CPU time, in the event loop or in a thread. A caller whose
-bucket is empty waits. So does one that asks for several things at once: its second request begins after the first has
-been counted. All that wait take turns, and leave the event loop to the others for most of the time.
+one more for each further `REQUEST_S` of the controller's CPU time, in the event loop or in a thread. A request of a
+caller whose bucket is almost full begins at once. All others take turns, and leave the event loop free in between: the
+requests of a caller that has just used more, and those that a caller sends together, of which the second begins after
+the first has been counted. A caller whose bucket is empty has no turn until it refills.
 
 The installation's own token has no limits: its owner could end grid as well.
 """
@@ -30,8 +31,13 @@ REQUEST_S: Final = 0.0005
 """The CPU time that one request may use; what it uses beyond counts as further requests."""
 BURST_S: Final = 4.0
 """A full bucket has as much as refills in this time."""
-_REST: Final = 4.0
-"""After a request that had to wait for its turn, the next such request waits this many times the CPU time it used."""
+LIGHT_S: Final = 0.4
+"""A bucket is almost full if no more is missing than refills in this time."""
+_MOST_REST: Final = 10
+"""After a request that took a turn, the next one waits as many times its CPU time as callers take turns, but at most
+this many times. So one busy program leaves half of the event loop free, and ten leave nine tenths."""
+_TAKES_TURNS_S: Final = 4.0
+"""A caller counts among those that take turns for this long after its last turn."""
 _LOOK_AGAIN_S: Final = 0.02
 _MOST_KNOWN: Final = 10_000
 
@@ -46,6 +52,10 @@ class Rate:
     def delay(self, now: float) -> float:
         """How long a request has to wait before it may begin."""
         return max(0.0, self.full_at - now - BURST_S)
+
+    def is_light(self, now: float) -> bool:
+        """Whether its caller has used little of late."""
+        return self.full_at - now <= LIGHT_S
 
     def take(self, requests: float, now: float) -> None:
         """Count requests, but never keep the caller out for longer than `LONGEST_DELAY_S`."""
@@ -82,6 +92,8 @@ class TokenLimits:
         self._callers: dict[str, _Caller] = {}
         self._queue: OrderedDict[str, _Caller] = OrderedDict()
         """The callers with waiting requests; the one whose turn is next comes first."""
+        self._turned: dict[str, float] = {}
+        """When each caller had its last turn."""
         self._used_s = 0.0
         """CPU time of requests that had to wait, since the last rest."""
         self._giving: asyncio.Task[None] | None = None
@@ -100,7 +112,8 @@ class TokenLimits:
 
         async def in_turn() -> None:
             nonlocal has_waited
-            if one.waiting or not one.may_begin(self._clock()):
+            now = self._clock()
+            if one.waiting or not (one.rate.is_light(now) and one.may_begin(now)):
                 has_waited = True
                 if not await self._turn(one):
                     await refuse(self._refusal(one))
@@ -147,6 +160,7 @@ class TokenLimits:
             if (one := next(due, None)) is None:
                 await asyncio.sleep(_LOOK_AGAIN_S)
                 continue
+            self._turned[one.name] = now
             _, turn = one.waiting.popleft()
             self._queue.move_to_end(one.name)
             if not one.waiting:
@@ -154,8 +168,13 @@ class TokenLimits:
             if not turn.done():  # otherwise it was cancelled
                 turn.set_result(one.may_begin(now))
                 await asyncio.sleep(0)  # the request runs now
-            rest_s, self._used_s = _REST * self._used_s, 0.0
-            await asyncio.sleep(rest_s)
+            await asyncio.sleep(self._rest_s())
+
+    def _rest_s(self) -> float:
+        since = self._clock() - _TAKES_TURNS_S
+        self._turned = {name: at for name, at in self._turned.items() if at > since}
+        rest_s, self._used_s = self._used_s * min(_MOST_REST, len(self._turned.keys() | self._queue.keys())), 0.0
+        return rest_s
 
     def _refusal(self, one: _Caller) -> TooManyRequests:
         if one.under_way >= AT_ONCE:

@@ -159,6 +159,8 @@ log = logger()
 VIEW_LAG: Final = timedelta(seconds=0.4)
 # The reconciler looks every second; decisions can use its view until it looks again.
 _KNOWN_FOR: Final = timedelta(seconds=1.5)
+_JOINED_WITHIN: Final = timedelta(seconds=0.25)
+"""A request for an unknown node is refused by a look that is at most this old; each look costs Ray's head a call."""
 _PROVEN_FOR: Final = timedelta(seconds=0.5)
 # Outcomes are written after the answer is sent; those of one moment share a write.
 _SOON_S: Final = 0.005
@@ -294,6 +296,10 @@ class EngineContext:
     def last_seen(self) -> NodeTable:
         """The nodes as of the last look, however long ago."""
         return self._seen[1]
+
+    async def joined(self) -> NodeTable:
+        """The nodes, for the question whether one has joined: callers that ask it share a look for a moment."""
+        return self.last_seen if self.now() - self._seen[0] < _JOINED_WITHIN else await self.look()
 
     async def look_to_decide(self) -> NodeTable:
         """The nodes now; grants that the cluster may not show yet count as taken."""

@@ -96,7 +96,7 @@ class BoostService:
         if (granted := await self._grant_at_once(ask)) is not None:
             return granted
         if ask.target not in p.last_seen or ask.source not in (None, *p.last_seen):
-            check_names(ask, await p.look())
+            check_names(ask, await p.joined())
         # A refusal may rest on a view that does not show grid's last change yet: look again until it must show it.
         settled_at = min(p.last_change, asked_at) + VIEW_LAG
         until = max(asked_at + timedelta(seconds=wait_s), settled_at)
