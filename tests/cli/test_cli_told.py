@@ -1,6 +1,8 @@
 """What people are told: leases of programs apart from boosts, cordoned nodes, near misses, exit codes."""
 
+import re
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from distributed_grid.cli.app import app
 from distributed_grid.cli.canvas import Canvas
 from distributed_grid.cli.tables import boost_rows
 from distributed_grid.errors import BoostNotFound, GridError, InvalidRequest, TargetNotFound, UnknownResource
+from distributed_grid.model.times import parse_instant
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +104,7 @@ def test_a_resource_that_no_node_has_is_an_error_that_names_what_was_meant(word:
 def test_an_unknown_node_is_not_an_empty_list(served: ServedGrid) -> None:
     error = error_of("boost", "status", "--node", "nowhere")
     assert isinstance(error, TargetNotFound)
+    assert error.try_next == "Nodes: a, b, c"
     assert typed("boost", "status", "--node", "b").exit_code == 0
 
 
@@ -116,7 +120,9 @@ def test_releasing_what_has_ended_or_waits_says_so(served: ServedGrid) -> None:
     served.client.release_boost(boost["boost_id"], {"grace_seconds": 0, "wait_seconds": 10})
     error = error_of("boost", "release", boost["boost_id"])
     assert isinstance(error, BoostNotFound)
-    assert error.message == f"Boost {boost['boost_id'][:8]} has ended already: it is released"
+    told = re.fullmatch(rf"Boost {boost['boost_id'][:8]} has ended: it was released at (\S+), \d+ s ago", error.message)
+    assert told and datetime.now(UTC) - parse_instant(told[1]) < timedelta(minutes=1)
+    assert error.because == ("1 CPU from b to a: capacity is back (released)",)
     lease(served, target_node="c", amount=8, source_node="b")
     body = {"target_node": "a", "resource_type": "cpu", "amount": 8, "source_node": "b"}
     waiting = served.client.request_allocation(body)["request_id"]

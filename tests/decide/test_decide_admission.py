@@ -186,7 +186,8 @@ def test_whom_its_teams_limit_holds_back_keeps_nothing_from_others() -> None:
     assert found["red"].grant is not None
     assert (found["blue"].expected_start, found["blue"].expected_source) == (at(30), "gpu1")
     assert found["blue"].reason == (
-        "its team's limit: team blue has 3 of at most 4 CPUs, 2 asked; by its leases' ends it may have it at 12:30 UTC"
+        "its team's limit: team blue has 3 of at most 4 CPUs, 2 asked; "
+        "by its leases' ends it may have it at 2025-06-01T12:30Z"
     )
     assert found["blue"].refused and found["blue"].refused.team_limit
 
@@ -197,7 +198,7 @@ def test_whom_its_teams_limit_holds_back_is_expected_when_a_node_has_room_too() 
 
     found = plan(waits("a", 4, team="blue"), nodes=[full(own, others, cpus=7)], leases=[own, others], teams=[BLUE])["a"]
     assert found.expected_start == at(45)
-    assert found.reason.endswith("by its leases' ends it may have it at 12:30 UTC, and gpu1 has room at 12:45 UTC")
+    assert found.reason.endswith("it may have it at 2025-06-01T12:30Z, and gpu1 has room at 2025-06-01T12:45Z")
 
     busy = full(own, cpus=7, own=4)
     found = plan(waits("a", 4, team="blue"), nodes=[busy], leases=[own], teams=[BLUE])["a"]
@@ -294,8 +295,8 @@ def test_it_says_what_comes_back_where_and_when_and_how_many_are_ahead() -> None
 
     found = plan(waits("a", 2), waits("b", 4), nodes=[full(*usage)], leases=usage)
 
-    assert found["a"].reason == "waits for 2 CPUs: 2 come back to gpu1 at 12:30 UTC"
-    assert found["b"].reason == "waits for 4 CPUs: gpu1 has room at 13:30 UTC; 1 request is ahead of it"
+    assert found["a"].reason == "waits for 2 CPUs: 2 come back to gpu1 at 2025-06-01T12:30Z"
+    assert found["b"].reason == "waits for 4 CPUs: gpu1 has room at 2025-06-01T13:30Z; 1 request is ahead of it"
 
 
 def test_a_node_that_could_lend_but_is_kept_for_those_ahead_says_so() -> None:

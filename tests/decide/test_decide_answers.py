@@ -51,7 +51,7 @@ def test_what_does_not_fit_says_when_otherwise_and_what_would() -> None:
     assert said.expected_start == LENT.expires_at
     assert (said.largest_now, said.largest_source) == (30_000, "gpu2")
     assert said.summary == (
-        "4 CPUs for gpu-master: not now; waits for 4 CPUs: 6 come back to gpu1 at 12:30 UTC; "
+        "4 CPUs for gpu-master: not now; waits for 4 CPUs: 6 come back to gpu1 at 2025-06-01T12:30Z; "
         "3 CPUs would fit now, from gpu2"
     )
 
@@ -61,14 +61,14 @@ def test_it_is_said_who_would_yield() -> None:
     assert said.preemption is not None
     assert said.preemption.victims == (LENT,)
     assert said.expected_start == NOON + timedelta(seconds=LENT.grace_s)
-    assert "1 boost on gpu1 yields to critical priority, and is back by 12:00 UTC" in said.summary
+    assert "1 boost on gpu1 yields to critical priority, and is back by 2025-06-01T12:00Z" in said.summary
     own = outlook(
         ask(amount=4, priority=LENT.priority, team="ml"),
         FULL,
         leases=(LENT,),
         teams=Teams([team("ml", guaranteed={"cpu": 4})]),
     )
-    assert "1 boost on gpu1 yields what is guaranteed to team ml, and is back by 12:00 UTC" in own.summary
+    assert "1 boost on gpu1 yields what is guaranteed to team ml, and is back by 2025-06-01T12:00Z" in own.summary
 
 
 def test_those_ahead_are_counted_and_get_theirs_first() -> None:

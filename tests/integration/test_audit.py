@@ -1,6 +1,7 @@
 """The auditor on a real cluster: somebody works behind grid's back, as a person with a Ray driver could."""
 
 import json
+import re
 import signal
 import subprocess
 import time
@@ -207,7 +208,7 @@ def test_the_log_says_who_did_what_and_filters(grid: LiveGrid) -> None:
     line = grid.cli("audit", "log", "--boost", other["boost_id"][:8]).stdout
     assert "granted" in line
     assert other["boost_id"][:8] in line
-    assert "Z  " in line
+    assert re.search(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \S+ +granted", line)
 
 
 @pytest.mark.parametrize("wrong", [("--since", "yesterday"), ("--limit", "0"), ("--limit", "many")])

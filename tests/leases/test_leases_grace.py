@@ -179,7 +179,9 @@ def test_one_that_is_asked_for_says_by_whom_for_whom_and_by_when_wherever_it_is_
     assert (shown["ending"]["by"], shown["ending"]["claimant"]["request_id"]) == ("ana", "r1e9f00d")
     assert shown["programs"] == ["train.py"]
     deadline = lab.leases[boost.id].deadline
-    assert any("preempted by ana's request" in fact and f"{deadline:%H:%M:%S} UTC" in fact for fact in why["facts"])
+    assert any(
+        "preempted by ana's request" in fact and f"{deadline:%Y-%m-%dT%H:%M:%SZ}" in fact for fact in why["facts"]
+    )
 
 
 async def _ask(lab: WholeGrid, boost: Lease) -> None:

@@ -16,7 +16,7 @@ from whole_grid import WholeGrid
 
 from distributed_grid.engine.views import queue_dict
 from distributed_grid.errors import GridError, NoCapacity, UnknownResource
-from distributed_grid.model.leases import LeaseState
+from distributed_grid.model.leases import LeaseState, Purpose
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.requests import Ask, Waiting
 from distributed_grid.model.resources import scale
@@ -116,9 +116,9 @@ def _the_refusal_is_the_plans_answer(refused: NoCapacity, plan: dict[str, Any], 
     assert refused.try_next is not None
     if "can ever" in refused.because[0] or "may have at most" in refused.because[0]:
         assert "wait for it" not in refused.try_next and "queue" not in refused.try_next
-    waits = re.findall(r"--wait (\d+)", refused.try_next)
+    waits = re.findall(r"--wait (\d+)m", refused.try_next)
     assert len(waits) == (start is not None)
-    assert all(lab.now() + timedelta(seconds=int(wait)) >= parse_instant(str(start)) for wait in waits)
+    assert all(lab.now() + timedelta(minutes=int(wait)) >= parse_instant(str(start)) for wait in waits)
 
 
 def _what_fits_is_granted(lab: WholeGrid, wish: Ask, largest: dict[str, Any]) -> None:
@@ -269,7 +269,7 @@ def refused_alike(lab: WholeGrid) -> str:
     return str(said[0][0])
 
 
-def test_a_refusal_says_when_and_advises_a_wait_that_is_long_enough_and_longer_than_the_last(lab: WholeGrid) -> None:
+def test_a_refusal_says_when_and_advises_a_wait_that_is_long_enough(lab: WholeGrid) -> None:
     for source in "bc":
         lab.run(lab.service.request(ask("a", amount=4, source=source, duration_s=720.0)))
     plan = lab.run(plan_answer(lab.parts, lab.service.queue, ask("a", amount=4)))
@@ -278,13 +278,36 @@ def test_a_refusal_says_when_and_advises_a_wait_that_is_long_enough_and_longer_t
     assert refused.value.expected_start == plan["expected_start"] is not None
     assert refused.value.because[0].endswith("; expected in 12 min")
     assert refused.value.try_next == (
-        "Wait for it with --wait 780; or let it wait in the queue: grid resource-sharing request a cpu 4"
+        "Wait for it with --wait 13m; or let it wait in the queue: grid resource-sharing request a cpu 4"
     )
-    lab.wait(660.0)
+
+
+@pytest.mark.parametrize(("waited_s", "advice"), [(40.0, "Wait for it with --wait 12m; or let"), (360.0, "Let")])
+def test_a_request_whose_wait_ran_out_is_not_told_to_wait_a_little_longer(
+    lab: WholeGrid, waited_s: float, advice: str
+) -> None:
+    for source in "bc":
+        lab.run(lab.service.request(ask("a", amount=4, source=source, duration_s=720.0)))
     with pytest.raises(NoCapacity) as refused:
-        lab.run(lab.service.request(ask("a", amount=4, source="b", priority=AllocationPriority.LOW), wait_s=50.0))
-    assert "Wait for it with --wait 60; or " in str(refused.value.try_next)
-    assert "request a cpu 4 --source b --priority low" in str(refused.value.try_next)
+        lab.run(lab.service.request(ask("a", amount=4, source="b", priority=AllocationPriority.LOW), wait_s=waited_s))
+    assert refused.value.try_next == (
+        f"{advice} it wait in the queue: grid resource-sharing request a cpu 4 --source b --priority low"
+    )
+
+
+def test_a_run_is_told_what_a_run_can_do(lab: WholeGrid) -> None:
+    for_run = {"purpose": Purpose.RUN, "delivery": "reserve", "own_too": True}
+    with pytest.raises(NoCapacity) as refused:
+        lab.run(lab.service.request(ask("a", amount=99, **for_run)))
+    assert refused.value.try_next == "4 CPUs can be lent by c: grid run --cpus 4 --source c"
+    for source in "abc":
+        lab.run(lab.service.request(ask("a", amount=4, source=source, duration_s=720.0, **for_run)))
+    with pytest.raises(NoCapacity) as refused:
+        lab.run(lab.service.request(ask("a", amount=99, **for_run)))
+    assert str(refused.value.try_next).startswith("Waiting does not help: a run has a lease of one node. Ask for less")
+    with pytest.raises(NoCapacity) as refused:
+        lab.run(lab.service.request(ask("a", amount=4, **for_run), wait_s=600.0))
+    assert refused.value.try_next == "Wait for it with --wait 13m"
 
 
 def test_a_refusal_never_advises_to_wait_for_what_can_never_be_met(lab: WholeGrid) -> None:

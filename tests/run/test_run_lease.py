@@ -26,6 +26,13 @@ def test_what_is_scarce_leads_and_the_rest_comes_along(
     assert (str(ask.purpose), ask.own_too) == ("run", True)
 
 
+@pytest.mark.parametrize(("given", "wait_s"), [(None, 0.0), ("40", 40.0), ("30m", 1800.0)])
+def test_a_run_waits_as_long_as_any_other_command(given: str | None, wait_s: float) -> None:
+    wanted = Wanted(wait=given)
+    wanted.check()
+    assert wanted.body("head", "")["wait_seconds"] == wait_s
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from shutil import get_terminal_size
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -15,12 +16,13 @@ from distributed_grid.cli.canvas import Canvas
 from distributed_grid.cli.commands import Group
 from distributed_grid.cli.connection import agreed_config_option, with_client
 from distributed_grid.cli.findings import findings_view
-from distributed_grid.cli.output import is_a_terminal, json_option, say, show
+from distributed_grid.cli.output import is_a_terminal, json_option, readable, say, show
 from distributed_grid.cli.parameters import BOOST, NODE
 from distributed_grid.cli.tables import bold
 from distributed_grid.client import GridClient
 from distributed_grid.errors import CheckFailed
-from distributed_grid.model.times import parse_instant
+from distributed_grid.model.plain_text import only_styled
+from distributed_grid.model.times import moment, parse_instant
 
 if TYPE_CHECKING:
     from distributed_grid.wire.audit import AuditReport
@@ -51,9 +53,10 @@ def entry_line(entry: Mapping[str, Any], width: int | None = None) -> str:
     With a width, a description that does not fit continues below, under the event.
     """
     told = entry.get("message") or ", ".join(f"{k}={v}" for k, v in entry.items() if k not in _SHOWN and v is not None)
+    when = _local(str(entry.get("at")))
     line = "  ".join(
         (
-            _utc(str(entry.get("at"))),
+            f"{when:<{_ZONES}}",
             click.style(f"{entry.get('event', '?'):<14}", bold=True),
             f"{entry.get('who') or '-':<10}",
             f"{(entry.get('boost_id') or '-')[:8]:<8}",
@@ -65,15 +68,16 @@ def entry_line(entry: Mapping[str, Any], width: int | None = None) -> str:
     return f"{line.rstrip()}\n{fill(str(told), max(width, 60), initial_indent=_BELOW, subsequent_indent=_BELOW)}"
 
 
-_BELOW = " " * 22
+_ZONES = len("2025-06-01 12:00:03 CEST")
+_BELOW = " " * (_ZONES + 2)
 _SHOWN = {"at", "event", "who", "boost_id", "node", "message"}
 
 
-def _utc(at: str) -> str:
-    """ "2025-06-01 12:00:03Z"."""
+def _local(at: str) -> str:
+    """ "2025-06-01 14:00:03 CEST"."""
     try:
-        return f"{parse_instant(at):%Y-%m-%d %H:%M:%S}Z"
-    except ValueError:
+        return f"{parse_instant(at).astimezone():%Y-%m-%d %H:%M:%S %Z}"
+    except (ValueError, OverflowError):
         return at
 
 
@@ -127,7 +131,11 @@ def _examine(client: GridClient, repair: bool, kill: bool, as_json: bool) -> Non
 @click.option("--node", metavar="NODE", type=NODE, help="Only what is about this node.")
 @click.option("--boost", metavar="ID", type=BOOST, help="Only what is about this boost; the id may be shortened.")
 @click.option("--event", metavar="KIND", help="Only this kind of event, such as granted or killed.")
-@click.option("--since", metavar="TIME", help="How long ago (30s, 15m, 2h, 7d) or when (2025-06-01T12:00Z).")
+@click.option(
+    "--since",
+    metavar="TIME",
+    help="How long ago (30s, 15m, 2h, 7d) or when (2025-06-01T12:00, UTC with a Z).",
+)
 @click.option(
     "--limit",
     type=click.IntRange(1, _MOST),
@@ -150,21 +158,18 @@ def log(
     follow: bool,
     as_json: bool,
 ) -> None:
-    """Who did what when: the audit log, oldest first, times in UTC."""
-    from datetime import UTC, datetime
-
+    """Who did what when: the audit log, oldest first."""
     from distributed_grid.cli.watching import until_interrupted
-    from distributed_grid.model.times import moment
 
     # Resolved once, so that --follow keeps the same starting point.
-    since = since and moment(since, now=datetime.now(UTC)).isoformat()
+    since = since and moment(since, now=datetime.now(UTC), zone=None).isoformat()
     wanted = {"who": who, "node": node, "boost": boost, "event": event}
     entries = client.audit_log(**wanted, since=since, limit=limit)
     width = get_terminal_size().columns if is_a_terminal() else None  # in a pipe, one line per entry, for grep
     if follow:
         with until_interrupted():
             for entry in _going_on(client, wanted, entries, since):
-                click.echo(json.dumps(entry) if as_json else entry_line(entry, width))
+                click.echo(json.dumps(entry) if as_json else only_styled(entry_line(readable(entry), width)))
     elif entries or as_json:
         show(
             {"entries": entries}, as_json, lambda found: "\n".join(entry_line(each, width) for each in found["entries"])

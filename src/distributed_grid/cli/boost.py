@@ -199,6 +199,9 @@ def release(client: GridClient, boost_id: str, amount: str | None, grace: str | 
 
 def _not_a_boost(client: GridClient, boost_id: str, error: BoostNotFound) -> BoostNotFound:
     """Why an id that grid knows cannot be released: it still waits in the queue, or it has ended."""
+    from distributed_grid.cli.output import distance
+    from distributed_grid.model.times import parse_instant, stamp
+
     try:
         known = client.why(boost_id)
     except GridError:
@@ -208,7 +211,13 @@ def _not_a_boost(client: GridClient, boost_id: str, error: BoostNotFound) -> Boo
             f"{known['id'][:8]} is a request that waits in the queue",
             try_next=f"To withdraw it: grid resource-sharing release {known['id'][:8]}",
         )
-    return BoostNotFound(f"Boost {known['id'][:8]} has ended already: it is {known['state']}")
+    if known["ended_at"] is None:
+        return error
+    when = stamp(parse_instant(known["ended_at"]))
+    return BoostNotFound(
+        f"Boost {known['id'][:8]} has ended: it was {known['state']} at {when}, {distance(known['ended_at'])}",
+        because=[known["summary"]],
+    )
 
 
 @boost.command(examples=["grid boost checkpointed 3f2a91c0"])

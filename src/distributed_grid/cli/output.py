@@ -4,21 +4,20 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
 from distributed_grid.errors import GridError
+from distributed_grid.model import times
 from distributed_grid.model.plain_text import only_styled, plain, plain_data
 from distributed_grid.model.resources import CPU, GPU, describe, scale, unit_label
 from distributed_grid.model.times import parse_instant, span
 
 
 def clock(at: str) -> str:
-    """ "14:05:09", with the date if it is not today."""
-    local = parse_instant(at).astimezone()
-    same_day = local.date() == datetime.now(UTC).astimezone().date()
-    return local.strftime("%H:%M:%S" if same_day else "%Y-%m-%d %H:%M")
+    """ "14:05:09 CEST", with the date if it is not today."""
+    return times.clock(parse_instant(at), now=datetime.now(UTC))
 
 
 def distance(at: str, now: datetime | None = None) -> str:
@@ -79,6 +78,21 @@ def adopt_option(command: F) -> F:
 
 
 T = TypeVar("T")
+_AS_WRITTEN = frozenset({"command", "label", "cwd", "output"})
+"""Fields with users' own words: a time in them is not grid's."""
+
+
+def readable(data: T) -> T:
+    """Data for a person: no control characters, and sentences with times in the reader's zone."""
+    return cast(T, _local(plain_data(data), datetime.now(UTC)))
+
+
+def _local(data: object, now: datetime) -> object:
+    if isinstance(data, str):
+        return times.local_times(data, now=now)
+    if isinstance(data, dict):
+        return {key: value if key in _AS_WRITTEN else _local(value, now) for key, value in data.items()}
+    return [_local(each, now) for each in data] if isinstance(data, list) else data
 
 
 def show(data: T, as_json: bool, render: Callable[[T], str]) -> None:
@@ -89,12 +103,12 @@ def show(data: T, as_json: bool, render: Callable[[T], str]) -> None:
     if as_json:
         click.echo(json.dumps(data, indent=2))
         return
-    click.echo(only_styled(render(plain_data(data))))
+    click.echo(only_styled(render(readable(data))))
 
 
 def say(text: str) -> None:
     """Print a message for the user, apart from the data."""
-    click.echo(only_styled(text), err=True)
+    click.echo(only_styled(times.local_times(text, now=datetime.now(UTC))), err=True)
 
 
 def say_notes(started: Mapping[str, Any]) -> None:

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
-from distributed_grid.cli.output import is_a_terminal
-from distributed_grid.model.plain_text import only_styled, plain_data
+from distributed_grid.cli.output import is_a_terminal, readable
+from distributed_grid.model.plain_text import only_styled
 
 _EVERY_S = 1.0
 T = TypeVar("T")
@@ -31,7 +31,7 @@ def watch(fetch: Callable[[], T], as_json: bool, render: Callable[[T], Any]) -> 
             if as_json:
                 click.echo(json.dumps(fetch()))
             else:
-                shown = only_styled(render(plain_data(fetch())))
+                shown = only_styled(render(readable(fetch())))
                 if is_a_terminal():
                     click.clear()
                 click.echo(shown)

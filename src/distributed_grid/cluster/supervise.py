@@ -233,7 +233,7 @@ class Supervisor:
     def _tell(self, text: str) -> None:
         """Write to the log and the service manager. A failure of either is no reason to stop watching."""
         with suppress(Exception):
-            self._say(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}Z {text}")
+            self._say(f"{datetime.now(UTC).astimezone():%Y-%m-%d %H:%M:%S %Z} {text}")
         self._manager.status(text)
 
     def _tell_failure(self, error: Exception, again_s: float) -> None:

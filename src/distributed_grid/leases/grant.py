@@ -28,7 +28,7 @@ from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import BUILT_IN, amount_of, did_you_mean_kind
-from distributed_grid.model.times import instant, span
+from distributed_grid.model.times import instant, span, stamp
 
 if TYPE_CHECKING:
     from distributed_grid.wire.queue import NodeVerdict
@@ -37,6 +37,11 @@ _MOST_REASONS: Final = 50
 _MARGIN_S: Final = 30.0
 _LONGEST_WAIT_S: Final = 86_400
 """The longest wait that the API accepts."""
+_NEVER: Final = "Waiting does not help. What nodes may lend and teams may have: grid resource-sharing status"
+_WITHOUT_HOPE: Final = {
+    Purpose.RUN: "Waiting does not help: a run has a lease of one node. Ask for less with --cpus, --gpus or --memory; "
+    "what nodes may lend and teams may have: grid resource-sharing status"
+}
 
 
 def new_id() -> str:
@@ -96,16 +101,13 @@ def refusal(verdict: Verdict, now: datetime) -> NoCapacity:
 
 
 def _what_would_help(verdict: Verdict, now: datetime) -> str:
-    """A smaller amount, if one is free now; if waiting helps, a wait that is long enough and longer than before."""
-    waiting, start = verdict.waiting, verdict.expected_start
-    ask, less = waiting.ask, None if verdict.refused is None else counter_offer(verdict.refused)
+    """What the caller can do: ask for less, if that is free now; wait, if that helps; or stay in the queue."""
+    ask, less = verdict.waiting.ask, None if verdict.refused is None else counter_offer(verdict.refused)
     if verdict.is_hopeless:
-        return less or "Waiting does not help. What nodes may lend and teams may have: grid resource-sharing status"
+        return less or _WITHOUT_HOPE.get(ask.purpose, _NEVER)
     helps = [] if less is None else [less]
-    if start is not None:
-        wait_s = max(_left_s(start, now) + _MARGIN_S, (now - waiting.since).total_seconds())
-        if (minutes := math.ceil(wait_s / 60)) * 60 <= _LONGEST_WAIT_S:
-            helps.append(f"wait for it with --wait {minutes * 60}")
+    if (minutes := _minutes_to_wait(verdict, now)) is not None:
+        helps.append(f"wait for it with --wait {minutes}m")
     if ask.purpose is Purpose.BOOST:
         priority = None if ask.priority is AllocationPriority.NORMAL else ask.priority
         options = {"--source": ask.source, "--delivery": ask.delivery, "--priority": priority}
@@ -114,6 +116,25 @@ def _what_would_help(verdict: Verdict, now: datetime) -> str:
         helps.append(f"let it wait in the queue: grid resource-sharing request {asked}")
     said = "; or ".join(helps) or "See what is free and who waits: grid cluster status"
     return said[0].upper() + said[1:]
+
+
+def _minutes_to_wait(verdict: Verdict, now: datetime) -> int | None:
+    """A wait that is long enough by the estimate; None if there is no such wait, or the queue is the better advice.
+
+    A request that has waited in vain for about as long is not told to wait a little longer. A boost is better off in
+    the queue, which has no time limit. A run cannot stay there, so it waits for as long again and the time left.
+    """
+    waiting, start = verdict.waiting, verdict.expected_start
+    if start is None:
+        return None
+    needed_s = _left_s(start, now) + _MARGIN_S
+    waited_s = (now - waiting.since).total_seconds()
+    if waited_s >= needed_s / 2:
+        if waiting.ask.purpose is Purpose.BOOST:
+            return None
+        needed_s += waited_s
+    minutes = math.ceil(needed_s / 60)
+    return minutes if minutes * 60 <= _LONGEST_WAIT_S else None
 
 
 def _left_s(until: datetime, now: datetime) -> float:
@@ -208,7 +229,7 @@ async def deliver(p: EngineContext, lease: Lease, group_s: int = GROUP_S) -> Lea
     if active.state is LeaseState.ACTIVE:
         p.journal.note(
             "granted",
-            f"{active.describe()} until {active.expires_at:%H:%M:%S} UTC",
+            f"{active.describe()} until {stamp(active.expires_at)}",
             lease=active,
             node=active.target,
             who=active.requester,

@@ -32,6 +32,7 @@ from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.notices import Reply, asks_more, reply_of, told_dict
 from distributed_grid.model.requests import Waiting, grace_period
 from distributed_grid.model.resources import describe
+from distributed_grid.model.times import stamp
 from distributed_grid.store.reclaim_files import ReclaimFiles
 
 
@@ -85,8 +86,7 @@ def ask_back(p: EngineContext, lease: Lease, reason: str, ending: Ending, *, uni
         notice = replace(current.notice, units=wanted, reason=reason)
     asked = p.ledger.apply(current, NoticeGiven(notice, ending))
     fault_point(Point.NOTICE_GIVEN)
-    until = f"{notice.deadline:%H:%M:%S} UTC"
-    _tell(p, f"{told}: {reason}; taken at {until} if not given", asked, ending.by)
+    _tell(p, f"{told}: {reason}; taken at {stamp(notice.deadline)} if not given", asked, ending.by)
     p.something_changed()
     return asked
 

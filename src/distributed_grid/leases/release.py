@@ -18,6 +18,7 @@ from distributed_grid.model.endings import ENDING_S, EndCause, Ending
 from distributed_grid.model.lease_changes import GraceChanged, Reclaimed, ReleaseAsked, Returned, as_returned
 from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.resources import amount_of, describe, units_of
+from distributed_grid.model.times import stamp
 
 _PARTS: Final = uuid.UUID("5b0ff39e-5f0c-4c0e-8a52-8f6b0f0f2c51")
 
@@ -99,7 +100,7 @@ def begin_release(
     winding = p.ledger.apply(
         lease, change(reason, now, grace_s, ending or lease.ending or Ending(EndCause.RELEASED, who))
     )
-    until = "" if winding.deadline is None else f"; kept until {winding.deadline:%H:%M:%S} UTC"
+    until = "" if winding.deadline is None else f"; kept until {stamp(winding.deadline)}"
     p.journal.note(
         "release_asked",
         f"{winding.describe()}: {reason}{until if winding.grace_s > 0 else ''}",

@@ -1,7 +1,11 @@
-"""Instants and durations as text: ISO 8601 in UTC, and as people write them."""
+"""Instants and durations as text: ISO 8601 in UTC, and as people write and read them.
+
+Data, and sentences inside data, have instants in UTC (`instant`, `stamp`, `minute`). A person reads them in the zone of
+the own machine, which is named each time (`clock`, `local_times`).
+"""
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final
 
 from distributed_grid.errors import InvalidRequest
@@ -11,8 +15,44 @@ def instant(at: datetime) -> str:
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def stamp(at: datetime) -> str:
+    """ "2025-06-01T12:00:03Z": an instant within a sentence."""
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def minute(at: datetime) -> str:
+    """ "2025-06-01T12:00Z": an estimate within a sentence."""
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%MZ")
+
+
 def parse_instant(text: str) -> datetime:
     return datetime.fromisoformat(text)
+
+
+_IN_A_SENTENCE: Final = re.compile(r"(?<![\w./:=-])\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(?:\.\d+)?)?Z(?![\w/-])")
+
+
+def clock(at: datetime, *, now: datetime, seconds: bool = True) -> str:
+    """ "14:05:09 CEST": in the zone of this machine, with the date and no seconds if it is not today."""
+    here = at.astimezone()
+    if here.date() != now.astimezone().date():
+        return here.strftime("%Y-%m-%d %H:%M %Z")
+    return here.strftime("%H:%M:%S %Z" if seconds else "%H:%M %Z")
+
+
+def local_times(text: str, *, now: datetime) -> str:
+    """The text with the instants that `stamp` or `minute` wrote as `clock` shows them.
+
+    A text that is nothing but an instant stays as it is.
+    """
+
+    def shown(found: re.Match[str]) -> str:
+        try:
+            return clock(parse_instant(found[0]), now=now, seconds=found[1] is not None)
+        except (ValueError, OverflowError):
+            return found[0]
+
+    return text if _IN_A_SENTENCE.fullmatch(text) else _IN_A_SENTENCE.sub(shown, text)
 
 
 LENGTHS: Final = "90 (seconds), 30m, 1h30m or 2d"
@@ -21,13 +61,16 @@ _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _PART: Final = re.compile(r"(\d{1,9}(?:\.\d{1,6})?) ?([smhdw]) ?")
 
 
-def moment(text: str, *, now: datetime) -> datetime:
-    """ "2h" is two hours before `now`; "2025-06-01T12:00" is that moment, in UTC unless it has an offset."""
+def moment(text: str, *, now: datetime, zone: tzinfo | None = UTC) -> datetime:
+    """ "2h" is two hours before `now`; "2025-06-01T12:00" is that moment, in `zone` unless it has an offset.
+
+    `zone`: None is that of this machine.
+    """
     try:
         if (ago := length(text)) is not None:
             return now - timedelta(seconds=ago)
         at = datetime.fromisoformat(text.strip())
-        return (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC)
+        return (at if at.tzinfo else at.replace(tzinfo=zone)).astimezone(UTC)
     except (ValueError, OverflowError):
         raise InvalidRequest(
             f"{text!r} is neither a length of time nor a moment",

@@ -16,7 +16,7 @@ from distributed_grid.leases.view import considered_dicts, ending_of, plan_dict
 from distributed_grid.model.endings import why_it_ends
 from distributed_grid.model.leases import Cause, Lease
 from distributed_grid.model.requests import Ask, Waiting
-from distributed_grid.model.times import instant
+from distributed_grid.model.times import instant, parse_instant, stamp
 from distributed_grid.queue.queue import Queue
 from distributed_grid.queue.service import BoostService
 from distributed_grid.store.audit_log import Wanted
@@ -75,6 +75,7 @@ async def _why_it_waits(p: EngineContext, queue: Queue, waiting: Waiting) -> Why
         "facts": [f"{ask.describe()}, priority {ask.priority}, team {ask.team}", *task],
         "nodes": [] if verdict is None else considered_dicts(ask.kind, refused_by(verdict)),
         "expected_start": None if start is None else instant(start),
+        "ended_at": None,
     }
 
 
@@ -82,7 +83,7 @@ async def _why_it_is_so(p: EngineContext, lease: Lease) -> Why:
     entries = await threads.READING.run(p.journal.recorded, Wanted(boost=lease.id), 100)
     granted = next((entry for entry in entries if entry["event"] == "granted"), {})
     facts = [
-        f"{lease.describe()}, priority {lease.priority}, until {_ends_at(lease):%H:%M:%S} UTC",
+        f"{lease.describe()}, priority {lease.priority}, until {stamp(_ends_at(lease))}",
         f"{lease.cause}, by {lease.requester or 'an unknown caller'} of team {lease.team}",
         *_its_return(lease),
     ]
@@ -94,6 +95,7 @@ async def _why_it_is_so(p: EngineContext, lease: Lease) -> Why:
         "facts": [*facts, *_story(entries), *p.notes.get(lease.id, ())],
         "nodes": granted.get("considered", []),
         "expected_start": None,
+        "ended_at": None,
     }
 
 
@@ -105,7 +107,7 @@ def _its_return(lease: Lease) -> list[str]:
     """By whom the boost is asked for, for whom, and by when."""
     if (ending := ending_of(lease)) is None:
         return []
-    until = "" if lease.deadline is None else f"; what runs in it is ended at {lease.deadline:%H:%M:%S} UTC"
+    until = "" if lease.deadline is None else f"; what runs in it is ended at {stamp(lease.deadline)}"
     return [f"is being returned: {why_it_ends(ending)}{until}"]
 
 
@@ -124,9 +126,11 @@ async def _ended(p: EngineContext, prefix: str, not_found: RequestNotFound) -> W
         "facts": _story(entries),
         "nodes": granted.get("considered", []),
         "expected_start": None,
+        "ended_at": instant(parse_instant(entries[-1]["at"])),
     }
 
 
 def _story(entries: Sequence[Entry]) -> list[str]:
     """What happened to it, in order."""
-    return [f"{entry['at']}  {entry['event']}: {entry['message']}" for entry in entries if entry["event"] in _TOLD]
+    told = (entry for entry in entries if entry["event"] in _TOLD)
+    return [f"{stamp(parse_instant(entry['at']))}  {entry['event']}: {entry['message']}" for entry in told]

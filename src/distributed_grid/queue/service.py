@@ -32,6 +32,7 @@ from distributed_grid.model.lease_changes import RenewalUndone, Renewed, as_retu
 from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.plans import Grant
 from distributed_grid.model.requests import Ask, Waiting, grace_period, seconds
+from distributed_grid.model.times import stamp
 from distributed_grid.queue.queue import Queue
 from distributed_grid.store.audit_log import Wanted
 
@@ -226,9 +227,7 @@ class BoostService:
             raise
         fault_point(Point.RENEW_WRITTEN)
         p.notes.pop(lease.id, None)
-        p.journal.note(
-            "renewed", f"{renewed.describe()} until {renewed.expires_at:%H:%M:%S} UTC", lease=renewed, who=who
-        )
+        p.journal.note("renewed", f"{renewed.describe()} until {stamp(renewed.expires_at)}", lease=renewed, who=who)
         return renewed
 
     def _shorten_again(self, renewed: Lease, was: Lease) -> None:

@@ -45,6 +45,8 @@ class Wanted:
 
     def body(self, target: str, label: str) -> BoostRequest:
         """The request for the lease: the scarcest resource leads, the others come along."""
+        from distributed_grid.model.requests import seconds
+
         asked = {kind: amount for kind, amount in self._amounts().items() if amount is not None}
         first, *others = asked or {"cpu": "1"}
         return {
@@ -56,7 +58,7 @@ class Wanted:
             "duration_seconds": DEFAULT_DURATION_S if self.duration is None else self.duration,
             "source_node": self.source,
             "delivery": "reserve",
-            "wait_seconds": float(self.wait or 0),
+            "wait_seconds": seconds("wait", self.wait or 0, zero_allowed=True),
             "grace_seconds": self.grace,
             "on_grace_end": "kill",
             "reclaim_url": self.reclaim_url,
@@ -70,13 +72,12 @@ class Wanted:
 
     def check(self) -> None:
         """Refuse invalid input without a cluster."""
-        from distributed_grid.model.requests import make_ask, seconds
+        from distributed_grid.model.requests import make_ask
 
         if self.boost is not None and any(self._amounts().values()):
             raise InvalidRequest("--boost says what the run has; --cpus, --gpus and --memory ask for a new lease")
         if self.boost is not None and (self.grace is not None or self.reclaim_url is not None):
             raise InvalidRequest("--boost has the grace period and the hook that the boost was asked for with")
-        seconds("wait", self.wait or 0, zero_allowed=True)
         body = self.body(self.target or "target", "")
         make_ask(
             body["target_node"], body["resource_type"], body["amount"],

@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from distributed_grid.model.endings import TERM_S, why_it_ends
-from distributed_grid.model.times import span
+from distributed_grid.model.times import clock, span
 from distributed_grid.run.driver import GRACE_S, Driver
 from distributed_grid.run.held_lease import AskedBack, HeldLease
 from distributed_grid.run.reports import Reports
@@ -128,7 +129,8 @@ def in_words(asked: AskedBack, boost_id: str, who: str) -> str:
     why, left_s = why_it_ends(asked.ending), asked.left_s
     if left_s <= 0:
         return f"boost {boost_id[:8]} is being returned: {why}. Its grace period is over."
-    at = time.strftime("%H:%M:%S", time.localtime(time.time() + left_s))
+    now = datetime.now(UTC)
+    at = clock(now + timedelta(seconds=left_s), now=now)
     return (
         f"boost {boost_id[:8]} is being returned: {why}. {who} keeps it until {at} (for {span(left_s)}), and has to "
         f"save its work by then."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual.app import ComposeResult
@@ -16,6 +17,7 @@ from distributed_grid.cli.top.feed import in_background
 from distributed_grid.errors import GridError
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.requests import DELIVERIES, make_ask
+from distributed_grid.model.times import local_times
 
 if TYPE_CHECKING:
     from distributed_grid.wire.boosts import Boost, BoostRequest
@@ -188,4 +190,5 @@ class BoostForm(ModalScreen["Boost | None"]):
 def told(error: GridError) -> str:
     """An error as lines: what happened, what to do next, and why. A long list of reasons comes last."""
     next_step = [f"Try: {error.try_next}"] if error.try_next else []
-    return "\n".join([error.message, *next_step, *(f"- {line}" for line in error.because)])
+    lines = [error.message, *next_step, *(f"- {line}" for line in error.because)]
+    return "\n".join(local_times(line, now=datetime.now(UTC)) for line in lines)

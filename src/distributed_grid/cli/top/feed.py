@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from distributed_grid.cli.node_columns import POINTS
+from distributed_grid.cli.output import readable
 from distributed_grid.client import GridClient
 from distributed_grid.errors import GridError
 
@@ -82,7 +83,7 @@ class Feed:
             nodes = self._client.nodes(history=POINTS)["nodes"]
             self._history = {node["name"]: node["history"]["series"] for node in nodes}
             self._history_due = time.monotonic() + _HISTORY_S
-        return Seen(status, self._history, events)
+        return Seen(readable(status), self._history, readable(events))
 
 
 def attempt(call: Callable[[], Any]) -> Any:

@@ -11,6 +11,7 @@ from textual.screen import Screen
 from textual.widgets import Footer, Static
 
 from distributed_grid.cli.canvas import Canvas
+from distributed_grid.cli.output import readable
 from distributed_grid.cli.top.dialogs import told
 from distributed_grid.cli.top.feed import EVERY_S, in_background
 from distributed_grid.errors import GridError
@@ -70,7 +71,7 @@ class Page(Screen[None]):
         if isinstance(found, GridError):
             trouble.update(told(found))
         else:
-            self._found = found
+            self._found = readable(found)
             self._draw()
 
     def _draw(self) -> None:

@@ -27,11 +27,12 @@ from distributed_grid.model.nodes import Node, NodeName, NodeTable
 from distributed_grid.model.plans import Grant, Refused, Rules
 from distributed_grid.model.requests import Ask, Waiting
 from distributed_grid.model.resources import amount_of, describe
+from distributed_grid.model.times import minute
 
 
-def why_it_waits(offer: Offer, place: Slot, comes_back: int, ahead: int, now: datetime) -> str:
-    """ "waits for 4 CPUs: 2 come back to gpu1 at 12:30 UTC; 1 request is ahead of it"."""
-    ask, when = offer.ask, moment(place.begin, now)
+def why_it_waits(offer: Offer, place: Slot, comes_back: int, ahead: int) -> str:
+    """ "waits for 4 CPUs: 2 come back to gpu1 at 2025-06-01T12:30Z; 1 request is ahead of it"."""
+    ask, when = offer.ask, minute(place.begin)
     if comes_back:
         amount = amount_of(ask.kind, comes_back)
         what = f"{amount} {'comes' if amount == 1 else 'come'} back to {place.source} at {when}"
@@ -41,12 +42,12 @@ def why_it_waits(offer: Offer, place: Slot, comes_back: int, ahead: int, now: da
 
 
 def why_others_yield(offer: Offer, place: Slot, preemption: Preemption, ahead: int, now: datetime) -> str:
-    """ "waits for 6 CPUs: 1 boost on gpu1 yields what is guaranteed to team red, and is back by 12:30 UTC"."""
+    """ "waits for 6 CPUs: 1 boost on gpu1 yields what is guaranteed to team red, and is back by 2025-06-01T12:30Z"."""
     ask, count = offer.ask, len(preemption.victims)
     boosts, yields, are = ("1 boost", "yields", "is") if count == 1 else (f"{count} boosts", "yield", "are")
     to = f"what is guaranteed to team {ask.team}" if preemption.takes_own else f"to {ask.priority} priority"
-    after = f" at {moment(preemption.at, now)}, after the minimum hold," if preemption.at > now else ","
-    said = f"{boosts} on {preemption.source} {yields} {to}{after} and {are} back by {moment(place.begin, now)}"
+    after = f" at {minute(preemption.at)}, after the minimum hold," if preemption.at > now else ","
+    said = f"{boosts} on {preemption.source} {yields} {to}{after} and {are} back by {minute(place.begin)}"
     return f"waits for {describe(ask.kind, ask.units)}: {said}" + (f"; {are_ahead(ahead)}" if ahead else "")
 
 
@@ -57,15 +58,15 @@ def why_its_team_never_may(offer: Offer) -> str:
     return f"its team {team.name} may have at most {most}"
 
 
-def why_team_waits(offer: Offer, usage: Usage, turn: datetime, expected: Slot | None, now: datetime) -> str:
+def why_team_waits(offer: Offer, usage: Usage, turn: datetime, expected: Slot | None) -> str:
     """The team's own limit, until its turn; and where the request is met then, or later."""
     said = why_above_its_most(offer.ask, offer.need, usage, offer.rules.teams)
     if said is None:
         said = f"team {offer.ask.team} is at its limit with what it has and its requests ahead of this one"
     if expected is None:
         return f"its team's limit: {said}"
-    told = f"its team's limit: {said}; by its leases' ends it may have it at {moment(turn, now)}"
-    later = f", and {expected.source} has room at {moment(expected.begin, now)}" if expected.begin > turn else ""
+    told = f"its team's limit: {said}; by its leases' ends it may have it at {minute(turn)}"
+    later = f", and {expected.source} has room at {minute(expected.begin)}" if expected.begin > turn else ""
     return told + later
 
 
@@ -114,11 +115,6 @@ def too_far_back(ahead: int) -> str:
 
 def are_ahead(ahead: int) -> str:
     return "1 request is ahead of it" if ahead == 1 else f"{ahead} requests are ahead of it"
-
-
-def moment(at: datetime, now: datetime) -> str:
-    """ "12:30 UTC", with the date where it is another day."""
-    return at.strftime("%H:%M UTC" if at.date() == now.date() else "%Y-%m-%d %H:%M UTC")
 
 
 def _any_of(names: list[NodeName]) -> str:
@@ -249,7 +245,7 @@ class QueuePlan:
             return Verdict(waiting, position, grant, f"{found.source} has it now", None, self._now, found.source)
         elif isinstance(found, Slot):
             back = self._places.comes_back(found, waiting.ask.kind)
-            reason = why_it_waits(offer, found, back, ahead, self._now)
+            reason = why_it_waits(offer, found, back, ahead)
             verdict = Verdict(waiting, position, None, reason, None, found.begin, found.source)
         else:
             place, preemption = found
@@ -278,7 +274,7 @@ class QueuePlan:
             # Requests of other teams may pass it; of its own team, only those that end before its turn.
             expected = places.first(offer, known=told, since=turn) if position <= self._depth else None
             places.take_for_team(offer, turn)
-            return NoPlace(why_team_waits(offer, places.present.usage, turn, expected, now), expected)
+            return NoPlace(why_team_waits(offer, places.present.usage, turn, expected), expected)
         is_too_far_back = self._placed >= self._depth
         place = places.first(offer, until=now if is_too_far_back else None, known=told)
         if (place is None or place.begin > now) and (sooner := self._sooner(offer, claim, place)) is not None:

@@ -14,7 +14,7 @@ import ray
 
 from distributed_grid.model.endings import why_it_ends
 from distributed_grid.model.roles.processes import Held
-from distributed_grid.model.times import parse_instant
+from distributed_grid.model.times import parse_instant, stamp
 from distributed_grid.roles.on_node.peers import wire_name
 from distributed_grid.roles.supervision.managed import ManagedProcess
 from distributed_grid.roles.supervision.parts import RunParts
@@ -57,7 +57,7 @@ class Reclaims:
 
     def _tell(self, held: Held, ending: BoostEnding) -> _Told:
         processes = self._in(held)
-        until = "" if ending["deadline"] is None else f"; kept until {parse_instant(ending['deadline']):%H:%M:%S} UTC"
+        until = "" if ending["deadline"] is None else f"; kept until {stamp(parse_instant(ending['deadline']))}"
         self._p.note(
             f"the place of {self._who(held)} on {held.holding.node} is being returned: {why_it_ends(ending)}{until}"
         )
