@@ -64,6 +64,8 @@ def test_a_plain_program_can_move() -> None:
         ({"ancestors": (Ancestor(9, "raylet", ("raylet",), 1000), INIT)}, ObstacleCode.RAYS_OWN, "belongs to Ray"),
         ({"name": "ray::train", "command": ("ray::train",)}, ObstacleCode.RAYS_OWN, "belongs to Ray"),
         ({"uses_ray": True}, ObstacleCode.RAY_DRIVER, "grid run"),
+        ({"holds_ray": True}, ObstacleCode.RAYS_OWN, "Ray nodes run below it"),
+        ({"holds_ray": True, "command": ("python", "/x/bin/ray", "start")}, ObstacleCode.RAYS_OWN, "belongs to Ray"),
         ({"command": ("python3", "-m", "distributed_grid.cluster")}, ObstacleCode.GRIDS_OWN, "belongs to grid"),
         ({"service": "nginx.service"}, ObstacleCode.SERVICE, "nginx.service"),
         ({"name": "bash", "command": ("-bash",)}, ObstacleCode.LAUNCHER, "a shell"),

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from distributed_grid.decide.offload.movable import obstacles_here
+from distributed_grid.decide.offload.movable import obstacles_here, with_gpus
 from distributed_grid.decide.offload.recommend import HEAVY_CPU
 from distributed_grid.execution.on_node_processes import details
 from distributed_grid.execution.on_node_processes.ending import stop
@@ -21,6 +21,8 @@ from distributed_grid.execution.on_node_processes.looking import environment, fi
 from distributed_grid.execution.on_node_processes.proc import same, stat_of
 from distributed_grid.execution.processes import elsewhere_from, facts_from
 from distributed_grid.model.offload import FileRole, ObstacleCode, ProcessFacts, StreamKind
+from distributed_grid.model.resources import GB
+from distributed_grid.model.snapshots import GpuProcess, GpuReading
 
 SAYS_SO = "print('ready', flush=True); "
 WAITS = "import sys, time; " + SAYS_SO + "time.sleep(600)"
@@ -118,6 +120,28 @@ def test_what_a_process_started_counts_with_it(start: Start) -> None:
     found = facts_of(running.pid)
 
     assert (found.children, len(found.family)) == (1, 2)
+
+
+def test_a_ray_node_is_not_counted_with_the_process_that_started_it(start: Start) -> None:
+    named = "import ctypes; ctypes.CDLL(None).prctl(15, b'raylet', 0, 0, 0); "
+    node = named + SAYS_SO + "\nwhile True: pass"
+    running = start(
+        f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {node!r}]); time.sleep(600)"
+    )
+    (raylet,) = psutil.Process(running.pid).children()
+    try:
+        found = facts_of(running.pid)
+        device = GpuReading(0, "u", "H200", 1.0, GB, GB, processes=(GpuProcess(raylet.pid, GB),))
+
+        assert (found.holds_ray, found.family, found.children) == (True, (running.pid,), 0)
+        assert found.cpu < 0.5
+        assert with_gpus(found, [device]).gpus == 0
+        assert with_gpus(facts_of(raylet.pid), [device]).gpus == 1
+        assert ObstacleCode.RAYS_OWN in [obstacle.code for obstacle in obstacles_here(found)]
+        heavy = {one["pid"] for one in scan(True, 0.3, 2**60, os.getpid())["processes"]}
+        assert running.pid not in heavy
+    finally:
+        raylet.kill()
 
 
 def test_a_busy_process_is_found_and_below_another_raylet_it_is_not(start: Start) -> None:

@@ -32,10 +32,16 @@ STATES = {"running": "green", "moving": "yellow", "lost": "red", "failed": "red"
 _COMMAND = 60
 _STARVED = 0.25
 _INDENT = "      "
+_NAMED = 3
 
 
-def candidates_view(found: OffloadCandidates, canvas: Canvas, *, with_others: bool = False) -> str:
-    """A line for each process, the reasons for and against moving it, and the command to type."""
+def candidates_view(
+    found: OffloadCandidates, canvas: Canvas, *, node: str | None = None, with_others: bool = False
+) -> str:
+    """A line for each process, the reasons for and against moving it, and the command to type.
+
+    Processes that cannot move are named even where their reasons are not asked for: a later scan may find others.
+    """
     could, others = found["candidates"], found["others"]
     lines: list[str] = []
     if could:
@@ -47,9 +53,18 @@ def candidates_view(found: OffloadCandidates, canvas: Canvas, *, with_others: bo
     if with_others and others:
         lines += ["", bold("These cannot move:"), _process_table(others, canvas, movable=False), ""]
         lines += _obstacles(others, canvas)
+    elif with_others:
+        lines.append("No heavy process is kept from moving now.")
     elif others:
-        lines.append(f"{len(others)} more cannot move; to see why:  grid offload scan --all")
+        lines += canvas.wrapped(f"{len(others)} more cannot move: {_some(others)}", _INDENT, first="")
+        lines.append(f"To see why:  grid offload scan {f'{node} ' if node else ''}--all")
     return "\n".join(lines)
+
+
+def _some(processes: Sequence[OffloadCandidate]) -> str:
+    """ "4711 (raylet), 4712 (python) and 3 more"."""
+    more = f" and {len(processes) - _NAMED} more" if len(processes) > _NAMED else ""
+    return ", ".join(f"{one['pid']} ({one['name']})" for one in processes[:_NAMED]) + more
 
 
 def _cores(one: OffloadCandidate) -> str:
@@ -191,7 +206,7 @@ def scan(client: GridClient, node: str | None, with_others: bool, as_json: bool)
     from distributed_grid.cli.canvas import Canvas
 
     found = client.offload_candidates(node)
-    show(found, as_json, lambda data: candidates_view(data, Canvas.here(), with_others=with_others))
+    show(found, as_json, lambda data: candidates_view(data, Canvas.here(), node=node, with_others=with_others))
     for name in found["silent"]:
         say(click.style("Warning: ", fg="yellow") + f"{name} did not answer")
 

@@ -97,7 +97,7 @@ class Ancestor:
 
 @dataclass(frozen=True, slots=True)
 class ProcessFacts:
-    """A process with everything that it started. Only the names in its environment are known."""
+    """A process with everything that it started, except Ray nodes. Only the names in its environment are known."""
 
     pid: int
     created_at: float
@@ -138,6 +138,8 @@ class ProcessFacts:
     family: tuple[int, ...] = ()
     """The pids of the process and all its descendants."""
     uses_ray: bool = False
+    holds_ray: bool = False
+    """Ray nodes run below it. They, and what they run, are not counted with it."""
     service: str | None = None
     """The service manager's unit that it belongs to."""
     environment: tuple[str, ...] = ()

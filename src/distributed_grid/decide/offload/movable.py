@@ -195,7 +195,8 @@ def _is_the_same(facts: ProcessFacts, file: FileFacts, there: Elsewhere, found: 
 
 
 def _of_its_kind(facts: ProcessFacts) -> Iterator[Obstacle]:
-    match kind_of_process(facts):
+    kind = kind_of_process(facts)
+    match kind:
         case ProcessKind.RAY:
             yield Obstacle(ObstacleCode.RAYS_OWN, "it belongs to Ray: a task or actor is moved by Ray alone")
         case ProcessKind.GRID:
@@ -209,6 +210,8 @@ def _of_its_kind(facts: ProcessFacts) -> Iterator[Obstacle]:
             yield Obstacle(ObstacleCode.RAY_DRIVER, detail)
         case _:
             pass
+    if facts.holds_ray and kind is not ProcessKind.RAY:
+        yield Obstacle(ObstacleCode.RAYS_OWN, "Ray nodes run below it, and would end with it")
     if facts.uid != facts.worker_uid:
         detail = f"it belongs to {facts.user} ({facts.uid}), and Ray runs work as user {facts.worker_uid} there"
         yield Obstacle(ObstacleCode.OTHER_USER, detail)

@@ -7,9 +7,11 @@ import shutil
 from typing import Any, Final
 
 from distributed_grid.execution.on_node_processes.proc import (
+    RAY_NODE,
     Stat,
     command_of,
     environment_of,
+    family_of,
     file_facts,
     link,
     read,
@@ -25,7 +27,6 @@ _TERMINAL: Final = re.compile(r"/dev/(pts/\d+|tty\w*|console)")
 _GPU: Final = re.compile(r"/dev/nvidia\d+")
 _OF_THE_KERNEL: Final = ("/dev/", "/proc/", "/sys/", "/memfd:", "/anon_hugepage")
 _DELETED: Final = " (deleted)"
-_RAY_NODE: Final = ("raylet", "gcs_server")
 _LONGEST_PATH: Final = 4096
 _WRITABLE: Final = os.O_WRONLY | os.O_RDWR
 _LISTEN, _UNCONNECTED = "0A", "07"
@@ -44,12 +45,13 @@ def describe(
 
     `texts`: what was read already for other processes of the same look.
     """
-    family = tree(stat.pid, stats)
+    family = family_of(stat.pid, stats)
+    holds_ray = stat.name not in RAY_NODE and any(below.name in RAY_NODE for below in tree(stat.pid, stats))
     command, cwd, uid = command_of(stat.pid), link(f"/proc/{stat.pid}/cwd"), uid_of(stat.pid)
     environment = environment_of(stat.pid)
     uses_ray = "/_raylet.so" in read(f"/proc/{stat.pid}/maps")
     # Such a process cannot move. Its memory and files are read roughly: all of them would cost more than the rest.
-    stays = uses_ray or stat.pid == 1 or any(member.name in _RAY_NODE for member in family)
+    stays = uses_ray or holds_ray or stat.pid == 1 or stat.name in RAY_NODE
     opened = [one for member in ([stat] if stays else family) for one in _open_files(member.pid)]
     sockets = _sockets(stat.pid, {target for _, _, target, _ in opened if target.startswith("socket:")}, texts)
     program = _program(command, cwd, environment)
@@ -82,6 +84,7 @@ def describe(
         "ancestors": _ancestors(stat, stats),
         "children": len(family) - 1,
         "uses_ray": uses_ray,
+        "holds_ray": holds_ray,
         "service": _service(stat.pid),
         "environment": sorted(environment),
     }

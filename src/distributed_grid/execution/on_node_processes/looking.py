@@ -12,6 +12,7 @@ from distributed_grid.execution.on_node_processes.proc import (
     children_in,
     environment_of,
     everything,
+    family_of,
     file_facts,
     machine,
     mounts_here,
@@ -36,7 +37,7 @@ def scan(whole_machine: bool, heavy_cores: float, heavy_memory: int, raylet: int
     stats, cores, wanted = _measured(lambda seen: _ours(seen, raylet, whole_machine))
     ours = _ours(stats, raylet, whole_machine)
     children = children_in(stats)
-    weights = [(stat, *_weight(tree(stat.pid, stats, children), wanted)) for stat in ours]
+    weights = [(stat, *_weight(family_of(stat.pid, stats, children), wanted)) for stat in ours]
     heavy = [one for one in weights if one[1] >= heavy_cores or one[2] >= heavy_memory]
     heavy.sort(key=lambda one: (-one[1], -one[2], one[0].pid))
     mounts, texts = mounts_here(), dict[str, str]()

@@ -116,6 +116,21 @@ def tree(root: int, stats: dict[int, Stat], children: dict[int, list[int]] | Non
     return found
 
 
+RAY_NODE: Final = ("raylet", "gcs_server")
+
+
+def family_of(root: int, stats: dict[int, Stat], children: dict[int, list[int]] | None = None) -> list[Stat]:
+    """A process and all that it started, without Ray nodes: what runs below a raylet belongs to that node."""
+    children = children_in(stats) if children is None else children
+    found, left = [], [root]
+    while left:
+        pid = left.pop(0)
+        if pid in stats and (pid == root or stats[pid].name not in RAY_NODE):
+            found.append(stats[pid])
+            left += [child for child in children.get(pid, ()) if child != pid]
+    return found
+
+
 def command_of(pid: int) -> list[str]:
     text = read(f"/proc/{pid}/cmdline")
     return text.removesuffix("\0").split("\0") if text else []
