@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from distributed_grid.errors import InvalidRequest
-from distributed_grid.run.driver import command_of, label_of, python
+from distributed_grid.run.driver import command_of, label_of, line_of, python
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +52,27 @@ def test_the_python_is_that_of_the_environment_which_is_active(in_a_folder: Path
         (["a/train.py", "--key", "s3cret"], "train.py"),
         (["-m", "pkg", "s3cret"], "-m pkg"),
         (["-c", "s3cret"], "-c ..."),
+        (["python", "-c", "s3cret"], "python -c ..."),
+        (["/usr/bin/python3.11", "a/train.py", "s3cret"], "python3.11 train.py"),
+        (["python", "-m", "pkg", "s3cret"], "python -m pkg"),
+        (["python", "-m"], "python -m"),
+        (["python", "--s3cret"], "python"),
+        (["bash", "train.py"], "bash"),
     ],
 )
 def test_what_others_see_has_no_arguments(words: list[str], label: str) -> None:
     assert label_of(words) == label
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["python", "-c", "print(1)"], "python -c 'print(1)'"),
+        (["train.py", "--api-key", "s3cret", "--lr", "1"], "train.py --api-key '***' --lr 1"),
+        (["env", "HF_TOKEN=s3cret", "train"], "env 'HF_TOKEN=***' train"),
+        (["-c", "a = 1\nb = 2"], "-c 'a = 1 b = 2'"),
+        (["echo", "x" * 1000], f"echo {'x' * 492}..."),
+    ],
+)
+def test_its_own_user_sees_the_command_line_without_secrets(words: list[str], line: str) -> None:
+    assert line_of(words) == line

@@ -60,7 +60,7 @@ def run(
     import os
     import sys
 
-    from distributed_grid.run.driver import command_of, label_of
+    from distributed_grid.run.driver import command_of, label_of, line_of
     from distributed_grid.run.held_lease import Wanted
     from distributed_grid.run.records import Runs
 
@@ -68,13 +68,14 @@ def run(
     wanted = Wanted(**{name: value for name, value in asked.items() if value is not None})
     wanted.check()
     runs = Runs(client.home.create())
+    shown, label = line_of(words), label_of(words)
     if detach:
         from distributed_grid.run.detached import start
 
-        began = start(runs, wanted, command, label_of(words), isolation, allow_escapes=allow_escapes)
+        began = start(runs, wanted, command, shown, isolation, label=label, allow_escapes=allow_escapes)
         show(began.shown(), as_json, _detached)
         return 0
-    run = runs.begin(label_of(words), isolation=isolation, allow_escapes=allow_escapes, detached=False)
+    run = runs.begin(shown, isolation=isolation, label=label, allow_escapes=allow_escapes, detached=False)
     return _in_the_foreground(client, wanted, command, runs, run)
 
 
@@ -102,10 +103,13 @@ def _say_to_whoever_is_there(text: str) -> None:
 
 
 def _detached(run: Any) -> str:
+    from distributed_grid.cli.tasks import whereabouts
+
     short = run["task_id"]
     return "\n".join(
         [
-            f"Run {short} {run['state']} on this machine: {run['command']}, with a lease of {run['source_node']}",
+            f"Run {short} is {run['state']}: {run['command']}",
+            f"  {whereabouts(run)}",
             f"  grid tasks logs {short} --follow     its output",
             f"  grid tasks cancel {short}            end it, and give the lease back",
         ]

@@ -102,39 +102,58 @@ def _runs() -> Any:
 
 
 def _table(found: Mapping[str, Any]) -> str:
-    from distributed_grid.cli.columns import columns
+    from distributed_grid.cli.canvas import Canvas
+    from distributed_grid.cli.columns import Column, Form, fit, fitted_table
     from distributed_grid.cli.output import clock
 
-    if not found["tasks"]:
+    runs = found["tasks"]
+    if not runs:
         return "No runs yet.\nTo run something:  grid run --cpus 4 -- script.py"
-    rows = [
-        [
-            run["task_id"],
-            run["state"],
-            "" if run["exit_code"] is None else str(run["exit_code"]),
-            run["source_node"] or "",
-            clock(run["began_at"]),
-            f"{run['seconds']:.0f} s",
-            run["command"],
-        ]
-        for run in found["tasks"]
-    ]
-    table = columns(
-        ["ID", "State", "Exit", "On", "Began", "Took", "Command"], rows, right=["Exit", "Took"], styles=_STATES
+    canvas = Canvas.here()
+    commands = [run["command"] for run in runs]
+    narrower = [Form("Command", [canvas.cut(text, width) for text in commands]) for width in (60, 24)]
+    table = fit(
+        {
+            "id": Column.of("ID", [run["task_id"] for run in runs]),
+            "state": Column.of("State", [run["state"] for run in runs]),
+            "exit": Column.of(
+                "Exit", ["" if run["exit_code"] is None else str(run["exit_code"]) for run in runs], right=True
+            ),
+            "pid": Column.of("PID here", [str(run["pid"]) for run in runs], right=True),
+            "lender": Column.of("Lease of", [run["source_node"] or "" for run in runs]),
+            "began": Column.of("Began", [clock(run["began_at"]) for run in runs]),
+            "took": Column.of("Took", [f"{run['seconds']:.0f} s" for run in runs], right=True),
+            "command": Column.of("Command", commands, *narrower),
+        },
+        ("command", "began", "command", "pid", "took"),
+        canvas,
     )
-    refused = [f"{run['task_id']}: {run['told'][0]}" for run in found["tasks"] if run["state"] == "refused"]
-    return "\n".join([table, "", *refused] if refused else [table])
+    refused = [f"{run['task_id']}: {run['told'][0]}" for run in runs if run["state"] == "refused"]
+    return "\n".join([fitted_table(table, _STATES), *(["", *refused] if refused else [])])
+
+
+def whereabouts(run: Mapping[str, Any]) -> str:
+    """Where the program is, and where the capacity is that its Ray work uses."""
+    is_over = run["ended_at"] is not None
+    here = f"{'was ' if is_over else ''}process {run['pid']} on this machine"
+    if run["source_node"] is None:
+        return here if is_over else f"{here}, without a lease yet"
+    private = " in a private cluster" if run["isolation"] == "cluster" else ""
+    return (
+        f"{here}; its Ray work {'ran' if is_over else 'runs'}{private} on {run['source_node']}, "
+        f"in a lease for {run['target_node']}"
+    )
 
 
 def _card(run: Mapping[str, Any]) -> str:
     from distributed_grid.cli.output import clock
 
-    where = f"on {run['source_node']} for {run['target_node']}" if run["source_node"] else "nowhere yet"
     code = "" if run["exit_code"] is None else f", exit code {run['exit_code']}"
     state = click.style(run["state"], fg=_STATES.get(run["state"]))
     lines = [
         f"{click.style('Run', bold=True)} {run['task_id']}  {state}{code}",
-        f"  {run['command']}, {where}, isolation {run['isolation']}",
+        f"  {run['command']}",
+        f"  {whereabouts(run)}",
         f"  since {clock(run['began_at'])}, {run['seconds']:.0f} s",
     ]
     if run["boost_id"]:

@@ -25,13 +25,23 @@ _POLL_S: Final = 0.05
 
 
 def start(
-    runs: Runs, wanted: Wanted, command: Sequence[str], label: str, isolation: str, *, allow_escapes: bool = False
+    runs: Runs,
+    wanted: Wanted,
+    command: Sequence[str],
+    shown: str,
+    isolation: str,
+    *,
+    label: str,
+    allow_escapes: bool = False,
 ) -> Run:
-    """Start the run and return once the program runs. Raises the reason if it does not."""
+    """Start the run and return once the program runs. Raises the reason if it does not.
+
+    `shown`: the command line without secrets; `label`: what other users see of it.
+    """
     run_id = uuid.uuid4().hex[:12]
     # The command goes through a pipe, since it may contain secrets.
-    how = {"isolation": isolation, "allow_escapes": allow_escapes}
-    told = {"id": run_id, "wanted": asdict(wanted), "command": list(command), "label": label, "how": how}
+    how = {"isolation": isolation, "allow_escapes": allow_escapes, "label": label}
+    told = {"id": run_id, "wanted": asdict(wanted), "command": list(command), "shown": shown, "how": how}
     wrapper = subprocess.Popen(
         [sys.executable, "-P", "-m", "distributed_grid.run.detached"],
         stdin=subprocess.PIPE,
@@ -69,7 +79,7 @@ def main() -> int:
     told = json.loads(sys.stdin.buffer.read())
     home = GridHome.find()
     runs = Runs(home)
-    run = runs.begin(told["label"], **told["how"], detached=True, run_id=told["id"])
+    run = runs.begin(told["shown"], **told["how"], detached=True, run_id=told["id"])
     with (Path(run.folder) / OUTPUT).open("ab", buffering=0) as output:
 
         def say(text: str) -> None:

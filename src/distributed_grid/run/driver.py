@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -18,6 +19,7 @@ import psutil
 
 from distributed_grid import capture
 from distributed_grid.client import GridClient
+from distributed_grid.decide.offload.secrets import shown_command
 from distributed_grid.errors import InvalidRequest
 from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.work import RUN_MARK
@@ -72,11 +74,26 @@ def python(environ: Mapping[str, str], own_python: str) -> str:
     return own_python
 
 
+_INTERPRETER: Final = re.compile(r"python[\d.]*")
+_LONGEST_LINE: Final = 500
+
+
 def label_of(words: Sequence[str]) -> str:
-    """The name shown to others: never the arguments, which may contain secrets."""
-    if words[0] == "-m":
+    """The name shown to others: the program or the script, never the arguments, which may contain secrets."""
+    first, name = words[0], Path(words[0]).name
+    if first == "-m" and len(words) > 1:
         return f"-m {words[1]}"
-    return "-c ..." if words[0] == "-c" else Path(words[0]).name
+    if first == "-c":
+        return "-c ..."
+    if _INTERPRETER.fullmatch(name) and len(words) > 1 and (words[1] in ("-m", "-c") or words[1].endswith(".py")):
+        return f"{name} {label_of(words[1:])}"
+    return name
+
+
+def line_of(words: Sequence[str]) -> str:
+    """The command line as its own user sees it: on one line, shortened, with likely secrets hidden."""
+    line = " ".join(shlex.join(shown_command(words)).split())
+    return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 3]}..."
 
 
 _JOB_CONFIG: Final = "RAY_JOB_CONFIG_JSON_ENV_VAR"

@@ -28,6 +28,7 @@ class Run:
 
     id: str
     command: str
+    """Its command line, with likely secrets hidden."""
     folder: str
     state: str
     pid: int
@@ -44,6 +45,8 @@ class Run:
     detached: bool = False
     told: tuple[str, ...] = ()
     """What the user should know about it: what was rewritten, what escaped."""
+    label: str = ""
+    """Its name in what other users see."""
 
     @property
     def is_over(self) -> bool:
@@ -73,10 +76,11 @@ class Runs:
         *,
         isolation: str,
         detached: bool,
+        label: str = "",
         allow_escapes: bool = False,
         run_id: str | None = None,
     ) -> Run:
-        """Create a run that this process holds."""
+        """Create a run that this process holds. `label`: its name in what other users see."""
         self._forget_old()
         run_id = run_id or uuid.uuid4().hex[:12]
         folder = self._path / run_id
@@ -93,6 +97,7 @@ class Runs:
                 isolation=isolation,
                 allow_escapes=allow_escapes,
                 detached=detached,
+                label=label,
             )
         )
 

@@ -112,7 +112,7 @@ class Wrapper:
 
     def _leased(self) -> HeldLease:
         try:
-            lease = HeldLease.of(self._client, self._wanted, self._run.id, self._run.command)
+            lease = HeldLease.of(self._client, self._wanted, self._run.id, self._run.label)
         except GridError as error:
             state = "failed" if isinstance(error, Unavailable) else "refused"
             self._never_began(state, (error.message, *error.because))
