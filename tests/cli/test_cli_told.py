@@ -73,8 +73,8 @@ def test_a_cordoned_node_is_named_in_the_clusters_status(served: ServedGrid) -> 
 
 
 def test_a_gpu_says_what_comes_with_it(served: ServedGrid) -> None:
-    shown = typed("boost", "request", "b", "gpu", "1").output
-    assert "\n  with 1 CPU" in shown
+    (source,) = re.findall(r"1 GPU from (\w) to b", shown := typed("boost", "request", "b", "gpu", "1").output)
+    assert f"\n  with 1 CPU, also from {source}\n" in shown
 
 
 def test_what_is_configured_is_restored_with_one_word(served: ServedGrid) -> None:

@@ -41,11 +41,13 @@ def boost_card(boost: Boost) -> str:
 
 
 def _companions(boost: Boost) -> list[str]:
-    """What a reservation brings along, such as the CPU that work on a GPU needs."""
-    more = {kind: amount for kind, amount in boost["resources"].items() if kind != boost["resource_type"]}
-    return (
-        [f"  with {', '.join(quantity(kind, amount) for kind, amount in more.items())}"] if any(more.values()) else []
-    )
+    """What a reservation brings along from the same lender, such as the CPU that work on a GPU needs."""
+    along = [
+        quantity(kind, amount)
+        for kind, amount in boost["resources"].items()
+        if amount and kind != boost["resource_type"]
+    ]
+    return [f"  with {', '.join(along)}, also from {boost['source_node']}"] if along else []
 
 
 def _how_to_use(boost: Boost, short: str) -> list[str]:
