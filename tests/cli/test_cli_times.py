@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from click import unstyle
@@ -18,6 +19,8 @@ from distributed_grid.cli.top.dialogs import told as told_in_top
 from distributed_grid.cli.top.overview import event_line
 from distributed_grid.errors import GridError
 from distributed_grid.model.times import clock, local_times, minute, moment, stamp
+from distributed_grid.run.held_lease import AskedBack
+from distributed_grid.run.monitor import in_words
 
 NOON = datetime(2025, 6, 1, 12, 0, 3, 500_000, tzinfo=UTC)
 TIME = re.compile(r"\b\d\d:\d\d\b(?::\d\d)?(?:\.\d+)?\S*(?: \S+)?")
@@ -109,6 +112,12 @@ def test_errors_and_events_have_their_times_in_the_readers_zone(capsys: pytest.C
     event = {"at": NOON.isoformat(), "event": "granted", "message": f"until {stamp(NOON)}"}
     assert event_line(readable(event)).plain == "2025-06-01 17:30 IST granted until 2025-06-01 17:30 IST"
     assert unstyle(entry_line(readable(event))).startswith("2025-06-01 17:30:03 IST   granted")
+
+
+def test_a_program_that_has_to_leave_its_lease_is_told_when_here() -> None:
+    ending: Any = {"cause": "expired", "by": "grid", "reason": "expired", "claimant": None}
+    told = in_words(AskedBack(ending, time.monotonic() + 60), "3f2a91c0", "The program")
+    assert re.search(r"keeps it until (\d{4}-\d\d-\d\d )?\d\d:\d\d(:\d\d)? IST \(for 60 s\)", told)
 
 
 def test_a_moment_without_a_zone_is_one_here() -> None:

@@ -8,11 +8,13 @@ import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from distributed_grid.client import GridClient
 from distributed_grid.errors import GridError, error_from_dict
+from distributed_grid.model.times import local_times
 from distributed_grid.run.held_lease import Wanted
 from distributed_grid.run.monitor import RunOutput
 from distributed_grid.run.records import Run, Runs
@@ -83,7 +85,7 @@ def main() -> int:
     with (Path(run.folder) / OUTPUT).open("ab", buffering=0) as output:
 
         def say(text: str) -> None:
-            output.write(text.encode() + b"\n")
+            output.write(local_times(text, now=datetime.now(UTC)).encode() + b"\n")
 
         to_user = RunOutput(say, lambda _: None, lambda: None)
         client = GridClient(home, on_wait=say)

@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -23,6 +24,7 @@ from distributed_grid.model.checkup_facts import Trouble
 from distributed_grid.model.plain_text import plain
 from distributed_grid.model.roles.runs import RunState
 from distributed_grid.model.roles.workload import Workload
+from distributed_grid.model.times import local_times
 from distributed_grid.store.home import GridHome
 
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -144,7 +146,7 @@ def _said_once(say: Callable[[str], None]) -> Callable[[str], None]:
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"{plain(text, keep=_SHOWN)}\n")
+    sys.stderr.write(f"{plain(local_times(text, now=datetime.now(UTC)), keep=_SHOWN)}\n")
     sys.stderr.flush()
 
 
