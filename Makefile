@@ -36,8 +36,8 @@ cluster-tests: $(READY)
 # Storms (kills, partitions, fuzzing, sixty processes at once), and four times as many examples of every property.
 test-slow: export HYPOTHESIS_PROFILE = thorough
 test-slow: $(READY)
-	$(call PYTEST,-m slow)
-	$(call PYTEST,-m "hypothesis and not cluster and not slow" --timeout 900,$(AT_ONCE))
+	$(call PYTEST,-m "slow and cluster")
+	$(call PYTEST,-m "(slow or hypothesis) and not cluster" --timeout 900,$(AT_ONCE))
 
 bench: $(READY)
 	$(BIN)/python -m bench
