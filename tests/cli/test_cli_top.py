@@ -75,6 +75,8 @@ def test_a_hundred_nodes(tmp_path: Path, size: tuple[int, int]) -> None:
 def test_what_others_write_is_shown_and_never_carried_out(served: ServedGrid) -> None:
     text = "to \x1b[2J\x1b]0;mine\x07[red]eve[/red] and [@click=app.quit]ana[/]"
 
+    served.rebalance()
+
     async def look(eyes: Eyes) -> None:
         await eyes.sees("suggested")
         served.engine.parts.journal.note("granted", text)
