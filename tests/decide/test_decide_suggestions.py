@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from builders import NOON, amounts, cpu, demand, forecast, lease, limits, node, shape
+from builders import NOON, amounts, cpu, demand, forecast, lease, limits, node, reservation, shape
 from test_decide_rebalancing import MASTER, Round, hot
 
 from distributed_grid.decide.monitoring.trends import Trend
@@ -13,7 +13,7 @@ from distributed_grid.decide.rebalance.suggestions import HORIZONS_S, MOST, Sugg
 from distributed_grid.model.leases import Cause
 from distributed_grid.model.plans import Headroom, Rules
 from distributed_grid.model.policies import SharingPolicy
-from distributed_grid.model.resources import CPU, GB, MEMORY
+from distributed_grid.model.resources import CPU, GB, GPU, MEMORY
 from distributed_grid.model.series import Forecast
 
 GPU2 = node("gpu2", cpus=2, memory=32)
@@ -124,6 +124,53 @@ def test_where_nobody_can_lend_what_would_help_is_told(lender: Any, rules: Rules
 
     assert found.what == f"gpu-master is short of CPUs; no node can lend even 1 CPU: {told}"
     assert (found.ask, found.command) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("other", "rules"),
+    [
+        (node("head", limits=limits(can_share=False)), Rules()),
+        (node("head", gpus=1, used=amounts(gpu=1), limits=limits(can_share=False)), Rules()),
+        (node("head", limits=limits(gpu=0)), Rules()),
+        (node("head"), Rules(cordoned=frozenset({"head"}))),
+        (node("head", silent="no answer"), Rules()),
+        (node("head", alive=False), Rules()),
+    ],
+    ids=["not shared", "in use", "limit", "cooling", "silent", "down"],
+)
+def test_no_change_is_suggested_for_a_node_that_could_lend_nothing_even_then(other: Any, rules: Rules) -> None:
+    here = Round(nodes=(node("gpu1", gpus=1), other), use={"gpu1": {"gpu": 0.95}}, rules=rules)
+
+    (found,) = suggested(here)
+
+    assert found.what == (
+        "gpu1 is short of GPUs; no node can lend 1 GPU: work that ends elsewhere would help, or another node"
+    )
+
+
+def test_of_two_nodes_that_do_not_share_the_one_that_could_lend_is_named() -> None:
+    others = (node(name, gpus=gpus, limits=limits(can_share=False)) for name, gpus in (("a", 0), ("b", 1)))
+    nodes = (node("gpu1", gpus=1), *others)
+    (found,) = suggested(Round(nodes=nodes, use={"gpu1": {"gpu": 0.95}}))
+    assert found.what.endswith("no node can lend 1 GPU: can_share: true on b would help")
+
+
+def test_a_target_that_is_cooling_down_is_what_has_to_change() -> None:
+    rules = Rules(cordoned=frozenset({"gpu-master"}))
+    (found,) = suggested(Round(nodes=(MASTER, GPU1), use=hot("gpu-master"), rules=rules))
+    assert found.what.endswith("gpu-master is cooling down: grid cooldown gpu-master --off")
+
+
+def test_a_lender_is_not_short_of_what_its_borrower_uses() -> None:
+    """The measured load is the borrower's, on the GPU that was lent to it."""
+    nodes = (node("gpu1", gpus=1), node("gpu2", gpus=1))
+    lent = reservation(source="gpu1", target="head")
+    use = {"gpu1": {"gpu": 0.95}}
+    ahead = {("gpu1", GPU): rising(300.0)}
+
+    assert suggested(Round(nodes=nodes, use=use, leases=(lent,))) == ()
+    assert suggested(Round(nodes=nodes, leases=(lent,)), ahead) == ()
+    assert len(suggested(Round(nodes=nodes, use=use))) == len(suggested(Round(nodes=nodes), ahead)) == 1
 
 
 def test_who_needs_it_itself_is_not_asked() -> None:

@@ -48,7 +48,12 @@ def own_part(snapshot: NodeSnapshot, kind: str, for_others: int) -> float | None
     carry, and a lender whose own work has outgrown its part still shows.
     """
     value = None if snapshot.stale or snapshot.pressure is None else snapshot.pressure.own(kind)
-    if value is None or snapshot.measured is None or not for_others:
+    return None if value is None else own_part_of(value, snapshot, kind, for_others)
+
+
+def own_part_of(value: float, snapshot: NodeSnapshot, kind: str, for_others: int) -> float:
+    """The same for a use that was not measured but is expected."""
+    if snapshot.measured is None or not for_others:
         return value
     has = _measured_over(snapshot, kind)
     used, left = value * has - for_others, has - for_others

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
+from distributed_grid.decide.capacity.delivery import Offer
+from distributed_grid.decide.capacity.feasibility import why_not
 from distributed_grid.decide.monitoring.demand import only_node
 from distributed_grid.decide.monitoring.trends import Trend
 from distributed_grid.decide.rebalance.borrowing import may_not_lend
@@ -19,15 +21,17 @@ from distributed_grid.decide.rebalance.observed import (
     find_lender,
     fits_on_one_node,
     gap,
+    own_part_of,
+    reserved,
     short_by,
 )
 from distributed_grid.model.demand import Demand, WaitReason
 from distributed_grid.model.leases import Cause, Delivery
-from distributed_grid.model.nodes import Node, NodeName
-from distributed_grid.model.plans import Grant, Refusal, Refused, RulesFor
+from distributed_grid.model.nodes import NOT_IN_USE, Node, NodeName, SharingLimits
+from distributed_grid.model.plans import NO_HEADROOM, Grant, Refusal, Refused, Rules, RulesFor
 from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.requests import Ask
-from distributed_grid.model.resources import GPU, amount_of, describe, scale
+from distributed_grid.model.resources import GPU, ResourceVector, amount_of, describe, scale
 from distributed_grid.model.series import CONFIDENCE, Forecast
 from distributed_grid.model.times import span
 
@@ -90,7 +94,7 @@ def who_helps(seen: Observed, ask: Ask, rules_for: RulesFor, *, least: int) -> H
     short = may_not_lend(seen, ask.kind) - {ask.target}
     plan = find_lender(ask, seen.without(short), rules, least=least)
     if isinstance(plan, Refused):
-        return _nobody(plan, short, least)
+        return _nobody(seen, plan, short, rules, least)
     asked = replace(plan.ask, source=plan.source, delivery=_said(plan))
     verb = "lend" if plan.delivery.moves_totals else "reserve"
     told = f"{plan.source} can {verb} {describe(asked.kind, asked.units)}"
@@ -111,7 +115,7 @@ def _said(plan: Grant) -> str | None:
     return None if plan.delivery.moves_totals or plan.ask.kind == GPU else str(plan.delivery)
 
 
-def _nobody(refused: Refused, short: set[NodeName], least: int) -> Help:
+def _nobody(seen: Observed, refused: Refused, short: set[NodeName], rules: Rules, least: int) -> Help:
     ask = refused.ask
     others = [one for one in refused.refusals if one.code is not RefusalCode.IS_TARGET]
     reasons = [f"{one.node} {'needs it itself' if one.node in short else one.detail}" for one in others]
@@ -119,19 +123,44 @@ def _nobody(refused: Refused, short: set[NodeName], least: int) -> Help:
     because = "; ".join(reasons[:_MOST_REASONS]) + more
     if refused.team_limit is not None:
         return Help(f"no node may lend it: {refused.team_limit}", because=because)
-    remedy = _remedy(ask, [one for one in others if one.node not in short])
+    remedy = _remedy(seen, replace(ask, units=least), rules, [one for one in others if one.node not in short])
     even = "even " if least < ask.units else ""
     return Help(f"no node can lend {even}{describe(ask.kind, least)}: {remedy}", because=because)
 
 
-def _remedy(ask: Ask, refusals: list[Refusal]) -> str:
-    """What a person could change, the easiest first."""
-    by_code = {one.code: one.node for one in reversed(refusals)}
+def _remedy(seen: Observed, ask: Ask, rules: Rules, refusals: list[Refusal]) -> str:
+    """What a person could change, the easiest first: only what would let a node lend what is asked."""
     limit = {"cpu": "max_share_cpu", "memory": "max_share_memory_gb", "gpu": "max_share_gpu"}.get(ask.kind, "limit")
     for code in RefusalCode:
-        if code in by_code and (remedy := code.reason.remedy):
-            return remedy.format(node=by_code[code], limit_key=limit)
+        if remedy := code.reason.remedy:
+            for one in refusals:
+                if one.code is code and _would_lend(seen, ask, rules, one):
+                    is_target = code is RefusalCode.COOLING_DOWN and one.node not in rules.cordoned
+                    return remedy.format(node=ask.target if is_target else one.node, limit_key=limit)
     return "work that ends elsewhere would help, or another node"
+
+
+def _would_lend(seen: Observed, ask: Ask, rules: Rules, refusal: Refusal) -> bool:
+    """Whether the node could lend what is asked if the reason for its refusal were gone."""
+    node = seen.nodes[refusal.node]
+    match refusal.code:
+        case RefusalCode.COOLING_DOWN:
+            rules = replace(rules, cordoned=rules.cordoned - {node.name, ask.target})
+        case RefusalCode.KEPT_FREE:
+            rules = replace(rules, headroom=NO_HEADROOM)
+        case RefusalCode.GPU_IN_USE | RefusalCode.DISK_FULL:
+            node = replace(node, in_use=NOT_IN_USE)
+        case RefusalCode.LENDING_LIMIT_REACHED:
+            node = replace(node, limits=SharingLimits())
+        case RefusalCode.SHARING_DISABLED:
+            node = replace(node, limits=replace(node.limits, can_share=True))
+        case RefusalCode.STALE:
+            node = replace(node, silent=None)
+        case RefusalCode.NODE_DOWN:
+            if not node.base:  # what a node has that has not been seen is unknown
+                return True
+            node = replace(node, alive=True)
+    return why_not(node, Offer.of(ask, seen.nodes, rules), seen.usage) is None
 
 
 HORIZONS_S: Final = (300.0, 600.0, 900.0, 1200.0, 1800.0, 3600.0)
@@ -183,19 +212,32 @@ def suggest(seen: Observed, ahead: Ahead, trends: Trends, rules_for: RulesFor) -
 
 
 def _all(seen: Observed, ahead: Ahead, trends: Trends, rules_for: RulesFor) -> Iterator[Suggestion]:
+    others = reserved(seen.leases)
     values = [(seen.value(name, kind), name, kind) for name, kind in seen.pressed]
-    pressed = [(value, name, kind) for value, name, kind in values if value is not None]
+    pressed = [
+        (value, name, kind)
+        for value, name, kind in values
+        if value is not None and _needs_it_itself(seen, name, kind, value, others)
+    ]
     for value, name, kind in sorted(pressed, key=lambda one: (-one[0], one[1], one[2])):
         yield _is_short(seen, name, kind, value, trends.get((name, kind)), rules_for)
     for demand in seen.demand:
         yield from _waits(seen, demand, rules_for)
     calm = (key for key in ahead if key not in seen.pressed and seen.is_there(key[0]) and key[0] in seen.snapshots)
-    coming = [one for key in calm for one in _crossing(seen, key, ahead[key])]
+    coming = [one for key in calm for one in _crossing(seen, key, ahead[key], others)]
     for forecast, sure, words, (name, kind) in sorted(coming, key=lambda one: (one[0].horizon_s, -one[1], one[3])):
         yield _will_be_short(seen, name, kind, forecast, (sure, words), trends.get((name, kind)), rules_for)
 
 
 # -- use ----------------------------------------------------------------------------------------------------------
+
+
+def _needs_it_itself(
+    seen: Observed, name: NodeName, kind: str, use: float, others: Mapping[NodeName, ResourceVector]
+) -> bool:
+    """Whether a use is the node's own: a lender is not short because its borrowers use what it lent."""
+    lent = others.get(name, ResourceVector())[kind]
+    return not lent or own_part_of(use, seen.snapshots[name], kind, lent) >= seen.thresholds[kind].high
 
 
 def _is_short(
@@ -221,12 +263,15 @@ def _is_short(
 
 
 def _crossing(
-    seen: Observed, key: tuple[NodeName, str], ahead: Sequence[Forecast]
+    seen: Observed,
+    key: tuple[NodeName, str],
+    ahead: Sequence[Forecast],
+    others: Mapping[NodeName, ResourceVector],
 ) -> Iterator[tuple[Forecast, float, str, tuple[NodeName, str]]]:
     """The first time at which the forecast reaches the limit, if that is at least `_LEAST_SURE` likely."""
     high = seen.thresholds[key[1]].high
     for forecast in ahead:
-        if forecast.value >= high:
+        if forecast.value >= high and _needs_it_itself(seen, *key, forecast.value, others):
             sure, words = how_sure(forecast, high)
             if sure >= _LEAST_SURE:
                 yield forecast, sure, words, key
