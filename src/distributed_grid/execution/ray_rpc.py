@@ -173,17 +173,17 @@ def holders_of(raylet: Raylet, kind: str, gcs_address: str) -> tuple[Holder, ...
     if not busy:
         return ()
     known = running_since(gcs_address)
-    found = [_holder(worker, known) for worker in busy]
+    found = [_holder(worker, known, _held(worker)) for worker in busy]
     return tuple(sorted(found, key=lambda h: (h.is_actor, -(h.since_ms if h.since_ms is not None else 2**62), h.pid)))
 
 
 def holders_in_group(raylet: Raylet, group_id: str, gcs_address: str) -> tuple[Holder, ...]:
-    """The holders inside one placement group on this node."""
+    """The holders inside one placement group on this node, with what each holds of the group."""
     busy = [worker for worker in workers_on(raylet) if any(group_id in name for name in worker.holds)]
     if not busy:
         return ()
     known = running_since(gcs_address)
-    return tuple(_holder(worker, known) for worker in busy)
+    return tuple(_holder(worker, known, held_in_group(worker.holds, group_id)) for worker in busy)
 
 
 def _held(worker: Worker) -> ResourceVector:
@@ -191,13 +191,25 @@ def _held(worker: Worker) -> ResourceVector:
     return ResourceVector.from_ray(plain)
 
 
-def _holder(worker: Worker, known: Mapping[bytes, tuple[str, int]]) -> Holder:
+def held_in_group(holds: Mapping[str, float], group_id: str) -> ResourceVector:
+    """What a worker holds of a placement group, by the resources that the group was made of.
+
+    Ray names them `GPU_group_ID`, for whichever bundle. A worker in a certain bundle also holds `GPU_group_0_ID`, which
+    is the same GPU once more.
+    """
+    whole = f"_group_{group_id}"
+    found = {name.removesuffix(whole): amount for name, amount in holds.items() if name.endswith(whole)}
+    found.pop("bundle", None)  # Ray's own mark of the place
+    return ResourceVector.from_ray(found)
+
+
+def _holder(worker: Worker, known: Mapping[bytes, tuple[str, int]], holds: ResourceVector) -> Holder:
     what, since = known.get(worker.worker_id, (None, None))
     return Holder(
         pid=worker.pid,
         what=what or ("actor " + worker.actor_id[:8] if worker.actor_id else f"of job {worker.job_id}"),
         is_actor=worker.actor_id is not None,
         since_ms=since,
-        holds=_held(worker),
+        holds=holds,
         job_id=worker.job_id,
     )
