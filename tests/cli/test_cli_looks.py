@@ -156,7 +156,7 @@ def test_everything_about_a_node(three: ServedGrid) -> None:
     assert re.search(r"memory GB +16 +- +- +16 +0 +16 +4 +16 of 64", shown)
     assert "NVIDIA H200  busy 83%  memory 40 of 140 GB  61 °C" in shown
     assert "4711 (39 GB)" in shown
-    assert re.search(r"cpu +[█ ]+ 100% +\S+ +\S+ +\S+ +100% \(", shown)  # now, the trends, and what is expected
+    assert re.search(r"cpu +[█ ]+ 100% +\S+ +\S+ +\S+ +not enough history yet", shown)  # now, and the trends
     assert "In 5 min" in shown
     assert re.search(r"b +a +cpu +2", shown)
 
@@ -181,7 +181,11 @@ def test_the_same_as_json(three: ServedGrid) -> None:
 
     listed = told("node", "ls")["nodes"]
     assert [(node["name"], node["state"]) for node in listed] == [("a", "ok"), ("b", "stale"), ("c", "ok")]
-    assert told("node", "show", "c")["history"]["series"]["cpu"][0] == 0.5
+    one = told("node", "show", "c")
+    assert one["history"]["series"]["cpu"][0] == 0.5
+    expected = one["forecast"]["cpu"]
+    shown = [expected[key] for key in ("value", "low", "high", "enough_history")]
+    assert shown == [0.5, 0.0, 1.0, False]
     assert told("cluster", "status")["cluster"] == "lab"
 
 

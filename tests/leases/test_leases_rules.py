@@ -19,14 +19,15 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 CHECKED = Accuracy(900.0, 50, 0.05, 0.06, 0.9)
 
 
-def expecting(lab: WholeGrid, low_for: str, *, accuracy: Accuracy | None = CHECKED) -> list[float]:
+def expecting(lab: WholeGrid, low_for: str, *, enough_history: bool = True) -> list[float]:
     """Every node but this one is expected to be busy at the end of a lease; the horizons that were asked for."""
     asked: list[float] = []
 
     def forecast(node: str, kind: str, horizon_s: float) -> Forecast:
         asked.append(horizon_s)
         value = 0.1 if node == low_for else 0.7
-        return Forecast(0.0, horizon_s, value, max(0.0, value - 0.1), value + 0.1, accuracy=accuracy)
+        low, high = (max(0.0, value - 0.1), value + 0.1) if enough_history else (0.0, 1.0)
+        return Forecast(0.0, horizon_s, value, low, high, accuracy=CHECKED, enough_history=enough_history)
 
     lab.parts.forecast = forecast
     return asked
@@ -45,11 +46,11 @@ def test_predictive_lends_what_the_lender_will_not_need_before_the_lease_ends(
     assert "predictive keeps 3.2 free for its own work" in " ".join(refused.value.because)
 
 
-def test_before_forecasts_were_checked_as_much_is_kept_as_balanced_would_above_what_is_expected(
+def test_before_enough_forecasts_were_checked_as_much_is_kept_as_balanced_would_above_what_is_expected(
     make_grid: Callable[..., WholeGrid],
 ) -> None:
     lab = make_grid(policy="predictive", thresholds={"excess_threshold": 0.2})
-    expecting(lab, "c", accuracy=None)
+    expecting(lab, "c", enough_history=False)
     headroom = rules_for(lab.parts, ask("b")).headroom
     assert headroom.foreseen["a", "cpu"] == pytest.approx(0.9)
     assert headroom.foreseen["c", "cpu"] == pytest.approx(0.3)

@@ -65,7 +65,8 @@ def test_before_the_first_sample_there_is_no_forecast(any_forecaster: Forecaster
 def test_after_one_sample_it_stays_so_or_is_anything(any_forecaster: Forecaster) -> None:
     any_forecaster.observe(0.0, 0.3)
 
-    assert any_forecaster.forecast(QUARTER) == Forecast(0.0, QUARTER, pytest.approx(0.3), 0.0, 1.0)
+    anything = Forecast(0.0, QUARTER, pytest.approx(0.3), 0.0, 1.0, enough_history=False)
+    assert any_forecaster.forecast(QUARTER) == anything
 
 
 def test_the_interval_is_everything_until_enough_forecasts_were_checked(any_forecaster: Forecaster) -> None:
@@ -74,6 +75,8 @@ def test_the_interval_is_everything_until_enough_forecasts_were_checked(any_fore
     early = ahead(forecaster)
     assert (early.low, early.high) == (0.0, 1.0)
     assert early.accuracy is not None and early.accuracy.checked == 46 and early.accuracy.covered is None
+    horizons = (MINUTE, 5 * MINUTE, QUARTER, HOUR)
+    assert [ahead(forecaster, each).enough_history for each in horizons] == [True, True, False, False]
 
 
 # -- hand-made series ----------------------------------------------------------------------------------------

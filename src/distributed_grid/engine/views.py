@@ -182,6 +182,7 @@ def _forecast_dict(forecast: Forecast | None) -> NodeForecast | None:
         "low": round(forecast.low, 4),
         "high": round(forecast.high, 4),
         "confidence": forecast.confidence,
+        "enough_history": forecast.enough_history,
         "accuracy": None if forecast.accuracy is None else _accuracy_dict(forecast.accuracy),
     }
 

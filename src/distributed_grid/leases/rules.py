@@ -83,9 +83,9 @@ def _headroom(p: EngineContext, ask: Ask) -> Headroom:
     for name in p.observer.naming.raylets:
         for kind in BUILT_IN:
             expected = p.forecast(name, kind, horizon)
-            # Until the accuracy is known, the interval is 0 to 1: keep as much as `balanced` would.
+            # Until there is an interval, keep as much as `balanced` would.
             if expected is not None:
-                foreseen[name, kind] = expected.high if expected.accuracy is not None else expected.value + excess
+                foreseen[name, kind] = expected.high if expected.enough_history else expected.value + excess
     return replace(found, of_base=0.0, foreseen=foreseen) if foreseen else found
 
 

@@ -43,10 +43,12 @@ class Forecast:
     value: float
     low: float
     high: float
-    """The value lies between low and high with the confidence below. 0 and 1 while there is too little data."""
+    """The value lies between low and high with the confidence below."""
     confidence: float = CONFIDENCE
     accuracy: Accuracy | None = None
     """The accuracy of such forecasts so far, at the nearest tracked horizon; None: none has come due yet."""
+    enough_history: bool = True
+    """Whether enough such forecasts have come due for an interval; otherwise low and high mean nothing."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -90,6 +90,7 @@ def _forecast(data: NodeForecast | None, measured_at: str | None) -> Forecast | 
         high=data["high"],
         confidence=data["confidence"],
         accuracy=None if accuracy is None else Accuracy(**accuracy),
+        enough_history=data["enough_history"],
     )
 
 

@@ -198,6 +198,9 @@ class NodeForecast(TypedDict):
     low: float
     high: float
     confidence: float
+    enough_history: Annotated[
+        bool, Field(description="whether enough such forecasts have come due for an interval; else it is 0 to 1")
+    ]
     accuracy: ForecastAccuracy | None
 
 

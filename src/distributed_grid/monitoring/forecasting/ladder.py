@@ -220,7 +220,8 @@ class _Rung:
 
     def look(self, at: float, value: float) -> "_View":
         expected, _ = self.method.predict(at, value)
-        return _View(expected, *self.record.reaches())
+        below, above = self.record.reaches()
+        return _View(expected, below, above, is_bounded=max(below, above) < 1.0)
 
     def restart(self) -> None:
         self.method.restart()
@@ -261,7 +262,8 @@ class LadderForecaster:
         view = self._view(max(0.0, horizon_s))
         nearest = min(self._rungs, key=lambda rung: abs(rung.horizon_s - horizon_s))
         low, high = max(0.0, view.value - view.below), min(1.0, view.value + view.above)
-        return Forecast(self._at, horizon_s, view.value, low, high, accuracy=nearest.record.accuracy)
+        accuracy = nearest.record.accuracy
+        return Forecast(self._at, horizon_s, view.value, low, high, accuracy=accuracy, enough_history=view.is_bounded)
 
     def accuracies(self) -> tuple[Accuracy, ...]:
         return tuple(told for rung in self._rungs if (told := rung.record.accuracy))
@@ -279,15 +281,16 @@ class LadderForecaster:
             shorter = rung
         last = self._rungs[-1].look(self._at, self._value)
         wider = math.sqrt(horizon_s / self._rungs[-1].horizon_s)
-        return _View(last.value, last.below * wider, last.above * wider)
+        return _View(last.value, last.below * wider, last.above * wider, last.is_bounded)
 
 
 class _View(NamedTuple):
-    """An expected value, and how far below and above it the truth may lie."""
+    """An expected value, and how far below and above it the truth may lie, if that is known."""
 
     value: float
     below: float
     above: float
+    is_bounded: bool = True
 
     def towards(self, end: "_View", near: float, far: float, horizon_s: float) -> "_View":
         by_time = (horizon_s - near) / (far - near)
@@ -296,4 +299,5 @@ class _View(NamedTuple):
             self.value + by_time * (end.value - self.value),
             self.below + by_root * (end.below - self.below),
             self.above + by_root * (end.above - self.above),
+            self.is_bounded and end.is_bounded,
         )
