@@ -22,7 +22,6 @@ from distributed_grid.leases.reconciler import Reconciler
 from distributed_grid.leases.recovery import Recovery
 from distributed_grid.leases.release import begin_release
 from distributed_grid.leases.state import EngineContext, utc_now
-from distributed_grid.logs import logger
 from distributed_grid.model.demand import Pending
 from distributed_grid.model.endings import EndCause, Ending
 from distributed_grid.model.lease_changes import EndForced
@@ -48,8 +47,6 @@ if TYPE_CHECKING:
     from distributed_grid.wire.boosts import Asked, AskedTerms, BoostRequest
     from distributed_grid.wire.queue import AllocationRequest
 
-log = logger()
-
 
 class Watching:
     """Runs the collector for one engine: pressure goes to the journal, measurements to the observer."""
@@ -63,16 +60,12 @@ class Watching:
         parts.observer.hardware = lambda _: self.collector.hardware()
         parts.observer.in_use = self.collector.in_use
         parts.forecast = self.collector.forecast
-        self._stopping = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self.collector.run(self._stopping, self._failed))
+        self.collector.start()
 
     async def stop(self) -> None:
-        self._stopping.set()
-        if self._task is not None:
-            await self._task
+        await self.collector.stop()
 
     async def leave(self) -> None:
         """Stop measuring and remove the probes, because grid leaves."""
@@ -85,9 +78,6 @@ class Watching:
             self._p.journal.note("pressure_high", change.describe(), **details)
         else:
             self._p.journal.note("pressure_low", change.describe(), **details)
-
-    def _failed(self, error: Exception) -> None:
-        log.error("a round of measuring failed; the next one tries again", error=repr(error))
 
 
 class _EngineSources:

@@ -1,7 +1,7 @@
 """Collects in rounds: read every probe, build snapshots, record them, and report changes of pressure."""
 
 import asyncio
-import contextlib
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ from distributed_grid.decide.monitoring.pressure import (
 )
 from distributed_grid.decide.monitoring.snapshots import Answers, take_snapshots
 from distributed_grid.decide.monitoring.trends import WINDOWS, Trend, trend
+from distributed_grid.loops import Loop
 from distributed_grid.model.demand import Demand, Pending, Shape
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import Hardware, MeasuredUse, NodeId, NodeName, NodeTable
@@ -33,6 +34,7 @@ from distributed_grid.monitoring.views import aged
 # that, rounds follow the normal interval.
 _SOON_S: Final = 1.0
 _SOON_TIMES: Final = 5
+_EARLY_S: Final = 0.01  # timers may fire a moment early
 _LEAST_S: Final = 2.0  # a probe on a busy machine needs that long, whatever the interval is
 _LATE: Final = 2.5  # after so many intervals, a measured value is no longer shown as current
 
@@ -89,7 +91,7 @@ def settings_of(config: GridConfig) -> Settings:
 
 
 class Collector:
-    """The latest snapshots, their history, and pending demand. `run` keeps them current; `round` updates them once."""
+    """The latest snapshots, their history, and pending demand. `start` keeps all current; `round` updates them once."""
 
     def __init__(
         self, sources: Sources, settings: Settings, now: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -106,32 +108,37 @@ class Collector:
         self.demand: tuple[Demand, ...] = ()
         self.took_s: float | None = None
         """How long the last round took."""
+        self._loop = Loop("measuring", self._turn, self._pause)
+        self._due = -math.inf
+        """When the next regular round is due, by the event loop's clock."""
+        self._rounds = 0
+        """How many rounds there were since the last regular one, including it."""
 
     # -- rounds ---------------------------------------------------------------------------------------------
 
-    async def run(self, stopping: asyncio.Event, failed: Callable[[Exception], None]) -> None:
-        """Run rounds at the interval until `stopping`. A round that fails is reported, and the next one tries again."""
-        due, soon = time.monotonic(), 0
-        while not stopping.is_set():
-            regular = time.monotonic() >= due
-            if regular:
-                due, soon = time.monotonic() + self._settings.interval_s, 0
-            try:
-                await self.round(remember=regular)
-            except Exception as error:  # noqa: BLE001 - whatever the error, measuring continues
-                failed(error)
-            soon += 1
-            pause = due - time.monotonic()
-            if self._is_unsure(soon):
-                pause = min(pause, _SOON_S)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, pause)):
-                    await stopping.wait()
+    def start(self) -> None:
+        """Make rounds at the interval until `stop`. A round that fails is logged, and the next one tries again."""
+        self._loop.start()
 
-    def _is_unsure(self, rounds: int) -> bool:
+    async def stop(self) -> None:
+        await self._loop.stop()
+
+    async def _turn(self) -> None:
+        now = asyncio.get_running_loop().time()
+        regular = now >= self._due - _EARLY_S
+        if regular:
+            self._due, self._rounds = now + self._settings.interval_s, 0
+        self._rounds += 1
+        await self.round(remember=regular)
+
+    def _pause(self) -> float:
+        pause = max(0.0, self._due - asyncio.get_running_loop().time())
+        return min(pause, _SOON_S) if self._is_unsure() else pause
+
+    def _is_unsure(self) -> bool:
         """Whether the next round should come before the normal interval has passed."""
         states = {snapshot.state for snapshot in self._snapshots.values()}
-        return "starting" in states or (rounds <= _SOON_TIMES and (not states or "stale" in states))
+        return "starting" in states or (self._rounds <= _SOON_TIMES and (not states or "stale" in states))
 
     async def round(self, *, remember: bool = True) -> None:
         """Measure everything once. `remember`: add the result to the history."""

@@ -25,15 +25,13 @@ class RaySource:
         self._observer = observer
         self._telemetry = telemetry
         self._collector = Collector(self, settings_of(config))
-        self._stopping = asyncio.Event()
-        self._running: asyncio.Task[None] | None = None
 
     @classmethod
     async def start(cls, config: GridConfig) -> "RaySource":
         address = ray.get_runtime_context().gcs_address
         source = cls(Observer(RayCluster(address), config), RayTelemetry(address), config)
         await source._collector.round(remember=False)
-        source._running = asyncio.create_task(source._collector.run(source._stopping, source._failed))
+        source._collector.start()
         return source
 
     # -- what a round needs ---------------------------------------------------------------------------------
@@ -49,11 +47,6 @@ class RaySource:
 
     async def pending(self, nodes: NodeTable) -> tuple[Pending, ...]:
         return await self._telemetry.pending({node.node_id: node.name for node in nodes.alive})
-
-    def _failed(self, error: Exception) -> None:
-        """Until a round succeeds, the measurements age and then show as stale."""
-        said = {"message": "a round of measuring failed; the next one tries again", "exception": error}
-        asyncio.get_running_loop().call_exception_handler(said)
 
     # -- what is known --------------------------------------------------------------------------------------
 
@@ -82,7 +75,5 @@ class RaySource:
             stop()
 
     async def close(self) -> None:
-        self._stopping.set()
-        if self._running is not None:
-            await self._running
+        await self._collector.stop()
         await self._telemetry.leave()
