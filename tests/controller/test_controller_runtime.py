@@ -156,6 +156,7 @@ FILES: dict[str, Callable[[GridHome], Path]] = {
     "controller": lambda home: home.controller,
     "boosts": lambda home: home.boosts,
     "sharing": lambda home: home.sharing,
+    "history": lambda home: home.history,
     "audit": lambda home: home.audit_log,
     "security": lambda home: home.path / "audit-security.jsonl",
     "stopped": lambda home: home.stopped,
@@ -192,7 +193,8 @@ def each_file_and_fault() -> Iterator[Any]:
 def test_whatever_is_wrong_with_a_file_the_controller_answers_ends_loans_and_heals(
     home: GridHome, cluster: FakeCluster, started: Start, name: str, fault: str
 ) -> None:
-    first = started()
+    telemetry = FakeTelemetry() if name == "history" else None
+    first = started(telemetry=telemetry)
     with closing(GridClient(home, retry_s=10.0)) as client:
         anas = client.create_token({"name": "ana", "scopes": ["view"]})["token"]
         client.request_boost({"target_node": "b", "resource_type": "cpu", "amount": "2", "duration_seconds": 4})
@@ -206,7 +208,7 @@ def test_whatever_is_wrong_with_a_file_the_controller_answers_ends_loans_and_hea
     assert path.exists() and not cluster.is_at_base()
 
     with FAULTS[fault](path, lambda: time.sleep(0.5)):
-        url = started().where()["url"]
+        url = started(telemetry=telemetry).where()["url"]
         assert answer(url, "/health")[0] == 200
         if name != "home":  # where nothing is known, capacity stays for a minute
             until(cluster.is_at_base)  # the loan ended

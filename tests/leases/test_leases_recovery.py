@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from builders import FOR_ANA, ask
+from fake_telemetry import FakeTelemetry
 from faulty_files import FAULTS, failing, opening, replaced
 from whole_grid import WholeGrid
 
@@ -27,6 +28,7 @@ FILES: dict[str, Callable[[WholeGrid], Path]] = {
     "boosts": lambda lab: lab.home.boosts,
     "previous": lambda lab: BoostFile(lab.home.boosts).previous,
     "sharing": lambda lab: lab.home.sharing,
+    "history": lambda lab: lab.home.history,
     "audit": lambda lab: lab.home.audit_log,
     "security": lambda lab: lab.parts.audit_log.security,
     "refused": lambda lab: lab.parts.audit_log.refused,
@@ -40,7 +42,9 @@ UNNOTICED = {
     *((name, fault) for name in FILES for fault in ("missing", "slow", "locked")),
     *((name, "unwritable") for name in ("boosts", "sharing", "kept aside")),  # nothing new is to be written then
     *((name, "nowhere") for name in ("boosts", "sharing", "kept aside", "lock")),  # as if it were missing
-    *((name, fault) for name in ("previous", "stopped", "reclaim") for fault in FAULTS),  # is not needed then
+    *(
+        (name, fault) for name in ("previous", "stopped", "reclaim", "history") for fault in FAULTS
+    ),  # is not needed then
     *(
         (name, fault) for name in ("audit", "security", "refused") for fault in ("deep", "huge", "encoding")
     ),  # only added to
@@ -58,8 +62,9 @@ KNOWS_NOTHING = (
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", FILES)
 def test_whatever_is_wrong_with_a_file_the_controller_is_back_and_loans_end_on_time(
-    lab: WholeGrid, name: str, fault: str
+    make_grid: Callable[..., WholeGrid], name: str, fault: str
 ) -> None:
+    lab = make_grid(telemetry=FakeTelemetry(), policy="conservative")
     if (name, fault) in {(each, "pipe") for each in ("lock", "audit", "security", "refused")}:
         pytest.skip("opening a pipe to write to it works")
     if (name, fault) == ("lock", "locked"):
@@ -68,6 +73,7 @@ def test_whatever_is_wrong_with_a_file_the_controller_is_back_and_loans_end_on_t
     loan = lab.run(lab.service.request(asked))
     lab.run(lab.engine.parts.commit_sharing())
     lab.wait(1.0)
+    lab.run(lab.engine.watching.stop())  # type: ignore[union-attr]
     path = FILES[name](lab)
     match name:
         case "kept aside":

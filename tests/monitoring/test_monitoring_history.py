@@ -152,3 +152,49 @@ def test_a_thousand_nodes_are_a_few_megabytes() -> None:
         history.record(10.0 * n, {A: sample})
         history.keep_only([A])
     assert history.nbytes == before
+
+
+# -- from before ---------------------------------------------------------------------------------------------
+
+
+def recorded(count: int = 361, every: float = 10.0) -> History:
+    history = History(every)
+    for n in range(count):
+        history.record(every * n, {A: {"cpu": 0.001 * n}} | ({B: {"cpu": 0.5}} if n % 2 else {}))
+    return history
+
+
+def test_what_was_recorded_goes_on_in_another_process() -> None:
+    before, after = recorded(), History(10.0)
+
+    after.restore(before.recorded(), now=3605.0)
+    after.record(3610.0, {A: {"cpu": 0.361}, B: {"cpu": 0.5}})
+    before.record(3610.0, {A: {"cpu": 0.361}, B: {"cpu": 0.5}})
+
+    for node in (A, B):
+        assert after.of(node, "cpu").times.tolist() == before.of(node, "cpu").times.tolist()
+        assert values(after.of(node, "cpu")) == values(before.of(node, "cpu"))
+    assert after.trends("cpu", now=3610.0) == before.trends("cpu", now=3610.0)
+
+
+def test_only_the_last_hour_comes_back_and_nothing_that_is_yet_to_come() -> None:
+    after = History(10.0)
+    after.restore(recorded().recorded(), now=3600.0 + 1800.0)
+    assert after.of(A, "cpu").times.tolist() == [10.0 * n for n in range(180, 361)]
+
+    early = History(10.0)  # the clock was set back meanwhile
+    early.restore(recorded().recorded(), now=1000.0)
+    assert early.of(A, "cpu").times.tolist() == [10.0 * n for n in range(101)]
+
+
+def test_an_hour_at_a_shorter_interval_is_still_an_hour() -> None:
+    after = History(60.0)
+    after.restore(recorded().recorded(), now=3600.0)
+    assert after.of(A, "cpu").times.tolist() == [60.0 * n for n in range(61)]
+
+
+def test_series_that_are_not_known_any_more_are_passed_over() -> None:
+    after = History(10.0, series=("memory", "cpu"))
+    after.restore(recorded(3).recorded(), now=30.0)
+    assert values(after.of(A, "cpu")) == [0.0, 0.001, 0.002]
+    assert values(after.of(A, "memory")) == [None] * 3

@@ -1,9 +1,12 @@
 """Forecasts by node and series."""
 
+from unittest.mock import ANY
+
 import pytest
 
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.monitoring.forecasting import BuiltInForecaster, NodeForecasts
+from distributed_grid.monitoring.history import History
 
 A, B = NodeName("a"), NodeName("b")
 
@@ -44,3 +47,39 @@ def test_a_node_that_is_gone_is_forgotten() -> None:
 
     assert forecasts.of(A, "cpu", now=0.0, horizon_s=900.0) is None
     assert forecasts.of(B, "cpu", now=0.0, horizon_s=900.0) is not None
+
+
+def test_what_was_measured_before_counts_as_if_it_had_been_followed() -> None:
+    history, followed = History(10.0), NodeForecasts(BuiltInForecaster)
+    for n in range(361):
+        sample = {A: {"cpu": 0.2 + 0.001 * n}, B: {"cpu": None if n % 7 else 0.4}}
+        history.record(10.0 * n, sample)
+        followed.observe(10.0 * n, sample)
+
+    learnt = NodeForecasts(BuiltInForecaster)
+    learnt.learn(history.recorded())
+
+    for node in (A, B):
+        found, wanted = (one.of(node, "cpu", now=3600.0, horizon_s=900.0) for one in (learnt, followed))
+        assert found is not None and wanted is not None and wanted.accuracy is not None
+        assert (found.value, found.accuracy) == (pytest.approx(wanted.value, abs=1e-6), ANY)
+        assert found.accuracy is not None and found.accuracy.checked == wanted.accuracy.checked
+    assert learnt.of(A, "memory", now=3600.0, horizon_s=900.0) is None
+
+
+def test_of_many_nodes_only_some_samples_are_learnt() -> None:
+    history = History(10.0)
+    many = {NodeName(f"n{number}"): {"cpu": 0.5, "memory": 0.5, "gpu": 0.5} for number in range(300)}
+    for n in range(361):
+        history.record(10.0 * n, many)
+    taken = 0
+
+    class Counting(BuiltInForecaster):
+        def observe(self, at: float, value: float | None) -> None:
+            nonlocal taken
+            taken += 1
+            super().observe(at, value)
+
+    NodeForecasts(Counting).learn(history.recorded())
+
+    assert 15_000 < taken <= 20_000

@@ -33,6 +33,7 @@ from distributed_grid.model.requests import Ask, Waiting, make_ask
 from distributed_grid.model.series import RunTimes
 from distributed_grid.model.snapshots import NodeSnapshot
 from distributed_grid.monitoring.collector import Collector, settings_of
+from distributed_grid.monitoring.kept_history import KeptHistory
 from distributed_grid.monitoring.observer import AskedOnce
 from distributed_grid.monitoring.telemetry import Telemetry
 from distributed_grid.offload.offloader import Offloading
@@ -41,6 +42,7 @@ from distributed_grid.queue.service import BoostService
 from distributed_grid.rebalance.rebalancer import Rebalancing
 from distributed_grid.scheduler.scheduler import Scheduling
 from distributed_grid.store.boost_file import ClusterIdentity
+from distributed_grid.store.history_file import HistoryFile
 from distributed_grid.store.home import GridHome
 
 if TYPE_CHECKING:
@@ -60,12 +62,17 @@ class Watching:
         parts.observer.hardware = lambda _: self.collector.hardware()
         parts.observer.in_use = self.collector.in_use
         parts.forecast = self.collector.forecast
+        file = HistoryFile(parts.home.history)
+        self._kept = KeptHistory(file, self.collector, lambda: parts.identity, parts.lock.keep)
 
-    def start(self) -> None:
+    async def start(self) -> None:
+        await self._kept.restore()
         self.collector.start()
+        self._kept.start()
 
     async def stop(self) -> None:
         await self.collector.stop()
+        await self._kept.stop()
 
     async def leave(self) -> None:
         """Stop measuring and remove the probes, because grid leaves."""
@@ -180,7 +187,7 @@ class Engine:
         self.service.queue.start()
         self.scheduling.start()
         if self.watching is not None:
-            self.watching.start()
+            await self.watching.start()
         if self.rebalancing is not None:
             self.rebalancing.start()
         if self.offloading is not None:

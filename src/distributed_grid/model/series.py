@@ -83,6 +83,28 @@ class Series:
         return [float(t / n) if n else None for t, n in zip(total, number, strict=True)]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Recorded:
+    """The series of many nodes, sampled together."""
+
+    nodes: tuple[NodeName, ...]
+    series: tuple[str, ...]
+    times: NDArray[np.float64]
+    """Seconds, ascending."""
+    values: NDArray[np.float32]
+    """Nodes x series x times. NaN: a gap."""
+
+    def after(self, start: float) -> "Recorded":
+        """What was sampled later than that."""
+        first = int(np.searchsorted(self.times, start, side="right"))
+        return Recorded(self.nodes, self.series, self.times[first:], self.values[:, :, first:])
+
+    def at_most(self, values: int) -> "Recorded":
+        """The same with so few times, evenly thinned out, that there are at most this many values."""
+        step = max(1, -(-self.values.size // max(1, values)))
+        return self if step == 1 else Recorded(self.nodes, self.series, self.times[::step], self.values[:, :, ::step])
+
+
 _LIMITS_S: Final = (0.1, 1.0, 10.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0)
 
 

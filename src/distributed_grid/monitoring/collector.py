@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
+from distributed_grid import threads
 from distributed_grid.config import GpuInUse, GridConfig
 from distributed_grid.decide.monitoring.demand import explain_demand, seen_since
 from distributed_grid.decide.monitoring.measured import measured_use
@@ -25,6 +26,7 @@ from distributed_grid.model.demand import Demand, Pending, Shape
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import Hardware, MeasuredUse, NodeId, NodeName, NodeTable
 from distributed_grid.model.resources import BUILT_IN
+from distributed_grid.model.series import Recorded
 from distributed_grid.model.snapshots import NodeSnapshot
 from distributed_grid.monitoring.forecasting import Forecast, NodeForecasts, forecaster_maker
 from distributed_grid.monitoring.history import History, Sample
@@ -103,7 +105,9 @@ class Collector:
         self._since: dict[Shape, datetime] = {}
         self._pressed: Pressed = frozenset()
         self._callbacks: list[PressureCallback] = []
-        self._forecasts = NodeForecasts(forecaster_maker(settings.forecaster))
+        self._maker = forecaster_maker(settings.forecaster)
+        self._forecasts = NodeForecasts(self._maker)
+        self._learning: asyncio.Task[None] | None = None
         self.history = History(settings.interval_s)
         self.demand: tuple[Demand, ...] = ()
         self.took_s: float | None = None
@@ -122,6 +126,8 @@ class Collector:
 
     async def stop(self) -> None:
         await self._loop.stop()
+        if self._learning is not None:
+            self._learning.cancel()
 
     async def _turn(self) -> None:
         now = asyncio.get_running_loop().time()
@@ -190,7 +196,23 @@ class Collector:
         for kept in (self.history, self._forecasts):
             kept.keep_only(samples)
         self.history.record(now.timestamp(), samples)
-        self._forecasts.observe(now.timestamp(), samples)
+        if self._learning is None or self._learning.done():  # else they learn it from the history
+            self._forecasts.observe(now.timestamp(), samples)
+
+    def restore(self, past: Recorded) -> None:
+        """Begin with the measurements of an earlier process, before the first round.
+
+        The forecasts learn from them in a thread, which takes seconds for hundreds of nodes.
+        """
+        recent = self.history.restore(past, now=self._now().timestamp())
+        if recent.times.size:
+            self._learning = asyncio.create_task(self._learn(recent))
+
+    async def _learn(self, past: Recorded) -> None:
+        learnt = NodeForecasts(self._maker)
+        await threads.ENGINE.run(learnt.learn, past)
+        learnt.learn(self.history.recorded().after(float(past.times[-1])))  # what was measured meanwhile
+        self._forecasts = learnt
 
     # -- what is known --------------------------------------------------------------------------------------
 

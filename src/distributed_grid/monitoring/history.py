@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from distributed_grid.decide.monitoring.trends import LONGEST, WINDOWS, Trend, trends_of
 from distributed_grid.model.nodes import NodeName
-from distributed_grid.model.series import Series
+from distributed_grid.model.series import Recorded, Series
 
 SERIES: Final = ("cpu", "memory", "gpu", "logical_cpu", "logical_memory", "logical_gpu")
 """Measured pressure 0..1, and the used share of what Ray counts."""
@@ -28,6 +28,7 @@ class History:
         self.interval_s = interval_s
         self.series = tuple(series)
         self._index = {name: index for index, name in enumerate(self.series)}
+        self._window_s = window_s
         self._columns = int(np.ceil(window_s / interval_s)) + 1
         self._times = np.full(self._columns, np.nan)
         self._values = np.full((0, len(self.series), self._columns), np.nan, dtype=np.float32)
@@ -59,6 +60,26 @@ class History:
                 column = self._values[:, :, self._newest]
             for name, value in sample.items():
                 column[row, self._index[name]] = np.nan if value is None else value
+
+    def recorded(self) -> Recorded:
+        """A copy of everything."""
+        order, rows = self._order(), list(self._rows.values())
+        return Recorded(self.nodes, self.series, self._times[order], self._values[rows][:, :, order])
+
+    def restore(self, past: Recorded, *, now: float) -> Recorded:
+        """Begin with what was recorded earlier; returns the part of it that is in the window."""
+        inside = [i for i, at in enumerate(past.times.tolist()) if now - self._window_s <= at <= now]
+        known = [i for i, name in enumerate(past.series) if name in self._index]
+        series = tuple(past.series[i] for i in known)
+        recent = Recorded(past.nodes, series, past.times[inside], past.values[:, known][:, :, inside])
+        rows = [self._rows[node] if node in self._rows else self._add(node) for node in recent.nodes]
+        into = np.ix_(rows, [self._index[name] for name in series])
+        for column, at in enumerate(recent.times.tolist()):
+            # The interval may have been shorter than it is now: the columns are for a whole window of this one.
+            if self._count == 0 or at - self._times[self._newest] > 0.9 * self.interval_s:
+                self._begin(at)
+                self._values[:, :, self._newest][into] = recent.values[:, :, column]
+        return recent
 
     def forget(self, node: NodeName) -> None:
         """Drop a node that is gone. A later node of the same name starts anew."""

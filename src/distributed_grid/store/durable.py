@@ -113,7 +113,7 @@ def sync_folder(path: Path) -> None:
         os.close(fd)
 
 
-def bytes_of(path: Path) -> bytes | None:
+def bytes_of(path: Path, largest: int = LARGEST) -> bytes | None:
     """The content of a file; None if there is none. `StoreBroken` says what is there that cannot be read."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe in its place must not block us
@@ -127,8 +127,9 @@ def bytes_of(path: Path) -> bytes | None:
             raise _unreadable(path, os.strerror(errno.EISDIR))
         if not stat.S_ISREG(found.st_mode):
             raise _unreadable(path, "it is not a regular file")
-        if found.st_size > LARGEST:
-            raise _unreadable(path, f"it has {found.st_size / 2**30:.1f} GB, and grid's own have less than 0.25")
+        if found.st_size > largest:
+            has, limit = f"{found.st_size / 2**20:,.0f} MB", f"{largest / 2**20:.0f}"
+            raise _unreadable(path, f"it has {has}, and grid's own have at most {limit}")
         with os.fdopen(os.dup(fd), "rb") as file:
             return file.read()
     except OSError as error:

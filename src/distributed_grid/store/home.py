@@ -39,6 +39,11 @@ class GridHome:
         return self.path / "sharing.json"
 
     @property
+    def history(self) -> Path:
+        """The measurements of the last hour."""
+        return self.path / "history.bin"
+
+    @property
     def audit_log(self) -> Path:
         return self.path / "audit.jsonl"
 
