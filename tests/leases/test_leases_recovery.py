@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from builders import FOR_ANA, ask
 from fake_telemetry import FakeTelemetry
-from faulty_files import FAULTS, failing, opening, replaced
+from faulty_files import FAULTS, failing, opening, replaced, writing
 from whole_grid import WholeGrid
 
 from distributed_grid.errors import AlreadyRunning, StoreBroken
@@ -195,3 +195,32 @@ def test_while_another_process_has_the_lock_nothing_is_touched_and_then_the_star
     assert len(lab.leases) == 1
     lab.wait(LOAN_S + 5.0)
     assert lab.cluster.is_at_base()
+
+
+def test_a_file_that_is_whole_again_is_not_called_damaged_because_another_one_is(lab: WholeGrid) -> None:
+    lab.run(lab.service.request(ask("b", amount=1, duration_s=3600.0)))
+    lab.run(lab.parts.commit_sharing())
+    lab.wait(1.0)
+    lab.bury()
+    lab.home.boosts.write_bytes(b"{")
+    with opening(lab.home.sharing, failing(errno.EIO)):
+        lab.start(strict=False)
+        assert "resource_boosts.json is damaged" in lab.problems()
+        lab.wait(15.0)
+        assert "sharing.json" in lab.problems()
+        assert "resource_boosts.json" not in lab.problems()
+
+
+def test_a_damaged_file_is_told_until_a_good_one_could_be_written(lab: WholeGrid) -> None:
+    lab.bury()
+    lab.home.sharing.write_bytes(b"{")
+    with writing(lab.home.sharing, failing(errno.EIO)):
+        lab.start(strict=False)
+        lab.wait(60.0)
+        assert "sharing.json cannot be understood" in lab.problems()
+        assert len(lab.events("store_unwritable")) == 1
+        assert lab.home.sharing.read_bytes() == b"{"
+    lab.wait(15.0)
+    assert not lab.problems()
+    lab.crash()
+    assert not lab.problems()

@@ -8,6 +8,7 @@ again every second. If neither version can be read, grid changes nothing for a w
 after that it takes all capacity back, as after a lost file.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -135,6 +136,7 @@ class Damage:
     """A damaged file, and since when a good one is in its place."""
 
     told: str
+    is_healed: Callable[[], bool]
     healed_at: datetime | None = None
 
 
@@ -148,6 +150,8 @@ class Recovery:
         self._damage: list[Damage] = []
         self._unread: StoreBroken | None = None
         self._sharing_unread: StoreBroken | None = None
+        self._sharing_damaged = False
+        """A damaged file is still in its place: no good one could be written yet."""
         self._instead: Loaded | None = None
         """The contents of `.previous`, used while the file itself cannot be read."""
         self._unlocked: StoreBroken | None = None
@@ -207,6 +211,8 @@ class Recovery:
                 await self._look_aside_again()
             if self._sharing_unread is not None:
                 await self._load_sharing(strict=False)
+            elif self._sharing_damaged:
+                await self._replace_sharing()
             self.settle()
         except Exception:
             log.exception("recovery: trying again")
@@ -231,7 +237,7 @@ class Recovery:
 
     def _take(self, loaded: Loaded, nodes: NodeTable, ended: frozenset[str] = frozenset()) -> None:
         self.adoption = Adoption()
-        self._damage += [Damage(problem) for problem in loaded.problems]
+        self._damage += [Damage(problem, self._boosts_are_good) for problem in loaded.problems]
         try:
             self.adoption.take(self._p, loaded, nodes, adopt=self._adopt, ended=ended)
         except StoreBroken as error:  # boosts of another cluster cannot be set aside, so they stay where they are
@@ -326,17 +332,22 @@ class Recovery:
             p.something_changed()
         for problem in problems:
             p.journal.note("store_problem", problem)
-            self._damage.append(Damage(problem))
+            self._damage.append(Damage(problem, self._sharing_is_good))
         for lease in p.ledger:  # granted, but the crash came before the queue was written
             p.sharing.waiting.pop(lease.id, None)
-        if problems:  # replace the damaged file with a good one
+        if problems:
             await self._replace_sharing()
 
     async def _replace_sharing(self) -> None:
+        """Replace the damaged file with a good one; if that fails, the next turn tries again."""
+        was_damaged, self._sharing_damaged = self._sharing_damaged, True
         try:
             await self._p.commit_sharing()
         except StoreBroken as error:
-            self._p.journal.note("store_unwritable", self._why(error))
+            if not was_damaged:
+                self._p.journal.note("store_unwritable", self._why(error))
+        else:
+            self._sharing_damaged = False
 
     def _relock(self) -> None:
         if self._unlocked is not None:
@@ -347,11 +358,16 @@ class Recovery:
             else:
                 self._unlocked = None
 
+    def _boosts_are_good(self) -> bool:
+        return self._unread is None and self._p.unwritten is None
+
+    def _sharing_is_good(self) -> bool:
+        return self._sharing_unread is None and not self._sharing_damaged
+
     def _forget_healed(self) -> None:
         now = self._p.now()
-        is_good = self._unread is None and self._sharing_unread is None and self._p.unwritten is None
         for each in self._damage:
-            each.healed_at = (each.healed_at or now) if is_good else None
+            each.healed_at = (each.healed_at or now) if each.is_healed() else None
         self._damage = [each for each in self._damage if each.healed_at is None or now - each.healed_at < _TOLD_FOR]
 
     @staticmethod
