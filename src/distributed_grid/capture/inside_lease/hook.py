@@ -1,18 +1,19 @@
 """Puts a Ray driver's tasks, actors and groups into the lease, once `import ray` is done."""
 
+import contextlib
 import functools
+import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 from ray import actor, remote_function
 from ray._private import function_manager
 from ray._private import worker as ray_worker
 
-from . import groups, options, serving, travelling
-from .captured import Captured
-from .connecting import arguments, marked
-from .libraries import Libraries
+from . import groups, options, travelling
+from .captured import Captured, describe
+from .libraries import Libraries, check_serve_actor, guard_serve
 from .own_groups import Plan, why_never
 from .replacing import innermost, replace
 from .standins import StandIn, StandIns
@@ -31,13 +32,64 @@ def install(environ: Mapping[str, str], *, in_worker: bool = False) -> Libraries
     _hook_membership(captured)
     _hook_submission(captured, own)
     replace(groups.replacements(captured, own, innermost if in_worker else lambda function: function))
-    serving.guard(captured)
+    guard_serve(captured)
     if in_worker:
         travelling.tell_programs(environ, os.environ)
     workers_too = environ.get("GRID_CAPTURE_WORKERS") == "1"
     if workers_too:
         _hook_workers(captured)
     return Libraries(captured.reports, workers=workers_too)
+
+
+ONLY_FOR_A_NEW_CLUSTER = (
+    "num_cpus",
+    "num_gpus",
+    "resources",
+    "labels",
+    "object_store_memory",
+    "_system_config",
+    "_enable_object_reconstruction",
+    "_node_name",
+)
+"""Arguments that `ray.init` refuses when it connects to an existing cluster."""
+
+_JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+
+
+@contextlib.contextmanager
+def marked(environ: MutableMapping[str, str]) -> Iterator[None]:
+    """Jobs that begin in this block are recorded in Ray as having the hook in their driver."""
+    said = environ.get(_JOB_CONFIG)
+    if not said:
+        yield
+        return
+    with contextlib.suppress(ValueError, TypeError, AttributeError):
+        config = json.loads(said)
+        environ[_JOB_CONFIG] = json.dumps({**config, "metadata": {**config.get("metadata", {}), "grid_hook": "1"}})
+    try:
+        yield
+    finally:
+        environ[_JOB_CONFIG] = said  # processes that the program starts may lack the hook
+
+
+def is_the_lease_s(address: str | None, ray_address: str) -> bool:
+    """Whether `ray.init` with this address goes to the cluster that RAY_ADDRESS names."""
+    return bool(ray_address) and (address in (None, "auto") or address == ray_address)
+
+
+def arguments(captured: Captured, address: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments that Ray accepts here, so that a script written for one machine runs unchanged."""
+    if not is_the_lease_s(address, captured.ray_address):
+        return dict(given)
+    dropped = {name: given[name] for name in ONLY_FOR_A_NEW_CLUSTER if given.get(name) is not None}
+    if dropped:
+        shown = ", ".join(f"{name}={describe(value)}" for name, value in dropped.items())
+        captured.reports.rewritten(f"ray.init({shown})", "the program runs in a lease, which is as large as it is")
+    kept = {name: value for name, value in given.items() if name not in dropped}
+    own = getattr(given.get("job_config"), "runtime_env", None)
+    if own and kept.get("runtime_env") is None:
+        kept["runtime_env"] = own  # Ray would drop it, because the environment has a job configuration, too
+    return kept
 
 
 def _hook_connecting(captured: Captured, own: StandIns) -> None:
@@ -120,7 +172,7 @@ def _settled(captured: Captured, given: dict[str, Any], named: Callable[[], tupl
     detached = given.get("lifetime") == "detached"
     if options.says_nothing(given) and not detached and captured.is_within():
         return given
-    serving.check_actor(captured, given)
+    check_serve_actor(captured, given)
     wish, place = options.wish_of(given), captured.lease.place
     outcome = settle(wish, place, captured.lease.group_hex)
     kind, name = named()

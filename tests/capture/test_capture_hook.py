@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from distributed_grid.capture.inside_lease.connecting import ONLY_FOR_A_NEW_CLUSTER, arguments, marked
+from distributed_grid.capture.inside_lease.hook import ONLY_FOR_A_NEW_CLUSTER, arguments, marked
 from distributed_grid.capture.inside_lease.travelling import tell_programs
 from distributed_grid.model.work import HOOK_MARK, RUN_MARK
 from distributed_grid.run.driver import marked as run_mark
