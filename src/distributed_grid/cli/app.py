@@ -1,4 +1,4 @@
-"""The root command, and how it reports errors."""
+"""The root command: its subcommands, their completion in shells, and how it reports errors."""
 
 import errno
 import os
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from distributed_grid import __version__
-from distributed_grid.cli.commands import Group
+from distributed_grid.cli.commands import Command, Group
 from distributed_grid.cli.output import explain
 from distributed_grid.errors import GridError
 
@@ -40,7 +40,7 @@ _COMMANDS = {
     "audit": ("audit:audit", "Compare the books with the cluster, and read who did what."),
     "doctor": ("doctor:doctor", "Check everything that grid needs, and say what to do."),
     "demo": ("demo:demo", "See boosts work on a real cluster, in under a minute."),
-    "completion": ("completion:completion", "Let bash, zsh or fish complete commands, node names and ids."),
+    "completion": ("app:completion", "Let bash, zsh or fish complete commands, node names and ids."),
 }
 
 
@@ -78,6 +78,27 @@ class LazyGroup(Group):
 @click.version_option(__version__, prog_name="grid")
 def app() -> None:
     """Lend and borrow CPUs, GPUs and memory between the nodes of one live Ray cluster."""
+
+
+_TO_ENABLE = {
+    "bash": 'eval "$(grid completion bash)"',
+    "zsh": 'eval "$(grid completion zsh)"',
+    "fish": "grid completion fish | source",
+}
+
+
+@click.command(cls=Command, examples=[*_TO_ENABLE.values(), "grid completion bash >> ~/.bashrc"])
+@click.argument("shell", type=click.Choice(tuple(_TO_ENABLE)))
+def completion(shell: str) -> None:
+    """Print the script that lets SHELL complete grid's commands, options, node names and ids.
+
+    Names and ids come from the controller; where none answers within a second, only commands and options are completed.
+    """
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(shell)
+    assert found is not None
+    click.echo(found(app, {}, "grid", "_GRID_COMPLETE").source())
 
 
 def main() -> None:

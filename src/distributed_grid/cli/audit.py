@@ -16,7 +16,7 @@ from distributed_grid.cli.canvas import Canvas
 from distributed_grid.cli.commands import Group
 from distributed_grid.cli.connection import agreed_config_option, with_client
 from distributed_grid.cli.findings import findings_view
-from distributed_grid.cli.output import is_a_terminal, json_option, readable, say, show
+from distributed_grid.cli.output import is_a_terminal, json_option, readable, say, show, until_interrupted
 from distributed_grid.cli.parameters import BOOST, NODE
 from distributed_grid.cli.tables import bold
 from distributed_grid.client import GridClient
@@ -159,7 +159,6 @@ def log(
     as_json: bool,
 ) -> None:
     """Who did what when: the audit log, oldest first."""
-    from distributed_grid.cli.watching import until_interrupted
 
     # Resolved once, so that --follow keeps the same starting point.
     since = since and moment(since, now=datetime.now(UTC), zone=None).isoformat()

@@ -12,7 +12,7 @@ import click
 from distributed_grid.cli.asking import Asking, asks_for_capacity
 from distributed_grid.cli.commands import TIME, Group
 from distributed_grid.cli.connection import with_client
-from distributed_grid.cli.output import json_option, say, show
+from distributed_grid.cli.output import json_option, keep_showing, say, show
 from distributed_grid.cli.parameters import BOOST, NODE, ON_GRACE_END
 from distributed_grid.client import GridClient
 from distributed_grid.errors import BoostNotFound, GridError
@@ -149,8 +149,6 @@ def status(client: GridClient, node: str | None, with_runs: bool, watch: bool, a
         return found if with_runs else without_runs(found)
 
     if watch:
-        from distributed_grid.cli.watching import watch as keep_showing
-
         keep_showing(look, as_json, view)
         return
     show(look(), as_json, view)

@@ -8,7 +8,7 @@ import click
 
 from distributed_grid.cli.commands import Group
 from distributed_grid.cli.connection import listening_options, with_client
-from distributed_grid.cli.output import adopt_option, config_option, json_option, say, say_notes, show
+from distributed_grid.cli.output import adopt_option, config_option, json_option, keep_showing, say, say_notes, show
 from distributed_grid.client import GridClient
 from distributed_grid.model.listening import Listening
 
@@ -83,8 +83,6 @@ def status(client: GridClient, watch: bool, as_json: bool) -> None:
         return cluster_view(found, Canvas.here())
 
     if watch:
-        from distributed_grid.cli.watching import watch as keep_showing
-
         keep_showing(client.cluster_status, as_json, view)
         return
     show(client.cluster_status(), as_json, view)

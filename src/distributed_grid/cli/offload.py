@@ -12,7 +12,7 @@ from distributed_grid.cli.canvas import Canvas
 from distributed_grid.cli.columns import Column, Form, fit, fitted_table
 from distributed_grid.cli.commands import TIME, Group
 from distributed_grid.cli.connection import with_client
-from distributed_grid.cli.output import distance, json_option, labelled, say, show
+from distributed_grid.cli.output import distance, json_option, keep_showing, labelled, say, show, until_interrupted
 from distributed_grid.cli.parameters import NODE, NODE_OR_AUTO, OFFLOAD
 from distributed_grid.cli.tables import bold
 from distributed_grid.client import GridClient
@@ -278,7 +278,6 @@ def execute(
 def status(client: GridClient, watch: bool, as_json: bool) -> None:
     """The processes that were moved: those that run, and those that ended lately."""
     from distributed_grid.cli.canvas import Canvas
-    from distributed_grid.cli.watching import watch as keep_showing
 
     if watch:
         keep_showing(client.offloads, as_json, lambda data: offloads_view(data, Canvas.here()))
@@ -299,7 +298,6 @@ def log(client: GridClient, offload_id: str, follow: bool, as_json: bool) -> Non
     import sys
     import time
 
-    from distributed_grid.cli.watching import until_interrupted
     from distributed_grid.model.plain_text import plain
 
     def shown(text: str) -> str:

@@ -1,8 +1,10 @@
-"""Data on stdout, as text or JSON; messages on stderr; times and amounts in readable form."""
+"""Data on stdout, as text or JSON, once or until Ctrl-C; messages on stderr; times and amounts in readable form."""
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, TypeVar, cast
 
@@ -131,3 +133,29 @@ def explain(error: GridError, as_json: bool) -> None:
 
 def is_a_terminal() -> bool:
     return sys.stdout.isatty()
+
+
+_EVERY_S = 1.0
+
+
+@contextmanager
+def until_interrupted() -> Iterator[None]:
+    """Ctrl-C ends the block cleanly at any point."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        return
+
+
+def keep_showing(fetch: Callable[[], T], as_json: bool, render: Callable[[T], Any]) -> None:
+    """Fetch and show once a second until Ctrl-C; as JSON, one line each time."""
+    with until_interrupted():
+        while True:
+            if as_json:
+                click.echo(json.dumps(fetch()))
+            else:
+                shown = only_styled(render(readable(fetch())))
+                if is_a_terminal():
+                    click.clear()
+                click.echo(shown)
+            time.sleep(_EVERY_S)

@@ -12,7 +12,17 @@ from distributed_grid.cli.canvas import Canvas
 from distributed_grid.cli.columns import Column, Form, columns, fit, fitted_table
 from distributed_grid.cli.commands import TIME, Group
 from distributed_grid.cli.connection import with_client
-from distributed_grid.cli.output import clock, distance, json_option, labelled, listed, quantity, say, show
+from distributed_grid.cli.output import (
+    clock,
+    distance,
+    json_option,
+    keep_showing,
+    labelled,
+    listed,
+    quantity,
+    say,
+    show,
+)
 from distributed_grid.cli.parameters import MODE, POLICY, REQUEST
 from distributed_grid.cli.tables import bold, boost_card, not_all
 from distributed_grid.client import GridClient
@@ -245,8 +255,6 @@ def queue(client: GridClient, watch: bool, as_json: bool) -> None:
     from distributed_grid.cli.canvas import Canvas
 
     if watch:
-        from distributed_grid.cli.watching import watch as keep_showing
-
         keep_showing(client.queue, as_json, lambda found: queue_view(found, Canvas.here()))
         return
     show(client.queue(), as_json, lambda found: queue_view(found, Canvas.here()))

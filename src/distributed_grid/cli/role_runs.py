@@ -10,7 +10,7 @@ import click
 
 from distributed_grid.cli.commands import TIME, Command
 from distributed_grid.cli.connection import with_client
-from distributed_grid.cli.output import json_option, say, show
+from distributed_grid.cli.output import json_option, keep_showing, say, show, until_interrupted
 from distributed_grid.cli.parameters import ROLE_RUN
 from distributed_grid.client import GridClient
 from distributed_grid.errors import CannotScale, InvalidRole, RoleRunInUse, RoleRunNotFound, RoleRunOver
@@ -165,7 +165,6 @@ def status(client: GridClient, name: str | None, each: bool, watch: bool, as_jso
     """All runs; or of the run NAME, every member: where it is, its state, its restarts and its queue."""
     from distributed_grid.cli.canvas import Canvas
     from distributed_grid.cli.role_runs_view import run_view, runs_view
-    from distributed_grid.cli.watching import watch as keep_showing
 
     if watch:
         if name is None:
@@ -233,7 +232,6 @@ def logs(client: GridClient, name: str, follow: bool) -> None:
     """What the run NAME and its actors write, if it was started from here with `grid roles up`."""
     import sys
 
-    from distributed_grid.cli.watching import until_interrupted
     from distributed_grid.errors import RoleRunNotFound
     from distributed_grid.model.roles.runs import is_over
     from distributed_grid.run.role_starter import follow_output, output_of

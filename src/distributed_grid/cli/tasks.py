@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from distributed_grid.cli.commands import TIME, Group
-from distributed_grid.cli.output import json_option, say, show
+from distributed_grid.cli.output import json_option, say, show, until_interrupted
 from distributed_grid.cli.parameters import LOCAL_RUN
 
 _STATES = {
@@ -49,7 +49,6 @@ def logs(task_id: str, follow: bool) -> None:
     import time
     from pathlib import Path
 
-    from distributed_grid.cli.watching import until_interrupted
     from distributed_grid.errors import InvalidRequest
     from distributed_grid.run.detached import OUTPUT
 
