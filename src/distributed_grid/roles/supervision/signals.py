@@ -1,13 +1,17 @@
 """Signals that roles follow. They are read from time to time beside the rounds, since a reading may take long."""
 
+import json
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
+from urllib.error import HTTPError, URLError
+from urllib.parse import unquote, urlencode, urlsplit
+from urllib.request import Request, urlopen
 
-from distributed_grid.client.prometheus import instant_query
 from distributed_grid.decide.roles.scaling import NoReading, ScalingState, follow_signal
 from distributed_grid.errors import GridError
 from distributed_grid.model.roles.scaling import CallableSignal, MethodSignal, PrometheusSignal, QueueSignal
@@ -97,6 +101,40 @@ def _ask(source: PrometheusSignal) -> float:
     if data["resultType"] != "vector" or len(data["result"]) != 1:
         raise GridError(f"the query gave {len(data['result'])} series, and a signal is one number")
     return float(data["result"][0]["value"][1])
+
+
+def instant_query(server: str, query: str, within_s: float) -> dict[str, Any]:
+    """The `data` of a Prometheus server's present answer; raises a `GridError` that says why there is none.
+
+    Error messages leave out the server's address, which may contain a password.
+    """
+    try:
+        with urlopen(_request(server, query), timeout=within_s) as answer:
+            status, content = answer.status, answer.read()
+    except HTTPError as error:
+        status, content = error.code, error.read()
+    except (URLError, OSError) as error:
+        raise GridError(f"Prometheus cannot be reached: {getattr(error, 'reason', error)}") from None
+    try:
+        told = json.loads(content)
+        if status == 200 and told["status"] == "success":
+            return dict(told["data"])
+        why = told.get("error", "no reason is given")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise GridError(f"the server does not answer as Prometheus does (status {status})") from None
+    raise GridError(f"Prometheus answers with {status}: {why}")
+
+
+def _request(server: str, query: str) -> Request:
+    parts = urlsplit(server)
+    port = "" if parts.port is None else f":{parts.port}"
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    path = f"{parts.path.rstrip('/')}/api/v1/query?{urlencode({'query': query})}"
+    headers = {"Accept": "application/json"}
+    if parts.username is not None:
+        said = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        headers["Authorization"] = f"Basic {b64encode(said.encode()).decode()}"
+    return Request(f"{parts.scheme}://{host}{port}{path}", headers=headers)
 
 
 _RETRY_S: Final = 2.0
