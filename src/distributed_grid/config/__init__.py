@@ -9,8 +9,7 @@ from distributed_grid.config.loader import (
     load_config,
     loaded_config,
 )
-from distributed_grid.config.models import CallerLimits, GridConfig, NodeConfig, NodeRole, NodeSharing
-from distributed_grid.config.schema import json_schema
+from distributed_grid.config.models import CallerLimits, GridConfig, NodeConfig, NodeRole, NodeSharing, json_schema
 from distributed_grid.config.sharing import (
     DeliveryChoice,
     ForecasterChoice,

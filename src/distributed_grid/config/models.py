@@ -9,8 +9,8 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, Field, ValidationError, ValidatorFunctionWrapHandler, field_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from distributed_grid.config.checking import check
-from distributed_grid.config.entries import entry_of
+from distributed_grid.config.checking import SPELLINGS, check
+from distributed_grid.config.entries import Steps, dotted, entry_of
 from distributed_grid.config.sharing import Settings, SharingConfig
 from distributed_grid.config.values import (
     Count,
@@ -263,3 +263,46 @@ def _whole_as_int(value: Any) -> Any:
     if isinstance(value, list):
         return [_whole_as_int(item) for item in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+_PREFIX = "#/$defs/"
+
+
+def json_schema() -> dict[str, Any]:
+    """A JSON Schema of the file, for editors: every setting, in every spelling."""
+    schema = GridConfig.model_json_schema()
+    for spelling in SPELLINGS:
+        setting = _property(schema, schema, spelling.name)
+        section = _section(schema, spelling.other[:-1])
+        same = {**setting, "description": f"Another spelling of {dotted(spelling.name)}."}
+        section.setdefault("properties", {})[spelling.other[-1]] = same
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **schema,
+        "title": "Distributed Grid configuration",
+    }
+
+
+def _property(schema: dict[str, Any], section: dict[str, Any], path: Steps) -> dict[str, Any]:
+    for step in path:
+        found: dict[str, Any] = _resolved(schema, section)["properties"][step]
+        section = found
+    return section
+
+
+def _section(schema: dict[str, Any], path: Steps) -> dict[str, Any]:
+    """The section at `path`, made if it exists only in another spelling."""
+    section = schema
+    for depth, step in enumerate(path, start=1):
+        properties = section.setdefault("properties", {})
+        made = {"type": "object", "description": f"{dotted(path[:depth])}: settings in another spelling."}
+        section = _resolved(schema, properties.setdefault(step, made))
+    return section
+
+
+def _resolved(schema: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
+    name = part.get("$ref")
+    if name is None:
+        return part
+    found: dict[str, Any] = schema["$defs"][str(name).removeprefix(_PREFIX)]
+    return found
