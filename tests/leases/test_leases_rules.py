@@ -6,12 +6,12 @@ import pytest
 from builders import ask
 from whole_grid import WholeGrid
 
-from distributed_grid.client.inventory import live_inventory
 from distributed_grid.engine.views import nodes_dict
 from distributed_grid.errors import NoCapacity
 from distributed_grid.leases.reclaim import cordon
 from distributed_grid.leases.rules import numbers, rules_for, rules_of_one_look
 from distributed_grid.model.resources import scale
+from distributed_grid.model.roles.plan import live_inventory
 from distributed_grid.model.series import Accuracy, Forecast
 
 pytestmark = pytest.mark.filterwarnings("ignore")

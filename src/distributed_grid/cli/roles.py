@@ -152,10 +152,9 @@ def plan(file: str, cluster: str, as_json: bool) -> None:
 def _plan_live(workload: "Workload") -> "tuple[Inventory, Placement | DoesNotFit]":
     """Plan on what is free now. Suggests only boosts that would be granted."""
     from distributed_grid.client import GridClient
-    from distributed_grid.client.inventory import live_inventory
     from distributed_grid.decide.roles import plan_workload
     from distributed_grid.errors import NoCluster
-    from distributed_grid.model.roles.plan import Placement
+    from distributed_grid.model.roles.plan import Placement, live_inventory
 
     client = GridClient(on_wait=say)
     try:

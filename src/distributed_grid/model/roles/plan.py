@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 from distributed_grid import errors
 from distributed_grid.model.nodes import NodeName, NodeTable
-from distributed_grid.model.resources import ResourceVector, amount_of, describe, total
+from distributed_grid.model.resources import GPU, MEMORY, ResourceVector, amount_of, describe, scale, total
 
 if TYPE_CHECKING:
     from distributed_grid.wire.boosts import AskedTerms
+    from distributed_grid.wire.nodes import NodeList
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,31 @@ class Inventory(Mapping[NodeName, InventoryNode]):
     def with_more(self, more: Mapping[NodeName, ResourceVector]) -> Inventory:
         """The same inventory with more (or, below zero, less) on some nodes."""
         return Inventory(n.with_more(more[n.name]) if n.name in more else n for n in self._nodes.values())
+
+
+def live_inventory(nodes: NodeList) -> Inventory:
+    """The running cluster as its controller describes it in the answer about nodes."""
+    return Inventory(
+        InventoryNode(
+            name=node["name"],
+            free=(_units(node["free"]) - _units(node["withheld"])).at_least_zero(),
+            total=_units(node["total"]),
+            labels=node["labels"],
+            closed=node["closed"] or "",
+            lends=_units(node["lendable"]),
+            gpu_parts=tuple(round(part * scale(GPU)) for part in node["gpu_parts"]),
+        )
+        for node in nodes["nodes"]
+    )
+
+
+def _units(amounts: Mapping[str, float]) -> ResourceVector:
+    """Amounts come rounded to four digits; memory that rounding may have added is not planned on."""
+    found = {}
+    for kind, amount in amounts.items():
+        steps = round(amount * 10_000) - (kind == MEMORY and amount != int(amount))
+        found[kind] = max(0, steps) * scale(kind) // 10_000
+    return ResourceVector(found)
 
 
 _MOST_REASONS: Final = 10

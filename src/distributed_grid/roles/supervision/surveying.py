@@ -9,12 +9,11 @@ from typing import Final
 import ray
 
 from distributed_grid.client import GridClient, user_name
-from distributed_grid.client.inventory import live_inventory
 from distributed_grid.config import loaded_config
 from distributed_grid.errors import GridError, NoCluster
 from distributed_grid.execution.ray_cluster import RayCluster
 from distributed_grid.model.nodes import NodeId, NodeName
-from distributed_grid.model.roles.plan import Inventory
+from distributed_grid.model.roles.plan import Inventory, live_inventory
 from distributed_grid.monitoring.observer import Observer
 from distributed_grid.store.home import GridHome
 
