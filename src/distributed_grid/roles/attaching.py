@@ -13,7 +13,7 @@ import ray
 from distributed_grid.errors import CannotScale, RoleNotFound, RoleRunNotFound, RoleRunOver, Unavailable
 from distributed_grid.execution.role_records import NAMESPACE, RoleRecords
 from distributed_grid.model.roles.runs import LEAVING, Record, RunState, is_over
-from distributed_grid.roles.asked_counts import text_of_role
+from distributed_grid.model.roles.workload import text_of_role
 from distributed_grid.roles.calls.endpoints import Endpoint, EndpointRegistry
 from distributed_grid.roles.calls.groups import CallOptions, RoleGroup
 from distributed_grid.roles.calls.ray_transport import RayTransport

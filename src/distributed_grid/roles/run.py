@@ -14,8 +14,7 @@ import ray
 from distributed_grid.errors import CannotScale, GridError, RoleRunInUse, Unavailable, said_by
 from distributed_grid.execution.role_records import RoleRecords, checked_name
 from distributed_grid.model.roles.runs import Record, RunState
-from distributed_grid.model.roles.workload import Workload
-from distributed_grid.roles.asked_counts import spec_named
+from distributed_grid.model.roles.workload import Workload, spec_named
 from distributed_grid.roles.calls.endpoints import Endpoint, EndpointRegistry
 from distributed_grid.roles.calls.groups import CallOptions, RoleGroup
 from distributed_grid.roles.calls.ray_transport import RayTransport

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from distributed_grid.client import user_name
 from distributed_grid.errors import Refused
 from distributed_grid.model.roles.runs import RunState
-from distributed_grid.model.roles.workload import Workload
+from distributed_grid.model.roles.workload import Workload, scaled_counts, spec_named, text_of_role
 from distributed_grid.model.times import instant
-from distributed_grid.roles.asked_counts import scaled_counts, spec_named, text_of_role
 from distributed_grid.roles.calls.groups import CallOptions, RoleGroup
 from distributed_grid.roles.events import Events
 from distributed_grid.roles.local.members import LocalProcessSet

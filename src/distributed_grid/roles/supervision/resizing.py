@@ -23,7 +23,7 @@ from distributed_grid.errors import GridError, NotFound, Refused
 from distributed_grid.model.roles.plan import DoesNotFit, RemedyKind, Unit
 from distributed_grid.model.roles.processes import EndAsked, LeaveAsked, ProcessState, Recalled
 from distributed_grid.model.roles.spec import RoleSpec
-from distributed_grid.roles.asked_counts import scaled_counts
+from distributed_grid.model.roles.workload import scaled_counts
 from distributed_grid.roles.calls.ray_transport import held_results, unfinished
 from distributed_grid.roles.supervision.managed import Fault, ManagedProcess
 from distributed_grid.roles.supervision.parts import RunParts

@@ -22,8 +22,8 @@ from distributed_grid.execution.actors import why_gone
 from distributed_grid.execution.role_records import RoleRecords
 from distributed_grid.model.roles.runs import Record, RunState
 from distributed_grid.model.roles.spec import RoleSpec
+from distributed_grid.model.roles.workload import scaled_counts
 from distributed_grid.model.times import instant
-from distributed_grid.roles.asked_counts import scaled_counts
 from distributed_grid.roles.calls.endpoints import Endpoint
 from distributed_grid.roles.calls.ray_transport import unfinished
 from distributed_grid.roles.on_node.making import ON_PEERS
