@@ -13,11 +13,10 @@ from distributed_grid.decide.monitoring.pressure import Pressed, Threshold
 from distributed_grid.decide.policies import POLICIES
 from distributed_grid.decide.rebalance.round import Observed, Streaks, rebalance
 from distributed_grid.decide.rebalance.suggestions import suggest
-from distributed_grid.model.actions import Action, Borrow, Move, Relieve, Renew, Return
 from distributed_grid.model.demand import Demand, Shape
 from distributed_grid.model.leases import Cause, Delivery, Lease, LeaseState, Notice, OnGraceEnd, Purpose
 from distributed_grid.model.nodes import Node, NodeTable
-from distributed_grid.model.plans import NO_RULES, Rules
+from distributed_grid.model.plans import NO_RULES, Action, Borrow, Move, Relieve, Renew, Return, Rules
 from distributed_grid.model.policies import AllocationPriority, SharingMode, SharingPolicy
 from distributed_grid.model.resources import CPU, GPU, MEMORY, scale
 from distributed_grid.model.series import Forecast

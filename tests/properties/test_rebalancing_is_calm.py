@@ -13,10 +13,9 @@ from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.monitoring.pressure import Pressed, Threshold, pressure_changes
 from distributed_grid.decide.policies import POLICIES
 from distributed_grid.decide.rebalance.round import Observed, Streaks, rebalance
-from distributed_grid.model.actions import Action, Borrow, Move, Relieve, Renew, Return
 from distributed_grid.model.leases import Cause, Lease
 from distributed_grid.model.nodes import Node, NodeTable
-from distributed_grid.model.plans import Rules
+from distributed_grid.model.plans import Action, Borrow, Move, Relieve, Renew, Return, Rules
 from distributed_grid.model.policies import SharingMode, SharingPolicy
 from distributed_grid.model.resources import CPU, GPU, MEMORY, scale
 

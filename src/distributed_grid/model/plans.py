@@ -1,10 +1,13 @@
-"""What bounds decisions (rules) and what they produce (plans). A plan is data: nothing has happened yet."""
+"""What bounds decisions (rules) and what they produce (plans, and actions of rebalancing).
+
+Plans and actions are data: nothing has happened yet. An action says in words why.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from distributed_grid.model.leases import Delivery
+from distributed_grid.model.leases import Delivery, Lease
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.requests import Ask
@@ -85,3 +88,50 @@ class Refused:
     refusals: tuple[Refusal, ...]
     team_limit: str | None = None
     """Why its team may not have it, whichever node would lend."""
+
+
+@dataclass(frozen=True, slots=True)
+class Borrow:
+    """Rebalancing: lend to a node that did not ask."""
+
+    ask: Ask
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Renew:
+    """Rebalancing: extend a lease that grid made, since its cause persists."""
+
+    lease: Lease
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """Rebalancing: return what grid borrowed, since its cause is over."""
+
+    lease: Lease
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Rebalancing: move a lease to another lender. The new lease comes first, then the end of the old one."""
+
+    lease: Lease
+    grant: Grant
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Relieve:
+    """Rebalancing: ask these leases back, since a lender needs its own capacity."""
+
+    node: NodeName
+    victims: tuple[Lease, ...]
+    takes: Mapping[str, int]
+    """By lease id: how many of its units are enough."""
+    reason: str
+
+
+Action = Borrow | Renew | Return | Move | Relieve

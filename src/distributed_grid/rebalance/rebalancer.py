@@ -23,12 +23,11 @@ from distributed_grid.leases.rules import numbers, rules_of_one_look
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.logs import logger
 from distributed_grid.loops import Loop
-from distributed_grid.model.actions import Action, Borrow, Move, Relieve, Renew, Return
 from distributed_grid.model.endings import EndCause
 from distributed_grid.model.lease_changes import KeyTaken
 from distributed_grid.model.leases import Cause, Lease, LeaseState
 from distributed_grid.model.nodes import NodeName, NodeTable
-from distributed_grid.model.plans import RulesFor
+from distributed_grid.model.plans import Action, Borrow, Move, Relieve, Renew, Return, RulesFor
 from distributed_grid.model.resources import BUILT_IN, amount_of, describe
 from distributed_grid.model.series import Forecast
 from distributed_grid.monitoring.collector import Collector

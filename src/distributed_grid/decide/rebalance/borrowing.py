@@ -20,11 +20,10 @@ from distributed_grid.decide.rebalance.observed import (
     short_by,
     waiting_key,
 )
-from distributed_grid.model.actions import Borrow
 from distributed_grid.model.demand import Demand, Shape
 from distributed_grid.model.leases import Cause
 from distributed_grid.model.nodes import Node, NodeName
-from distributed_grid.model.plans import Grant, RulesFor
+from distributed_grid.model.plans import Borrow, Grant, RulesFor
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import ResourceVector, describe, scale

@@ -16,11 +16,10 @@ from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.monitoring.demand import only_node
 from distributed_grid.decide.monitoring.pressure import Pressed, Threshold
 from distributed_grid.decide.policies import PolicyNumbers
-from distributed_grid.model.actions import Renew, Return
 from distributed_grid.model.demand import Demand, Shape
 from distributed_grid.model.leases import Cause, Lease, LeaseState
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
-from distributed_grid.model.plans import Grant, Refused, Rules
+from distributed_grid.model.plans import Grant, Refused, Renew, Return, Rules
 from distributed_grid.model.policies import SharingMode
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import BUILT_IN, CPU, GPU, MEMORY, ResourceVector, describe, scale

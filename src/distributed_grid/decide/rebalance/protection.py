@@ -22,10 +22,9 @@ from distributed_grid.decide.rebalance.observed import (
     short_by,
     waiting_key,
 )
-from distributed_grid.model.actions import Move, Relieve
 from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.nodes import NodeName
-from distributed_grid.model.plans import Grant, RulesFor
+from distributed_grid.model.plans import Grant, Move, Relieve, RulesFor
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import ResourceVector, total
 

@@ -17,10 +17,9 @@ from distributed_grid.decide.rebalance.observed import (
     unneeded_key,
 )
 from distributed_grid.decide.rebalance.protection import protections
-from distributed_grid.model.actions import Action, Borrow, Relieve
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeName
-from distributed_grid.model.plans import RulesFor
+from distributed_grid.model.plans import Action, Borrow, Relieve, RulesFor
 
 __all__ = ["OWN_LEASE_S", "Forecasts", "Observed", "Streaks", "rebalance"]
 
