@@ -18,9 +18,8 @@ from distributed_grid.model.roles.runs import RunState
 from distributed_grid.model.roles.workload import Workload, scaled_counts, spec_named, text_of_role
 from distributed_grid.model.times import instant
 from distributed_grid.roles.calls.groups import CallOptions, RoleGroup
-from distributed_grid.roles.events import Events
 from distributed_grid.roles.local.members import LocalProcessSet
-from distributed_grid.roles.record_rows import member_row, role_row
+from distributed_grid.roles.record import Events, member_row, role_row
 from distributed_grid.roles.supervision.signals import Counted, Followed, Following, SignalReader
 
 if TYPE_CHECKING:

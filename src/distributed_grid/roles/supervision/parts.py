@@ -13,7 +13,7 @@ from distributed_grid.model.roles.processes import Held
 from distributed_grid.model.roles.runs import RunState
 from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.model.roles.workload import Workload
-from distributed_grid.roles.events import Events
+from distributed_grid.roles.record import Events
 from distributed_grid.roles.supervision.managed import Fault, ManagedProcess, ProcessSet
 from distributed_grid.roles.supervision.places import Places
 from distributed_grid.roles.supervision.surveying import Survey, Surveyor

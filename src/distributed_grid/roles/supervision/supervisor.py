@@ -27,7 +27,7 @@ from distributed_grid.model.times import instant
 from distributed_grid.roles.calls.endpoints import Endpoint
 from distributed_grid.roles.calls.ray_transport import unfinished
 from distributed_grid.roles.on_node.making import ON_PEERS
-from distributed_grid.roles.record_rows import member_row, role_row
+from distributed_grid.roles.record import member_row, role_row
 from distributed_grid.roles.supervision.health import Health
 from distributed_grid.roles.supervision.managed import Fault, ManagedProcess
 from distributed_grid.roles.supervision.parts import RunParts
