@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_grid.monitoring.on_node_probe.copies import Copies
 from distributed_grid.monitoring.on_node_probe.files import numbers, read_text
+from distributed_grid.monitoring.on_node_probe.own import Copies
 from distributed_grid.monitoring.on_node_probe.probe import WINDOW_S, Rate
 from distributed_grid.monitoring.on_node_probe.process_tree import CpuTime, Process, parse_stat, tree
 
