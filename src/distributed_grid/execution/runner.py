@@ -1,11 +1,11 @@
-"""Commands that run on other nodes, each in an actor in the placement group of its lease.
+"""Commands and functions that run on other nodes, each in an actor in the placement group of its lease.
 
 No command outlives its lease: when the group is removed the actor dies, and with it its command.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -13,9 +13,10 @@ import ray
 
 from distributed_grid.execution.actors import NAMESPACE, find, names, why_gone
 from distributed_grid.execution.groups import asking_for, inside
-from distributed_grid.execution.packing import on_node_runner
+from distributed_grid.execution.packing import on_node_function, on_node_runner, packed_whole
 from distributed_grid.execution.processes import RunnerGone
 from distributed_grid.model.leases import Lease
+from distributed_grid.model.resources import ResourceVector
 
 if TYPE_CHECKING:
     from distributed_grid.wire.offload import LogPiece
@@ -24,7 +25,7 @@ _PREFIX: Final = "grid-runner-"
 _CREATE_S: Final = 60.0
 _ANSWER_S: Final = 10.0
 _AT_ONCE: Final = 4
-"""One client may ask for the state while another waits for the end."""
+"""One client may ask for the state or read the output while another waits for the end."""
 
 
 class RayRunners:
@@ -33,16 +34,8 @@ class RayRunners:
     def create(self, lease: Lease, record: Mapping[str, Any]) -> None:
         """Put an actor into the lease that takes all of it, and wait until it answers."""
         assert lease.placement_group is not None
-        actor = _actor_class().options(
-            name=_name(lease.id),
-            namespace=NAMESPACE,
-            lifetime="detached",
-            max_restarts=0,
-            max_task_retries=0,
-            max_concurrency=_AT_ONCE,
-            scheduling_strategy=inside(lease.placement_group),
-            **asking_for(lease.resources),
-        )
+        named = {"name": _name(lease.id), "namespace": NAMESPACE, "lifetime": "detached"}
+        actor = _in_place(_command_host(), lease.placement_group, lease.resources, **named)
         started = actor.remote(_name(lease.id), dict(record))
         self._get(started.about.remote(), _CREATE_S)
 
@@ -95,6 +88,46 @@ def _name(lease_id: str) -> str:
     return f"{_PREFIX}{lease_id}"
 
 
+LOST: Final = (
+    ray.exceptions.RayActorError,
+    ray.exceptions.NodeDiedError,
+    ray.exceptions.ActorUnschedulableError,
+    ray.exceptions.ObjectLostError,
+)
+"""Ray's words when a node or a placement group is gone, as opposed to a failure of the work itself."""
+
+
+def host_function(group: str, needs: ResourceVector) -> Any:
+    """An actor for a function of an executor, in the place that the scheduler found for it."""
+    return _in_place(_function_host(), group, needs).remote()
+
+
+def host_command(group: str, needs: ResourceVector, name: str) -> Any:
+    """An actor for a command of an executor."""
+    return _in_place(_command_host(), group, needs).remote(name, {})
+
+
+def run_function(actor: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """A reference to the function's result."""
+    return actor.run.remote(packed_whole(function), args, dict(kwargs))
+
+
+def _in_place(host: Any, group: str, needs: ResourceVector, **named: str) -> Any:
+    return host.options(
+        max_restarts=0,
+        max_task_retries=0,
+        max_concurrency=_AT_ONCE,
+        scheduling_strategy=inside(group),
+        **asking_for(needs),
+        **named,
+    )
+
+
 @cache
-def _actor_class() -> Any:
+def _function_host() -> Any:
+    return ray.remote(on_node_function.FunctionHost)
+
+
+@cache
+def _command_host() -> Any:
     return ray.remote(on_node_runner.Runner)

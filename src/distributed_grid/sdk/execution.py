@@ -150,18 +150,18 @@ class Lost(Exception):
 
 async def attempt(task: ExecutedTask, decision: SchedulingDecision, backend: Backend, name: str) -> None:
     """Run the task to its end; the outcome is in the task. Raises `Lost`, or what the function raised."""
-    from distributed_grid.execution import task_actors
+    from distributed_grid.execution import runner
 
     group = decision.members[0].placement_group
     assert group is not None, "every place is part of a group"
     async with _renewing(decision.lease_id, backend):
         if task.work.command:
-            task.actor = task_actors.host_command(group, task.needs, name)
+            task.actor = runner.host_command(group, task.needs, name)
         else:
-            task.actor = task_actors.host_function(group, task.needs)
+            task.actor = runner.host_function(group, task.needs)
         try:
             await (_command if task.work.command else _function)(task, backend, name)
-        except task_actors.LOST as error:
+        except runner.LOST as error:
             raise Lost(str(error).strip().splitlines()[0]) from error
         finally:
             await _keep_what_it_printed(task)
@@ -171,11 +171,11 @@ async def attempt(task: ExecutedTask, decision: SchedulingDecision, backend: Bac
 async def _function(task: ExecutedTask, backend: Backend, name: str) -> None:
     import ray
 
-    from distributed_grid.execution import task_actors
+    from distributed_grid.execution import runner
 
     work = task.work
     assert work.function is not None
-    reference = task_actors.run_function(task.actor, work.function, work.args, work.kwargs)
+    reference = runner.run_function(task.actor, work.function, work.args, work.kwargs)
     await backend.task_started(name)
     try:
         task.result = await reference
