@@ -22,8 +22,8 @@ from distributed_grid.cli.doctor import doctor, examine
 from distributed_grid.cli.findings import findings_view
 from distributed_grid.cluster.attach import ask_apart
 from distributed_grid.controller.checkup import Checkup
+from distributed_grid.controller.checkup.cluster import TRIAL, try_resize
 from distributed_grid.controller.checkup.home import look_at_home, mounted_at
-from distributed_grid.controller.checkup.trials import TRIAL, try_resize
 from distributed_grid.errors import CheckFailed, Unavailable
 from distributed_grid.model.checkup_facts import SecretKind
 from distributed_grid.model.findings import Code, fail, ok, warn

@@ -79,9 +79,13 @@ class Checkup:
 
     def _look_inside(self, configured: tuple[ConfiguredName, ...]) -> None:
         # Only now: these need a Ray that is there and not too old.
-        from distributed_grid.controller.checkup.autoscaler import look_at_autoscaler
-        from distributed_grid.controller.checkup.nodes import look_at_nodes
-        from distributed_grid.controller.checkup.trials import TRIAL, try_group, try_resize
+        from distributed_grid.controller.checkup.cluster import (
+            TRIAL,
+            look_at_autoscaler,
+            look_at_nodes,
+            try_group,
+            try_resize,
+        )
         from distributed_grid.execution.ray_gateway import RayGateway
 
         gateway = RayGateway.connected()
