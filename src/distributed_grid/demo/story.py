@@ -1,5 +1,6 @@
 """The story: a job that is too big for its node, and what lending does about it."""
 
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -10,7 +11,6 @@ from ray import cloudpickle
 
 from distributed_grid.cli.output import quantity
 from distributed_grid.decide.monitoring.naming import NAME_LABEL
-from distributed_grid.demo import jobs
 from distributed_grid.demo.commands import Grid
 from distributed_grid.demo.ray_view import Amounts, RayView
 from distributed_grid.demo.show import Finding, Show, check, last_look
@@ -28,7 +28,19 @@ _AT_MOST_S: Final = "120"
 _TASK_S: Final = 30.0
 _VIEW_S: Final = 10.0
 
-cloudpickle.register_pickle_by_value(jobs)
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # for `_where_am_i`: workers have no grid
+
+
+def _where_am_i() -> dict[str, Any]:
+    """The demo's task: where it runs, and what Ray gave it. It travels by value, so it uses only what it imports."""
+    import ray
+
+    context = ray.get_runtime_context()
+    return {
+        "node_id": context.get_node_id(),
+        "resources": dict(context.get_assigned_resources()),
+        "gpus": [str(gpu) for gpu in ray.get_gpu_ids()],
+    }
 
 
 class Story:
@@ -205,7 +217,7 @@ class Story:
 
 
 def _task(**options: Any) -> Any:
-    return ray.remote(jobs.tell_where).options(max_retries=0, **options).remote()
+    return ray.remote(_where_am_i).options(max_retries=0, **options).remote()
 
 
 def _is_done(task: Any) -> bool:
