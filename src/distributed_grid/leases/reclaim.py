@@ -4,36 +4,25 @@ A holder with a reclaim hook (`Lease.reclaim_hook`) is asked first. It has half 
 to give up the amount itself; what it does not give up by then is taken. In any case the capacity is back at the end of
 the grace period, as the waiting request was promised.
 
-Holders are told by file and by hook. This is level-triggered: after a restart every pending notice is sent again.
+`leases/notices.py` tells the holders.
 """
 
-import asyncio
-from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timedelta
-from typing import Final
+from datetime import timedelta
 
-import orjson
-
-from distributed_grid import threads
-from distributed_grid.client.connections import Answer
-from distributed_grid.client.hook_call import HookFailed, call_hook
-from distributed_grid.decide.leases.hooks import HookPlace, hook_place
-from distributed_grid.errors import GridError, TargetNotFound
+from distributed_grid.errors import TargetNotFound
 from distributed_grid.faults import Point, fault_point
 from distributed_grid.leases.release import begin_release, change_grace, part_id, part_to_give, split_off
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.leases.view import ending_of
-from distributed_grid.logs import logger
 from distributed_grid.model.endings import Claimant, EndCause, Ending
 from distributed_grid.model.lease_changes import Checkpointed, Claimed, NoticeGiven, as_returned
-from distributed_grid.model.leases import WATCHED, Lease, LeaseState, Notice
+from distributed_grid.model.leases import Lease, LeaseState, Notice
 from distributed_grid.model.nodes import NodeName
-from distributed_grid.model.notices import Reply, asks_more, reply_of, told_dict
+from distributed_grid.model.notices import Reply
 from distributed_grid.model.requests import Waiting, grace_period
 from distributed_grid.model.resources import describe
 from distributed_grid.model.times import stamp
-from distributed_grid.store.reclaim_files import ReclaimFiles
 
 
 def preempted_by(waiting: Waiting) -> Ending:
@@ -149,83 +138,6 @@ def _can_come(lease: Lease, units: int | None) -> int:
     if units is None or not lease.delivery.can_split:
         return lease.units
     return max(1, min(units, lease.units))
-
-
-log = logger()
-
-# Hooks that hang must not occupy all the threads that query the cluster.
-_AT_ONCE: Final = 4
-
-CallHook = Callable[[HookPlace, bytes], Answer]
-
-
-class Notices:
-    """Runs beside the reconciler, on the same parts."""
-
-    def __init__(self, parts: EngineContext, call: CallHook = call_hook) -> None:
-        self._p = parts
-        self._call = call
-        self._files = ReclaimFiles(parts.home.reclaim)
-        self._told: dict[str, tuple[datetime, float]] = {}
-        self._calls: set[asyncio.Task[None]] = set()
-        self._trouble = ""
-        self._free = asyncio.Semaphore(_AT_ONCE)
-
-    async def tell(self) -> None:
-        """Write every notice's file and call every hook, without waiting for the hooks."""
-        asked = {lease.id: lease for lease in self._p.ledger if lease.notice}
-        wanted = {lease_id: orjson.dumps(told_dict(lease)) + b"\n" for lease_id, lease in asked.items()}
-        if self._files.differ(wanted):
-            await self._show(wanted)
-        before, self._told = self._told, {}
-        for lease in asked.values():
-            notice = lease.notice
-            assert notice is not None
-            self._told[lease.id] = (notice.asked_at, notice.units)
-            if _has_url(lease) and asks_more(before.get(lease.id), notice.asked_at, notice.units):
-                call = asyncio.create_task(self._ask(lease))
-                self._calls.add(call)
-                call.add_done_callback(self._calls.discard)
-
-    async def _show(self, wanted: dict[str, bytes]) -> None:
-        try:
-            await threads.DISK.run(self._files.show, wanted)
-        except OSError as error:  # the deadline holds without it; the next turn tries again
-            if str(error) != self._trouble:
-                self._trouble = str(error)
-                log.error("a notice could not be written; trying again", error=self._trouble)
-        else:
-            self._trouble = ""
-
-    async def stop(self) -> None:
-        for call in self._calls:
-            call.cancel()
-        await asyncio.gather(*self._calls, return_exceptions=True)
-
-    async def _ask(self, lease: Lease) -> None:
-        """Call one hook. A failure changes nothing: what is not given up is taken at the deadline."""
-        try:
-            reply = await self._reply(lease)
-            await take_reply(self._p, lease, reply, who=lease.requester or "its holder")
-        except (HookFailed, ValueError, GridError) as error:
-            why = "; ".join([error.message, *error.because]) if isinstance(error, GridError) else str(error)
-            told = f"{lease.describe()}: its holder could not be asked: {why}"
-            self._p.journal.note("reclaim_hook_failed", told, lease=lease, node=lease.target)
-        except Exception:
-            log.exception("a hook's answer could not be carried out", boost=lease.id)
-
-    async def _reply(self, lease: Lease) -> Reply:
-        # Checked again: nodes may have come and gone since it was accepted.
-        place = hook_place(lease.reclaim_hook or "", self._p.addresses())
-        async with self._free:
-            answer = await threads.NODE_TASKS.run(self._call, place, orjson.dumps(told_dict(lease)))
-        if not answer.is_success:
-            raise HookFailed(f"it answered {answer.status}")
-        return reply_of(lease.kind, answer.json()) if answer.body.strip() else Reply()
-
-
-def _has_url(lease: Lease) -> bool:
-    return lease.reclaim_hook is not None and lease.reclaim_hook != WATCHED
 
 
 async def cordon(p: EngineContext, name: NodeName, *, grace_s: object = None, who: str = "grid") -> list[Lease]:

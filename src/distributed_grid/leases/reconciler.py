@@ -12,7 +12,8 @@ from distributed_grid.errors import StoreBroken
 from distributed_grid.execution.capacity import Convergence
 from distributed_grid.execution.port import Group
 from distributed_grid.leases.grant import deliver, leave_off
-from distributed_grid.leases.reclaim import Notices, reclaim_from_cordoned, take_what_is_due
+from distributed_grid.leases.notices import Notices
+from distributed_grid.leases.reclaim import reclaim_from_cordoned, take_what_is_due
 from distributed_grid.leases.recovery import Recovery
 from distributed_grid.leases.release import begin_release, end_all_if_file_was_removed, try_finish
 from distributed_grid.leases.rules import charge

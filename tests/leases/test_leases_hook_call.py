@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 import pytest
 from hook_server import HookServer
 
-from distributed_grid.client.hook_call import HookFailed, call_hook
 from distributed_grid.decide.leases.hooks import hook_place
+from distributed_grid.leases.notices import HookFailed, call_hook
 
 
 @contextmanager
