@@ -1,13 +1,10 @@
 """The HTTP API under `/api/v1`: a thin layer. Parsing is here; the meaning is in the service."""
 
-import asyncio
-import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Annotated, Any
 
-import orjson
-from fastapi import APIRouter, Body, FastAPI, Header, Query, Request
+from fastapi import APIRouter, Body, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
@@ -25,8 +22,8 @@ from distributed_grid.controller.access import (
     needs,
 )
 from distributed_grid.controller.attempts import LIMIT, PUT_OFF_S, FailedAttempts
-from distributed_grid.controller.audit_api import audit_routes
-from distributed_grid.controller.boost_routes import add_giving_back_routes
+from distributed_grid.controller.audit_routes import audit_routes
+from distributed_grid.controller.boost_routes import add_boost_routes
 from distributed_grid.controller.direct_route import DirectRoute, json_answer
 from distributed_grid.controller.event_stream import EventStream
 from distributed_grid.controller.limits import TokenLimits
@@ -42,38 +39,14 @@ from distributed_grid.engine.engine import Engine
 from distributed_grid.engine.views import cluster_dict
 from distributed_grid.errors import GridError, InvalidRequest, NotFound, ScopeMissing, StoreBroken
 from distributed_grid.execution.role_records import RoleRecords
-from distributed_grid.leases.view import StatusText, boost_dict, status_dict
-from distributed_grid.model.leases import Lease
 from distributed_grid.model.principals import Scope
-from distributed_grid.queue.ownership import check_asks_for, own_boost
-from distributed_grid.queue.service import BoostService
 from distributed_grid.wire.audit import EventList
-from distributed_grid.wire.boosts import Boost, BoostRequest, BoostStatus, RenewRequest
 from distributed_grid.wire.controller import RunningConfig, Stopped, StopRequest, Whereabouts
 from distributed_grid.wire.nodes import ClusterStatus
 from distributed_grid.wire.values import Health
 
-_WATCH_S = 0.25
 # The limits on how much is told about what is wrong with a request.
 _LINES, _LINE = 20, 300
-
-
-@asynccontextmanager
-async def while_wanted(request: Request, service: BoostService, key: str, tokens: Tokens) -> AsyncIterator[None]:
-    """While a request waits for capacity, check that its client is still there and its token still valid."""
-    principal = asker_of(request)
-
-    async def watch() -> None:
-        await asyncio.sleep(_WATCH_S)  # most requests are answered by then
-        while tokens.is_valid(principal) and not await request.is_disconnected():  # noqa: ASYNC110 - polls both
-            await asyncio.sleep(_WATCH_S)
-        service.abandon(key)
-
-    watching = asyncio.create_task(watch())
-    try:
-        yield
-    finally:
-        watching.cancel()
 
 
 def make_app(
@@ -105,55 +78,10 @@ def make_app(
     app.add_middleware(HostChecked, allowed=allow_hosts)  # added last, runs first
     describe_token(app)
     api = APIRouter(prefix="/api/v1", route_class=DirectRoute, responses=ERRORS)
-    service, config = engine.service, engine.config
-    status_text = StatusText()
+    config = engine.config
     stream = EventStream(engine.parts.journal, tokens)
 
-    def shown(lease: Lease) -> Boost:
-        return boost_dict(lease, engine.parts.notes.get(lease.id, ()))
-
-    @api.post("/boosts", status_code=201)
-    @needs(Scope.LEND)
-    async def request_boost(
-        body: BoostRequest,
-        request: Request,
-        asker: Asker,
-        idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
-    ) -> Boost:
-        """Lend part of a node's capacity to another for a while."""
-        key = asker.own_key(idempotency_key or uuid.uuid4().hex)
-        async with while_wanted(request, service, key or "", tokens):
-            return shown(await engine.request(body, caller=asker, idempotency_key=key))
-
-    @api.get("/boosts", response_model=BoostStatus)
-    @needs(Scope.VIEW)
-    async def boost_status(node: Annotated[str | None, Query(max_length=255)] = None) -> Any:
-        """Totals per resource type, then every boost."""
-        problems = list(engine.problems())
-        if node is not None:
-            found: BoostStatus = {**status_dict(service.boosts(node), engine.parts.notes), "problems": problems}
-            return found
-        text = status_text.render(service.boosts(), engine.parts.notes)
-        return json_answer(text[:-1] + b',"problems":' + orjson.dumps(problems) + b"}")
-
-    @api.get("/boosts/{boost_id}")
-    @needs(Scope.VIEW)
-    async def one_boost(boost_id: str, asker: Asker, to_use: Annotated[bool, Query()] = False) -> Boost:
-        """One boost. `to_use`: only if the caller may change it, for a program that is to run inside it."""
-        find = engine.parts.ledger.find
-        return shown(own_boost(engine.parts, asker, boost_id, "run inside it") if to_use else find(boost_id))
-
-    @api.post("/boosts/{boost_id}/renew")
-    @needs(Scope.LEND)
-    async def renew_boost(
-        boost_id: str,
-        asker: Asker,
-        body: Annotated[RenewRequest | None, Body()] = None,
-    ) -> Boost:
-        """Let a boost last longer, from now on."""
-        lease = own_boost(engine.parts, asker, boost_id, "renew")
-        check_asks_for(engine.parts, asker, lease.priority, f"renew boost {lease.id[:8]}")
-        return shown(await service.renew(lease.id, (body or {}).get("duration_seconds"), who=asker.name))
+    add_boost_routes(api, engine, tokens)  # first: these are called most
 
     @api.get("/cluster")
     @needs(Scope.VIEW)
@@ -204,7 +132,6 @@ def make_app(
             return {"status": "starting"}
         return {"status": "degraded" if engine.is_degraded else "ok"}
 
-    add_giving_back_routes(api, engine)
     add_run_routes(api, engine, where)
     add_token_routes(api, tokens, engine.parts)
     add_monitoring_routes(api, engine)
