@@ -35,7 +35,7 @@ os.environ.setdefault("RAY_worker_niceness", "0")
 sys.path.insert(0, str(Path(__file__).parent / "support"))
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for `bench`, which is no part of the package
 
-from shared_clusters import ByCluster, SharedClusters, Wish, arrange, shares  # noqa: E402
+from shared_clusters import ByCluster, ClusterShape, SharedClusters, arrange, shares  # noqa: E402
 
 _clusters = SharedClusters()
 
@@ -86,7 +86,7 @@ def grid(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     their environment. The cluster goes on for other modules with the same, unless something went wrong here.
     """
     failures = request.session.testsfailed
-    yield _clusters.get(Wish.of(request.module), lambda: tmp_path_factory.mktemp("grid"))
+    yield _clusters.get(ClusterShape.of(request.module), lambda: tmp_path_factory.mktemp("grid"))
     if request.session.testsfailed > failures:
         _clusters.end()
 

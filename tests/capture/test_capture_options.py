@@ -16,7 +16,7 @@ from ray.util.scheduling_strategies import (
 )
 
 from distributed_grid.capture.inside_lease.labels import Need
-from distributed_grid.capture.inside_lease.options import says_nothing, wish_of, written
+from distributed_grid.capture.inside_lease.options import requested_by, says_nothing, written
 from distributed_grid.capture.inside_lease.standins import StandIn
 from distributed_grid.capture.inside_lease.strategies import (
     AsItIs,
@@ -26,7 +26,7 @@ from distributed_grid.capture.inside_lease.strategies import (
     NoGroup,
     OnNode,
     Outside,
-    Wish,
+    Requested,
 )
 
 LEASE = PlacementGroup(ray.PlacementGroupID.from_random(), [{"CPU": 4.0}])
@@ -40,25 +40,25 @@ def in_group(group: Any, index: int = -1, captures: bool | None = None) -> dict[
 
 
 @pytest.mark.parametrize(
-    ("options", "wish"),
+    ("options", "requested"),
     [
-        ({}, Wish()),
-        ({"num_cpus": 2, "resources": {"widget": 1}}, Wish()),
-        ({"memory": 2**20}, Wish(memory=True)),
-        ({"scheduling_strategy": "SPREAD"}, Wish("SPREAD")),
-        ({"placement_group": None}, Wish(NoGroup())),
-        ({"placement_group_capture_child_tasks": False}, Wish(NoGroup())),
-        (in_group(None), Wish(NoGroup())),
-        (in_group(OTHER, 0), Wish(InGroup(OTHER.id.hex()))),
-        ({"placement_group": OTHER}, Wish(InGroup(OTHER.id.hex()))),
-        ({"scheduling_strategy": NodeAffinitySchedulingStrategy(NODE, soft=True)}, Wish(OnNode(NODE, soft=True))),
+        ({}, Requested()),
+        ({"num_cpus": 2, "resources": {"widget": 1}}, Requested()),
+        ({"memory": 2**20}, Requested(memory=True)),
+        ({"scheduling_strategy": "SPREAD"}, Requested("SPREAD")),
+        ({"placement_group": None}, Requested(NoGroup())),
+        ({"placement_group_capture_child_tasks": False}, Requested(NoGroup())),
+        (in_group(None), Requested(NoGroup())),
+        (in_group(OTHER, 0), Requested(InGroup(OTHER.id.hex()))),
+        ({"placement_group": OTHER}, Requested(InGroup(OTHER.id.hex()))),
+        ({"scheduling_strategy": NodeAffinitySchedulingStrategy(NODE, soft=True)}, Requested(OnNode(NODE, soft=True))),
         (
             {
                 "scheduling_strategy": NodeLabelSchedulingStrategy(
                     {"a": In("x"), "b": NotIn("y"), "c": Exists(), "d": DoesNotExist()}, soft={"e": In("z")}
                 )
             },
-            Wish(
+            Requested(
                 Labelled(
                     (
                         Need("a", frozenset("x")),
@@ -71,16 +71,16 @@ def in_group(group: Any, index: int = -1, captures: bool | None = None) -> dict[
         ),
         (
             {"label_selector": {"a": "x"}, "fallback_strategy": [{"label_selector": {"a": "y"}}]},
-            Wish(selectors=((Need("a", frozenset("x")),), (Need("a", frozenset("y")),))),
+            Requested(selectors=((Need("a", frozenset("x")),), (Need("a", frozenset("y")),))),
         ),
         (
             {"accelerator_type": "A100", "resources": {"node:10.0.0.1": 0.1, "widget": 1}},
-            Wish(pins=("node:10.0.0.1", "accelerator_type:A100")),
+            Requested(pins=("node:10.0.0.1", "accelerator_type:A100")),
         ),
     ],
 )
-def test_wishes_are_read_from_all_options_that_have_them(options: dict[str, Any], wish: Wish) -> None:
-    assert wish_of(options) == wish
+def test_conditions_are_read_from_all_options_that_have_them(options: dict[str, Any], requested: Requested) -> None:
+    assert requested_by(options) == requested
 
 
 def test_most_options_say_nothing_about_where() -> None:

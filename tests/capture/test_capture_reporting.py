@@ -19,7 +19,7 @@ def test_each_thing_is_told_once_in_the_file_that_was_named(tmp_path: Path, caps
 
     for _ in range(3):
         reports.escaped("task f: on node b", "the lease is on node a")
-    reports.rewritten("task f: on node b", "it was a soft wish")
+    reports.rewritten("task f: on node b", "the affinity was soft")
     reports.job("01000000")
     reports.job("01000000")
 

@@ -12,7 +12,7 @@ from distributed_grid.capture.inside_lease.strategies import (
     OnNode,
     Outside,
     Place,
-    Wish,
+    Requested,
     settle,
 )
 
@@ -29,70 +29,70 @@ AMONG = Need("zone", frozenset({"west"}))
 NOT_AMONG = Need("zone", frozenset({"west"}), negated=True)
 
 INSIDE = {
-    "default strategy": Wish("DEFAULT"),
-    "spread strategy": Wish("SPREAD"),
-    "explicitly no group": Wish(NoGroup()),
-    "pinned to the lease's node": Wish(OnNode(HERE, soft=False)),
-    "would rather be elsewhere": Wish(OnNode(THERE, soft=True)),
-    "labels that the lease's node has": Wish(Labelled((AMONG,))),
-    "only soft labels": Wish(Labelled(())),
-    "selector that the lease's node meets": Wish(selectors=((AMONG,),)),
-    "one of several selectors will do": Wish(selectors=((NOT_AMONG,), (AMONG,))),
-    "selector and spread": Wish("SPREAD", selectors=((AMONG,),)),
-    "address of the lease's node": Wish(pins=("node:10.0.0.1",)),
-    "kind of GPU that the lease's node has": Wish(pins=("accelerator_type:A100",)),
-    "memory, where the lease has none to count": Wish(memory=True),
-    "selector inside the lease's group": Wish(InGroup(LEASE), selectors=((AMONG,),)),
+    "default strategy": Requested("DEFAULT"),
+    "spread strategy": Requested("SPREAD"),
+    "explicitly no group": Requested(NoGroup()),
+    "pinned to the lease's node": Requested(OnNode(HERE, soft=False)),
+    "would rather be elsewhere": Requested(OnNode(THERE, soft=True)),
+    "labels that the lease's node has": Requested(Labelled((AMONG,))),
+    "only soft labels": Requested(Labelled(())),
+    "selector that the lease's node meets": Requested(selectors=((AMONG,),)),
+    "one of several selectors will do": Requested(selectors=((NOT_AMONG,), (AMONG,))),
+    "selector and spread": Requested("SPREAD", selectors=((AMONG,),)),
+    "address of the lease's node": Requested(pins=("node:10.0.0.1",)),
+    "kind of GPU that the lease's node has": Requested(pins=("accelerator_type:A100",)),
+    "memory, where the lease has none to count": Requested(memory=True),
+    "selector inside the lease's group": Requested(InGroup(LEASE), selectors=((AMONG,),)),
 }
 OUTSIDE = {
-    "pinned to another node": Wish(OnNode(THERE, soft=False)),
-    "labels that the lease's node has not": Wish(Labelled((AMONG, NOT_AMONG))),
-    "selector that the lease's node does not meet": Wish(selectors=((NOT_AMONG,),)),
-    "none of several selectors": Wish(selectors=((NOT_AMONG,), (Need("gone", None),))),
-    "spread, but with a selector": Wish("SPREAD", selectors=((NOT_AMONG,),)),
-    "address of another node": Wish(pins=("node:10.0.0.2",)),
-    "another kind of GPU": Wish(pins=("accelerator_type:A100", "accelerator_type:H100")),
-    "a group that is not the lease's": Wish(InGroup("22" * 18)),
+    "pinned to another node": Requested(OnNode(THERE, soft=False)),
+    "labels that the lease's node has not": Requested(Labelled((AMONG, NOT_AMONG))),
+    "selector that the lease's node does not meet": Requested(selectors=((NOT_AMONG,),)),
+    "none of several selectors": Requested(selectors=((NOT_AMONG,), (Need("gone", None),))),
+    "spread, but with a selector": Requested("SPREAD", selectors=((NOT_AMONG,),)),
+    "address of another node": Requested(pins=("node:10.0.0.2",)),
+    "another kind of GPU": Requested(pins=("accelerator_type:A100", "accelerator_type:H100")),
+    "a group that is not the lease's": Requested(InGroup("22" * 18)),
 }
 AS_IT_IS = {
-    "says nothing": Wish(),
-    "in the lease's group": Wish(InGroup(LEASE)),
-    "a strategy that Ray does not know": Wish("SOMEWHERE"),
+    "says nothing": Requested(),
+    "in the lease's group": Requested(InGroup(LEASE)),
+    "a strategy that Ray does not know": Requested("SOMEWHERE"),
 }
 
 
-@pytest.mark.parametrize("wish", INSIDE.values(), ids=INSIDE.keys())
-def test_a_wish_that_the_lease_meets_or_may_waive_is_rewritten_with_a_reason(wish: Wish) -> None:
-    settled = settle(wish, PLACE, LEASE)
+@pytest.mark.parametrize("requested", INSIDE.values(), ids=INSIDE.keys())
+def test_placement_that_the_lease_meets_or_may_waive_is_rewritten_with_a_reason(requested: Requested) -> None:
+    settled = settle(requested, PLACE, LEASE)
 
     assert isinstance(settled, Inside)
     assert settled.asked and settled.why
 
 
-@pytest.mark.parametrize("wish", OUTSIDE.values(), ids=OUTSIDE.keys())
-def test_a_hard_wish_for_something_else_stays_outside_with_a_reason(wish: Wish) -> None:
-    settled = settle(wish, PLACE, LEASE)
+@pytest.mark.parametrize("requested", OUTSIDE.values(), ids=OUTSIDE.keys())
+def test_a_hard_condition_that_it_does_not_meet_stays_outside_with_a_reason(requested: Requested) -> None:
+    settled = settle(requested, PLACE, LEASE)
 
     assert isinstance(settled, Outside)
     assert settled.asked and settled.why
 
 
-@pytest.mark.parametrize("wish", AS_IT_IS.values(), ids=AS_IT_IS.keys())
-def test_what_ray_puts_into_the_lease_or_refuses_by_itself_is_left_to_ray(wish: Wish) -> None:
-    assert settle(wish, PLACE, LEASE) == AsItIs()
+@pytest.mark.parametrize("requested", AS_IT_IS.values(), ids=AS_IT_IS.keys())
+def test_what_ray_puts_into_the_lease_or_refuses_by_itself_is_left_to_ray(requested: Requested) -> None:
+    assert settle(requested, PLACE, LEASE) == AsItIs()
 
 
 def test_memory_is_counted_where_the_lease_has_some() -> None:
-    assert settle(Wish(memory=True), Place(HERE), LEASE) == AsItIs()
+    assert settle(Requested(memory=True), Place(HERE), LEASE) == AsItIs()
 
 
 def test_where_the_lease_is_may_be_unknown_then_only_what_names_no_place_is_rewritten() -> None:
     nowhere = Place()
 
-    assert isinstance(settle(Wish("SPREAD"), nowhere, LEASE), Inside)
-    assert isinstance(settle(Wish(OnNode(THERE, soft=True)), nowhere, LEASE), Inside)
-    assert isinstance(settle(Wish(OnNode(HERE, soft=False)), nowhere, LEASE), Outside)
-    assert isinstance(settle(Wish(selectors=((AMONG,),)), nowhere, LEASE), Outside)
+    assert isinstance(settle(Requested("SPREAD"), nowhere, LEASE), Inside)
+    assert isinstance(settle(Requested(OnNode(THERE, soft=True)), nowhere, LEASE), Inside)
+    assert isinstance(settle(Requested(OnNode(HERE, soft=False)), nowhere, LEASE), Outside)
+    assert isinstance(settle(Requested(selectors=((AMONG,),)), nowhere, LEASE), Outside)
 
 
 @pytest.mark.parametrize(

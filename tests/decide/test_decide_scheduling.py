@@ -147,10 +147,10 @@ def test_what_a_lender_keeps_for_itself_is_not_given_to_others_but_to_its_own() 
 
 
 def test_who_rests_gets_nothing_and_gives_nothing() -> None:
-    rests = Rules(cordoned=frozenset({"big"}))
-    assert chosen(HOME, BIG, cpu=8, rules=rests) is None
-    assert chosen(HOME, BIG, cpu=1, target="big", rules=rests) is None
-    assert "cooling down" in refusals(sought(HOME, BIG, cpu=1, target="big", rules=rests))["gpu-master"]
+    cordoned = Rules(cordoned=frozenset({"big"}))
+    assert chosen(HOME, BIG, cpu=8, rules=cordoned) is None
+    assert chosen(HOME, BIG, cpu=1, target="big", rules=cordoned) is None
+    assert "cooling down" in refusals(sought(HOME, BIG, cpu=1, target="big", rules=cordoned))["gpu-master"]
 
 
 def test_every_kind_must_fit_on_one_node() -> None:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What a module says that its cluster is to be."""
+class ClusterShape:
+    """The cluster that a module asks for."""
 
     config: str | None
     """The packaged one if none is given."""
@@ -27,7 +27,7 @@ class Wish:
     """What its processes find in their environment besides."""
 
     @classmethod
-    def of(cls, module: Any) -> "Wish":
+    def of(cls, module: Any) -> "ClusterShape":
         return cls(
             getattr(module, "CONFIG", None),
             getattr(module, "WITH_FAULTS", False),
@@ -40,19 +40,19 @@ class SharedClusters:
 
     def __init__(self) -> None:
         self._live: LiveGrid | None = None
-        self._is: Wish | None = None
+        self._shape: ClusterShape | None = None
 
-    def get(self, wish: Wish, folder: Callable[[], Path]) -> "LiveGrid":
-        if self._live is not None and self._is == wish:
+    def get(self, shape: ClusterShape, folder: Callable[[], Path]) -> "LiveGrid":
+        if self._live is not None and self._shape == shape:
             return self._live
         from live_grid import LiveGrid  # most tests need no Ray
 
         self.end()
-        live = LiveGrid(folder(), wish.config)
-        live.env |= dict(wish.env)
-        if wish.with_faults:
+        live = LiveGrid(folder(), shape.config)
+        live.env |= dict(shape.env)
+        if shape.with_faults:
             live.env["GRID_FAULTS"] = str(live.orders)
-        self._live, self._is = live, wish
+        self._live, self._shape = live, shape
         live.start()
         return live
 

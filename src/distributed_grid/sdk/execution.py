@@ -73,7 +73,7 @@ def command_work(command: Sequence[str], cwd: str | None = None, env: Sequence[s
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class TaskTerms:
     """Where and when to run."""
 
     target: NodeName
@@ -345,9 +345,9 @@ class Carrier:
         self._mode = mode
         self._max_retries = max_retries
 
-    async def carry_out(self, task: ExecutedTask, wish: Wish) -> None:
+    async def carry_out(self, task: ExecutedTask, terms: TaskTerms) -> None:
         try:
-            while not await self._attempt(task, wish):
+            while not await self._attempt(task, terms):
                 log.warning("a task's node is lost; it starts again elsewhere", task=task.id)
         except asyncio.CancelledError:
             task.state, task.error = TaskState.CANCELLED, asyncio.CancelledError("the task was cancelled")
@@ -360,12 +360,12 @@ class Carrier:
         finally:
             task.ended_at = time.time()
 
-    async def _attempt(self, task: ExecutedTask, wish: Wish) -> bool:
+    async def _attempt(self, task: ExecutedTask, terms: TaskTerms) -> bool:
         """One try in one place. False if the node was lost and the task may be tried again."""
         task.attempts += 1
         name = task.id if task.attempts == 1 else f"{task.id}-{task.attempts}"
         try:
-            task.decision = await self._place(task, await self._request(task, name, wish))
+            task.decision = await self._place(task, await self._request(task, name, terms))
             task.state, task.started_at = TaskState.RUNNING, time.time()
             await attempt(task, task.decision, self._backend, name)
         except Lost:
@@ -388,7 +388,7 @@ class Carrier:
             raise NoCapacity("No nodes have sufficient available resources", because=decision.reasons)
         return decision
 
-    async def _request(self, task: ExecutedTask, name: str, wish: Wish) -> SchedulingRequest:
+    async def _request(self, task: ExecutedTask, name: str, terms: TaskTerms) -> SchedulingRequest:
         away = self._mode is SharingMode.OFFLOAD_ONLY
         strategy = SchedulingStrategy.LOCAL_FIRST
         if self._mode is SharingMode.DYNAMIC_BALANCING and await self._is_pressed(task.target):
@@ -401,9 +401,9 @@ class Carrier:
             gpu=amounts[GPU],
             target=task.target,
             strategy=strategy,
-            priority=wish.priority,
-            deadline_seconds=wish.deadline_s,
-            affinity=Affinity(nodes=(wish.destination,), required=False) if wish.destination else None,
+            priority=terms.priority,
+            deadline_seconds=terms.deadline_s,
+            affinity=Affinity(nodes=(terms.destination,), required=False) if terms.destination else None,
             anti_affinity=Affinity(nodes=(task.target,)) if away else None,
             wait=True,
         )

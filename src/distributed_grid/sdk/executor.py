@@ -19,7 +19,7 @@ from distributed_grid.sdk.execution import (
     ExecutedTask,
     MovedProcesses,
     TaskState,
-    Wish,
+    TaskTerms,
     Work,
     command_work,
     printed_by,
@@ -98,7 +98,7 @@ class EnhancedOffloadingExecutor(Connected):
             command_work(given.command) if given.command is not None else Work(given.function, given.args, given.kwargs)
         )
         needs = {CPU: given.cpu, GPU: given.gpu, MEMORY: amount_of(MEMORY, given.memory)}
-        return self._begin(work, needs, Wish(given.target_node, given.destination))
+        return self._begin(work, needs, TaskTerms(given.target_node, given.destination))
 
     async def submit(
         self,
@@ -117,8 +117,8 @@ class EnhancedOffloadingExecutor(Connected):
         `deadline`: reject the work if it has no place after so many seconds; without one, it waits.
         """
         needs = {CPU: cpu, GPU: gpu, MEMORY: memory}
-        wish = Wish(await self._target(target), None, priority, deadline)
-        return self._begin(Work(function, args, kwargs), needs, wish)
+        terms = TaskTerms(await self._target(target), None, priority, deadline)
+        return self._begin(Work(function, args, kwargs), needs, terms)
 
     async def run_command(
         self,
@@ -139,8 +139,8 @@ class EnhancedOffloadingExecutor(Connected):
         `env` names (`NAME`, or `NAME=VALUE`).
         """
         needs = {CPU: cpu, GPU: gpu, MEMORY: memory}
-        wish = Wish(await self._target(target), None, priority, deadline)
-        return self._begin(command_work(command, cwd, env), needs, wish)
+        terms = TaskTerms(await self._target(target), None, priority, deadline)
+        return self._begin(command_work(command, cwd, env), needs, terms)
 
     # -- asking about it ------------------------------------------------------------------------------------
 
@@ -195,12 +195,12 @@ class EnhancedOffloadingExecutor(Connected):
         backend = await self._ready()
         return given or head_of(await backend.cluster())
 
-    def _begin(self, work: Work, needs: Mapping[str, float], wish: Wish) -> str:
+    def _begin(self, work: Work, needs: Mapping[str, float], terms: TaskTerms) -> str:
         assert self._carrier is not None
         amounts = ResourceVector({kind: units_of(kind, amount) for kind, amount in needs.items() if amount})
-        task = ExecutedTask(uuid.uuid4().hex, wish.target, amounts, work)
+        task = ExecutedTask(uuid.uuid4().hex, terms.target, amounts, work)
         self._tasks[task.id] = task
-        running = asyncio.create_task(self._carrier.carry_out(task, wish))
+        running = asyncio.create_task(self._carrier.carry_out(task, terms))
         self._running[task.id] = running
         running.add_done_callback(lambda _: self._over(task.id))
         return task.id

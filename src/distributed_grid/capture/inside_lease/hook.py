@@ -173,8 +173,8 @@ def _settled(captured: Captured, given: dict[str, Any], named: Callable[[], tupl
     if options.says_nothing(given) and not detached and captured.is_within():
         return given
     check_serve_actor(captured, given)
-    wish, place = options.wish_of(given), captured.lease.place
-    outcome = settle(wish, place, captured.lease.group_hex)
+    requested, place = options.requested_by(given), captured.lease.place
+    outcome = settle(requested, place, captured.lease.group_hex)
     kind, name = named()
     what = f"{kind} {name}"
     if isinstance(outcome, Outside):
@@ -187,7 +187,7 @@ def _settled(captured: Captured, given: dict[str, Any], named: Callable[[], tupl
         captured.reports.note(f"detached {what}", "it is in the lease, and ends with it")
     if isinstance(outcome, Inside):
         captured.reports.rewritten(f"{what}: {outcome.asked}", outcome.why)
-    elif wish.strategy is None and isinstance(outcome, AsItIs) and not captured.is_within():
+    elif requested.strategy is None and isinstance(outcome, AsItIs) and not captured.is_within():
         outcome = Inside("nothing", "it is started by one that is outside")
     return options.written(given, outcome, captured.lease.handle, memory=not place.without_memory)
 

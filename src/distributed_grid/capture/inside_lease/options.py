@@ -16,7 +16,7 @@ from ray.util.scheduling_strategies import (
 
 from .labels import Need, needs_of
 from .own_groups import MEMORY, is_pin
-from .strategies import InGroup, Inside, Labelled, NoGroup, OnNode, Outcome, Outside, Strategy, Wish
+from .strategies import InGroup, Inside, Labelled, NoGroup, OnNode, Outcome, Outside, Requested, Strategy
 
 Options = Mapping[str, Any]
 
@@ -33,13 +33,13 @@ def says_nothing(options: Options) -> bool:
     )
 
 
-def wish_of(options: Options) -> Wish:
+def requested_by(options: Options) -> Requested:
     fallbacks = [other.get("label_selector") for other in options.get("fallback_strategy") or ()]
     selector = options.get("label_selector")
     selectors = tuple(needs_of(one or {}) for one in ([selector] if selector else []) + fallbacks)
     accelerator = options.get("accelerator_type")
     pins = [name for name in options.get("resources") or {} if is_pin(name)]
-    return Wish(
+    return Requested(
         strategy=_strategy(options),
         selectors=selectors if selector else (),
         pins=(*pins, f"accelerator_type:{accelerator}") if accelerator else tuple(pins),

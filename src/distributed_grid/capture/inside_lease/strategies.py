@@ -1,8 +1,8 @@
 """Where a task or an actor with placement options runs: inside the lease or outside of it.
 
-Pure: Ray's options, which `options.py` reads, and the known facts about the lease come in as plain data. A wish is
-rewritten if the lease meets it: a wish for any node, a soft wish, a wish for the very node that the lease is on. A
-hard wish for something else cannot be met inside; it stays as it is and is reported.
+Pure: Ray's options, which `options.py` reads, and the known facts about the lease come in as plain data. Placement
+that the lease meets is rewritten: any node, a soft affinity, the very node that the lease is on. A hard condition that
+the lease does not meet stays as it is and is reported.
 """
 
 from collections.abc import Mapping
@@ -52,7 +52,7 @@ Strategy = str | OnNode | Labelled | InGroup | NoGroup | None
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Requested:
     """All that a task's or actor's options say about its placement."""
 
     strategy: Strategy = None
@@ -88,19 +88,19 @@ class Outside:
 Outcome = AsItIs | Inside | Outside
 
 
-def settle(wish: Wish, place: Place, lease_group: str) -> Outcome:
-    """Inside if every wish can be met or waived there; otherwise outside, because of the first that cannot."""
-    if isinstance(wish.strategy, InGroup) and wish.strategy.group_id != lease_group:
-        return Outside(f"in placement group {wish.strategy.group_id[:8]}", "that group is not the lease's")
-    if isinstance(wish.strategy, str) and wish.strategy not in ANYWHERE:
+def settle(requested: Requested, place: Place, lease_group: str) -> Outcome:
+    """Inside if every condition can be met or waived there; otherwise outside, because of the first that cannot."""
+    if isinstance(requested.strategy, InGroup) and requested.strategy.group_id != lease_group:
+        return Outside(f"in placement group {requested.strategy.group_id[:8]}", "that group is not the lease's")
+    if isinstance(requested.strategy, str) and requested.strategy not in ANYWHERE:
         return AsItIs()  # invalid options: Ray raises the error
     met = [
         found
         for found in (
-            _strategy(wish.strategy, place),
-            _selectors(wish.selectors, place),
-            _pins(wish.pins, place),
-            _memory(wish.memory, place),
+            _strategy(requested.strategy, place),
+            _selectors(requested.selectors, place),
+            _pins(requested.pins, place),
+            _memory(requested.memory, place),
         )
         if found is not None
     ]
@@ -123,7 +123,7 @@ def _strategy(strategy: Strategy, place: Place) -> Inside | Outside | None:
             if node_id == place.node_id:
                 return Inside(asked, "the lease is on that node")
             if soft:
-                return Inside(asked, "that was a soft wish, and the lease is on another node")
+                return Inside(asked, "that affinity was soft, and the lease is on another node")
             return Outside(asked, f"the lease is on {_named(place)}")
         case Labelled(hard):
             missing = unmet(hard, place.labels)

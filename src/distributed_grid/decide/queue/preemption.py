@@ -22,7 +22,7 @@ from distributed_grid.decide.queue.claims import (
     yields_first,
     yields_to,
 )
-from distributed_grid.decide.queue.victims import Standing, Yielding, fewest, needed_of, trimmed
+from distributed_grid.decide.queue.victims import LenderPreemption, Standing, fewest, needed_of, trimmed
 from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.plans import Grant, Rules
@@ -61,7 +61,7 @@ class Preemption:
         return max(_back_by(victim, self.at) for victim in self.victims)
 
 
-_Choice = tuple[NodeName, tuple[Lease, ...], tuple[Lease, ...], Yielding]
+_Choice = tuple[NodeName, tuple[Lease, ...], tuple[Lease, ...], LenderPreemption]
 
 
 def plan_preemption(
@@ -120,24 +120,24 @@ def _least_harm(standing: Standing, able: Collection[str], now: datetime) -> Pre
         if stop is None or not (stop[0].reason.by_amount or borrows):
             continue
         must_go = moved_in if borrows else ()
-        yielding = Yielding(standing, lender, must_go)
-        leaves = sum(part.units for part in yielding.may_take(must_go))
+        preemption = LenderPreemption(standing, lender, must_go)
+        leaves = sum(part.units for part in preemption.may_take(must_go))
         if borrows and capacity.usage.moved_in(lender, ask.kind) > leaves:
             continue
-        if (victims := _victims(lent, yielding, bool(must_go), now)) is not None:
-            choices.append((lender, must_go, victims, yielding))
+        if (victims := _victims(lent, preemption, bool(must_go), now)) is not None:
+            choices.append((lender, must_go, victims, preemption))
 
     def harm(choice: _Choice) -> tuple[object, ...]:
-        lender, must_go, victims, yielding = choice
+        lender, must_go, victims, preemption = choice
         gone = (*must_go, *victims)
-        reluctant = sorted((yielding.reluctance(victim) for victim in gone), reverse=True)
+        reluctant = sorted((preemption.reluctance(victim) for victim in gone), reverse=True)
         order = [yields_first(victim, now)[:-1] for victim in reversed(gone)]  # the ids do not count
         return [each for each in reluctant if each], len(gone), order, -capacity[lender].limits.priority, lender
 
     by_id = {lease.id: lease for lease in leases}
-    for lender, must_go, found, yielding in sorted(choices, key=harm):
-        victims = trimmed(found, yielding.enough)
-        takes = {lease.id: lease.units for lease in must_go} | needed_of(victims, yielding.enough)
+    for lender, must_go, found, preemption in sorted(choices, key=harm):
+        victims = trimmed(found, preemption.enough)
+        takes = {lease.id: lease.units for lease in must_go} | needed_of(victims, preemption.enough)
         whole = tuple(by_id[victim.id] for victim in (*must_go, *victims))
         plan = Preemption(lender, whole, offer.from_node(lender), _reason(ask, claim), claim.is_guaranteed, now, takes)
         with capacity.trying():
@@ -274,19 +274,21 @@ def _by_lender(
         yield lender, lent[lender], tuple(moved_in[lender])
 
 
-def _victims(pool: list[Lease], yielding: Yielding, others_go: bool, now: datetime) -> tuple[Lease, ...] | None:
-    if others_go and yielding.enough(()):
+def _victims(
+    pool: list[Lease], preemption: LenderPreemption, others_go: bool, now: datetime
+) -> tuple[Lease, ...] | None:
+    if others_go and preemption.enough(()):
         return ()
     useful = [
         part
         for lease in sorted(pool, key=lambda lease: yields_first(lease, now))
-        for part in yielding.may_take((lease,))
-        if any(kind in yielding.short for kind in part.resources)
+        for part in preemption.may_take((lease,))
+        if any(kind in preemption.short for kind in part.resources)
     ]
-    by_reluctance = [(part, yielding.reluctance(part)) for part in useful]
+    by_reluctance = [(part, preemption.reluctance(part)) for part in useful]
     for level in sorted({reluctance for _, reluctance in by_reluctance}):
         among = [part for part, reluctance in by_reluctance if reluctance <= level]
-        if (found := fewest(among, yielding.short, yielding.enough)) is not None:
+        if (found := fewest(among, preemption.short, preemption.enough)) is not None:
             return found
     return None
 

@@ -118,7 +118,7 @@ class Standing:
     """What teams hold, without pending returns."""
 
 
-class Yielding:
+class LenderPreemption:
     """One lender, and the leases there that may be taken for the request."""
 
     def __init__(self, standing: Standing, lender: NodeName, must_go: tuple[Lease, ...] = ()) -> None:

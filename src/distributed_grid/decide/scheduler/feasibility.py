@@ -77,7 +77,7 @@ class Sought:
 def feasible(sought: Sought) -> Mask:
     """The nodes that may and can carry the task. The target also counts if one of its boosts can."""
     columns, home = sought.columns, sought.home
-    if home >= 0 and columns.rests[home]:
+    if home >= 0 and columns.cordoned[home]:
         return np.zeros(len(columns), dtype=bool)
     mask = columns.lends.copy()
     if home >= 0:
@@ -120,9 +120,9 @@ def allowed(sought: Sought, mask: Mask) -> Mask:
 def preferred(sought: Sought) -> Units | None:
     """How many optional preferences each node meets; None if there are none."""
     near, far = sought.request.near, sought.request.far
-    wishes = [one.astype(np.int64) for one in _met(sought, near)] if near and not near.required else []
-    wishes += [-one.astype(np.int64) for one in _met(sought, far)] if far and not far.required else []
-    return sum(wishes[1:], wishes[0]) if wishes else None
+    preferences = [one.astype(np.int64) for one in _met(sought, near)] if near and not near.required else []
+    preferences += [-one.astype(np.int64) for one in _met(sought, far)] if far and not far.required else []
+    return sum(preferences[1:], preferences[0]) if preferences else None
 
 
 def _met(sought: Sought, affinity: Affinity) -> Iterator[Mask]:
@@ -168,7 +168,7 @@ def why_not(sought: Sought, name: NodeName) -> str:
         return _ruled_out(f"only {only} will do")
     is_home = row == sought.home
     code = columns.refuses[row] if not (is_home and columns.up[row]) else None
-    if sought.home >= 0 and columns.rests[sought.home]:
+    if sought.home >= 0 and columns.cordoned[sought.home]:
         code = RefusalCode.COOLING_DOWN
     if code is not None:
         return code.told(columns.facts(row, sought.target) or {})

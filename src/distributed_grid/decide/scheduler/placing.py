@@ -60,7 +60,7 @@ def choose(sought: Sought) -> Choice | None:
 def choose_boost(sought: Sought) -> tuple[Choice, ...] | None:
     """A place in one of the target's boosts; None if none can carry the task."""
     home, boost = sought.home, sought.carrier()
-    if home < 0 or boost is None or sought.columns.rests[home]:
+    if home < 0 or boost is None or sought.columns.cordoned[home]:
         return None
     mask = sought.columns.named([sought.target])
     return (Choice(sought.target, 0.0, boost),) if allowed(sought, mask).any() else None
@@ -77,8 +77,8 @@ def _scores(sought: Sought, mask: Mask) -> Floats:
     scores = np.asarray(strategy_named(str(sought.request.strategy)).scorer(sought.columns, sought), dtype=np.float64)
     if scores.shape != mask.shape:
         raise ValueError(f"the strategy {sought.request.strategy} gave {scores.shape} scores for {mask.shape} nodes")
-    if (wishes := preferred(sought)) is not None:
-        scores = scores + _PREFERRED * wishes
+    if (scored := preferred(sought)) is not None:
+        scores = scores + _PREFERRED * scored
     # A node without a valid score goes last, but it can still carry the task.
     found: Floats = np.where(mask, np.nan_to_num(scores, nan=-_LAST, posinf=_LAST, neginf=-_LAST), -np.inf)
     return found

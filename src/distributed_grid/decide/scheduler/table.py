@@ -51,7 +51,7 @@ class NodeColumns:
         """How many tasks are placed there."""
         self.up = np.zeros(count, dtype=bool)
         self.lends = np.zeros(count, dtype=bool)
-        self.rests = np.zeros(count, dtype=bool)
+        self.cordoned = np.zeros(count, dtype=bool)
         """The node is cooling down: it shares nothing, and its own tasks get nothing new."""
         self.refuses: list[RefusalCode | None] = [None] * count
         """Why a node takes no tasks of other nodes; None if it does."""
@@ -94,7 +94,7 @@ class NodeColumns:
         (self._split.add if node.gpu_parts else self._split.discard)(row)
         self.refuses[row] = not_lending(node, rules)
         self.lends[row] = self.refuses[row] is None
-        self.rests[row] = node.name in rules.cordoned
+        self.cordoned[row] = node.name in rules.cordoned
         self.up[row] = self.lends[row] or closed(node, rules) in (None, RefusalCode.COOLING_DOWN)
         if self.labels[row] != node.labels:
             self.labels[row] = node.labels
