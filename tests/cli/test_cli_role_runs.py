@@ -80,7 +80,7 @@ def test_all_runs_are_listed_with_what_is_to_be_said_of_them(served: ServedGrid)
 
     lines = typed(served, "status")[0].splitlines()
 
-    assert lines[0].split() == ["Name", "State", "Up", "Workload", "Kept", "by", "Began"]
+    assert lines[0].split() == ["Name", "State", "Up", "Workload", "Owner", "Began"]
     assert lines[1].split()[:5] == ["run-1", "running", "3", "of", "3"]
     assert lines[2].split()[:2] == ["older", "failed"]
     assert lines[-1] == "older: no more GPUs"
@@ -120,7 +120,7 @@ def test_a_run_whose_owner_is_gone_is_shown_as_lost(served: ServedGrid) -> None:
     shown = typed(served, "status", "run-1")[0]
 
     assert shown.startswith("run-1  lost   0 of 3 members up")
-    assert "the process that kept it, 4711 on a, is gone; Ray ended its actors" in shown
+    assert "the process that owned it, 4711 on a, is gone; Ray ended its actors" in shown
 
 
 def test_a_name_that_no_run_has_is_not_found(served: ServedGrid) -> None:

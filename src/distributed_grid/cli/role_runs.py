@@ -49,7 +49,7 @@ def free_name(client: GridClient, name: str) -> str:
     owner = there["owner"]
     raise RoleRunInUse(
         f"A run with the name {name} is {there['state']}",
-        because=[f"it is kept by process {owner['pid']} on {owner['node']}"],
+        because=[f"it belongs to process {owner['pid']} on {owner['node']}"],
         try_next=f"Give this one another name with --name, or end that one: grid roles down {name}",
     )
 
@@ -133,12 +133,12 @@ def up(
     from distributed_grid.cli.status_line import StatusLine
     from distributed_grid.errors import GridError
     from distributed_grid.model.requests import seconds
-    from distributed_grid.run.role_starter import Keeping, Order
+    from distributed_grid.run.role_starter import Order, OwnerProcess
 
     workload = startable(file)
     name = free_name(client, name or workload.name)
     order = Order(name, file, working_dir, seconds("wait", wait, zero_allowed=True), foreground)
-    with Keeping(client.home, order) as keeping:
+    with OwnerProcess(client.home, order) as owner:
         with StatusLine() as line:
 
             def look() -> None:
@@ -147,12 +147,12 @@ def up(
                 except GridError:  # the run has not begun, or the controller does not answer just now
                     line.show("starting ...")
 
-            keeping.until_up(look)
+            owner.until_up(look)
         _show_run(client, name, as_json)
         if not foreground:
             say(f"To see how it is:  grid roles status {name}\nTo end it:         grid roles down {name}")
             return
-        sys.exit(keeping.stay())
+        sys.exit(owner.stay())
 
 
 @click.command(cls=Command, examples=["grid roles status", "grid roles status nightly --watch"])

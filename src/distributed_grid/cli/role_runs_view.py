@@ -135,7 +135,7 @@ def runs_view(found: RoleRunList, canvas: Canvas) -> str:
             "state": Column.of("State", [run["state"] for run in runs]),
             "up": Column.of("Up", [f"{run['up']} of {run['wanted']}" for run in runs], right=True),
             "workload": Column.of("Workload", [run["workload"] for run in runs]),
-            "owner": Column.of("Kept by", [_owner(run) for run in runs]),
+            "owner": Column.of("Owner", [_owner(run) for run in runs]),
             "began": Column.of("Began", since, Form("Began", ago)),
         },
         ("began", "workload", "owner", "began"),
@@ -154,7 +154,7 @@ def run_view(run: RoleRun, canvas: Canvas, *, each: bool = False) -> str:
         f"{up} of {wanted} members up",
         *([f"workload {run['workload']}"] if run["workload"] != run["name"] else []),
         f"since {clock(run['began_at'])} ({distance(run['began_at'])})",
-        f"kept by {_owner(run)}",
+        f"owned by {_owner(run)}",
     ]
     lines = canvas.flow(head)
     for text in (run["why"], run["progress"], _pending_command(run.get("pending_command"))):

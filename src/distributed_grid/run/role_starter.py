@@ -57,7 +57,7 @@ class Order:
         }
 
 
-class Keeping:
+class OwnerProcess:
     """A started owner process. Leaving this block before the run is up ends it."""
 
     def __init__(self, home: GridHome, order: Order) -> None:

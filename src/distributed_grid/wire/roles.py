@@ -31,7 +31,7 @@ class RunHeader(TypedDict):
     ]
     why: Annotated[str, Field(description="Why it failed, is degraded or lost")]
     progress: Annotated[str, Field(description="How its start is getting on")]
-    owner: Annotated[RunOwner, Field(description="The process that keeps it; the run ends with it")]
+    owner: Annotated[RunOwner, Field(description="The process that owns it; the run ends with it")]
     began_at: str
     updated_at: str
 

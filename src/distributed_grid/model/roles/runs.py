@@ -56,7 +56,7 @@ def as_seen(record: Record, *, owner_is_dead: bool) -> Record:
     if not owner_is_dead or is_over(record):
         return record
     owner = record["owner"]
-    why = f"the process that kept it, {owner['pid']} on {owner['node']}, is gone; Ray ended its actors"
+    why = f"the process that owned it, {owner['pid']} on {owner['node']}, is gone; Ray ended its actors"
     members: list[MemberOfRun] = [{**member, "state": "gone"} for member in record["members"]]
     roles: list[RoleOfRun] = [{**role, "up": 0} for role in record["roles"]]
     return {**record, "state": RunState.LOST, "why": why, "progress": "", "members": members, "roles": roles}

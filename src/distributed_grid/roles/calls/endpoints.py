@@ -1,6 +1,6 @@
 """The registry: an endpoint for every role and rank. The endpoint stays while its member dies and comes back.
 
-One thread keeps the run and changes its endpoints. Callers read them without locks.
+One thread owns the run and changes its endpoints. Callers read them without locks.
 """
 
 import threading
@@ -206,6 +206,6 @@ class EndpointRegistry:
             endpoint.retire(why)
 
     def forget_finished(self, unfinished: Callable[[list[Ref]], list[Ref]]) -> None:
-        """See `Endpoint.forget_finished`. The thread that keeps the run calls this from time to time."""
+        """See `Endpoint.forget_finished`. The thread that owns the run calls this from time to time."""
         for endpoint in self.all_endpoints():
             endpoint.forget_finished(unfinished)
