@@ -271,7 +271,7 @@ def test_why(grid: LiveGrid) -> None:
 def test_the_policy_can_be_changed_while_it_runs(grid: LiveGrid) -> None:
     done = grid.json("resource-sharing", "policy", "set", "conservative", "--mode", "share_and_offload")
     try:
-        assert (done["policy"], done["numbers"]["keeps_of_idle"]) == ("conservative", 0.5)
+        assert (done["policy"], done["numbers"]["headroom_of_idle"]) == ("conservative", 0.5)
         with pytest.raises(NoCapacity) as refused:
             grid.boost("head", "cpu", 3, source_node="one")
         assert "conservative keeps 2 free" in " ".join(refused.value.because)

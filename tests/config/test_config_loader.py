@@ -149,7 +149,7 @@ SHARING = "must be one of offload_only, share_and_offload, dynamic_balancing, no
         (
             "nodes:\n- {name: a, resources: {object_store_memory: 1}}\n",
             "2:25: nodes[0].resources.object_store_memory: "
-            "'object_store_memory' is kept by Ray for itself; choose another name",
+            "'object_store_memory' is reserved by Ray; choose another name",
         ),
         (
             "nodes:\n- name: a\n  resource_sharing: {max_share_cpu: true}\n",

@@ -322,21 +322,21 @@ def test_who_waits_for_a_nodes_own_work_says_that_nobody_knows() -> None:
 
     assert found["a"].expected_start is None
     assert found["a"].reason == ("waits for 4 CPUs: they come when gpu1 needs less for its own work; no estimate")
-    assert found["b"].grant is not None, "nothing is kept for what may never be"
+    assert found["b"].grant is not None, "nothing is earmarked for what may never be"
 
 
-def test_for_one_that_is_overdue_a_node_is_kept_until_its_own_work_needs_less() -> None:
+def test_for_one_that_is_overdue_a_node_is_earmarked_until_its_own_work_needs_less() -> None:
     loan = lent("x", 1, 30)
     queue = waits("a", 4, waited_s=OVERDUE_S), waits("long", 1), waits("short", 1, **minutes(30))
 
     found = plan(*queue, nodes=[full(loan, own=1)], leases=[loan])
 
-    assert found["a"].reason.endswith("gpu1 is kept for it")
+    assert found["a"].reason.endswith("gpu1 is earmarked for it")
     assert found["long"].grant is None
     assert found["short"].grant is not None
 
 
-def test_only_one_node_is_kept_for_the_overdue() -> None:
+def test_only_one_node_is_earmarked_for_the_overdue() -> None:
     nodes = [node("gpu1", cpus=4, used=cpu(1)), node("gpu2", cpus=4, used=cpu(1))]
     queue = (waits(id, 4, waited_s=OVERDUE_S) for id in ("a", "b"))
 

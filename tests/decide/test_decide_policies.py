@@ -24,8 +24,8 @@ FORESEEN = {("gpu1", CPU): 0.3, ("gpu1", GPU): 0.5, ("gpu1", MEMORY): 0.3}
 
 def headroom(policy: SharingPolicy) -> Headroom:
     numbers = POLICIES[policy]
-    of_base = EXCESS if numbers.keeps_of_base is None else numbers.keeps_of_base
-    return Headroom(policy, of_base, numbers.keeps_of_idle, FORESEEN if numbers.foresees else {})
+    of_base = EXCESS if numbers.headroom_of_base is None else numbers.headroom_of_base
+    return Headroom(policy, of_base, numbers.headroom_of_idle, FORESEEN if numbers.foresees else {})
 
 
 def lent_in_all(policy: SharingPolicy, kind: str, amount: float, world: World, delivery: str) -> float | int:
@@ -91,8 +91,8 @@ def test_memory_is_kept_in_the_same_way(policy: SharingPolicy, lends: float) -> 
 @pytest.mark.parametrize("policy", SharingPolicy)
 def test_every_policy_has_its_numbers_and_they_make_sense(policy: SharingPolicy) -> None:
     numbers = POLICIES[policy]
-    assert 0.0 <= (numbers.keeps_of_base or 0.0) < 1.0
-    assert 0.0 <= numbers.keeps_of_idle < 1.0
+    assert 0.0 <= (numbers.headroom_of_base or 0.0) < 1.0
+    assert 0.0 <= numbers.headroom_of_idle < 1.0
     assert numbers.high_rounds >= 1
     assert numbers.low_rounds >= 1
     assert numbers.min_hold_s > 0
@@ -109,6 +109,6 @@ def test_the_rows_are_what_the_policies_promise() -> None:
     assert [p for p, yes in column("foresees").items() if yes] == [PREDICTIVE]
     assert POLICIES[AGGRESSIVE].high_rounds == 1, "it reacts at the first sample"
     assert POLICIES[BALANCED].high_rounds > 1, "it waits until the pressure has lasted"
-    assert POLICIES[BALANCED].keeps_of_base is None, "it keeps what is configured"
+    assert POLICIES[BALANCED].headroom_of_base is None, "it keeps what is configured"
     holds = column("min_hold_s")
     assert holds[AGGRESSIVE] < holds[BALANCED] < holds[CONSERVATIVE]  # type: ignore[operator]

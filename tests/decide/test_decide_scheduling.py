@@ -10,7 +10,7 @@ from builders import amounts, boost_room, cpu, lease, limits, node, reservation,
 
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.scheduler import NodeColumns, Sought, choose, choose_gang, register_strategy, strategies
-from distributed_grid.decide.scheduler.feasibility import kept_for
+from distributed_grid.decide.scheduler.feasibility import earmarks_for
 from distributed_grid.decide.scheduler.placing import promise, refusals
 from distributed_grid.errors import InvalidRequest
 from distributed_grid.model.nodes import Node, NodeTable
@@ -291,7 +291,7 @@ def test_members_that_want_to_be_together_are_on_one_node() -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "kept"),
+    ("more", "earmarked"),
     [
         ({"cpu": 8}, {"big"}),
         ({"cpu": 8, "anti_affinity": {"nodes": ["big"]}}, {"busy"}),  # four of eight are free there
@@ -301,12 +301,12 @@ def test_members_that_want_to_be_together_are_on_one_node() -> None:
     ],
     ids=lambda value: str(sorted(value)) if isinstance(value, set) else str(value),
 )
-def test_for_who_waits_as_many_nodes_are_kept_as_it_needs(more: dict[str, Any], kept: set[str]) -> None:
-    assert kept_for(sought(HOME, SMALL, BIG, BUSY, **({"target": "busy"} | more))) == kept
+def test_for_who_waits_as_many_nodes_are_kept_as_it_needs(more: dict[str, Any], earmarked: set[str]) -> None:
+    assert earmarks_for(sought(HOME, SMALL, BIG, BUSY, **({"target": "busy"} | more))) == earmarked
 
 
-def test_what_is_kept_is_told() -> None:
-    asked = replace(sought(HOME, BIG, cpu=8), kept=frozenset({"big"}))
+def test_what_is_earmarked_is_told() -> None:
+    asked = replace(sought(HOME, BIG, cpu=8), earmarked=frozenset({"big"}))
     assert choose(asked) is None
     assert refusals(asked)["big"] == "what is free there is held for a task that has waited longer"
 

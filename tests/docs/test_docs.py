@@ -400,11 +400,11 @@ def test_the_numbers_of_the_policies() -> None:
     def keeps(numbers: PolicyNumbers) -> str:
         if numbers.foresees:
             return "what its own work is expected to need before the lease ends"
-        if numbers.keeps_of_idle == 0.5:
+        if numbers.headroom_of_idle == 0.5:
             return "half of what is idle"
-        if numbers.keeps_of_base is None:
+        if numbers.headroom_of_base is None:
             return "`excess_threshold` (20 %) of all it has"
-        return f"{numbers.keeps_of_base:.0%} of all it has".replace("%", " %")
+        return f"{numbers.headroom_of_base:.0%} of all it has".replace("%", " %")
 
     assert {codes_in(row["Policy"])[0]: list(row.values())[1:] for row in rows} == {
         str(policy): [

@@ -73,7 +73,7 @@ def test_in_one_look_what_lasts_about_as_long_is_foreseen_once(make_grid: Callab
 
 def test_the_configuration_goes_before_the_policys_numbers(make_grid: Callable[..., WholeGrid]) -> None:
     lab = make_grid(min_hold_seconds=7, thresholds={"excess_threshold": 0.4})
-    assert (numbers(lab.parts).min_hold_s, numbers(lab.parts).keeps_of_base) == (7.0, 0.4)
+    assert (numbers(lab.parts).min_hold_s, numbers(lab.parts).headroom_of_base) == (7.0, 0.4)
 
 
 def test_planners_are_told_what_the_next_request_would_be_lent(make_grid: Callable[..., WholeGrid]) -> None:

@@ -34,14 +34,14 @@ def test_the_most_a_team_may_have_is_its_guarantee_and_what_it_may_borrow(one: T
     ],
 )
 def test_a_team_keeps_from_others_what_it_does_not_lend_of_its_guarantee(one: Team, kept: int) -> None:
-    assert one.kept_from_others(CPU) == kept
+    assert one.withheld_from_others(CPU) == kept
 
 
 def test_who_belongs_to_no_team_has_nothing_guaranteed_and_no_limit() -> None:
     teams = Teams([team("ml", guaranteed=amounts(cpu=4))])
     assert teams.of("ml").guaranteed == cpu(4)
     stranger = teams.of("who")
-    assert (stranger.name, stranger.most(CPU), stranger.kept_from_others(CPU)) == ("who", None, 0)
+    assert (stranger.name, stranger.most(CPU), stranger.withheld_from_others(CPU)) == ("who", None, 0)
     assert not stranger.guaranteed
     assert teams.of("").name == DEFAULT_TEAM
 

@@ -18,7 +18,7 @@ RECORD = SharingRecord(
     SharingMode.OFFLOAD_ONLY,
     ("a",),
     (
-        replace(waits("w1", 2, waited_s=60), is_kept=True),
+        replace(waits("w1", 2, waited_s=60), is_durable=True),
         replace(waits("w2", 1), ask=ask("b", "gpu", 1, team="red", reclaim_hook="watch:"), until=NOON),
     ),
     {"red": Account(12.5, NOON)},

@@ -148,7 +148,7 @@ def _resource_name(value: object) -> str:
     try:
         kind = kind_of(name)
     except UnknownResource:
-        raise wrong(f"{name!r} is kept by Ray for itself; choose another name") from None
+        raise wrong(f"{name!r} is reserved by Ray; choose another name") from None
     if kind in BUILT_IN:
         field = {CPU: "cpu_count", GPU: "gpu_count", MEMORY: "memory_gb"}[kind]
         raise wrong(f"{name!r} is not a custom resource; set the node's {field} instead")

@@ -12,9 +12,9 @@ from distributed_grid.model.policies import SharingPolicy
 class PolicyNumbers:
     """How readily capacity moves. `docs/sharing.md` shows this table; a test holds the two together."""
 
-    keeps_of_base: float | None
+    headroom_of_base: float | None
     """The part of its base that a lender keeps free; None: the configured `excess_threshold`."""
-    keeps_of_idle: float
+    headroom_of_idle: float
     """The part of its idle capacity that a lender keeps."""
     acts_by_itself: bool
     """Whether grid borrows, returns and moves without being asked."""
@@ -34,8 +34,8 @@ class PolicyNumbers:
 
 POLICIES: Final[Mapping[SharingPolicy, PolicyNumbers]] = {
     SharingPolicy.CONSERVATIVE: PolicyNumbers(
-        keeps_of_base=0.0,
-        keeps_of_idle=0.5,
+        headroom_of_base=0.0,
+        headroom_of_idle=0.5,
         acts_by_itself=False,
         high_rounds=5,
         low_rounds=5,
@@ -45,8 +45,8 @@ POLICIES: Final[Mapping[SharingPolicy, PolicyNumbers]] = {
         changes_per_round=1,
     ),
     SharingPolicy.BALANCED: PolicyNumbers(
-        keeps_of_base=None,
-        keeps_of_idle=0.0,
+        headroom_of_base=None,
+        headroom_of_idle=0.0,
         acts_by_itself=True,
         high_rounds=3,
         low_rounds=3,
@@ -56,8 +56,8 @@ POLICIES: Final[Mapping[SharingPolicy, PolicyNumbers]] = {
         changes_per_round=2,
     ),
     SharingPolicy.AGGRESSIVE: PolicyNumbers(
-        keeps_of_base=0.05,
-        keeps_of_idle=0.0,
+        headroom_of_base=0.05,
+        headroom_of_idle=0.0,
         acts_by_itself=True,
         high_rounds=1,
         low_rounds=2,
@@ -67,8 +67,8 @@ POLICIES: Final[Mapping[SharingPolicy, PolicyNumbers]] = {
         changes_per_round=4,
     ),
     SharingPolicy.PREDICTIVE: PolicyNumbers(
-        keeps_of_base=0.0,
-        keeps_of_idle=0.0,
+        headroom_of_base=0.0,
+        headroom_of_idle=0.0,
         acts_by_itself=True,
         high_rounds=2,
         low_rounds=3,
@@ -83,5 +83,5 @@ POLICIES: Final[Mapping[SharingPolicy, PolicyNumbers]] = {
 def headroom_under(policy: SharingPolicy, excess_threshold: float) -> Headroom:
     """What a lender keeps under a policy, as long as nothing is forecast."""
     numbers = POLICIES[policy]
-    of_base = None if numbers.foresees else numbers.keeps_of_base
-    return Headroom(str(policy), excess_threshold if of_base is None else of_base, numbers.keeps_of_idle)
+    of_base = None if numbers.foresees else numbers.headroom_of_base
+    return Headroom(str(policy), excess_threshold if of_base is None else of_base, numbers.headroom_of_idle)

@@ -31,7 +31,7 @@ _ANSWER_S: Final = 5.0
 
 
 class RayKeyValueStore:
-    """The `Shelf` of a Ray cluster. Works in drivers, in workers, and in processes that only know its address.
+    """The `KeyValueStore` of a Ray cluster. Works in drivers, in workers, and in processes that only know its address.
 
     Raises `Unavailable` if the cluster does not answer in time.
     """

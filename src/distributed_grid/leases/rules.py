@@ -60,8 +60,8 @@ def rules_of_one_look(p: EngineContext) -> RulesFor:
 def numbers(p: EngineContext) -> PolicyNumbers:
     """The policy's numbers, with the configuration's overrides."""
     sharing, found = p.config.resource_sharing, POLICIES[p.sharing.policy]
-    if found.keeps_of_base is None:
-        found = replace(found, keeps_of_base=float(sharing.thresholds.excess_threshold))
+    if found.headroom_of_base is None:
+        found = replace(found, headroom_of_base=float(sharing.thresholds.excess_threshold))
     if sharing.min_hold_seconds is not None:
         found = replace(found, min_hold_s=float(sharing.min_hold_seconds))
     return found

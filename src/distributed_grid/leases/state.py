@@ -142,7 +142,7 @@ class SharingState:
             self.set_policy,
             self.set_mode,
             tuple(sorted(self.cordoned)),
-            tuple(_without_nodes(each) for each in self.waiting.values() if each.is_kept),
+            tuple(_without_nodes(each) for each in self.waiting.values() if each.is_durable),
             dict(self.accounts),
             self.scheduling.record(),
         )

@@ -217,7 +217,7 @@ class Waiting:
     since: datetime
     until: datetime | None = None
     """When it gives up; None: it waits until it is met or cancelled."""
-    is_kept: bool = False
+    is_durable: bool = False
     """It waits across restarts, without a connected caller."""
 
     def is_over(self, now: datetime) -> bool:
@@ -226,4 +226,4 @@ class Waiting:
     @property
     def is_for_a_task(self) -> bool:
         """Whether it waits for a task rather than a caller: the scheduler then holds the lease."""
-        return self.is_kept and self.ask.cause is Cause.SCHEDULED
+        return self.is_durable and self.ask.cause is Cause.SCHEDULED

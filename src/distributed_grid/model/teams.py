@@ -32,7 +32,7 @@ class Team:
         extra = self.borrowing_limit.get(kind)
         return None if extra is None else self.guaranteed[kind] + extra
 
-    def kept_from_others(self, kind: str) -> int:
+    def withheld_from_others(self, kind: str) -> int:
         """The part of its guarantee that no other team may hold, even while it is unused."""
         lends = self.lending_limit.get(kind)
         return 0 if lends is None else max(0, self.guaranteed[kind] - lends)
@@ -56,8 +56,8 @@ class Teams(Mapping[str, Team]):
         self._teams = {team.name: team for team in teams}
         self.closed = tuple(team for team in self._teams.values() if team.lending_limit)
         """The teams that withhold part of their guarantee from others."""
-        self._keeping: dict[str, tuple[tuple[str, int], ...]] = {}
-        self._kept_in_all: dict[str, int] = {}
+        self._withheld: dict[str, tuple[tuple[str, int], ...]] = {}
+        self._withheld_in_all: dict[str, int] = {}
 
     def __getitem__(self, name: str) -> Team:
         return self._teams[name]
@@ -68,17 +68,17 @@ class Teams(Mapping[str, Team]):
     def __len__(self) -> int:
         return len(self._teams)
 
-    def keeping(self, kind: str) -> tuple[tuple[str, int], ...]:
+    def withheld_by_team(self, kind: str) -> tuple[tuple[str, int], ...]:
         """The teams that withhold some of a kind from others, and how much."""
-        if kind not in self._keeping:
-            kept = ((team.name, team.kept_from_others(kind)) for team in self.closed)
-            self._keeping[kind] = tuple((name, units) for name, units in kept if units)
-        return self._keeping[kind]
+        if kind not in self._withheld:
+            withheld = ((team.name, team.withheld_from_others(kind)) for team in self.closed)
+            self._withheld[kind] = tuple((name, units) for name, units in withheld if units)
+        return self._withheld[kind]
 
-    def kept_in_all(self, kind: str) -> int:
-        if kind not in self._kept_in_all:
-            self._kept_in_all[kind] = sum(units for _, units in self.keeping(kind))
-        return self._kept_in_all[kind]
+    def withheld_in_all(self, kind: str) -> int:
+        if kind not in self._withheld_in_all:
+            self._withheld_in_all[kind] = sum(units for _, units in self.withheld_by_team(kind))
+        return self._withheld_in_all[kind]
 
     def of(self, name: str) -> Team:
         return self._teams.get(name) or Team(name or DEFAULT_TEAM)

@@ -41,8 +41,8 @@ def _gpu(said: Mapping[str, Any]) -> GpuReading:
 
 PREFIX: Final = "grid-probe-"
 
-_ERRANDS: Final = "errands"
-_ERRANDS_AT_ONCE: Final = 4
+_FUNCTIONS: Final = "functions"
+_FUNCTIONS_AT_ONCE: Final = 4
 _AT_ONCE: Final = 8
 _STARTING_S: Final = 30.0
 """How long a probe that does not come up keeps other probes from starting."""
@@ -62,7 +62,7 @@ class Unread:
 
 
 @dataclass(slots=True)
-class _Kept:
+class _Handle:
     """A probe that is in the cluster, or starting."""
 
     actor: Any
@@ -93,7 +93,7 @@ class Probes:
     clock: Callable[[], float] = time.monotonic
     hung_s: float = 60.0
     """A probe that has been silent for so long after a request is replaced: it may never answer."""
-    _kept: dict[NodeId, _Kept] = field(default_factory=dict)
+    _handles: dict[NodeId, _Handle] = field(default_factory=dict)
     _wanted: dict[NodeId, int] = field(default_factory=dict)
     """The nodes that should have a probe, and how many GPUs Ray has there."""
     _failures: dict[NodeId, _Failures] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class Probes:
         if not self._has_looked:
             self._take_over()
             self._has_looked = True
-        for node_id in self._kept.keys() - self._wanted.keys():
+        for node_id in self._handles.keys() - self._wanted.keys():
             self._end(node_id)
         self._give_up_hung()
         self._failures = {node_id: self._failures[node_id] for node_id in self._failures.keys() & self._wanted.keys()}
@@ -121,7 +121,7 @@ class Probes:
             left = deadline - self.clock()
             if len(missing) <= free or left <= 0:
                 return
-            if starting := [kept.up for kept in self._starting().values()]:
+            if starting := [probe.up for probe in self._starting().values()]:
                 ray.wait(starting, num_returns=1, timeout=left)
 
     def read_all(self, timeout_s: float) -> dict[NodeId, Reading | Unread]:
@@ -131,19 +131,19 @@ class Probes:
         """
         now = self.clock()
         self._drop_late_answers()
-        fresh = {node_id: kept for node_id, kept in self._kept.items() if kept.asked is None}
-        for kept in fresh.values():
-            kept.asked, kept.asked_at = kept.actor.read.remote(), now
-        references = [kept.asked for kept in fresh.values()]
+        fresh = {node_id: probe for node_id, probe in self._handles.items() if probe.asked is None}
+        for probe in fresh.values():
+            probe.asked, probe.asked_at = probe.actor.read.remote(), now
+        references = [probe.asked for probe in fresh.values()]
         done = set(ray.wait(references, num_returns=len(references), timeout=timeout_s)[0]) if references else set()
         found: dict[NodeId, Reading | Unread] = {}
         for node_id in self._wanted:
-            if node_id not in self._kept:
+            if node_id not in self._handles:
                 found[node_id] = Unread(self._why_none(node_id))
-            elif self._kept[node_id].asked in done:
+            elif self._handles[node_id].asked in done:
                 found[node_id] = self._answer(node_id)
             else:
-                found[node_id] = Unread(self._why_late(self._kept[node_id]))
+                found[node_id] = Unread(self._why_late(self._handles[node_id]))
         return found
 
     def on(self, node_id: NodeId, function: Callable[..., Any], *args: Any) -> Any:
@@ -152,14 +152,14 @@ class Probes:
         A task would work, too. But for a controller whose starter has ended, Ray starts a new worker for every task:
         two seconds of a core each time.
         """
-        kept = self._kept.get(node_id)
-        if kept is None or (kept.up is not None and not ray.wait([kept.up], timeout=0)[0]):
+        probe = self._handles.get(node_id)
+        if probe is None or (probe.up is not None and not ray.wait([probe.up], timeout=0)[0]):
             return processes.on(node_id, function, *args)
-        return kept.actor.do.options(concurrency_group=_ERRANDS).remote(function, *args)
+        return probe.actor.do.options(concurrency_group=_FUNCTIONS).remote(function, *args)
 
     def pids(self, timeout_s: float) -> dict[NodeId, int]:
         """The process ids of the probes that answer in time."""
-        asked = {kept.actor.about.remote(): node_id for node_id, kept in self._kept.items()}
+        asked = {probe.actor.about.remote(): node_id for node_id, probe in self._handles.items()}
         done = ray.wait(list(asked), num_returns=len(asked), timeout=timeout_s)[0] if asked else []
         answers = {asked[reference]: _result(reference) for reference in done}
         return {node_id: said["pid"] for node_id, said in answers.items() if isinstance(said, dict)}
@@ -167,7 +167,7 @@ class Probes:
     def stop(self) -> int:
         """Remove all probes from the cluster, including those of other processes. Returns how many are still there."""
         self._wanted = {}
-        self._kept = {}
+        self._handles = {}
         deadline = self.clock() + _STOP_S
         while left := names(PREFIX):
             for name in left:
@@ -183,27 +183,29 @@ class Probes:
         for name in names(PREFIX):  # of any version
             actor = find(name)
             if name in ours and actor is not None:
-                self._kept[ours[name]] = _Kept(actor, self.clock(), actor.about.remote())
+                self._handles[ours[name]] = _Handle(actor, self.clock(), actor.about.remote())
             else:
                 _kill(actor)
 
     def _startable(self) -> list[NodeId]:
         now = self.clock()
         paused = {node_id for node_id, failed in self._failures.items() if now < failed.not_before}
-        return sorted(self._wanted.keys() - self._kept.keys() - paused)
+        return sorted(self._wanted.keys() - self._handles.keys() - paused)
 
-    def _starting(self) -> dict[NodeId, _Kept]:
+    def _starting(self) -> dict[NodeId, _Handle]:
         """The probes that are starting."""
-        unsure = {node_id: kept for node_id, kept in self._kept.items() if kept.up is not None}
+        unsure = {node_id: probe for node_id, probe in self._handles.items() if probe.up is not None}
         if unsure:
-            references = [kept.up for kept in unsure.values()]
+            references = [probe.up for probe in unsure.values()]
             up = set(ray.wait(references, num_returns=len(references), timeout=0)[0])
-            for kept in unsure.values():
-                if kept.up in up:
-                    kept.up = None
+            for probe in unsure.values():
+                if probe.up in up:
+                    probe.up = None
         now = self.clock()
         return {
-            node_id: kept for node_id, kept in unsure.items() if kept.up is not None and now - kept.since < _STARTING_S
+            node_id: probe
+            for node_id, probe in unsure.items()
+            if probe.up is not None and now - probe.since < _STARTING_S
         }
 
     def _start(self, node_id: NodeId) -> None:
@@ -217,20 +219,20 @@ class Probes:
             scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False),
         )
         started = actor.remote(nvml_source(), self._wanted[node_id])
-        self._kept[node_id] = _Kept(started, self.clock(), started.about.remote())
+        self._handles[node_id] = _Handle(started, self.clock(), started.about.remote())
 
     def _drop_late_answers(self) -> None:
-        late = {kept.asked: node_id for node_id, kept in self._kept.items() if kept.asked is not None}
+        late = {probe.asked: node_id for node_id, probe in self._handles.items() if probe.asked is not None}
         done = ray.wait(list(late), num_returns=len(late), timeout=0)[0] if late else []
         for reference in done:
             node_id = late[reference]
-            self._kept[node_id].asked = None
+            self._handles[node_id].asked = None
             self._judge(node_id, _result(reference))
 
     def _answer(self, node_id: NodeId) -> Reading | Unread:
-        kept = self._kept[node_id]
-        said = _result(kept.asked)
-        kept.asked = None
+        probe = self._handles[node_id]
+        said = _result(probe.asked)
+        probe.asked = None
         if (why := self._judge(node_id, said)) is not None:
             return Unread(why)
         self._failures.pop(node_id, None)
@@ -256,29 +258,29 @@ class Probes:
         self._drop_late_answers()
         now = self.clock()
         hung = {
-            node_id: now - kept.asked_at
-            for node_id, kept in self._kept.items()
-            if kept.asked is not None and now - kept.asked_at > self.hung_s
+            node_id: now - probe.asked_at
+            for node_id, probe in self._handles.items()
+            if probe.asked is not None and now - probe.asked_at > self.hung_s
         }
         for node_id, silent_s in hung.items():
             self._failed(node_id, f"it had not answered for {silent_s:.0f} s, and is replaced")
 
     def _end(self, node_id: NodeId) -> None:
-        _kill(self._kept.pop(node_id).actor)
+        _kill(self._handles.pop(node_id).actor)
 
     def _why_none(self, node_id: NodeId) -> str:
         failed = self._failures.get(node_id)
         return f"its probe failed: {failed.because}" if failed else "its probe has not been started yet"
 
-    def _why_late(self, kept: _Kept) -> str:
-        if kept.up is not None and not ray.wait([kept.up], timeout=0)[0]:
+    def _why_late(self, probe: _Handle) -> str:
+        if probe.up is not None and not ray.wait([probe.up], timeout=0)[0]:
             return "its probe is still starting"
-        return f"its probe has not answered for {self.clock() - kept.asked_at:.0f} s"
+        return f"its probe has not answered for {self.clock() - probe.asked_at:.0f} s"
 
 
 @cache
 def _actor_class() -> Any:
-    return ray.remote(concurrency_groups={_ERRANDS: _ERRANDS_AT_ONCE})(Probe)
+    return ray.remote(concurrency_groups={_FUNCTIONS: _FUNCTIONS_AT_ONCE})(Probe)
 
 
 @cache
@@ -291,7 +293,7 @@ def version() -> str:
 
 @cache
 def nvml_source() -> bytes:
-    """nvidia-ml-py as text, small enough to be kept with the actor: a restart must not depend on its starter."""
+    """nvidia-ml-py as text, small enough to be stored with the actor: a restart must not depend on its starter."""
     source = metadata.distribution("nvidia-ml-py").locate_file("pynvml.py")
     return zlib.compress(Path(str(source)).read_bytes(), 9)
 

@@ -90,7 +90,7 @@ class Queue:
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # the caller may be gone
         p.sharing.waiting[waiting.id] = waiting
         self._answers[waiting.id] = answer
-        if waiting.is_kept:
+        if waiting.is_durable:
             try:
                 await p.commit_sharing()
             except BaseException:
@@ -104,7 +104,7 @@ class Queue:
         waiting = self.find(request_id)
         self._end(waiting, NoCapacity(f"{waiting.ask.describe()}: the request was {why}"))
         self._p.journal.note("unqueued", f"{waiting.ask.describe()}: {why}", who=who, request_id=waiting.id)
-        if waiting.is_kept:
+        if waiting.is_durable:
             await self._p.commit_sharing()
         return waiting
 
@@ -115,7 +115,7 @@ class Queue:
     def abandon(self, idempotency_key: str) -> None:
         """Drop a request whose caller is gone, so that it is not granted in vain. A grant under way is completed."""
         waiting = self.with_key(idempotency_key)
-        if waiting is not None and not waiting.is_kept and not self._p.ledger.is_being_granted(waiting.id):
+        if waiting is not None and not waiting.is_durable and not self._p.ledger.is_being_granted(waiting.id):
             self._end(waiting, NoCapacity(f"No request waits for {waiting.ask.describe()} any more"))
 
     def find(self, prefix: str) -> Waiting:
@@ -232,14 +232,14 @@ class Queue:
         try:
             granted = await carry_out(self._p, lease)
         except Exception as error:
-            if waiting.is_kept:
+            if waiting.is_durable:
                 raise
             self._end(waiting, error)
             return
         if granted is None:
             return
         answer = self._drop(waiting.id)
-        if waiting.is_kept:
+        if waiting.is_durable:
             with contextlib.suppress(StoreBroken):  # the lease is on disk, and takes precedence
                 await self._p.commit_sharing()
         if answer is not None and not answer.done():
@@ -279,7 +279,7 @@ class Queue:
             over = [each for each in over if each.id in self._verdicts]
         for waiting in over:
             self._end(waiting, self._why_not(waiting, nodes))
-        if any(each.is_kept for each in over):
+        if any(each.is_durable for each in over):
             await self._p.commit_sharing()
 
     def _why_not(self, waiting: Waiting, nodes: NodeTable) -> GridError:

@@ -131,7 +131,7 @@ class BoostService:
         check_names(ask, await p.look())
         now = p.now()
         until = None if wait_s is None else now + timedelta(seconds=wait_s)
-        waiting = Waiting(grant.new_id(), ask, now, until, is_kept=True)
+        waiting = Waiting(grant.new_id(), ask, now, until, is_durable=True)
         answer = await self.queue.join(waiting)
         await self.queue.try_round()
         if answer.done():

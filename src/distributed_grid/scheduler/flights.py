@@ -118,7 +118,7 @@ class TaskLeases:
         """Let a task wait in the queue; its age counts. The eligible nodes are computed before every plan."""
         if self.waiting(task.id) is None:
             ask = ask_for(self._p.config, task, nodes=())
-            await self._service.queue.join(Waiting(grant.new_id(), ask, task.asked_at, is_kept=True))
+            await self._service.queue.join(Waiting(grant.new_id(), ask, task.asked_at, is_durable=True))
 
     def withdraw(self, task_id: str) -> None:
         """Remove a task's request from the queue. The caller commits."""

@@ -14,7 +14,7 @@ from typing import Final
 from distributed_grid.decide.leases.ownership import may_change, owned_lease
 from distributed_grid.decide.scheduler import BoostRoom, Choice, NodeColumns, Sought, choose_gang, register_strategy
 from distributed_grid.decide.scheduler.confidence import Predicted
-from distributed_grid.decide.scheduler.feasibility import kept_for
+from distributed_grid.decide.scheduler.feasibility import earmarks_for
 from distributed_grid.decide.scheduler.placing import choose_boost, order_of, places_for, promise, refusals
 from distributed_grid.execution.port import NodeView
 from distributed_grid.leases.ledger import Ledger
@@ -207,7 +207,7 @@ class Flight:
     choices: tuple[Choice, ...]
     predicted: Predicted
     nodes: tuple[NodeName, ...] | None = None
-    """While others wait: all eligible nodes, the best first, since the chosen one may be kept for those ahead."""
+    """While others wait: all eligible nodes, the best first, since the chosen one may be earmarked for those ahead."""
 
     @property
     def needs(self) -> ResourceVector:
@@ -246,13 +246,13 @@ class Chooser:
         columns = self.table.columns(nodes)
         self.table.promise({task_id: (flight.needs, flight.choices) for task_id, flight in flights.items()})
         taken, found = dict(flights), []
-        kept: set[NodeName] = set()
+        earmarked: set[NodeName] = set()
         now = self._p.now()
         for task in waiting:
             if task.id in taken:
                 continue
             rooms = self._boost_rooms(task, nodes, view, taken.values(), now)
-            sought = self._sought(task, columns, rooms, taken.values(), kept)
+            sought = self._sought(task, columns, rooms, taken.values(), earmarked)
             is_single, others_wait = task.request.count == 1, bool(self._p.sharing.waiting)
             if is_single and others_wait and task.request.wait:
                 choices = choose_boost(sought)
@@ -261,7 +261,7 @@ class Chooser:
             if choices is None:
                 self.refusals[task.id] = self._why_not(sought, task)
                 if now - task.asked_at > OVERDUE and not is_single:
-                    kept |= kept_for(sought)
+                    earmarked |= earmarks_for(sought)
                 continue
             order = order_of(sought) if is_single and others_wait else None
             flight = Flight(task, choices, self._judge.of_places(task, choices, columns), order)
@@ -277,17 +277,17 @@ class Chooser:
     ) -> dict[str, tuple[NodeName, ...]]:
         """For each wanted task, the eligible nodes, the best first, by its own conditions and its strategy.
 
-        Nodes kept for gangs ahead of it are left out. `waiting`: all waiting tasks, in order.
+        Nodes earmarked for gangs ahead of it are left out. `waiting`: all waiting tasks, in order.
         """
         columns = self.table.columns(nodes)
         self.table.promise({task_id: (flight.needs, flight.choices) for task_id, flight in flights.items()})
-        kept: set[NodeName] = set()
+        earmarked: set[NodeName] = set()
         found: dict[str, tuple[NodeName, ...]] = {}
         for task in waiting:
             if task.id in wanted:
-                found[task.id] = self._order(self._sought(task, columns, (), flights.values(), kept))
+                found[task.id] = self._order(self._sought(task, columns, (), flights.values(), earmarked))
             elif task.request.count > 1 and task.id not in flights and self._p.now() - task.asked_at > OVERDUE:
-                kept |= kept_for(self._sought(task, columns, (), flights.values(), kept))
+                earmarked |= earmarks_for(self._sought(task, columns, (), flights.values(), earmarked))
         return found
 
     def may_be_on(self, task: ScheduledTask, node: NodeName, flights: Iterable[Flight]) -> bool:
@@ -339,7 +339,7 @@ class Chooser:
         columns: NodeColumns,
         rooms: tuple[BoostRoom, ...],
         flights: Iterable[Flight],
-        kept: set[NodeName],
+        earmarked: set[NodeName],
     ) -> Sought:
         return Sought(
             task.request,
@@ -349,7 +349,7 @@ class Chooser:
             rooms,
             self._peers(flights) if task.request.near.tasks or task.request.far.tasks else {},
             frozenset(self.not_on.get(task.id, ())),
-            frozenset(kept),
+            frozenset(earmarked),
         )
 
     def _peers(self, flights: Iterable[Flight]) -> dict[str, set[NodeName]]:

@@ -1,4 +1,4 @@
-"""What a team may have: its own guarantee, its limit above that, and what other teams keep for themselves."""
+"""What a team may have: its own guarantee, its limit above that, and what other teams withhold."""
 
 from collections.abc import Callable
 from functools import partial
@@ -14,7 +14,7 @@ def why_over_limit(ask: Ask, need: ResourceVector, nodes: NodeTable, usage: Usag
     """Why a team may not have this on top of what it holds; None if it may. `need` includes companions."""
     if not teams:
         return None
-    return why_above_its_most(ask, need, usage, teams) or why_kept_by_others(ask, need, nodes, usage, teams)
+    return why_above_its_most(ask, need, usage, teams) or why_withheld_by_others(ask, need, nodes, usage, teams)
 
 
 def limited(ask: Ask, need: ResourceVector, own: Team, held: Callable[[str], int]) -> ResourceVector:
@@ -42,23 +42,23 @@ def why_above_its_most(ask: Ask, need: ResourceVector, usage: Usage, teams: Team
     return None
 
 
-def why_kept_by_others(ask: Ask, need: ResourceVector, nodes: NodeTable, usage: Usage, teams: Teams) -> str | None:
-    """Why the team would take what other teams keep for themselves, used or not; None if it would not."""
+def why_withheld_by_others(ask: Ask, need: ResourceVector, nodes: NodeTable, usage: Usage, teams: Teams) -> str | None:
+    """Why the team would take what other teams withhold, used or not; None if it would not."""
     if not teams.closed:
         return None
     own = teams.of(ask.team)
     for kind, units in limited(ask, need, own, partial(usage.held, own.name)).items():
-        keeping = teams.keeping(kind)
-        if not keeping or usage.held(own.name, kind) + units <= own.guaranteed[kind]:
+        withheld = teams.withheld_by_team(kind)
+        if not withheld or usage.held(own.name, kind) + units <= own.guaranteed[kind]:
             continue
         common = nodes.lendable(kind) - usage.held_by_all(kind)
-        if units <= common - teams.kept_in_all(kind):
+        if units <= common - teams.withheld_in_all(kind):
             continue  # enough is left even if they used nothing of theirs
-        kept = sum(max(0, most - usage.held(name, kind)) for name, most in keeping if name != own.name)
-        left = common - kept
-        if kept and units > left:
+        unused = sum(max(0, most - usage.held(name, kind)) for name, most in withheld if name != own.name)
+        left = common - unused
+        if unused and units > left:
             return (
-                f"other teams keep {describe(kind, kept)} for themselves: {amount_of(kind, max(0, left))} left, "
+                f"other teams keep {describe(kind, unused)} for themselves: {amount_of(kind, max(0, left))} left, "
                 f"{amount_of(kind, units)} asked"
             )
     return None

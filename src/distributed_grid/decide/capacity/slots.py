@@ -51,8 +51,8 @@ class CapacityTimeline:
         self._ends = LeaseEnds(leases, now)
         self._taken: list[tuple[Offer, Slot]] = []
         self._taken_of_teams: list[tuple[Offer, datetime, datetime]] = []
-        self._kept_nodes: list[tuple[NodeName, ResourceVector, datetime]] = []
-        self._is_kept = False
+        self._earmarked: list[tuple[NodeName, ResourceVector, datetime]] = []
+        self._has_promises = False
         self._later_teams: set[str] = set()
         self._calendars: dict[NodeName, NodeCalendar] = {}
         self._teams: dict[str, TeamCalendar] = {}
@@ -97,7 +97,7 @@ class CapacityTimeline:
         other. Otherwise, what requests behind it have taken since would move it, and with it the requests after it.
         """
         lasts = timedelta(seconds=offer.ask.duration_s)
-        if since == self._now and not self._is_kept and (source := self.present.lender(offer, known)) is not None:
+        if since == self._now and not self._has_promises and (source := self.present.lender(offer, known)) is not None:
             return Slot(source, since, since + lasts)
         while until is None or since <= until:
             found = self._on_nodes(offer, since, until, known)
@@ -162,7 +162,7 @@ class CapacityTimeline:
         return self._team(offer).first(offer, since)
 
     def _pool_turn(self, offer: Offer, since: datetime) -> datetime | None:
-        """When the team may have it beside what other teams keep."""
+        """When the team may have it beside what other teams withhold."""
         teams = offer.rules.teams
         if not teams.closed:
             return since
@@ -193,7 +193,7 @@ class CapacityTimeline:
         if place.begin <= self._now:
             self.present.add(offer.from_node(source))
         else:
-            self._is_kept = True
+            self._has_promises = True
             self._later_teams.add(ask.team)
         if source in self._calendars:
             _enter(offer, place, self._calendars[source])
@@ -213,10 +213,10 @@ class CapacityTimeline:
         self._team(offer).hold(offer.need, begin, end)
         self._taken_of_teams.append((offer, begin, end))
 
-    def keep(self, offer: Offer) -> NodeName | None:
-        """Keep a node for a request that only a drop in the node's own load can meet.
+    def earmark(self, offer: Offer) -> NodeName | None:
+        """Earmark a node for a request that only a drop in the node's own load can meet.
 
-        The node is kept from when its leases are over. It is the node that lacks the least; None if no node could lend
+        It is earmarked from when its leases are over. It is the node that lacks the least; None if no node could lend
         it even when idle.
         """
         able = [self._calendar(node) for node in self._may_lend(offer) if could_when_idle(node, offer)]
@@ -225,9 +225,9 @@ class CapacityTimeline:
         best = min(
             able, key=lambda calendar: (calendar.left_after(offer.need, calendar.settled_at), calendar.node.name)
         )
-        self._kept_nodes.append((best.node.name, offer.need, best.settled_at))
+        self._earmarked.append((best.node.name, offer.need, best.settled_at))
         best.lend(offer.need, best.settled_at, None)
-        self._is_kept = True
+        self._has_promises = True
         return best.node.name
 
     def bring_forward(self, parts: Collection[Lease], to: datetime) -> Callable[[], None]:
@@ -270,7 +270,7 @@ class CapacityTimeline:
             self._calendars[node.name] = found
             for offer, place in self._taken:
                 _enter(offer, place, found)
-            for name, need, since in self._kept_nodes:
+            for name, need, since in self._earmarked:
                 if name == node.name:
                     found.lend(need, since, None)
         return found

@@ -9,7 +9,7 @@ from functools import cached_property
 from distributed_grid.decide.capacity.delivery import Offer
 from distributed_grid.decide.capacity.feasibility import obstacle, why_not
 from distributed_grid.decide.capacity.lending import best_lender, has_it_itself
-from distributed_grid.decide.capacity.quotas import why_kept_by_others, why_over_limit
+from distributed_grid.decide.capacity.quotas import why_over_limit, why_withheld_by_others
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.model.leases import Delivery, Lease
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
@@ -145,7 +145,7 @@ class Snapshot(NodeTable):
 
     def lender(self, offer: Offer, known: NodeName | None = None) -> NodeName | None:
         """The node that would lend if no other request waited; preferably `known`, which the request was told."""
-        if self.others_keep(offer) is not None:
+        if self.withheld_by_others(offer) is not None:
             return None
         told = self._lenders.get(known or "")
         if told is not None and obstacle(told, offer, self.usage) is None:
@@ -153,11 +153,13 @@ class Snapshot(NodeTable):
         return best_lender(offer, self.lenders, self.usage)
 
     def has_it_itself(self, offer: Offer) -> bool:
-        return self.others_keep(offer) is None and has_it_itself(offer, self._nodes[offer.ask.target], self.usage)
+        return self.withheld_by_others(offer) is None and has_it_itself(
+            offer, self._nodes[offer.ask.target], self.usage
+        )
 
-    def others_keep(self, offer: Offer) -> str | None:
+    def withheld_by_others(self, offer: Offer) -> str | None:
         """Why the request would take what other teams keep for themselves; None if it would not."""
-        return why_kept_by_others(offer.ask, offer.need, self, self.usage, offer.rules.teams)
+        return why_withheld_by_others(offer.ask, offer.need, self, self.usage, offer.rules.teams)
 
     def refused(self, offer: Offer, ahead: int) -> Refused:
         """For every node, why it does not lend this now. What could be lent is held for requests ahead."""

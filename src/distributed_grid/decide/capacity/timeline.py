@@ -91,14 +91,14 @@ def _fits(needs: Sequence[tuple[Sequence[int], int]], step: int) -> bool:
 class NodeCalendar:
     """What one node can lend over time, if its own work and its headroom stay as they are."""
 
-    __slots__ = ("_calendar", "_keeps", "_moved_in", "_rooms", "_usage", "node")
+    __slots__ = ("_calendar", "_moved_in", "_not_lent", "_rooms", "_usage", "node")
 
     def __init__(self, node: Node, usage: Usage, ends: Ends, now: datetime) -> None:
         self.node, self._usage = node, usage
         self._calendar: Calendar[tuple[str, str]] = Calendar(now)
         self._rooms: dict[tuple[str, int], list[int]] = {}
         self._moved_in: dict[str, list[int]] = {}
-        self._keeps: dict[tuple[str, int], int] = {}
+        self._not_lent: dict[tuple[str, int], int] = {}
         free = dict(node.free)
         for kind, units in usage.lent_by(node.name).items():
             self._calendar.add(("lent", kind), units, now)
@@ -151,14 +151,14 @@ class NodeCalendar:
 
     def _room_by_time(self, kind: str, headroom: Headroom, headroom_no: int) -> Iterable[int]:
         node, limit = self.node, self.node.limits.limit(kind)
-        keeps = self._keeps.get((kind, headroom_no))
-        if keeps is None:
+        not_lent = self._not_lent.get((kind, headroom_no))
+        if not_lent is None:
             free, lent = free_of(node, kind, self._usage), self._usage.lent(node.name, kind)
-            keeps = headroom_of(node, kind, free, lent, headroom) + node.in_use.withheld[kind]
-            self._keeps[kind, headroom_no] = keeps
+            not_lent = headroom_of(node, kind, free, lent, headroom) + node.in_use.withheld[kind]
+            self._not_lent[kind, headroom_no] = not_lent
         rows = (self._calendar.row((what, kind)) for what in ("free", "taken", "lent"))
         for free, taken, lent in zip(*rows, strict=True):
-            left = min(free, node.base[kind] - taken) - keeps
+            left = min(free, node.base[kind] - taken) - not_lent
             yield left if limit is None else min(left, limit - lent)
 
     def _own_rooms(self, kind: str) -> list[int]:
@@ -233,9 +233,9 @@ class TeamCalendar:
 
 
 class CommonPool:
-    """What no team keeps for itself, over time, as leases end and waiting requests get their slots.
+    """What no team withholds, over time, as leases end and waiting requests get their slots.
 
-    Where an exact answer would be expensive, it errs towards waiting: by a part of what a closed team keeps.
+    Where an exact answer would be expensive, it errs towards waiting: by a part of what a closed team withholds.
     """
 
     def __init__(self, nodes: NodeTable, usage: Usage, ends: Ends, teams: Teams, now: datetime) -> None:
@@ -244,18 +244,18 @@ class CommonPool:
         """As if no lease ended and all requests had their slots at once: the most that is ever held."""
         self._gone: Calendar[str] = Calendar(now)
         """By kind: what is held, and what teams keep but do not hold."""
-        kinds = {kind for team in teams.closed for kind in team.lending_limit if teams.keeping(kind)}
-        keeping = {(name, kind): units for kind in kinds for name, units in teams.keeping(kind)}
-        held = {(name, kind): usage.held(name, kind) for name, kind in keeping}
+        kinds = {kind for team in teams.closed for kind in team.lending_limit if teams.withheld_by_team(kind)}
+        by_team = {(name, kind): units for kind in kinds for name, units in teams.withheld_by_team(kind)}
+        held = {(name, kind): usage.held(name, kind) for name, kind in by_team}
         for kind in kinds:
-            withheld = sum(max(0, units - held[key]) for key, units in keeping.items() if key[1] == kind)
+            withheld = sum(max(0, units - held[key]) for key, units in by_team.items() if key[1] == kind)
             self._gone.add(kind, usage.held_by_all(kind) + withheld, now)
         for end, lease in ends:
             for kind, units in lease.resources.items():
                 if kind in kinds:
                     less, key = -units, (lease.team, kind)
-                    if key in keeping:
-                        less += max(0, keeping[key] - held[key] + units) - max(0, keeping[key] - held[key])
+                    if key in by_team:
+                        less += max(0, by_team[key] - held[key] + units) - max(0, by_team[key] - held[key])
                         held[key] -= units
                     self._gone.add(kind, less, end)
 
@@ -267,10 +267,10 @@ class CommonPool:
         most, own = self._most, self._teams.of(offer.ask.team)
         needs = []
         for kind, units in limited(offer.ask, offer.need, own, partial(most.held, own.name)).items():
-            held, withheld = most.held(own.name, kind), self._teams.kept_in_all(kind)
+            held, withheld = most.held(own.name, kind), self._teams.withheld_in_all(kind)
             if not withheld or held + units <= own.guaranteed[kind]:
                 continue
-            lendable = self._nodes.lendable(kind) + max(0, own.kept_from_others(kind) - held)
+            lendable = self._nodes.lendable(kind) + max(0, own.withheld_from_others(kind) - held)
             if units > lendable - most.held_by_all(kind) - withheld:
                 needs.append(([lendable - gone for gone in self._gone.row(kind)], units))
         return self._gone.first(needs, timedelta(seconds=offer.ask.duration_s), since)
@@ -278,5 +278,5 @@ class CommonPool:
     def take(self, grant: Grant, begin: datetime, end: datetime) -> None:
         self._most.promise(grant)
         for kind, units in grant.resources.items():
-            if self._teams.keeping(kind):
+            if self._teams.withheld_by_team(kind):
                 self._gone.add(kind, units, begin, end)

@@ -70,7 +70,7 @@ def why_team_waits(offer: Offer, usage: Usage, turn: datetime, expected: Slot | 
     return told + later
 
 
-def why_nobody_knows(offer: Offer, nodes: NodeTable, kept_node: NodeName | None) -> str:
+def why_no_estimate(offer: Offer, nodes: NodeTable, earmarked: NodeName | None) -> str:
     """Why the request has no expected start: no lease's end makes it possible."""
     ask = offer.ask
     what = describe(ask.kind, ask.units)
@@ -89,7 +89,7 @@ def why_nobody_knows(offer: Offer, nodes: NodeTable, kept_node: NodeName | None)
         which = "no connected node" if away else "no node"
         return f"{which} can ever lend {offer.need.describe()}: the most is {most}, by {name}"
     said = f"waits for {what}: they come when {_any_of(idle)} needs less for its own work; no estimate"
-    return said + (f"; {kept_node} is kept for it" if kept_node else "")
+    return said + (f"; {earmarked} is earmarked for it" if earmarked else "")
 
 
 def can_ever_be_lent(offer: Offer, nodes: NodeTable) -> bool:
@@ -214,7 +214,7 @@ class QueuePlan:
         self._places = CapacityTimeline(nodes, self._leases, usage, now)
         self._placed = 0
         """How many requests have a slot in time; they are ahead of all that follow."""
-        self._keeps_a_node = False
+        self._has_earmarked = False
         self._guarantees: Guarantees | None = None
         self._tries = MAY_PREEMPT
         self._given_up: list[Lease] = []
@@ -289,16 +289,16 @@ class QueuePlan:
             return place
         if is_too_far_back:
             return NoPlace(too_far_back(position - 1))
-        kept = None
-        others_keep = places.present.others_keep(offer)
-        if is_overdue(waiting, now) and not self._keeps_a_node and others_keep is None:
+        earmarked = None
+        withheld_by_others = places.present.withheld_by_others(offer)
+        if is_overdue(waiting, now) and not self._has_earmarked and withheld_by_others is None:
             # Its turn has come, and if others go on taking there, it never gets room. One node at a time.
-            kept = places.keep(offer)
-            self._keeps_a_node = kept is not None
-        if others_keep is not None:
-            return NoPlace(others_keep)
+            earmarked = places.earmark(offer)
+            self._has_earmarked = earmarked is not None
+        if withheld_by_others is not None:
+            return NoPlace(withheld_by_others)
         is_hopeless = not can_ever_be_lent(offer, self._nodes)
-        return NoPlace(why_nobody_knows(offer, self._nodes, kept), is_hopeless=is_hopeless)
+        return NoPlace(why_no_estimate(offer, self._nodes, earmarked), is_hopeless=is_hopeless)
 
     # -- preemption -------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """Which nodes can carry a task: a mask for the decision, and reasons for the nodes that cannot.
 
-Nodes can be kept for a waiting task, so that it gets a place in the end.
+Nodes can be earmarked for a waiting task, so that it gets a place in the end.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -44,8 +44,8 @@ class Sought:
     peers: Peers = field(default_factory=dict)
     not_on: frozenset[NodeName] = frozenset()
     """Nodes that turned out to have no room for the task; the target's boosts are not affected."""
-    kept: frozenset[NodeName] = frozenset()
-    """Nodes that are kept for a task that has waited longer."""
+    earmarked: frozenset[NodeName] = frozenset()
+    """Nodes that are earmarked for a task that has waited longer."""
 
     @cached_property
     def home(self) -> int:
@@ -84,7 +84,7 @@ def feasible(sought: Sought) -> Mask:
         mask[home] = columns.up[home]
     for kind, units in sought.needs.items():
         mask &= sought.rooms[kind] >= units
-    for name in sought.not_on | sought.kept:
+    for name in sought.not_on | sought.earmarked:
         if name in columns.row:
             mask[columns.row[name]] = False
     if home >= 0 and not mask[home] and sought.boosts:
@@ -97,7 +97,7 @@ def fits_itself(sought: Sought, row: int) -> bool:
     columns = sought.columns
     return (
         bool(columns.up[row])
-        and columns.names[row] not in sought.not_on | sought.kept
+        and columns.names[row] not in sought.not_on | sought.earmarked
         and all(sought.rooms[kind][row] >= units for kind, units in sought.needs.items())
     )
 
@@ -207,7 +207,7 @@ def _lacking(sought: Sought, row: int) -> str:
             f", and no boost of {len(sought.boosts)} has room for it" if row == sought.home and sought.boosts else ""
         )
         return told + boosts
-    waits_longer = sought.columns.names[row] in sought.kept
+    waits_longer = sought.columns.names[row] in sought.earmarked
     ahead = "a task that has waited longer" if waits_longer else "requests ahead of it, or was taken meanwhile"
     return RefusalCode.OTHERS_AHEAD.told({"ahead": ahead})
 
@@ -216,7 +216,7 @@ def _ruled_out(conditions: str) -> str:
     return RefusalCode.RULED_OUT.told({"conditions": conditions})
 
 
-def kept_for(sought: Sought) -> set[NodeName]:
+def earmarks_for(sought: Sought) -> set[NodeName]:
     """The nodes that tasks further back leave alone, so that this task's place can become free there.
 
     There are as many as the task has members. Of the nodes that could carry it if idle, those that lack the least.

@@ -68,7 +68,7 @@ def choose_boost(sought: Sought) -> tuple[Choice, ...] | None:
 
 def order_of(sought: Sought) -> tuple[NodeName, ...]:
     """All nodes that the task's own conditions allow, the best first, whether they have room now or not."""
-    mask = allowed(sought, ~sought.columns.named(sought.kept))
+    mask = allowed(sought, ~sought.columns.named(sought.earmarked))
     rows = np.argsort(-_scores(sought, mask), kind="stable")[: np.count_nonzero(mask)]
     return tuple(sought.columns.names[row] for row in rows.tolist())
 

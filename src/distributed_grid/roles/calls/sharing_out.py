@@ -28,7 +28,7 @@ class MapOptions:
 
 
 @dataclass(slots=True)
-class _Errand:
+class _SentShard:
     index: int
     endpoint: Endpoint
     target: Any
@@ -59,7 +59,7 @@ class SharingOut:
         self._shards: Iterator[tuple[int, Any]] = enumerate(shards)
         self._next: tuple[int, Any] | None = None
         self._found: dict[int, Any] = {}
-        self._out: list[_Errand] = []
+        self._out: list[_SentShard] = []
         self._lost: dict[Endpoint, Any] = {}
         """By endpoint, the target that was lost. An endpoint with another target is back."""
         self._stalled_at: float | None = None
@@ -108,7 +108,7 @@ class SharingOut:
         except EndpointUnavailable:
             return  # the member has just left, so it is no longer free
         count([endpoint], 1)
-        self._out.append(_Errand(index, endpoint, target, call, ref))
+        self._out.append(_SentShard(index, endpoint, target, call, ref))
         self._stalled_at = None
         self._next = next(self._shards, None)
 
@@ -133,7 +133,7 @@ class SharingOut:
             waits.append(_LOOK_AGAIN_S if is_short else _NEWCOMERS_S)
         return min(waits, default=None)
 
-    def _done(self, one: _Errand) -> None:
+    def _done(self, one: _SentShard) -> None:
         count([one.endpoint], -1)
         if one.late:
             return
