@@ -111,7 +111,7 @@ class ResourceSharingDemo:
                 self.console.print(f"{node['name']}: {pressure_of(latest.get(node['name']))}")
 
     async def resource_request(self) -> None:
-        """Ask for a boost, see it, give it back; then for more than anybody has, which waits for its turn."""
+        """Ask for a boost, see it, give it back; then for more than any node has, which waits for its turn."""
         async with (
             self._cluster(),
             ResourceBoostManager(self.config_path) as boosts,
@@ -178,7 +178,7 @@ class ResourceSharingDemo:
                 status = await orchestrator.get_cluster_status()
                 lent = {node["name"]: node["lent"]["cpu"] for node in status["nodes"] if node["lent"]["cpu"]}
                 lenders = ", ".join(f"{name} lends {amount:g}" for name, amount in lent.items())
-                self.console.print(f"It asks for {slots:g} more: {lenders or 'nobody has them now'}")
+                self.console.print(f"It asks for {slots:g} more: {lenders or 'no node has them now'}")
                 self.console.print(f"With the boost: {await self._drain(target)}")
             finally:
                 await orchestrator.release_resources(allocation)
@@ -230,7 +230,7 @@ class ResourceSharingDemo:
     async def _boost(
         self, boosts: ResourceBoostManager, *, cpus: float, delivery: str | None = None
     ) -> AsyncIterator[ResourceBoost | None]:
-        """Have so many more CPUs meanwhile; None, after telling why, if nobody lends them."""
+        """Have so many more CPUs meanwhile; None, after telling why, if no node lends them."""
         target = (await self._target())["name"]
         asked = ResourceBoostRequest(target, "cpu", cpus, duration_seconds=BOOST_S, delivery=delivery)
         boost_id = await boosts.request_boost(asked)

@@ -4,7 +4,7 @@
     grid run --cpus 4 -- examples/intensive_computation.py [N]
 
 A plain Ray program that knows nothing of grid. Each place for the first queen is a task (the other half of the board
-is its mirror image); `grid run` keeps all of them on CPUs that nobody else gets meanwhile. By itself, with `python`
+is its mirror image); `grid run` keeps all of them on CPUs that are reserved for it. By itself, with `python`
 instead of `grid run`, it uses the whole cluster that RAY_ADDRESS names, with whatever was lent to its nodes.
 """
 
@@ -57,7 +57,7 @@ def main(size: int = 12) -> int:
     if total != KNOWN.get(size, total):
         print(f"That is wrong: there are {KNOWN[size]:,}", file=sys.stderr)
         return 1
-    print("The number is right." if size in KNOWN else "Nobody has told this program whether that is right.")
+    print("The number is right." if size in KNOWN else "This program does not know whether that is right.")
     return 0
 
 

@@ -123,7 +123,7 @@ class RolloutWorker:
 
 
 class TrajectoryPool:
-    """What was played, until somebody learns from it. Workers call it, and so does the trainer beside it."""
+    """What was played, until the trainer learns from it. Workers call it, and so does the trainer beside it."""
 
     def __init__(self) -> None:
         self.rollouts: deque[Steps] = deque()
@@ -156,7 +156,7 @@ class TrajectoryPool:
 
 
 class WeightSync:
-    """Where whoever plays gets the newest policy."""
+    """Where players get the newest policy."""
 
     def __init__(self) -> None:
         self.policy = np.zeros(4)
@@ -199,7 +199,7 @@ class Trainer:
 
 
 class Validator:
-    """Plays as well, but nobody learns from that: it says how good the newest policy is."""
+    """Plays as well, but is not trained on: it says how good the newest policy is."""
 
     def on_peers(self, peers: Any) -> None:
         self.peers = peers
@@ -276,7 +276,7 @@ class Story:
 
 
 def train(run: Run | LocalRun) -> dict[str, Any]:
-    # A round waits for nobody longer than a second: who is away then plays in a later one.
+    # A round waits a second at most for each player. A player that is away joins a later round.
     workers = run["rollout_worker"].options(deadline_s=1.0, errors="values")
     trainer, pool, validators = run["trainer"].rank_zero, run["trajectory_pool"].rank_zero, run["validator"]
 
@@ -284,7 +284,7 @@ def train(run: Run | LocalRun) -> dict[str, Any]:
         """Each validator plays a part of it."""
         return float(np.mean(validators.map("mean_return", range(shards))))
 
-    local = isinstance(run, LocalRun)  # nobody can be killed there without us
+    local = isinstance(run, LocalRun)  # no member can be killed there without this process
     before, story = mean_return(), Story(run)
     for iteration in range(1, MOST_ITERATIONS + 1):
         for _ in range(ROUNDS):
@@ -309,7 +309,7 @@ def train(run: Run | LocalRun) -> dict[str, Any]:
 
 def main() -> int:
     options = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    options.add_argument("--local", action="store_true", help="in this process, without a cluster: nobody is killed")
+    options.add_argument("--local", action="store_true", help="in this process, without a cluster: no member is killed")
     options.add_argument("--json", action="store_true", help="the result on stdout, and the story on stderr")
     chosen = options.parse_args()
     # Ray, too, writes to stdout when a worker dies.

@@ -67,7 +67,7 @@ class Trainer:
 
 @asynccontextmanager
 async def a_gpu(node: str) -> AsyncIterator[dict[str, Any]]:
-    """Ray options for an actor on a GPU that nobody else gets meanwhile."""
+    """Ray options for an actor on a GPU that is reserved for it."""
     async with ResourceBoostManager() as boosts:
         active = await boosts.get_active_boosts(node)
         boost = next((b for b in active if b.resource_type == "gpu" and b.purpose == "boost"), None)

@@ -17,7 +17,7 @@ from distributed_grid.model.checkup_facts import Trouble, Unreached
     [
         (Trouble.ELSEWHERE, NotOnHead),
         (Trouble.ADDRESS, InvalidRequest),
-        (Trouble.NOBODY, NoCluster),
+        (Trouble.NOTHING_THERE, NoCluster),
         (Trouble.SILENT, NoCluster),
         (Trouble.OTHER, NoCluster),
         (Trouble.VERSIONS, RayUnsuitable),

@@ -116,7 +116,7 @@ def worker(**changes: Any) -> Facts:
     return cluster(nodes=(HEAD, replace(WORKER, **changes)))
 
 
-GONE = ClusterFacts(ADDRESS, "controller.json", Unreached(Trouble.NOBODY, "nothing listens there"))
+GONE = ClusterFacts(ADDRESS, "controller.json", Unreached(Trouble.NOTHING_THERE, "nothing listens there"))
 NO_CLUSTER = Facts(MACHINE, HOME, ControllerFacts(), None)
 
 TABLE = [

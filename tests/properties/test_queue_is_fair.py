@@ -176,7 +176,7 @@ def test_a_plan_keeps_every_limit_and_equal_inputs_give_equal_plans(
     chance.shuffle(leases)
     chance.shuffle(nodes)
     again = plan_queue(
-        queue, NodeTable(nodes), leases, Usage.of(leases), lambda _: world.rules, world.now, told=world.told
+        queue, NodeTable(nodes), leases, Usage.of(leases), lambda _: world.rules, world.now, expected_sources=world.told
     )
 
     assert again == expected

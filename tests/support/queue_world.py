@@ -51,8 +51,8 @@ class World:
     def plan(self, queue: Iterable[Waiting], depth: int = 100) -> tuple[Verdict, ...]:
         leases = tuple(self.leases.values())
         return plan_queue(
-            queue, self.nodes(), leases, Usage.of(leases), lambda _: self.rules, self.now, depth=depth, told=self.told,
-            numbers=self.numbers,
+            queue, self.nodes(), leases, Usage.of(leases), lambda _: self.rules, self.now, depth=depth,
+            expected_sources=self.told, numbers=self.numbers,
         )  # fmt: skip
 
     def admit(self, verdicts: Sequence[Verdict]) -> None:

@@ -64,7 +64,7 @@ _OPTIONS = (
     click.option("--tls-cert", default="", metavar="FILE", help="Its certificate, in PEM format, with those above it."),
     click.option("--tls-key", default="", metavar="FILE", help="The key of the certificate."),
     click.option(
-        "--insecure", is_flag=True, help="Answer off loopback without TLS: everybody on the way reads tokens."
+        "--insecure", is_flag=True, help="Answer off loopback without TLS: every machine on the way can read tokens."
     ),
     click.option(
         "--allow-host", multiple=True, metavar="NAME", help="Another name by which it is reached; repeatable."

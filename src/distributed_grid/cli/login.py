@@ -112,9 +112,9 @@ def _place(url: str, insecure: bool) -> str:
         )
     if place.scheme == "http" and not insecure and not _is_loopback(host):
         raise InvalidRequest(
-            f"Without TLS, everybody on the way to {host} could read your token",
+            f"Without TLS, every machine on the way to {host} could read your token",
             try_next="Use https://, or forward the port with ssh -L and log in at http://127.0.0.1:PORT; "
-            "or, in a network where you trust everybody: --insecure",
+            "or, in a network that you trust: --insecure",
         )
     return f"{place.scheme}://{place.netloc}"
 

@@ -183,7 +183,7 @@ class SharingConfig(Settings):
         description="Seconds for which no boost is preempted. Left out: as the policy says.",
     )
     teams: Annotated[tuple[TeamConfig, ...], EmptyList] = Field(
-        default=(), description="Who shares the cluster. Left out: everybody is in one team."
+        default=(), description="Who shares the cluster. Left out: all users are in one team."
     )
     expiry_warning_seconds: Wait = Field(
         default=60, description="Seconds before its end at which a boost is announced as ending."

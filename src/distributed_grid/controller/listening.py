@@ -30,7 +30,7 @@ def checked(listening: Listening) -> Listening:
             f"Off loopback grid answers only with TLS, and --host {listening.host} is {', '.join(addresses)}",
             because=["without it, anyone on the network path can read the tokens and use them"],
             try_next="Give --tls-cert FILE --tls-key FILE; or leave --host out and forward the port with ssh -L; "
-            "or, in a network where you trust everybody: --insecure",
+            "or, in a network that you trust: --insecure",
         )
     return replace(listening, allow_hosts=names)
 

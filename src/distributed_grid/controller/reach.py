@@ -60,7 +60,7 @@ def _connect_to_the_one_here(options: dict[str, Any]) -> Unreached | None:
     try:
         here = services.canonicalize_bootstrap_address(AUTO) or "local"
     except (ConnectionError, ValueError) as error:
-        return Unreached(Trouble.NOBODY, in_one_line(error))
+        return Unreached(Trouble.NOTHING_THERE, in_one_line(error))
     unreached = connect(here, **options)
     return replace(unreached, why=f"{here}: {unreached.why}") if unreached else None
 
@@ -81,7 +81,7 @@ def _why_no_head(address: str) -> Unreached | None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_S).close()
     except OSError as error:
         reason = getattr(error, "strerror", None) or in_one_line(error)
-        return Unreached(Trouble.NOBODY, f"nothing listens there ({reason})")
+        return Unreached(Trouble.NOTHING_THERE, f"nothing listens there ({reason})")
     return _why_not_a_head(address)
 
 

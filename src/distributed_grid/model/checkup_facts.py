@@ -163,7 +163,7 @@ class Trouble(StrEnum):
     """Why a cluster is not reached."""
 
     ADDRESS = "address"
-    NOBODY = "nobody"
+    NOTHING_THERE = "nothing there"
     SILENT = "silent"
     NOT_RAY = "not ray"
     TOKEN = "token"

@@ -1,4 +1,4 @@
-"""Scheduling from Python: where a task goes, how sure that is, and that nobody else gets its place."""
+"""Scheduling from Python: where a task goes, how sure that is, and the place reserved for it."""
 
 from distributed_grid.sdk.scheduler import (
     Affinity,

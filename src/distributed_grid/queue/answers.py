@@ -44,7 +44,7 @@ async def plan_answer(p: EngineContext, queue: Queue, ask: Ask) -> Plan:
         rules_of_one_look(p),
         numbers(p),
         now,
-        told=queue.told,
+        expected_sources=queue.expected_sources,
     )
     if outlook.grant is not None:
         await p.check_writable()  # a request is written first: an unwritable disk refuses both

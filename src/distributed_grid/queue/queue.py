@@ -165,7 +165,7 @@ class Queue:
         return self._plan(upto, nodes, (waiting.id,))[-1] if upto else None
 
     @property
-    def told(self) -> dict[str, NodeName]:
+    def expected_sources(self) -> dict[str, NodeName]:
         """The source that each waiting request was told to expect."""
         return {each.waiting.id: each.expected_source for each in self._verdicts.values() if each.expected_source}
 
@@ -179,7 +179,7 @@ class Queue:
             rules_of_one_look(p),
             p.now(),
             explain=explain,
-            told=self.told,
+            expected_sources=self.expected_sources,
             numbers=numbers(p),
         )
 

@@ -251,8 +251,8 @@ class Overview(Screen[None]):
     def _draw_nodes(self) -> None:
         if self.seen is None:
             return
-        everybody = self.seen.status["nodes"]
-        nodes = sorted((node for node in everybody if self._is_wanted(node)), key=sort_key(self.sort))
+        all_nodes = self.seen.status["nodes"]
+        nodes = sorted((node for node in all_nodes if self._is_wanted(node)), key=sort_key(self.sort))
         series = self.sort if self.sort in BUILT_IN else "overall"
         found = node_columns(nodes, self._blocks)
         found["history"] = history_column(
@@ -270,7 +270,7 @@ class Overview(Screen[None]):
         if "history" in fitted.columns:
             styles |= dict.fromkeys(fitted.columns["history"].cells, "cyan")
         table.show([node["name"] for node in nodes], fitted, styles)
-        only = f", {len(nodes)} of {len(everybody)} with {self.wanted!r}" if self.wanted else ""
+        only = f", {len(nodes)} of {len(all_nodes)} with {self.wanted!r}" if self.wanted else ""
         table.call_it(f"Nodes by {self.sort}{only}")
 
     def _is_wanted(self, node: NodeStatus) -> bool:

@@ -45,7 +45,7 @@ def measured_use(found: ControllerFacts) -> Finding:
 def _its_cluster_is_gone(found: ControllerFacts, cluster: ClusterFacts | None) -> bool:
     if cluster is None or cluster.unreached is None or cluster.address != found.ray_address:
         return False
-    return cluster.unreached.trouble is Trouble.NOBODY
+    return cluster.unreached.trouble is Trouble.NOTHING_THERE
 
 
 def _unrecorded(found: ControllerFacts, cluster: ClusterFacts | None) -> Finding:

@@ -29,7 +29,7 @@ OLDEST_RAY: Final = "2.55"
 
 HOW_TO_REACH: Final = {
     Trouble.ADDRESS: "Give HOST:PORT of the head's control service (ray start --port, 6379 if not said), or auto.",
-    Trouble.NOBODY: "If it was stopped: grid cluster start. Else see where it is with `ray status` on the head.",
+    Trouble.NOTHING_THERE: "If it was stopped: grid cluster start. Else see where it is with `ray status` on the head.",
     Trouble.SILENT: "See whether the head has CPU time and memory to spare, and its gcs_server.out in "
     "/tmp/ray/session_latest/logs.",
     Trouble.NOT_RAY: "Give the port of the head's control service (ray start --port, 6379 if not said).",

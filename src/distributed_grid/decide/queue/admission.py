@@ -130,7 +130,7 @@ MAY_PREEMPT: Final = 8
 FORESEEN: Final = 2
 """For how many of these later preemption is planned, too; again also for all within a guarantee."""
 
-NOBODY_WAS_TOLD: Final[Mapping[str, NodeName]] = {}
+NONE_EXPECTED: Final[Mapping[str, NodeName]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,19 +175,21 @@ def plan_queue(
     *,
     depth: int = DEPTH,
     explain: Container[str] | None = None,
-    told: Mapping[str, NodeName] = NOBODY_WAS_TOLD,
+    expected_sources: Mapping[str, NodeName] = NONE_EXPECTED,
     numbers: PolicyNumbers | None = None,
 ) -> tuple[Verdict, ...]:
     """A verdict for every request, in the order of `claims.ordered`: no verdict depends on requests behind it.
 
     `numbers`: those of the policy in force; without them no lease yields to a request. `explain`: the ids of the
     requests whose verdict says for every node why it does not lend; None: all. In a long queue this is most of the
-    work, so a caller that only wants to admit asks for none. `told`: by id, the expected source of the last plan; a
-    request that keeps its slot there cannot get in the way of others' slots.
+    work, so a caller that only wants to admit asks for none. `expected_sources`: those of the last plan,
+    by id; a request that keeps its slot there cannot get in the way of others' slots.
     """
     walk = QueuePlan(nodes, leases, usage, rules_for, now, depth, numbers)
     return tuple(
-        walk.decide(waiting, position, told.get(waiting.id), explained=explain is None or waiting.id in explain)
+        walk.decide(
+            waiting, position, expected_sources.get(waiting.id), explained=explain is None or waiting.id in explain
+        )
         for position, waiting in enumerate(ordered_waiting, start=1)
     )
 
@@ -225,7 +227,7 @@ class QueuePlan:
         """What requests ahead get when leases end; and from when on."""
 
     def decide(
-        self, waiting: Waiting, position: int, told: NodeName | None = None, *, explained: bool = False
+        self, waiting: Waiting, position: int, expected_source: NodeName | None = None, *, explained: bool = False
     ) -> Verdict:
         """The request's verdict. What the request gets, or has a slot for, is then taken."""
         target = self._nodes.get(waiting.ask.target)
@@ -236,7 +238,7 @@ class QueuePlan:
         except GridError as error:  # the rules have changed since the request was accepted
             return Verdict(waiting, position, reason=str(error))
         ahead = self._placed
-        found = self._place(offer, waiting, position, told)
+        found = self._place(offer, waiting, position, expected_source)
         if isinstance(found, NoPlace):
             begin, source = (found.expected.begin, found.expected.source) if found.expected else (None, None)
             verdict = Verdict(waiting, position, None, found.reason, None, begin, source, is_hopeless=found.is_hopeless)
@@ -262,7 +264,7 @@ class QueuePlan:
         return None if place is None else place.source
 
     def _place(
-        self, offer: Offer, waiting: Waiting, position: int, told: NodeName | None
+        self, offer: Offer, waiting: Waiting, position: int, expected_source: NodeName | None
     ) -> Slot | tuple[Slot, Preemption] | NoPlace:
         """The slot that the request has from now on, and the preemption behind it; or why it has none."""
         places, now = self._places, self._now
@@ -272,11 +274,11 @@ class QueuePlan:
             return NoPlace(why_its_team_never_may(offer), is_hopeless=True)
         if turn > now:
             # Requests of other teams may pass it; of its own team, only those that end before its turn.
-            expected = places.first(offer, known=told, since=turn) if position <= self._depth else None
+            expected = places.first(offer, known=expected_source, since=turn) if position <= self._depth else None
             places.take_for_team(offer, turn)
             return NoPlace(why_team_waits(offer, places.present.usage, turn, expected), expected)
         is_too_far_back = self._placed >= self._depth
-        place = places.first(offer, until=now if is_too_far_back else None, known=told)
+        place = places.first(offer, until=now if is_too_far_back else None, known=expected_source)
         if (place is None or place.begin > now) and (sooner := self._sooner(offer, claim, place)) is not None:
             places.take(offer, sooner[0])
             self._placed += 1

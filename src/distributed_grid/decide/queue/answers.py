@@ -11,7 +11,7 @@ from distributed_grid.decide.capacity.lending import largest_now
 from distributed_grid.decide.capacity.snapshot import Snapshot
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.policies import PolicyNumbers
-from distributed_grid.decide.queue.admission import NOBODY_WAS_TOLD, QueuePlan, Verdict
+from distributed_grid.decide.queue.admission import NONE_EXPECTED, QueuePlan, Verdict
 from distributed_grid.decide.queue.claims import Account, ordered
 from distributed_grid.decide.queue.preemption import Preemption
 from distributed_grid.model.leases import Lease
@@ -70,7 +70,7 @@ def look_ahead(
     numbers: PolicyNumbers,
     now: datetime,
     *,
-    told: Mapping[str, NodeName] = NOBODY_WAS_TOLD,
+    expected_sources: Mapping[str, NodeName] = NONE_EXPECTED,
 ) -> Outlook:
     """Plan the queue as if this request had just joined it, and report its verdict. Nothing is done."""
     leases, rules = tuple(leases), rules_for(ask)
@@ -78,7 +78,7 @@ def look_ahead(
     queue = ordered((*(one for one in waiting if not one.is_over(now)), mine), usage, accounts, rules.teams, now)
     upto = queue[: queue.index(mine) + 1]  # no verdict depends on requests behind it
     walk = QueuePlan(nodes, leases, usage, rules_for, now, numbers=numbers)
-    before = [walk.decide(one, number, told.get(one.id)) for number, one in enumerate(upto[:-1], start=1)]
+    before = [walk.decide(one, number, expected_sources.get(one.id)) for number, one in enumerate(upto[:-1], start=1)]
     after = Snapshot(nodes, usage)
     for other in before:
         if other.grant is not None:

@@ -62,10 +62,10 @@ class _Search:
         self._tries = 0
 
     def run(self) -> tuple[Lease, ...] | None:
-        everybody = len(self._candidates)
-        fewest = bisect_left(range(everybody + 1), True, key=lambda count: self._could(count, everybody, ()))
-        for count in range(max(1, fewest), min(everybody, _DEEPEST) + 1):
-            if (found := self._find(count, everybody, ())) is not None:
+        count_of_all = len(self._candidates)
+        fewest = bisect_left(range(count_of_all + 1), True, key=lambda count: self._could(count, count_of_all, ()))
+        for count in range(max(1, fewest), min(count_of_all, _DEEPEST) + 1):
+            if (found := self._find(count, count_of_all, ())) is not None:
                 return found
         return None
 

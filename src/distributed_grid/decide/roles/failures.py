@@ -52,8 +52,8 @@ def judge_failure(failure: Failure, workload: Workload) -> Verdict:
     who = f"{'+'.join(role.name for role in hosted)} {failure.index}"
     policy = min((FailurePolicy(role.failure_policy) for role in hosted), key=STRICTEST_FIRST.index)
     if why := _why_it_ends(failure, hosted, policy, who):
-        everybody = tuple(role.name for role in workload.roles)
-        return Verdict(Act.END, everybody, failure.index, f"{why}{_told_last(failure)}")
+        all_roles = tuple(role.name for role in workload.roles)
+        return Verdict(Act.END, all_roles, failure.index, f"{why}{_told_last(failure)}")
     if policy is FailurePolicy.RESTART_GANG:
         names = tuple(role.name for role in group)
         then = f"all of {'+'.join(names)} restart{_nth_restart(failure, hosted)}"

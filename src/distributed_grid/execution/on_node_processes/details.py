@@ -199,7 +199,7 @@ def _ancestors(stat: Stat, stats: dict[int, Stat]) -> list[dict[str, Any]]:
 
 
 def _service(pid: int) -> str | None:
-    """The unit of a service, not of somebody's session."""
+    """The unit of a service, not of a user's session."""
     for line in read(f"/proc/{pid}/cgroup").splitlines():
         last = line.rpartition("/")[2]
         if last.endswith(".service") and not last.startswith("user@"):
@@ -208,7 +208,7 @@ def _service(pid: int) -> str | None:
 
 
 def _sockets(pid: int, opened: set[str], texts: dict[str, str]) -> tuple[int, int]:
-    """On how many of these it listens, and how many lead to somebody else.
+    """On how many of these it listens, and how many lead to other programs.
 
     A pair of nameless Unix sockets is how a program talks to its own children, and is not counted. All processes of a
     network namespace have the same tables.

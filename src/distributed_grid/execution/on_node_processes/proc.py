@@ -105,7 +105,7 @@ def children_in(stats: dict[int, Stat]) -> dict[int, list[int]]:
 
 
 def tree(root: int, stats: dict[int, Stat], children: dict[int, list[int]] | None = None) -> list[Stat]:
-    """A process and all below it, the upper ones first. `children`: of `children_in`, for whoever asks often."""
+    """A process and all below it, the upper ones first. `children`: of `children_in`, for callers that ask often."""
     children = children_in(stats) if children is None else children
     found, left = [], [root]
     while left:
