@@ -222,7 +222,7 @@ class TestEnhancedOffloadingExecutor:
 
         async def use() -> None:
             async with ResourceBoostManager() as boosts, _executor(boosts) as executor:
-                waits = await executor.execute_offloading(needs)  # nobody has so much at once
+                waits = await executor.execute_offloading(needs)  # no node has so much at once
                 while (await executor.get_task_status(waits))["state"] != "waiting":  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
                 boost = await boosts.request_boost(ResourceBoostRequest("head", "memory", 1))

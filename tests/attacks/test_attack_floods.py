@@ -1,4 +1,4 @@
-"""Floods: long fields, many requests, many refusals. Nobody is pushed aside, and the log still says who did what."""
+"""Floods: long fields, many requests, many refusals. No caller is pushed aside, and the log still says who did what."""
 
 import json
 import tracemalloc

@@ -1,4 +1,4 @@
-"""Slow clients: half-sent requests, answers that nobody reads, too many connections, streams of revoked tokens."""
+"""Slow clients: half-sent requests, answers that are not read, too many connections, streams of revoked tokens."""
 
 import contextlib
 import http.client
@@ -185,7 +185,7 @@ def test_a_request_that_waits_is_not_granted_to_a_token_that_was_revoked(fresh: 
 
     assert answers and answers[0][0] >= 400
     fresh.client.release_boost(all_of_it["boost_id"])
-    until(lambda: not fresh.client.boost_status()["boosts"], "nobody has it")
+    until(lambda: not fresh.client.boost_status()["boosts"], "no caller has it")
 
 
 # -- files that are not what they should be ------------------------------------------------------------------

@@ -111,7 +111,7 @@ def test_tables_cards_log_lines_and_errors_show_any_text_harmlessly(text: str) -
 
 @pytest.fixture(scope="module")
 def hostile(served: ServedGrid) -> ServedGrid:
-    """A grid into which somebody wrote what they could: labels, tags, names that are wrong."""
+    """A grid into which an attacker wrote what they could: labels, tags, names that are wrong."""
     eve = served.token("eve", "lend", "view")
     for kind, body in (
         ("/boosts", {"target_node": "a", "resource_type": "cpu", "amount": 1, "label": EVIL}),

@@ -437,7 +437,7 @@ def test_each_scope_may_do_its_own_and_nothing_else(
     method, _, path = call.partition(" ")
     path = re.sub(r"{\w+}", "nobody", path)
 
-    # A body that is no JSON: whoever gets as far as having it read may call the route, and nothing is changed.
+    # A body that is no JSON: a caller that gets as far as having it read may call the route, and nothing is changed.
     status, answer = served.ask(method, path, "nonsense" if method == "POST" else None, token=tokens[who], at="")
 
     if decided == ALL:

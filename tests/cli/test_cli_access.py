@@ -38,7 +38,7 @@ def authority() -> trustme.CA:
 
 @pytest.fixture(scope="module")
 def head(tmp_path_factory: pytest.TempPathFactory, authority: trustme.CA) -> Iterator[ServedGrid]:
-    """A controller with a certificate for `localhost`, which an authority that nobody knows has signed."""
+    """A controller with a certificate for `localhost`, which an unknown authority has signed."""
     folder = tmp_path_factory.mktemp("head")
     issued = authority.issue_cert("localhost")
     issued.private_key_pem.write_to_path(str(folder / "key.pem"))

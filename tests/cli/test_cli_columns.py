@@ -31,7 +31,7 @@ def nodes(draw: st.DrawFn) -> list[dict[str, Any]]:
             "is_head": draw(st.booleans()),
             "alive": state != "down",
             "state": state,
-            "stale_because": "its probe died, and " + "nobody knows why " * 9 if state == "stale" else None,
+            "stale_because": "its probe died, and " + "the reason is unknown " * 9 if state == "stale" else None,
             "age_seconds": draw(st.floats(0, 10**6)) if measured else None,
             "pressure": {kind: draw(fraction) for kind in ("overall", "cpu", "memory", "gpu")} if measured else None,
             **{part: draw(amounts) for part in ("base", "total", "free", "lent", "borrowed")},

@@ -80,7 +80,7 @@ def test_a_damaged_record_is_said_to_be_one(home: GridHome, text: str) -> None:
 def test_whatever_is_wrong_with_the_record_the_cluster_is_watched_on_and_found_again(
     home: GridHome, sleeper: Sleeper, name: str, fault: str
 ) -> None:
-    """Whoever watches the controller goes on; a command says what is wrong; and then all is as before."""
+    """The supervisor of the controller goes on; a command says what is wrong; and then all is as before."""
     head = sleeper()
     save(home, record := record_of(head))
     with only_one(home, wait=False):

@@ -1,4 +1,4 @@
-"""Where the controller may answer: loopback, or with TLS, or because somebody said that it need not be safe."""
+"""Where the controller may answer: loopback, or with TLS, or because the user said that it need not be safe."""
 
 import subprocess
 from contextlib import closing

@@ -79,7 +79,7 @@ def test_who_falls_silent_is_stale_and_lends_nothing_until_it_answers_again(fres
     assert (node(fresh, "b")["state"], node(fresh, "b")["stale_because"]) == ("stale", "its probe died")
     try:
         fresh.client.request_boost(wish)
-        raise AssertionError("a node lent that nobody knows anything of")
+        raise AssertionError("a node lent of which nothing is known")
     except NoCapacity as refused:
         assert any("b: no recent measurement: its probe died [Stale]" in line for line in refused.because)
 

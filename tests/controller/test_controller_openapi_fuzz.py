@@ -1,7 +1,7 @@
 """Schemathesis over the whole OpenAPI document, on the real server: with every kind of token, and without.
 
-It sends what the document allows, what it does not allow, and what nobody would think of. Whatever comes: no answer is
-a server's error, every answer is as described, and nobody is let in who should not be.
+It sends what the document allows, what it does not allow, and what is absurd. Whatever comes: no answer is
+a server's error, every answer is as described, and no caller is let in who should not be.
 """
 
 import json
@@ -97,7 +97,7 @@ def changes(served: ServedGrid) -> tuple[Any, ...]:
 
 
 def make_likely(case: Any, served: ServedGrid) -> None:
-    """Some of it shall be about things that exist; and nobody here waits for hours."""
+    """Some of it shall be about things that exist; and no call here waits for hours."""
     body = case.body
     if isinstance(body, dict):
         if type(body.get("wait_seconds")) in (int, float):

@@ -1,4 +1,4 @@
-"""What nobody foresaw still reaches a person as an error: what it was, and what to do."""
+"""An unforeseen exception still reaches a person as an error: what it was, and what to do."""
 
 from served_grid import ServedGrid
 

@@ -1,4 +1,4 @@
-"""Who yields to a request that nobody can meet, and who to a lender that needs its own back."""
+"""Which leases yield to a request that no node can meet, and which to a lender that needs its own back."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -339,7 +339,7 @@ def test_what_a_lender_borrows_itself_yields_too_where_it_is_in_the_way() -> Non
 
 def test_a_boost_that_was_given_back_and_is_still_held_after_its_grace_period_is_asked_for() -> None:
     given = low("b", state=LeaseState.RELEASING, team="web", release_asked_at=NOON - timedelta(seconds=20))
-    assert plan(OWN, given, teams=Teams([ML])) is None, "it may come home by itself"
+    assert plan(OWN, given, teams=Teams([ML])) is None, "it may return by itself"
     held = replace(given, release_asked_at=NOON - timedelta(seconds=31))
     found = plan(OWN, held, teams=Teams([ML]))
     assert found is not None

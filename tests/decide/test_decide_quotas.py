@@ -70,7 +70,7 @@ def test_what_a_team_has_counts_until_it_is_home(state: LeaseState, delivery: De
         ("who", cpu(9), (has("ops", 4),), (CLOSED,), None),
         # ops itself is not kept from its own
         ("ops", cpu(16), (), (CLOSED,), None),
-        # within its own guarantee nobody is kept out by others
+        # within its own guarantee no team is kept out by others
         ("ml", cpu(4), (has("who", 10),), (LIMITED, CLOSED), None),
         ("who", cpu(7), (), (NOTHING_LENT,), "other teams keep 10 CPUs for themselves: 6 left, 7 asked"),
         ("who", amounts(memory=99), (), (CLOSED,), None),

@@ -1,4 +1,4 @@
-"""What grid does when nobody asks: every kind of action, and what keeps it from acting."""
+"""What grid does without a request: every kind of action, and what keeps it from acting."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -296,10 +296,10 @@ def test_what_is_not_needed_any_more_goes_home_after_the_policys_rounds() -> Non
     ("changes", "why"),
     [
         ({"leases": (own(age_s=10),)}, "it is young"),
-        ({"leases": (lease(age_s=OLD),)}, "somebody asked for it"),
+        ({"leases": (lease(age_s=OLD),)}, "a user asked for it"),
         ({"leases": (own(state=LeaseState.RELEASING),)}, "it is on its way"),
         ({"leases": (own(),), "use": hot("gpu-master", 0.5)}, "it is neither pressed nor relieved"),
-        ({"leases": (own(),), "use": {"gpu-master": {"cpu": 0.1, "stale": True}}}, "nobody knows"),
+        ({"leases": (own(),), "use": {"gpu-master": {"cpu": 0.1, "stale": True}}}, "no recent measurement"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

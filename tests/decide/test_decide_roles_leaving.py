@@ -16,7 +16,7 @@ from distributed_grid.decide.roles.scaling import FINISH_S, may_end
         (101.0, 1, 102.0, False),
         (129.0, 1, 129.9, False),
         (129.0, 1, 130.0, True),  # it has had time enough
-        (0.0, 0, 130.0, True),  # nobody could count
+        (0.0, 0, 130.0, True),  # calls could not be counted
     ],
 )
 def test_a_member_ends_once_its_calls_were_counted_to_be_over_or_after_half_a_minute(

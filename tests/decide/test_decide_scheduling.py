@@ -52,7 +52,7 @@ def gang(count: int, *nodes: Node, **more: Any) -> list[str] | None:
         ("performance_optimized", 4, "big"),  # but not if that fills it
         ("cost_optimized", 2, "small"),  # its priority makes it the cheapest
         ("cost_optimized", 8, "big"),
-        ("spread", 2, "big"),  # nobody has a task: the least busy
+        ("spread", 2, "big"),  # no node has a task: the least busy
         ("node_specific", 2, "gpu-master"),
     ],
 )
@@ -296,7 +296,7 @@ def test_members_that_want_to_be_together_are_on_one_node() -> None:
         ({"cpu": 8}, {"big"}),
         ({"cpu": 8, "anti_affinity": {"nodes": ["big"]}}, {"busy"}),  # four of eight are free there
         ({"cpu": 12, "count": 2}, {"big", "busy"}),
-        ({"cpu": 64}, set()),  # nobody ever could
+        ({"cpu": 64}, set()),  # no node ever could
         ({"cpu": 4, "node": "small"}, {"small"}),
     ],
     ids=lambda value: str(sorted(value)) if isinstance(value, set) else str(value),

@@ -149,7 +149,7 @@ def test_what_a_node_that_is_gone_had_lent_goes_to_nobody() -> None:
 
 
 def test_what_a_node_lacks_and_no_lease_explains_may_be_what_is_in_use_elsewhere() -> None:
-    """c lent 1 to b, which uses it; nobody remembers. a was to lend 1 to b, gave nothing, and died."""
+    """c lent 1 to b, which uses it; the loan is forgotten. a was to lend 1 to b, gave nothing, and died."""
     reached, bases = cpus(b=2, c=0), cpus(b=1, c=1)
     growth = grow(reached, loan("1", "a", "b", 1, LOST), bases=bases)
     assert after(reached, growth) == {"b": 2, "c": 0}
@@ -221,7 +221,7 @@ def test_a_lender_has_not_given_what_it_only_expects_to_borrow() -> None:
 
 
 def test_after_a_wiped_store_a_new_grant_does_not_count_an_old_gap_as_given() -> None:
-    """a lent 2 to c, which uses them; nobody remembers. Now a is to lend 2 to b: its gap is not for b."""
+    """a lent 2 to c, which uses them; the loan is forgotten. Now a is to lend 2 to b: its gap is not for b."""
     reached = cpus(a=2, b=4, c=6)
     growth = grow(reached, loan("1", "a", "b", 2, GRANTING))
     assert sum(after(reached, growth).values()) <= 12

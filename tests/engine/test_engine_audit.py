@@ -1,4 +1,4 @@
-"""The auditor on the whole engine: it finds what somebody did behind grid's back, and repairs what is safe."""
+"""The auditor on the whole engine: it finds what was changed behind grid's back, and repairs what is safe."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""A command under a keeper: nothing of it outlives whoever wanted it, however that one ends."""
+"""A command under a keeper: nothing of it outlives its owner, however the owner ends."""
 
 import json
 import os

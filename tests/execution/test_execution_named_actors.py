@@ -1,4 +1,4 @@
-"""Actors that are known by a name which somebody else had."""
+"""Actors that are known by a name that another process used."""
 
 import pytest
 import ray

@@ -1,4 +1,4 @@
-"""A command that runs on a node: started once, followed, ended; nothing of it outlives whoever wanted it."""
+"""A command that runs on a node: started once, followed, ended; nothing of it outlives its owner."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The auditor on a real cluster: somebody works behind grid's back, as a person with a Ray driver could."""
+"""The auditor on a real cluster: changes behind grid's back, as a person with a Ray driver could make them."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""grid in a Ray cluster that somebody else runs: put in, used, taken out; nothing of it is left."""
+"""grid in a Ray cluster that other people run: put in, used, taken out; nothing of it is left."""
 
 import asyncio
 import json
@@ -149,7 +149,7 @@ def boost_request(**changes: object) -> ResourceBoostRequest:
 
 
 async def use(manager: ResourceBoostManager, live: LiveGrid) -> None:
-    """What a Python user does, whoever carries it out."""
+    """What a Python user does, with either backend."""
     async with manager:
         boost_id = await manager.request_boost(boost_request(priority=AllocationPriority.HIGH, duration_seconds=60))
         assert boost_id is not None

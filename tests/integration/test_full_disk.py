@@ -1,4 +1,4 @@
-"""A real controller whose disk is full: it refuses what it could not keep, and what is lent still comes home."""
+"""A real controller whose disk is full: it refuses what it could not keep, and what is lent still returns."""
 
 import json
 import os

@@ -175,7 +175,7 @@ def test_a_run_whose_boost_is_released_is_told_finishes_its_work_and_ends_by_its
     assert f"boost {boost['boost_id'][:8]} is being returned: released by" in said
     assert "is being returned: released by" in table
     assert "in 60 min" not in table
-    until(lambda: grid.state(boost) == "released", 20, "the boost goes home long before its deadline")
+    until(lambda: grid.state(boost) == "released", 20, "the boost returns long before its deadline")
     grid.settled()
 
 
@@ -240,7 +240,7 @@ def test_a_run_that_is_preempted_hears_for_whom_and_until_when_and_stays_until_t
     assert "4 CPUs for head" in told["claimant"]["wants"]
     assert "preempted by" in said
     assert "preempted by" in why
-    # Whoever looks sees whose it is, and when it is taken: not in an hour, when it would have expired.
+    # The status shows whose it is, and when it is taken: not in an hour, when it would have expired.
     assert "Owner" in table and "Team" in table
     [row] = [line for line in table.splitlines() if boost["boost_id"][:8] in line and "releasing" in line]
     assert shown["requester"] in row and shown["team"] in row and "in 60 min" not in row

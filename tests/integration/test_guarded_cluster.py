@@ -48,7 +48,7 @@ print(ray.get(ray.remote(where).options(num_cpus=2, label_selector={"grid/name":
 
 
 class Guarded:
-    """A Ray cluster that lets nobody in without its token, with grid in it at the machine's own address."""
+    """A Ray cluster that lets no client in without its token, with grid in it at the machine's own address."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -89,7 +89,7 @@ class Guarded:
         )
 
     def totals(self) -> dict[str, float]:
-        """As Ray itself says, to somebody with its token."""
+        """As Ray itself says, to a client with its token."""
         done = self.python(TOTALS, **self.ray_auth)
         assert done.returncode == 0, done.stderr
         found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
@@ -155,7 +155,7 @@ def test_boosts_on_a_ray_with_a_token(inside: Guarded) -> None:
 
     until(lambda: inside.totals() == {"head": 1.0, "worker": 4.0}, 20)
     refused = inside.python(TOTALS, RAY_NUM_REDIS_GET_RETRIES="1")  # not twenty times, a second apart
-    assert refused.returncode != 0, "Ray let somebody in without its token"
+    assert refused.returncode != 0, "Ray let a client in without its token"
     assert "AuthenticationError" in refused.stderr
 
 

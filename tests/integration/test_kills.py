@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
 
 # `make storm` has a hundred.
 KILLS = int(os.environ.get("GRID_TEST_KILLS", "3"))
-# A notice is given when somebody else wants a boost; tests/leases has its crashes.
+# A notice is given when another request needs a boost; tests/leases has its crashes.
 POINTS = [point for point in Point if point is not Point.NOTICE_GIVEN]
 CALLS = ("granted", "granted to expire", "renewed", "released")
 _RAY_NAMES = {"cpu": "CPU", "memory": "memory", "license": "license"}

@@ -1,4 +1,4 @@
-"""Raylets that die, with loans to and from them: what is left goes home, and it is told what happened."""
+"""Raylets that die, with loans to and from them: what is left returns, and its users learn what happened."""
 
 import subprocess
 from collections.abc import Callable, Iterator

@@ -142,7 +142,7 @@ def test_a_worker_that_cannot_be_reached_is_lost_and_told_and_comes_back(hosts: 
     refused = grid.cli("boost", "request", "head", "cpu", "1", "--source", "far")
     assert refused.returncode != 0 and "far" in refused.stderr
 
-    # A raylet that Ray took for dead ends itself when it hears of it; somebody starts the node again.
+    # A raylet that Ray took for dead ends itself when it hears of it; the test starts the node again.
     hosts.apart.plug_it_in()
     hosts.start_far()
     until(lambda: len(grid.live_nodes()) == 2, 60, "Ray has the worker again")

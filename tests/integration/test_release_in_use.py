@@ -40,7 +40,7 @@ def test_borrowed_cpus_in_use_come_back_when_the_work_ends(grid: LiveGrid, tmp_p
     until(lambda: any("hold_until" in w for w in grid.shown(boost)["warnings"]), 10, "it says who holds it")
     assert grid.state(boost) == "releasing"
     grid.total_is("head", "CPU", 4.0)
-    grid.total_is("lender", "CPU", 4.0)  # nobody gets what the head still has
+    grid.total_is("lender", "CPU", 4.0)  # no node gets what the head still has
     stop.touch()
     assert ray.get(work, timeout=60) == "head"
     until(lambda: grid.state(boost) == "released", 10)

@@ -204,7 +204,7 @@ def test_groups_are_known_without_reading_the_list_of_all_that_ever_were(
     assert not cluster.groups()
     monkeypatch.setattr(groups, "listed", lambda _: pytest.fail("the list was read again"))
 
-    # Somebody else's, one with another name and one with a name like grid's; and one of our own.
+    # Groups of other programs, one with another name and one with a name like grid's; and one of our own.
     others = [placement_group([{"CPU": 1}], name=name) for name in ("other", "grid-boost-nobodys")]
     assert all(group.wait(10) for group in others)
     ours = cluster.reserve(lease("known", delivery=Delivery.RESERVE), grid.ids["lender"], 5)

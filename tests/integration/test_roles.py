@@ -61,7 +61,7 @@ def run(grid: LiveGrid, runs: dict[str, Run], monkeypatch: pytest.MonkeyPatch) -
     """One run for all that change little of it. Tests give back all leases in the end, so it has groups of its own."""
     if "rl" not in runs:
         monkeypatch.setenv("SHAPE", "round")
-        monkeypatch.setenv("A_SECRET", "that nobody else may see")
+        monkeypatch.setenv("A_SECRET", "for this process only")
         runs["rl"] = launch(RL, "run-1", leases=False)
     return runs["rl"]
 
@@ -347,7 +347,7 @@ def test_in_a_shared_cluster_pools_are_leases_with_quotas(grid: LiveGrid, run: R
 
         pooled.scale("worker", 2)  # or it goes on looking for room
 
-        # Somebody takes a lease away: its members move to another place.
+        # A lease is taken away: its members move to another place.
         taken = next(one for one in known.values() if one["label"] == "pooled/gpu_pool")
         pid = pooled["trainer"][0].call("who")["pid"]
         grid.release(taken["boost_id"], grace_seconds=0)

@@ -34,7 +34,7 @@ class Raiser:
         self.four = threading.Barrier(4)
 
     def late(self) -> None:
-        raise ray.exceptions.GetTimeoutError("somebody else did not answer")
+        raise ray.exceptions.GetTimeoutError("another program did not answer")
 
     def odd(self, number: int) -> int:
         if number % 2:
@@ -62,7 +62,7 @@ class Eager:
 
 def test_what_members_raise_stays_theirs_and_who_is_attached_calls_as_the_owner_does(grid: LiveGrid) -> None:
     with launch(Workload("raises", (small("raiser", Raiser, count=2, max_concurrency=4),)), leases=False) as run:
-        with pytest.raises(MemberFailed, match=r"raiser 0 on .*GetTimeoutError: somebody else") as caught:
+        with pytest.raises(MemberFailed, match=r"raiser 0 on .*GetTimeoutError: another program") as caught:
             run["raiser"][0].options(deadline_s=60).call("late")
         assert "in late" in caught.value.remote_traceback
 

@@ -1,4 +1,4 @@
-"""Roles that grow and shrink on a real cluster, while somebody calls them and while something fails."""
+"""Roles that grow and shrink on a real cluster, while they are called and while something fails."""
 
 import os
 import signal

@@ -333,7 +333,7 @@ def test_if_grid_itself_is_killed_the_program_ends_and_its_lease_is_not_renewed(
     os.kill(hanging.run.pid, signal.SIGKILL)
     until(hanging.is_gone, 20, "its processes are gone")
     with contextlib.suppress(GridError):
-        grid.client.renew_boost(lease["boost_id"], 1)  # sooner than it would expire, if nobody else renews it
+        grid.client.renew_boost(lease["boost_id"], 1)  # sooner than it would expire, if nothing else renews it
     nothing_is_left(grid)
 
 

@@ -26,7 +26,7 @@ WORKER = NodeSpec(name="worker", cpus=6, gpus=0, memory_bytes=2**30, resources={
 
 
 class RayCluster:
-    """A head and a worker that somebody else runs: grid does not know them from an earlier life."""
+    """A head and a worker that other people run: grid does not know them from an earlier life."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -178,7 +178,7 @@ def test_a_client_that_stops_waiting_gets_nothing(grid: LiveGrid, tmp_path) -> N
     waiting.send_signal(signal.SIGINT)
 
     assert waiting.wait(60) == 130
-    until(lambda: not grid.client.queue()["requests"], 5, "nobody waits any more")
+    until(lambda: not grid.client.queue()["requests"], 5, "no request waits any more")
     stop.touch()
     ray.get(busy)
     grid.settled()

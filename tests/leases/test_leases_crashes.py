@@ -72,8 +72,8 @@ def test_a_crash_at_any_step_of_a_release_gives_everything_back_or_nothing(
 
 
 async def want_one_back(lab: WholeGrid, boost: Lease) -> Lease:
-    """Somebody who needs it asks again for as long as it does not see that it comes."""
-    asked = ask_back(lab.parts, boost, "somebody needs it", FOR_ANA, units=scale("cpu"))
+    """A caller that needs it asks again for as long as it does not see that it comes."""
+    asked = ask_back(lab.parts, boost, "another request needs it", FOR_ANA, units=scale("cpu"))
     await lab.parts.commit()
     return asked
 
@@ -131,7 +131,7 @@ def test_a_crash_at_any_fault_point_of_a_life_leaves_no_half_of_a_boost(
         lab.cluster.nothing_upcoming()
         lab.wait(2.0)
         at_home(lab)
-    assert reached, "nobody passes here"
+    assert reached, "the code does not pass here"
 
 
 def test_boosts_survive_a_crash_and_a_stop(lab: WholeGrid) -> None:

@@ -102,7 +102,7 @@ def test_a_boost_asked_for_after_the_file_was_deleted_is_not_ended_with_the_othe
 
 
 def test_a_grant_that_failed_half_way_is_known_until_all_of_it_is_home(lab: WholeGrid) -> None:
-    """The source gave one of two CPUs, the target's queue took it at once: somebody must bring it home."""
+    """The source gave one of two CPUs, the target's queue took it at once: the reconciler must return it."""
     lab.cluster.queue("b", 40)
     lab.cluster.upcoming(0, lambda: lab.cluster.start("a", 3), call="resize")
     with pytest.raises(GridError):

@@ -90,7 +90,7 @@ def test_files_that_a_crash_left_are_removed_and_those_of_open_notices_stay(lab:
 
 
 def test_a_file_that_cannot_be_written_changes_nothing_else(lab: WholeGrid) -> None:
-    lab.home.reclaim.write_text("somebody's file, where the folder should be")
+    lab.home.reclaim.write_text("a user's file, where the folder should be")
     boost = asked_back(lab, WATCHED)
     lab.wait(GRACE_S)
     assert lab.leases[boost.id].units == CPUS

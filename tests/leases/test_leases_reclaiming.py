@@ -1,4 +1,4 @@
-"""Boosts that are asked back for somebody else: the holder has its chance, and the capacity is back in time anyway."""
+"""Boosts that are asked back for another request: the holder has its chance, and the capacity is back in time."""
 
 import asyncio
 from collections.abc import Callable
@@ -125,7 +125,7 @@ def test_a_holder_that_gives_everything_up_is_done(lab: WholeGrid) -> None:
 
 
 def test_work_of_a_silent_holder_is_ended_with_the_grace_period_and_not_before(lab: WholeGrid) -> None:
-    """Its lease says hold: that is for when nobody waits."""
+    """Its lease says hold: that is for when no request waits."""
     boost = lend(lab, on_grace_end=OnGraceEnd.HOLD)
     work = lab.cluster.start("b", 7)
     want_back(lab, boost)

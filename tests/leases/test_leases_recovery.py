@@ -52,11 +52,11 @@ UNNOTICED = {
     ("home", "folder"),
 }
 ENDS_ALL = {("boosts", "missing"), ("boosts", "nowhere"), ("home", "missing"), ("home", "folder")}
-"""As whoever removes the file wants it."""
+"""As the person who removes the file wants it."""
 KNOWS_NOTHING = (
     {("home", fault) for fault in FAULTS} - ENDS_ALL - {("home", fault) for fault in ("unwritable", "slow", "locked")}
 )
-"""Then no boost is known, and all capacity goes home after a while."""
+"""Then no boost is known, and all capacity returns after a while."""
 
 
 @pytest.mark.parametrize("fault", FAULTS)

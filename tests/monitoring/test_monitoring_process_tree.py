@@ -1,4 +1,4 @@
-"""Which processes are a node's, and how much CPU time they took: nothing twice, nothing negative, nobody's past."""
+"""Which processes are a node's, and how much CPU time they took: nothing twice, nothing negative, no earlier use."""
 
 import os
 from itertools import count

@@ -32,6 +32,6 @@ def test_a_probe_works_where_only_ray_is_installed() -> None:
 
 
 def test_what_travels_to_a_probe_is_small_enough_to_stay_with_it() -> None:
-    # Ray keeps up to 100 kB of an argument with the actor; more would be lost with whoever started it.
+    # Ray keeps up to 100 kB of an argument with the actor; more would be lost with the process that started it.
     assert len(nvml_source()) < 90_000
     assert len(version()) == 8

@@ -24,7 +24,7 @@ def test_each_series_of_each_node_has_its_own() -> None:
     assert value(A, "memory") == pytest.approx(0.4)
     assert value(B, "cpu") == pytest.approx(0.6)
     assert value(B, "gpu") is None  # it has none
-    assert value(A, "logical_cpu") is None  # nobody asked for that
+    assert value(A, "logical_cpu") is None  # not one of the series that are forecast
     assert value(NodeName("c"), "cpu") is None
     assert forecasts.accuracies(A, "cpu") == ()
 

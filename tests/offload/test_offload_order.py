@@ -280,7 +280,7 @@ def test_where_nobody_knows_whether_it_ended_it_is_found_out_before_anything_sta
     with pytest.raises(Unavailable):
         lab.move(to="b")
     lab.grid.wait(5)
-    assert lab.fake.started == [], "nobody knows yet"
+    assert lab.fake.started == [], "it is not known yet"
 
     lab.fake.silent.clear()
     lab.grid.wait(3)

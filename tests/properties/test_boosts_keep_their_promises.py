@@ -157,7 +157,7 @@ class BoostMachine(RuleBasedStateMachine):
         return sorted(x.id for x in active if x.delivery is Delivery.TRANSFER)
 
     def _promise_what_is_left(self, lease_id: str) -> None:
-        """Nobody is promised what is asked of them; what was split off is promised to nobody."""
+        """No holder is promised what is asked of it; what was split off is promised to no one."""
         if (left := self.grid.leases.get(lease_id)) is None or left.state is not LeaseState.ACTIVE or left.notice:
             self.promised.pop(lease_id, None)
         elif lease_id in self.promised:
@@ -252,7 +252,7 @@ class BoostMachine(RuleBasedStateMachine):
 
     @rule(cut=st.floats(0, 1), flip=st.integers(0, 255))
     def damage_the_file(self, cut: float, flip: int) -> None:
-        """While nobody runs: what the version before knows is still promised."""
+        """While no writer runs: what the version before knows is still promised."""
         was_active = {x.id for x in self.grid.leases.values() if x.state is LeaseState.ACTIVE}
         self.bury()
         path = self.grid.home.boosts

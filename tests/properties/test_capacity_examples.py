@@ -251,7 +251,7 @@ def test_a_report_that_is_late_does_not_show_a_growth_after_its_release() -> Non
 
 
 def test_a_clamped_shrink_keeps_its_marker_though_the_connection_breaks_next() -> None:
-    """Nobody remembers the loan, so without a marker c's part of it is nobody's, and a grows back into it."""
+    """The loan is forgotten, so without a marker c's part of it has no owner, and a grows back into it."""
     bench = Bench(FakeCluster(lag=delays(0.0, 0.0, 0.2)), a=1, b=1, c=3)
     bench.converge(loan("a", "c", 1, GRANTING))
     bench.new_process()
@@ -281,7 +281,7 @@ def test_a_marker_stays_until_it_is_known_how_far_its_node_shrank() -> None:
     bench.converge(loan("a", "b", 2, GRANTING))
     bench.cluster.start("b", 5)
     bench.cluster.clock.sleep(1.5)
-    bench.cluster.upcoming(0, fail, after=True)  # 1 of 2 is given back, and nobody hears of it
+    bench.cluster.upcoming(0, fail, after=True)  # 1 of 2 is given back, and the reply is lost
     with pytest.raises(LostReply):
         bench.converge(loan("a", "b", 2, RELEASING))
     assert bench.cluster.markers("b") == {"grid:borrowed:cpu": 2.0}

@@ -1,4 +1,4 @@
-"""Capacity moves and is never made: whatever happens, nobody can add up more than there is.
+"""Capacity moves and is never made: whatever happens, all totals together are never more than there is.
 
 The two exceptions are the stated ones: what a node that died had lent, and what Ray itself oversubscribed.
 """

@@ -40,7 +40,9 @@ def worlds(draw: st.DrawFn, kinds: tuple[str, ...] = ("cpu", "memory", "licence"
         guaranteed = draw(st.integers(0, left))
         left -= guaranteed
         teams.append(team(name, guaranteed={kind: guaranteed}))
-    if kind == "gpu" and draw(st.booleans()):  # the CPU of a guaranteed GPU comes with it, whoever keeps all CPUs
+    if kind == "gpu" and draw(
+        st.booleans()
+    ):  # the CPU of a guaranteed GPU comes with it, whichever team withholds all CPUs
         teams.append(team("keeper", guaranteed={"cpu": per_node * lenders}, lends={"cpu": 0}))
     master = node("gpu-master", base=ResourceVector())
     nodes = [master, *(node(f"n{number}", base=base) for number in range(lenders))]
@@ -134,7 +136,7 @@ def assert_order_of_claims(asked: Ask, plan: Preemption, world: World, before: U
 
 
 def one_by_one(world: World) -> None:
-    """Nobody has more than there is."""
+    """No team has more than there is."""
     for seen in world.nodes().values():
         assert seen.base.covers(Usage.of(world.leases.values()).lent_by(seen.name))
 

@@ -13,7 +13,7 @@ from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import BUILT_IN, GPU, ResourceVector, scale
 
 steps = st.lists(asks((TARGET, "a", "b")) | st.integers(0, 5), max_size=12)
-"""A request, or which of the leases goes home."""
+"""A request, or which of the leases returns."""
 few = st.integers(0, 8)
 
 

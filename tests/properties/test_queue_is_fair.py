@@ -1,4 +1,4 @@
-"""Nobody starves in the queue, nobody is delayed by those behind, and a place that was promised is kept."""
+"""No request starves in the queue, none is delayed by those behind, and a place that was promised is kept."""
 
 import random
 from datetime import datetime, timedelta

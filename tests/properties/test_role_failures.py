@@ -62,7 +62,7 @@ def test_the_limits_of_every_role_that_failed_hold(load: Workload, died: Failure
 
 @given(workloads(), failures(), st.sampled_from(FailurePolicy))
 def test_a_stricter_policy_is_never_followed_less_strictly(load: Workload, died: Failure, other: FailurePolicy) -> None:
-    """But for who is left: that is asked only where nobody is restarted."""
+    """But for who is left: that is asked only where no member is restarted."""
     first = load.roles[0]
     changed = RoleSpec(
         first.name,

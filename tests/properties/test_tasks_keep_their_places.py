@@ -79,7 +79,7 @@ class World:
             self.grid.run(together(self.grid.service.release(self.chance.choice(boosts))))
 
     def work(self) -> None:
-        """Somebody else's, which Ray starts whatever grid has in mind."""
+        """A task of another program, which Ray starts whatever grid plans."""
         running = self.grid.cluster.running()
         if running and self.chance.random() < 0.5:
             self.grid.cluster.finish(self.chance.choice(running))

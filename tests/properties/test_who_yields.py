@@ -1,4 +1,4 @@
-"""Nobody yields who need not, and who yields makes room: over many small clusters."""
+"""No lease yields without need, and one that yields makes room: over many small clusters."""
 
 from dataclasses import replace
 from itertools import combinations

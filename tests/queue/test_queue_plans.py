@@ -57,7 +57,7 @@ def a_wish(chance: random.Random, **more: Any) -> Ask:
 
 
 def a_state(lab: WholeGrid, chance: random.Random) -> None:
-    """Some boosts, some work, and perhaps somebody who waits."""
+    """Some boosts, some work, and perhaps requests that wait."""
     for _ in range(chance.randrange(6)):
         with contextlib.suppress(GridError):
             lab.run(lab.service.request(a_wish(chance)))
@@ -156,7 +156,7 @@ def test_plan_queue_and_why_have_one_answer_and_it_is_kept(make_grid: Callable[.
         assert queued["reason"] in plan["summary"]
         return
     first, *others = (parse_instant(start) for start in said)
-    # A boost that nobody uses comes home at once, and the request is being granted while it is asked about.
+    # A boost that is not in use returns at once, and the request is being granted while it is asked about.
     in_time = [(other - first).total_seconds() for other in others]
     is_granted = lab.parts.ledger.is_being_granted(found.id)
     assert all(late < 2.0 if is_granted else abs(late) < 2.0 for late in in_time), (plan, queued, why)

@@ -1,4 +1,4 @@
-"""What grid does when nobody asks, by the whole engine on a fake cluster."""
+"""What grid does without a request, by the whole engine on a fake cluster."""
 
 from collections.abc import Callable
 from typing import Any

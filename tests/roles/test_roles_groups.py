@@ -117,7 +117,7 @@ def test_a_failure_says_who_where_and_what_with_the_traceback() -> None:
     assert (error.role, error.rank, error.node, error.cause) == ("worker", 1, "n1", boom)
     assert "Traceback of ValueError" in error.remote_traceback
     assert error.remote_traceback in error.because
-    assert error.remote_traceback in error.__notes__, "Python shows it where nobody catches the error"
+    assert error.remote_traceback in error.__notes__, "Python shows it where the error is not caught"
 
 
 def test_of_several_failures_the_first_by_rank_is_raised_and_the_others_are_told() -> None:

@@ -72,7 +72,7 @@ class Worker:
 
 
 class Gate:
-    """Methods that wait until somebody lets them go."""
+    """Methods that wait until the test lets them go."""
 
     opened = threading.Event()
     inside = threading.Semaphore(0)

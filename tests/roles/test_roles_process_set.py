@@ -1,4 +1,4 @@
-"""What each process of a run finds in its environment, whoever is on which node."""
+"""What each process of a run finds in its environment, wherever the others are."""
 
 from types import SimpleNamespace
 from typing import Any

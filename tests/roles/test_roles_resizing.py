@@ -1,4 +1,4 @@
-"""More and fewer members: who goes finishes its calls, and what is borrowed goes home when it is of no use."""
+"""More and fewer members: a member that leaves finishes its calls, and what is borrowed returns when it is useless."""
 
 from collections.abc import Callable
 from typing import Any

@@ -57,7 +57,7 @@ def test_a_run_that_is_dropped_ends_once_its_calls_are_over(keep: Keep) -> None:
     run.supervisor.dropped = True
     run.round()
     assert run.parts.state == "stopping" and not run.ended
-    assert run.ranks("worker") == [], "nobody is led to them any more"
+    assert run.ranks("worker") == [], "no call is led to them any more"
 
     for process in run.parts.process_set.by_name.values():
         run.count_calls(process, running=int(process is busy), at=run.clock() + 5)

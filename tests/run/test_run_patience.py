@@ -1,4 +1,4 @@
-"""When a program that was asked to end has had its time, and when somebody insists."""
+"""When a program that was asked to end has had its time, and when the user insists."""
 
 import signal
 

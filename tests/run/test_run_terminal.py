@@ -108,7 +108,7 @@ class Program:
     [
         "$GRID run -- counts.py",
         "$GRID run -- counts.py | tee log",
-        "$GRID run -- counts.py 2>&1 | tee log",  # which Ctrl-C ends, too: nobody reads what is said then
+        "$GRID run -- counts.py 2>&1 | tee log",  # which Ctrl-C ends, too: what is said then is not read
         "$GRID run -- counts.py 2> log",
         "$GRID run -- counts.py < /dev/null > log 2>&1",
     ],
@@ -176,7 +176,7 @@ def test_who_waits_is_told_that_a_second_ctrl_c_ends_it_now(terminal: Terminal, 
 
 
 def test_to_a_program_that_reads_key_by_key_ctrl_c_is_a_key(terminal: Terminal, program: Program) -> None:
-    """A Python prompt, a debugger: nobody wants these to be gone."""
+    """A Python prompt, a debugger: no user wants these to be gone."""
     terminal.run("$GRID run -- counts.py 'by key'")
     program.until_it_runs()
     for count in (1, 2, 3):
@@ -259,7 +259,7 @@ def test_ctrl_c_while_it_waits_for_capacity_leaves_nothing_behind(
         terminal.type(CTRL_C)
         assert terminal.until_ended() == 130
         assert says in terminal.shows()
-        until(lambda: not served.client.queue()["requests"], 30, "nobody waits")
+        until(lambda: not served.client.queue()["requests"], 30, "no request waits")
         terminal.run("$GRID tasks ls | cat")
         states = [line.split()[1] for line in terminal.until_shown("[ended 0]").splitlines() if line.endswith(" touch")]
         assert states == (["cancelled"] if how else [])

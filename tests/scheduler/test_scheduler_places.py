@@ -1,4 +1,4 @@
-"""Tasks and their places, with the real ledger: what was promised is held, and nobody else gets it."""
+"""Tasks and their places, with the real ledger: what was promised is held, and no other task gets it."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -134,7 +134,7 @@ def test_tasks_that_come_together_never_share_a_core_and_none_is_left_unused(lab
 
 def test_a_node_that_is_busy_after_all_is_passed_over(lab: WholeGrid) -> None:
     lab.run(lab.parts.look())
-    lab.cluster.start("a", 4)  # nobody has seen it yet
+    lab.cluster.start("a", 4)  # no look has shown it yet
     assert schedule(lab, cpu=2).node in ("b", "c")
 
 
@@ -239,7 +239,7 @@ def test_a_gang_has_all_its_places_or_none(lab: WholeGrid) -> None:
 
 def test_a_gang_of_which_one_place_is_gone_after_all_leaves_nothing_behind(lab: WholeGrid) -> None:
     lab.run(lab.parts.look())
-    lab.cluster.start("c", 4)  # nobody has seen it yet
+    lab.cluster.start("c", 4)  # no look has shown it yet
     assert not schedule(lab, cpu=4, count=3)
     lab.cluster.finish_everything()
     lab.wait(2.0)
@@ -612,7 +612,7 @@ def test_what_was_said_is_held_against_what_happened(measured: WholeGrid) -> Non
 
     schedule(lab, "bad", cpu=1, node="a", duration_seconds=60)
     lab.engine.watching._telemetry.answers["a"] = reading(cpus=4.0, cpu_used=3.9)  # type: ignore[union-attr]
-    lab.wait(80.0)  # longer than it was to be watched: nobody has to say that it is done
+    lab.wait(80.0)  # longer than it was to be watched: no report of its end is needed
     assert [o.happened for o in tasks(lab).state.calibrator.outcomes] == [True, False]
     assert complete(lab, "bad")
     assert len(tasks(lab).state.calibrator.outcomes) == 2

@@ -67,7 +67,7 @@ def asked(controller: Controller, use: Callable[[EnhancedOffloadingExecutor], An
     [
         ("share_and_offload", 0.9, "local_first"),
         ("dynamic_balancing", 0.1, "local_first"),
-        ("dynamic_balancing", None, "local_first"),  # nobody knows
+        ("dynamic_balancing", None, "local_first"),  # no measurement
         ("dynamic_balancing", 0.9, "load_balanced"),
         ("offload_only", 0.1, "local_first"),
     ],

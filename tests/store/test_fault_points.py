@@ -1,4 +1,4 @@
-"""The places where tests can end a process: they do what was ordered, once, and nothing where nobody ordered."""
+"""The places where tests can end a process: they do what was ordered, once, and nothing without an order."""
 
 import os
 import signal

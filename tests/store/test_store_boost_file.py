@@ -1,4 +1,4 @@
-"""What is saved is loaded, stays private and readable, and ends when somebody removes it."""
+"""What is saved is loaded, stays private and readable, and ends when the file is removed."""
 
 import json
 from dataclasses import replace

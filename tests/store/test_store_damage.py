@@ -149,7 +149,7 @@ def test_with_both_damaged_the_store_is_empty_and_both_are_kept(saved: BoostFile
     loaded = boosts.load()
     assert (loaded.leases, loaded.cluster, loaded.came_from) == ((), None, "nothing")
     assert "is damaged too" in loaded.problems[0]
-    assert not aside(boosts)  # whoever only reads changes nothing
+    assert not aside(boosts)  # a reader changes nothing
     assert not boosts.was_removed()
     boosts.save((a_lease(),), lab)
     assert ids(boosts) == ["b1"]

@@ -1,4 +1,4 @@
-"""Concurrent commits share writes, and nobody returns before what they changed is written."""
+"""Concurrent commits share writes, and no call returns before its change is written."""
 
 import asyncio
 import threading

@@ -19,7 +19,7 @@ def small_disk(folder: Path, size: str = "96k") -> Iterator[Path]:
 
 @contextmanager
 def read_only(folder: Path) -> Iterator[None]:
-    """Nobody can write to the folder meanwhile, root neither; files that are open stay so."""
+    """No process can write to the folder meanwhile, not even root's; files that are open stay so."""
     with _mounted("--bind", str(folder), str(folder)):
         _mount("-o", "remount,bind,ro", str(folder))
         yield

@@ -37,7 +37,7 @@ class Eyes:
             await self.pilot.pause(0.05)
 
     async def press_until(self, key: str, pattern: str) -> None:
-        """A key that may be pressed again: on a busy machine one that comes between two screens is heard by nobody."""
+        """A key that may be pressed again: on a busy machine one that comes between two screens is lost."""
         for _ in range(20):
             await self.press(key)
             with suppress(AssertionError):
@@ -65,7 +65,7 @@ def on_screen(home: GridHome, look: Callable[[Eyes], Awaitable[None]], size: tup
         async with app.run_test(size=size, notifications=True) as pilot:
             eyes = Eyes(pilot)
             await eyes.sees("Nodes by name")
-            await eyes.until(lambda: eyes.app.focused is not None)  # else nobody hears the keys
+            await eyes.until(lambda: eyes.app.focused is not None)  # else the keys are lost
             yield eyes
 
     async def scene() -> None:

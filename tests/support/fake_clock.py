@@ -1,10 +1,10 @@
-"""A clock that moves only when somebody waits."""
+"""A clock that moves only when a caller waits."""
 
 from collections.abc import Callable
 
 
 class Clock:
-    """Seconds that pass only when somebody waits; whoever wants to know is told of every step."""
+    """Seconds that pass only when a caller waits; subscribers are told of every step."""
 
     def __init__(self) -> None:
         self.now = 1000.0

@@ -25,7 +25,7 @@ _TOTALS_S: Final = 0.5  # as old as this the gateway lets totals be in a view th
 
 
 class LostReply(Exception):
-    """The connection broke; nobody knows whether the call was carried out."""
+    """The connection broke; it is unknown whether the call was carried out."""
 
 
 class Crashed(BaseException):

@@ -10,7 +10,7 @@ What it takes from the real one (see `docs/architecture.md`, and Ray's `HandleRe
 - a freed CPU goes to the next queued task in the same step, unless a gate stands;
 - a placement group whose node died stays in the table, without a place.
 
-It watches itself: `violations` tells of every instant at which somebody could have added up more than there is.
+It watches itself: `violations` tells of every instant at which all totals together were more than there is.
 """
 
 import itertools
@@ -25,7 +25,7 @@ from distributed_grid.model.resources import GB, ResourceVector, total
 
 
 class FakeWorld:
-    """Nodes and what happens on them, whoever causes it; `clock` is what time it is in there."""
+    """Nodes and what happens on them, whatever causes it; `clock` is what time it is in there."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class FakeWorld:
         return node_id
 
     def kill_node(self, name: NodeName) -> None:
-        """The raylet dies, and what ran on it. What it had lent is nobody's any more: that is excused."""
+        """The raylet dies, and what ran on it. What it had lent belongs to no node any more: that is excused."""
         node = self._named(name)
         missing = [vector(node.base) - vector(seen) for seen in (node.total, node.shown[0])]
         self._excused = self._excused + ResourceVector(
@@ -125,7 +125,7 @@ class FakeWorld:
             self._changed(found[0])
 
     def unblock(self, pid: int) -> None:
-        """It goes on at once, whoever has its CPUs now: this is how Ray oversubscribes."""
+        """It goes on at once, whatever uses its CPUs now: this is how Ray oversubscribes."""
         if (found := self._find(pid)) is not None:
             found[1].blocked = False
             self._changed(found[0])
@@ -140,7 +140,7 @@ class FakeWorld:
                 self.finish(pid)
 
     def tamper(self, name: NodeName, **totals: float) -> None:
-        """Somebody else resizes a node, by Ray's own call and with Ray's own clamping."""
+        """Another program resizes a node, by Ray's own call and with Ray's own clamping."""
         node = self._named(name)
         before = self._excess()
         for resource, amount in fixed(totals, zeros=True).items():
@@ -151,7 +151,7 @@ class FakeWorld:
         self._changed(node)
 
     def foreign_group(self, group_name: str, on_node: NodeName, **needs: float) -> str:
-        """Somebody else makes a placement group with a name like grid's."""
+        """Another program makes a placement group with a name like grid's."""
         node = self._named(on_node)
         group = FakeGroup(f"{next(self._number):08x}", group_name, fixed(needs), node.id)
         assert node.fits(group.needs)

@@ -18,7 +18,7 @@ GPU = GpuReading(0, "GPU-1", "NVIDIA H200", 0.83, 140 * GB, 40 * GB, 61.0, (GpuP
 
 @contextmanager
 def lively(folder: Path, count: int = 3) -> Iterator[ServedGrid]:
-    """The first node borrows from the second, which is stale since then; 3 requests wait that nobody can serve.
+    """The first node borrows from the second, which is stale since then; 3 requests wait that no node can serve.
 
     All but the first have 8 of 16 cores busy, which is half, and 16 of 64 GB, a quarter: 37.5 % pressure.
     """

@@ -1,6 +1,6 @@
 """A cluster without work of its own in which requests wait, are admitted as the queue's plan says, and end in time.
 
-Where a policy's numbers are given, leases yield as the plan says, and whoever holds one uses up its grace period.
+Where a policy's numbers are given, leases yield as the plan says, and each holder uses up its grace period.
 """
 
 from collections.abc import Iterable, Sequence
@@ -84,7 +84,7 @@ class World:
     def _ask_back(self, preemption: Preemption) -> None:
         for victim in preemption.victims:
             units = preemption.takes[victim.id]
-            assert self.leases[victim.id] == victim, "nobody is asked twice"
+            assert self.leases[victim.id] == victim, "no holder is asked twice"
             if units < victim.units:
                 kept, given = split(victim, units, f"{victim.id}-{len(self.leases)}")
                 self.leases[victim.id] = kept

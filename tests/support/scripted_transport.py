@@ -17,7 +17,7 @@ class Dies(Exception):
 
 
 class Sent:
-    """A call that was sent; it is over once somebody has seen it end."""
+    """A call that was sent; it is over once a caller has seen it end."""
 
     def __init__(self, endpoint: Endpoint, method: str, args: Sequence[Any], found: Any) -> None:
         self.endpoint, self.method, self.args, self.found = endpoint, method, args, found

@@ -144,7 +144,7 @@ class ServedGrid:
         return asyncio.run_coroutine_threadsafe(doing, self._loop).result(120)
 
     def ask_back(self, boost_id: str, amount: float | None = None, reason: str = "ana needs it") -> Lease:
-        """Somebody else needs a boost, or part of it."""
+        """Another request needs a boost, or part of it."""
         return self.in_its_loop(asked_back(self.engine, boost_id, amount, reason))
 
     def measure(self) -> None:

@@ -43,7 +43,7 @@ def user_of(grid: LiveGrid, team: str, folder: Path, **token: Any) -> GridHome:
 
 @pytest.fixture(autouse=True)
 def at_the_users_desk(grid: LiveGrid, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The Python classes find the cluster where `grid` would; and nobody waits longer than a test."""
+    """The Python classes find the cluster where `grid` would; and no call waits longer than a test."""
     monkeypatch.setenv("GRID_HOME", str(grid.home.path))
     yield
     for request in grid.client.queue()["requests"]:

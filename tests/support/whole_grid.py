@@ -95,7 +95,7 @@ class _Executor(ThreadPoolExecutor):
             except Crashed:
                 self.crashed = True
                 self._loop.stop()
-            except BaseException as error:  # noqa: BLE001 - for whoever awaits it, as a real executor does
+            except BaseException as error:  # noqa: BLE001 - for the code that awaits it, as in a real executor
                 future.set_exception(error)
 
         self._loop.call_later(self._chance.choice((0.0, 0.0, 0.001, 0.01)), run)
@@ -216,7 +216,7 @@ class WholeGrid:
                 self.run(self._engine.start(strict=strict))
                 return
             except Crashed:
-                self.bury()  # whoever started it starts it again
+                self.bury()  # Ray starts it again
             except GridError:
                 self.bury()
                 raise
@@ -224,7 +224,7 @@ class WholeGrid:
     def bury(self) -> None:
         """The process is dead: its tasks stop where they are, its lock is free, its gates fall."""
         self._executor.crashed = True
-        # Whatever they would still do reaches nobody. Now, since the garbage collector would do it in another test.
+        # What they would still do has no effect. Now, since the garbage collector would do it in another test.
         with warnings.catch_warnings(action="ignore"):
             for task in asyncio.all_tasks(self._loop):
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
@@ -286,7 +286,7 @@ class WholeGrid:
     # -- what is known -------------------------------------------------------------------------------------
 
     def notes(self) -> str:
-        """What whoever started it was told."""
+        """What its starter was told."""
         return "\n".join(self._engine.notes)
 
     def problems(self) -> str:
