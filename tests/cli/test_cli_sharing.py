@@ -158,7 +158,7 @@ def test_why_a_boost_is_lent_by_who_lends_it_also_after_it_ended(served: ServedG
 
 
 def test_a_policy_is_shown_and_set_and_put_back(served: ServedGrid) -> None:
-    assert "keeps of base" in typed(served, "resource-sharing", "policy", "show")
+    assert "headroom of base" in typed(served, "resource-sharing", "policy", "show")
     assert "policy aggressive (set; configured: balanced)" in typed(
         served, "resource-sharing", "policy", "set", "aggressive"
     )
